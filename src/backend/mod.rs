@@ -1,0 +1,86 @@
+//! Backends execute plans. All take a [`Job`] and give back an [`Outcome`]; events go out meanwhile.
+
+pub mod sim;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::spec::Spec;
+use crate::store::Sample;
+use crate::trace::Trace;
+
+/// Everything a backend needs for one run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What to run.
+    pub spec: Spec,
+    /// Whether to record spans (of the last sample).
+    pub record: bool,
+}
+
+/// What happens while a run goes on. Sent as one JSON line each by a run's process to its parent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum RunEvent {
+    /// What it is doing now: `loading weights`, `warm-up 1/2`, `sample 3/10`.
+    Phase {
+        /// For people.
+        name: String,
+    },
+    /// A sample is done.
+    SampleDone {
+        /// From 0.
+        index: u32,
+        /// How many in all.
+        of: u32,
+        /// The times.
+        sample: Sample,
+    },
+    /// Memory of the process.
+    Memory {
+        /// Resident bytes.
+        resident_bytes: u64,
+    },
+    /// Something odd.
+    Warning {
+        /// For people.
+        message: String,
+    },
+    /// It ended well; nothing follows.
+    End {
+        /// The result.
+        outcome: Outcome,
+    },
+    /// It ended badly; nothing follows.
+    Error {
+        /// Why.
+        message: String,
+        /// The exit status it would have as a command.
+        code: u8,
+    },
+}
+
+/// What a run yields besides its trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Timed generations, in order; the traced one has its overlap.
+    pub samples: Vec<Sample>,
+    /// Weights, KV cache and activations on one rank.
+    pub memory_bytes_per_rank: u64,
+    /// Hashes of the prefill and decode plans.
+    pub plan_hashes: Vec<String>,
+    /// The backend's part of the record's environment (threads, placement, kernels).
+    pub environment: crate::store::Environment,
+}
+
+/// What a backend gives back: the outcome, and the trace where one was recorded.
+pub type RunResult = Result<(Outcome, Option<Trace>)>;
+
+/// Runs a job on its backend (sim or cpu); events of the run go to `emit` meanwhile.
+pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
+    let _ = emit;
+    match job.spec.backend {
+        crate::spec::Backend::Sim => sim::run(job),
+        _ => todo!(),
+    }
+}

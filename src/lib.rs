@@ -1,0 +1,20 @@
+//! Ladderscope: a workbench for research on tensor-parallel LLM decoding.
+//!
+//! Data flows one way: experiment file -> [`sweep`] -> [`launch`] -> [`model`] -> [`plan`] ->
+//! [`backend`] -> [`trace`] and record -> [`store`] -> [`analysis`] -> [`cli`], [`tui`], [`plot`].
+
+pub mod analysis;
+pub mod backend;
+pub mod cli;
+pub mod environment;
+pub mod error;
+pub mod hardware;
+pub mod launch;
+pub mod model;
+pub mod plan;
+pub mod plot;
+pub mod spec;
+pub mod store;
+pub mod sweep;
+pub mod trace;
+pub mod tui;

@@ -1,0 +1,150 @@
+//! Model shapes: the numbers of a Llama-family model on which plans and costs depend.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// The number format of weights, activations or the KV cache.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// IEEE single precision.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// IEEE half precision.
+    F16,
+}
+
+impl DType {
+    /// Bytes of one number.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for DType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "f32" => Ok(Self::F32),
+            "bf16" => Ok(Self::Bf16),
+            "f16" => Ok(Self::F16),
+            _ => Err(Error::unknown("dtype", text, ["f32", "bf16", "f16"])),
+        }
+    }
+}
+
+/// Rotary position embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Llama 3's scaling of low frequencies, if the model has it.
+    pub scaling: Option<RopeScaling>,
+}
+
+/// Llama 3's frequency scaling (`rope_type = "llama3"` of HF configs).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    /// By how much low frequencies are divided.
+    pub factor: f64,
+    /// Wavelengths longer than original / this are divided by `factor`.
+    pub low_freq_factor: f64,
+    /// Wavelengths shorter than original / this stay.
+    pub high_freq_factor: f64,
+    /// Context length of the original training.
+    pub original_context: f64,
+}
+
+impl Rope {
+    /// Angular frequency of each of the `head_dim / 2` pairs, in radians a position.
+    pub fn frequencies(&self, head_dim: u32) -> Vec<f64> {
+        (0..head_dim / 2)
+            .map(|i| {
+                let frequency = self.theta.powf(-2.0 * f64::from(i) / f64::from(head_dim));
+                let Some(s) = self.scaling else { return frequency };
+                let wavelength = 2.0 * std::f64::consts::PI / frequency;
+                if wavelength < s.original_context / s.high_freq_factor {
+                    frequency
+                } else if wavelength > s.original_context / s.low_freq_factor {
+                    frequency / s.factor
+                } else {
+                    let smooth = (s.original_context / wavelength - s.low_freq_factor)
+                        / (s.high_freq_factor - s.low_freq_factor);
+                    (1.0 - smooth) * frequency / s.factor + smooth * frequency
+                }
+            })
+            .collect()
+    }
+}
+
+/// The shape of a Llama-family model (pre-norm, RMSNorm, RoPE, GQA, gated MLP, no biases).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelShape {
+    /// Layers, each one attention and one MLP.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub hidden: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads (GQA).
+    pub kv_heads: u32,
+    /// Width of a head.
+    pub head_dim: u32,
+    /// Width of the MLP (one of gate and up).
+    pub intermediate: u32,
+    /// Entries of the vocabulary.
+    pub vocab: u32,
+    /// Rotary embedding.
+    pub rope: Rope,
+    /// Epsilon of RMSNorm.
+    pub norm_eps: f64,
+    /// Whether the head is the embedding.
+    pub tied_embeddings: bool,
+}
+
+impl ModelShape {
+    /// Parameters in all.
+    pub fn parameters(&self) -> u64 {
+        let (h, d) = (u64::from(self.hidden), u64::from(self.head_dim));
+        let attention = h * d * u64::from(2 * self.heads + 2 * self.kv_heads);
+        let mlp = 3 * h * u64::from(self.intermediate);
+        let ends = h * u64::from(self.vocab) * if self.tied_embeddings { 1 } else { 2 };
+        u64::from(self.layers) * (attention + mlp + 2 * h) + ends + h
+    }
+
+    /// Why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.
+    pub fn tp_problem(&self, tp: u32) -> Option<String> {
+        if tp == 0 {
+            return Some("tp is 0; it must be at least 1".into());
+        }
+        let uneven = |what: &str, n: u32| {
+            (n % tp != 0).then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
+        };
+        uneven("heads", self.heads)
+            .or_else(|| uneven("KV heads", self.kv_heads))
+            .or_else(|| uneven("MLP columns", self.intermediate))
+    }
+}

@@ -1,0 +1,115 @@
+//! Buffers from liveness: which values can share memory without adding a dependency.
+//!
+//! A value's buffer may be given to a later value only when the later value's writer already
+//! happens after the earlier one's writer and all its readers, on both lanes. With two lanes,
+//! "happens after" is a pair of positions (a vector clock), so the whole assignment is O(operations
+//! x free buffers). An all-reduce in flight keeps both its buffers.
+
+use super::{Element, Lane, OpId, Plan, Rows, ValueId};
+
+/// Index of a buffer in [`Buffers::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
+
+/// A piece of memory: `rows x columns` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    /// Rows in a step.
+    pub rows: Rows,
+    /// Columns on one rank.
+    pub columns: u32,
+    /// What the elements are.
+    pub element: Element,
+}
+
+/// Which buffer each value lies in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// The buffers.
+    pub buffers: Vec<Buffer>,
+    /// For each value of the plan, its buffer.
+    pub of_value: Vec<BufferId>,
+}
+
+/// For each lane, the number of its operations known to have completed.
+type Clock = [u32; 2];
+
+impl Plan {
+    /// For each operation: its own position on its lane (from 1), and what has completed when it starts.
+    fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
+        let mut position = [0u32; 2];
+        let mut clocks: Vec<(Lane, u32, Clock)> = Vec::with_capacity(self.operations.len());
+        for (operation, waits) in self.operations.iter().zip(self.dependencies()) {
+            let mut clock = [0; 2];
+            for wait in waits {
+                let (lane, at, before) = clocks[wait.index()];
+                for (mine, theirs) in clock.iter_mut().zip(before) {
+                    *mine = (*mine).max(theirs);
+                }
+                clock[lane as usize] = clock[lane as usize].max(at);
+            }
+            let lane = operation.lane;
+            position[lane as usize] += 1;
+            clocks.push((lane, position[lane as usize], clock));
+        }
+        clocks
+    }
+
+    /// For each pair, whether `later` starts only after `earlier` has ended.
+    pub fn happens_before(&self, earlier: OpId, later: OpId) -> bool {
+        let clocks = self.clocks();
+        let (lane, at, _) = clocks[earlier.index()];
+        clocks[later.index()].2[lane as usize] >= at
+    }
+
+    /// Assigns buffers. The step's tokens and outputs keep theirs to themselves: the next step's
+    /// replay reads them.
+    pub fn buffers(&self) -> Buffers {
+        let clocks = self.clocks();
+        let mut users: Vec<Vec<OpId>> = vec![Vec::new(); self.values.len()];
+        for (index, operation) in self.operations.iter().enumerate() {
+            for value in operation.reads.iter().chain(&operation.writes) {
+                users[value.index()].push(OpId(index as u32));
+            }
+        }
+        let mut buffers: Vec<Buffer> = Vec::new();
+        // the value that lies in each buffer last
+        let mut occupant: Vec<ValueId> = Vec::new();
+        let mut of_value = vec![BufferId(0); self.values.len()];
+        let mut place = |value: ValueId, writer: Option<OpId>, occupant: &mut Vec<ValueId>| {
+            let v = &self.values[value.index()];
+            let wanted = Buffer { rows: v.rows, columns: v.columns, element: v.element };
+            let free = |old: ValueId| {
+                let Some(writer) = writer else { return false };
+                let known = clocks[writer.index()].2;
+                ![self.tokens, self.output, self.logits].contains(&old)
+                    && users[old.index()].iter().all(|user| {
+                        let (lane, at, _) = clocks[user.index()];
+                        *user != writer && known[lane as usize] >= at
+                    })
+            };
+            let found = (0..buffers.len()).find(|&i| buffers[i] == wanted && free(occupant[i]));
+            let id = found.unwrap_or_else(|| {
+                buffers.push(wanted);
+                occupant.push(value);
+                buffers.len() - 1
+            });
+            occupant[id] = value;
+            of_value[value.index()] = BufferId(id as u32);
+        };
+        place(self.tokens, None, &mut occupant);
+        for (index, operation) in self.operations.iter().enumerate() {
+            for &value in &operation.writes {
+                place(value, Some(OpId(index as u32)), &mut occupant);
+            }
+        }
+        Buffers { buffers, of_value }
+    }
+}
+
+impl Buffers {
+    /// The buffer of a value.
+    pub fn of(&self, value: ValueId) -> BufferId {
+        self.of_value[value.index()]
+    }
+}

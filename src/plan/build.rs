@@ -1,0 +1,516 @@
+//! The one builder behind every architecture, and the checks that make a wrong plan a build error.
+//!
+//! [`build`] walks the modules and keeps a queue of in-flight outputs; before a module it adds to the
+//! residual, oldest first, all but the newest `staleness` of them. [`Builder`] is what it writes with:
+//! each emitted operation's placement follows from its operands' placements, or is an error.
+
+use std::collections::VecDeque;
+
+use super::{
+    Cost, Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Plan, PlanSpec, Quantity,
+    Reduce, Rows, Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
+};
+
+/// Why no plan could be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// TP does not divide the model.
+    #[error("{0}")]
+    Shape(String),
+    /// An operation would read a value whose placement does not allow it.
+    #[error("{operation} cannot read {value}: it is {found:?}, {wanted}")]
+    Placement {
+        /// The operation that was to be emitted.
+        operation: String,
+        /// The operand.
+        value: String,
+        /// What the operand is.
+        found: Placement,
+        /// What would be right.
+        wanted: String,
+    },
+    /// An operation has the wrong number of operands.
+    #[error("{operation} takes {wanted} operands, not {found}")]
+    Operands {
+        /// The operation that was to be emitted.
+        operation: String,
+        /// Given.
+        found: usize,
+        /// Right.
+        wanted: usize,
+    },
+}
+
+/// Writes operations and values; checks placements; derives shapes and costs.
+#[derive(Debug)]
+pub struct Builder<'a> {
+    spec: &'a PlanSpec,
+    /// Whether divergent values may be made (only `desync` and `upper-bound`).
+    may_diverge: bool,
+    operations: Vec<Operation>,
+    values: Vec<Value>,
+    weights: Vec<Weight>,
+    /// Where the next operations belong: module and layer, and the prefix of their names.
+    scope: (Module, Option<u32>, String),
+}
+
+impl<'a> Builder<'a> {
+    /// A builder with no operations.
+    pub fn new(spec: &'a PlanSpec) -> Self {
+        let reduce = spec.architecture.wiring(spec.shape.layers).reduce;
+        Self {
+            spec,
+            may_diverge: reduce != Reduce::Each,
+            operations: Vec::new(),
+            values: Vec::new(),
+            weights: Vec::new(),
+            scope: (Module::Embed, None, String::new()),
+        }
+    }
+
+    /// Sets module and layer of the operations that follow.
+    pub fn scope(&mut self, module: Module, layer: Option<u32>) {
+        let prefix = match layer {
+            Some(layer) => format!("L{layer}/{}/", module.as_str()),
+            None => format!("{}/", module.as_str()),
+        };
+        self.scope = (module, layer, prefix);
+    }
+
+    /// An input of the plan, written by no operation.
+    pub fn input(&mut self, name: &str, placement: Placement, columns: u32, element: Element) -> ValueId {
+        self.value(name.into(), placement, Rows::Tokens, columns, element)
+    }
+
+    /// What the ranks hold of a value.
+    pub fn placement(&self, value: ValueId) -> Placement {
+        self.values[value.index()].placement
+    }
+
+    fn value(
+        &mut self,
+        name: String,
+        placement: Placement,
+        rows: Rows,
+        columns: u32,
+        element: Element,
+    ) -> ValueId {
+        self.values.push(Value { name, placement, rows, columns, element });
+        ValueId(self.values.len() as u32 - 1)
+    }
+
+    fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
+        let mut outputs = 0;
+        let mut inputs = 0;
+        for tensor in tensors {
+            let (rows, columns) = tensor.dimensions(&self.spec.shape);
+            outputs += if shard == Shard::Rows { rows / self.spec.tp } else { rows };
+            inputs = if shard == Shard::Columns { columns / self.spec.tp } else { columns };
+        }
+        self.weights.push(Weight {
+            name: format!("{}{name}", self.scope.2),
+            parts: tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect(),
+            outputs,
+            inputs,
+        });
+        WeightId(self.weights.len() as u32 - 1)
+    }
+
+    /// The placement of what `kind` writes, given its operands' placements; or why it cannot.
+    fn infer(
+        &self,
+        operation: &str,
+        kind: &Kind,
+        reads: &[ValueId],
+        shard: Option<Shard>,
+    ) -> Result<Placement, PlanError> {
+        use Placement::{Divergent, Partial, Replicated, Sharded};
+        let wanted_operands = match kind {
+            Kind::Add | Kind::AddNorm | Kind::AddMean => 2,
+            _ => 1,
+        };
+        if reads.len() != wanted_operands {
+            return Err(PlanError::Operands {
+                operation: operation.into(),
+                found: reads.len(),
+                wanted: wanted_operands,
+            });
+        }
+        let wrong = |operand: usize, wanted: &str| {
+            let value = &self.values[reads[operand].index()];
+            Err(PlanError::Placement {
+                operation: operation.into(),
+                value: value.name.clone(),
+                found: value.placement,
+                wanted: wanted.into(),
+            })
+        };
+        let first = self.placement(reads[0]);
+        let whole = matches!(first, Replicated | Divergent);
+        match kind {
+            Kind::Embed | Kind::Norm | Kind::SelectLast => {
+                if whole { Ok(first) } else { wrong(0, "it must be replicated") }
+            }
+            Kind::Sample => match first {
+                Replicated | Divergent => Ok(first),
+                Sharded if self.may_diverge => Ok(Divergent),
+                _ => wrong(0, "it must be replicated"),
+            },
+            Kind::Add | Kind::AddNorm => match (first, self.placement(reads[1])) {
+                (Replicated, Replicated) => Ok(Replicated),
+                (Partial, Partial) => Ok(Partial),
+                (Divergent, Replicated | Divergent) => Ok(Divergent),
+                (Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
+                (Replicated | Divergent, _) => {
+                    wrong(1, "it must be replicated: reduce it first, or use desync or upper-bound")
+                }
+                _ => wrong(0, "it must be replicated, or both partial"),
+            },
+            Kind::AddMean => match (first, self.placement(reads[1])) {
+                _ if !self.may_diverge => wrong(0, "averaging residuals is for desync alone"),
+                (Replicated | Divergent, Partial) => Ok(Partial),
+                (Replicated | Divergent, _) => wrong(1, "it must be partial"),
+                _ => wrong(0, "it must be a residual, replicated or divergent"),
+            },
+            Kind::MatMul => match (shard, first) {
+                (Some(Shard::Rows), Replicated | Divergent) => Ok(Sharded),
+                (Some(Shard::Columns), Sharded) if self.spec.tp == 1 => Ok(Replicated),
+                (Some(Shard::Columns), Sharded) => Ok(Partial),
+                (Some(Shard::Whole), Replicated | Divergent) => Ok(first),
+                (Some(Shard::Columns), _) => wrong(0, "it must be sharded"),
+                _ => wrong(0, "it must be replicated"),
+            },
+            Kind::RopeAppend | Kind::Attend | Kind::SiluMul { .. } => {
+                if first == Sharded { Ok(Sharded) } else { wrong(0, "it must be sharded") }
+            }
+            Kind::AllReduce => {
+                if first == Partial { Ok(Replicated) } else { wrong(0, "it must be partial") }
+            }
+            Kind::AllGather => {
+                if first == Sharded { Ok(Replicated) } else { wrong(0, "it must be sharded") }
+            }
+        }
+    }
+
+    /// Emits one operation without a weight; `columns` of what it writes.
+    pub fn emit(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        reads: &[ValueId],
+        columns: u32,
+    ) -> Result<ValueId, PlanError> {
+        self.emit_with(name, kind, reads, columns, None)
+    }
+
+    /// Emits a multiplication by slices of `tensors`, one below the other.
+    pub fn matmul(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        shard: Shard,
+        tensors: &[Tensor],
+    ) -> Result<ValueId, PlanError> {
+        let weight = self.weight(name, shard, tensors);
+        let columns = self.weights[weight.index()].outputs;
+        self.emit_with(name, Kind::MatMul, &[x], columns, Some((weight, shard)))
+    }
+
+    fn emit_with(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        reads: &[ValueId],
+        columns: u32,
+        weight: Option<(WeightId, Shard)>,
+    ) -> Result<ValueId, PlanError> {
+        let full = match name {
+            "" => self.scope.2.trim_end_matches('/').to_owned(),
+            _ => format!("{}{name}", self.scope.2),
+        };
+        let placement = self.infer(&full, &kind, reads, weight.map(|w| w.1))?;
+        let operand = &self.values[reads[0].index()];
+        let rows = if kind == Kind::SelectLast { Rows::Sequences } else { operand.rows };
+        let element = match kind {
+            Kind::Sample => Element::Token,
+            Kind::Embed => Element::Activation,
+            Kind::MatMul if self.scope.0 == Module::Head => Element::Logit,
+            _ => operand.element,
+        };
+        let cost = self.cost(&kind, reads, rows, columns, element, weight.map(|w| w.0));
+        let lane = match kind {
+            Kind::AllReduce | Kind::AllGather => Lane::Comm,
+            _ => Lane::Compute,
+        };
+        let written = self.value(full.clone(), placement, rows, columns, element);
+        self.operations.push(Operation {
+            origins: vec![full.clone()],
+            name: full,
+            kind,
+            lane,
+            reads: reads.to_vec(),
+            writes: vec![written],
+            weight: weight.map(|w| w.0),
+            layer: self.scope.1,
+            module: self.scope.0,
+            cost,
+            after: Vec::new(),
+        });
+        Ok(written)
+    }
+
+    /// FLOPs and bytes on one rank: operands and weights read once, results written once.
+    fn cost(
+        &self,
+        kind: &Kind,
+        reads: &[ValueId],
+        rows: Rows,
+        columns: u32,
+        element: Element,
+        weight: Option<WeightId>,
+    ) -> Cost {
+        let precision = self.spec.precision;
+        let bytes = |element: Element| match element {
+            Element::Activation => precision.activations.bytes(),
+            Element::Logit | Element::Token => 4,
+        };
+        let per = |rows: Rows, n: u64| match rows {
+            Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
+            Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
+        };
+        let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
+        let columns = u64::from(columns);
+        let mut cost = Cost {
+            bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
+                let value = &self.values[value.index()];
+                // a selection reads only the rows that it keeps
+                let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
+                sum + per(rows, u64::from(value.columns) * bytes(value.element))
+            }),
+            bytes_written: per(rows, columns * bytes(element)),
+            ..Cost::default()
+        };
+        if let Some(weight) = weight {
+            let weight = &self.weights[weight.index()];
+            let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
+            let read = numbers * precision.weights.bytes();
+            if *kind == Kind::Embed {
+                let row = u64::from(weight.inputs) * precision.weights.bytes();
+                cost.bytes_read = cost.bytes_read + per(rows, row);
+            } else {
+                cost.bytes_read = cost.bytes_read + fixed(read);
+            }
+            if *kind == Kind::MatMul {
+                cost.flops = per(rows, 2 * numbers);
+            }
+        }
+        let shape = &self.spec.shape;
+        let head_dim = u64::from(shape.head_dim);
+        let heads = u64::from(shape.heads / self.spec.tp);
+        let kv = u64::from(shape.kv_heads / self.spec.tp) * head_dim;
+        match kind {
+            Kind::Norm => cost.flops = per(rows, 4 * columns),
+            Kind::Add => cost.flops = per(rows, columns),
+            Kind::AddMean => cost.flops = per(rows, 2 * columns),
+            Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
+            Kind::RopeAppend => {
+                cost.flops = per(rows, 3 * (heads * head_dim + kv));
+                cost.bytes_written = cost.bytes_written + per(rows, 2 * kv * precision.kv.bytes());
+            }
+            Kind::Attend => {
+                // q k^T and p v: two multiply-adds a pair and column; softmax: about 5 a pair
+                let flops = heads * (4 * head_dim + 5);
+                cost.flops = Quantity { pair: flops, ..Quantity::ZERO };
+                let cache = Quantity { kv_token: 2 * kv * precision.kv.bytes(), ..Quantity::ZERO };
+                cost.bytes_read = cost.bytes_read + cache;
+            }
+            Kind::AllReduce | Kind::AllGather => cost.message_bytes = cost.bytes_written,
+            Kind::Sample => {
+                let logits = self.values[reads[0].index()].columns;
+                cost.flops = per(rows, u64::from(logits));
+            }
+            _ => {}
+        }
+        cost
+    }
+
+    /// The finished plan.
+    pub fn finish(self, tokens: ValueId, logits: ValueId, output: ValueId) -> Plan {
+        Plan {
+            phase: self.spec.phase,
+            tp: self.spec.tp,
+            operations: self.operations,
+            values: self.values,
+            weights: self.weights,
+            tokens,
+            logits,
+            output,
+        }
+    }
+
+    fn embed(&mut self, tokens: ValueId) -> Result<ValueId, PlanError> {
+        self.scope(Module::Embed, None);
+        let weight = self.weight("tokens", Shard::Whole, &[Tensor::Embedding]);
+        let hidden = self.spec.shape.hidden;
+        self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)))
+    }
+
+    fn norm(&mut self, x: ValueId, tensor: Tensor) -> Result<ValueId, PlanError> {
+        let weight = self.weight("norm", Shard::Whole, &[tensor]);
+        let hidden = self.spec.shape.hidden;
+        self.emit_with("norm", Kind::Norm, &[x], hidden, Some((weight, Shard::Whole)))
+    }
+
+    /// RoPE, cache and attention on a projection that starts with q, k, v; then the output
+    /// projection: sharded -> partial.
+    fn attend(&mut self, projected: ValueId, layer: u32) -> Result<ValueId, PlanError> {
+        let columns = self.spec.shape.heads / self.spec.tp * self.spec.shape.head_dim;
+        let queries = self.emit("rope", Kind::RopeAppend, &[projected], columns)?;
+        let attended = self.emit("attend", Kind::Attend, &[queries], columns)?;
+        self.matmul("out", attended, Shard::Columns, &[Tensor::Output(layer)])
+    }
+
+    /// Gated activation and down projection: sharded -> partial.
+    fn gated(&mut self, projected: ValueId, offset: u32, layer: u32) -> Result<ValueId, PlanError> {
+        let columns = self.spec.shape.intermediate / self.spec.tp;
+        let active = self.emit("act", Kind::SiluMul { offset }, &[projected], columns)?;
+        self.matmul("down", active, Shard::Columns, &[Tensor::Down(layer)])
+    }
+
+    /// One module from its (normed) input to its partial output.
+    fn module(&mut self, module: Module, layer: u32, x: ValueId) -> Result<ValueId, PlanError> {
+        let (q, k, v) = (Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer));
+        let (gate, up) = (Tensor::Gate(layer), Tensor::Up(layer));
+        match module {
+            Module::Attn => {
+                let projected = self.matmul("qkv", x, Shard::Rows, &[q, k, v])?;
+                self.attend(projected, layer)
+            }
+            Module::Mlp => {
+                let projected = self.matmul("gate_up", x, Shard::Rows, &[gate, up])?;
+                self.gated(projected, 0, layer)
+            }
+            _ => {
+                let projected = self.matmul("in", x, Shard::Rows, &[q, k, v, gate, up])?;
+                let shape = &self.spec.shape;
+                let offset = (shape.heads + 2 * shape.kv_heads) / self.spec.tp * shape.head_dim;
+                let attention = self.attend(projected, layer)?;
+                let mlp = self.gated(projected, offset, layer)?;
+                let hidden = self.spec.shape.hidden;
+                self.emit("sum", Kind::Add, &[attention, mlp], hidden)
+            }
+        }
+    }
+}
+
+/// The residual stream and the outputs that have not joined it yet, oldest first.
+struct Residual {
+    value: ValueId,
+    in_flight: VecDeque<ValueId>,
+}
+
+impl Residual {
+    /// Adds, oldest first, all but the newest `staleness` outputs.
+    fn catch_up(&mut self, builder: &mut Builder<'_>, staleness: u32) -> Result<ValueId, PlanError> {
+        let mut count = 0;
+        while self.in_flight.len() > staleness as usize {
+            let Some(output) = self.in_flight.pop_front() else { break };
+            count += 1;
+            let name = if count == 1 { "add".to_owned() } else { format!("add{count}") };
+            let hidden = builder.spec.shape.hidden;
+            self.value = builder.emit(&name, Kind::Add, &[self.value, output], hidden)?;
+        }
+        Ok(self.value)
+    }
+}
+
+/// Builds the unlowered plan (but for the choices in [`super::Lowering`] that decide what exists).
+pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
+    let shape = &spec.shape;
+    if let Some(problem) = shape.tp_problem(spec.tp) {
+        return Err(PlanError::Shape(problem));
+    }
+    if spec.lowering.shard_head && shape.vocab % spec.tp != 0 {
+        return Err(PlanError::Shape(format!(
+            "TP {} does not divide the vocabulary of {} that a sharded head needs",
+            spec.tp, shape.vocab
+        )));
+    }
+    let mut b = Builder::new(spec);
+    let mut wiring = spec.architecture.wiring(shape.layers);
+    if spec.tp == 1 {
+        // one rank: partial sums are whole, nothing is reduced and nothing diverges
+        wiring.reduce = Reduce::Never;
+    }
+    let modules: Vec<(Module, u32)> = (0..shape.layers)
+        .flat_map(|layer| {
+            let kinds: &[Module] =
+                if wiring.fused_block { &[Module::Block] } else { &[Module::Attn, Module::Mlp] };
+            kinds.iter().map(move |&module| (module, layer))
+        })
+        .collect();
+
+    let tokens = b.input("tokens", Placement::Replicated, 1, Element::Token);
+    let mut residual = Residual { value: b.embed(tokens)?, in_flight: VecDeque::new() };
+    for (index, &(module, layer)) in modules.iter().enumerate() {
+        b.scope(module, Some(layer));
+        let x = residual.catch_up(&mut b, wiring.staleness[layer as usize])?;
+        let norm = if module == Module::Mlp {
+            Tensor::PostAttentionNorm(layer)
+        } else {
+            Tensor::InputNorm(layer)
+        };
+        let normed = b.norm(x, norm)?;
+        let partial = b.module(module, layer, normed)?;
+        let last = index + 1 == modules.len();
+        match wiring.reduce {
+            Reduce::Never => residual.in_flight.push_back(partial),
+            Reduce::Each => {
+                let reduced = b.emit("all_reduce", Kind::AllReduce, &[partial], shape.hidden)?;
+                residual.in_flight.push_back(reduced);
+            }
+            Reduce::Every(n) if (index as u32 + 1) % n == 0 || last => {
+                let reads = [residual.value, partial];
+                let summand = b.emit("add_mean", Kind::AddMean, &reads, shape.hidden)?;
+                residual.value = b.emit("all_reduce", Kind::AllReduce, &[summand], shape.hidden)?;
+            }
+            Reduce::Every(_) => residual.in_flight.push_back(partial),
+        }
+    }
+    head(&mut b, spec, &mut residual).map(|(logits, output)| b.finish(tokens, logits, output))
+}
+
+/// What follows the last layer: logits and the sampled tokens.
+fn head(
+    b: &mut Builder<'_>,
+    spec: &PlanSpec,
+    residual: &mut Residual,
+) -> Result<(ValueId, ValueId), PlanError> {
+    let shape = &spec.shape;
+    b.scope(Module::Head, None);
+    let mut x = residual.catch_up(b, 0)?;
+    let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
+    if spec.phase == Phase::Prefill && !all_rows {
+        x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
+    }
+    let normed = b.norm(x, Tensor::FinalNorm)?;
+    let shard = if spec.lowering.shard_head { Shard::Rows } else { Shard::Whole };
+    let mut logits = b.matmul("logits", normed, shard, &[Tensor::Head])?;
+    if spec.lowering.shard_head && spec.architecture != super::Architecture::UpperBound && spec.tp > 1 {
+        logits = b.emit("", Kind::AllGather, &[logits], shape.vocab)?;
+    }
+    let mut sampled_from = logits;
+    if all_rows {
+        sampled_from = b.emit("select", Kind::SelectLast, &[logits], shape.vocab)?;
+    }
+    let output = b.emit("sample", Kind::Sample, &[sampled_from], 1)?;
+    Ok((logits, output))
+}
+
+/// For tests of other modules: operations by name.
+impl Plan {
+    /// The operation of this name.
+    pub fn find(&self, name: &str) -> Option<OpId> {
+        self.operations.iter().position(|o| o.name == name).map(|i| OpId(i as u32))
+    }
+}

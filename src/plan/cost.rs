@@ -1,0 +1,101 @@
+//! What an operation costs: FLOPs and bytes, affine in the few numbers that describe a step.
+
+use serde::{Deserialize, Serialize};
+
+/// The numbers on which every cost depends, for one step (a prefill or one decode step).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Sequences in the batch.
+    pub sequences: u64,
+    /// New tokens of each sequence: the prompt's in prefill, 1 in a decode step.
+    pub new_tokens: u64,
+    /// Tokens of each sequence in the KV cache once the new ones are appended.
+    pub context: u64,
+}
+
+impl Step {
+    /// The prefill of `sequences` prompts of `prompt_tokens` tokens each.
+    pub fn prefill(sequences: u64, prompt_tokens: u64) -> Self {
+        Self { sequences, new_tokens: prompt_tokens, context: prompt_tokens }
+    }
+
+    /// Decode step `step` (from 0): it reads token `step + 1` of the output and yields the next one.
+    pub fn decode(sequences: u64, prompt_tokens: u64, step: u64) -> Self {
+        Self { sequences, new_tokens: 1, context: prompt_tokens + step + 1 }
+    }
+
+    /// Rows of an activation: sequences x new tokens.
+    pub fn rows(&self) -> u64 {
+        self.sequences * self.new_tokens
+    }
+
+    /// Tokens that lie in the KV cache, over all sequences.
+    pub fn kv_tokens(&self) -> u64 {
+        self.sequences * self.context
+    }
+
+    /// Query-key pairs under the causal mask, over all sequences, for one head.
+    pub fn pairs(&self) -> u64 {
+        let (new, context) = (self.new_tokens, self.context);
+        self.sequences * (new * context - new * (new.saturating_sub(1)) / 2)
+    }
+}
+
+/// A cost as a function of the step: `fixed + row x rows + sequence x sequences + kv_token x
+/// kv_tokens + pair x pairs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quantity {
+    /// Independent of the step (weights).
+    pub fixed: u64,
+    /// For each row.
+    pub row: u64,
+    /// For each sequence.
+    pub sequence: u64,
+    /// For each token in the KV cache.
+    pub kv_token: u64,
+    /// For each query-key pair.
+    pub pair: u64,
+}
+
+impl Quantity {
+    /// Nothing.
+    pub const ZERO: Self = Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0 };
+
+    /// The value for one step.
+    pub fn at(&self, step: &Step) -> u64 {
+        self.fixed
+            + self.row * step.rows()
+            + self.sequence * step.sequences
+            + self.kv_token * step.kv_tokens()
+            + self.pair * step.pairs()
+    }
+}
+
+impl std::ops::Add for Quantity {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            fixed: self.fixed + other.fixed,
+            row: self.row + other.row,
+            sequence: self.sequence + other.sequence,
+            kv_token: self.kv_token + other.kv_token,
+            pair: self.pair + other.pair,
+        }
+    }
+}
+
+/// FLOPs and bytes of one operation on one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    /// Floating-point operations; a multiply-add counts as two.
+    pub flops: Quantity,
+    /// Bytes read from memory: weights, activations, KV cache.
+    pub bytes_read: Quantity,
+    /// Bytes written to memory.
+    pub bytes_written: Quantity,
+    /// Bytes of the message of a collective (not bus bytes); 0 for compute.
+    pub message_bytes: Quantity,
+}

@@ -1,0 +1,204 @@
+//! Sweeps: experiment files, the grid of cells, rounds, resume.
+
+mod options;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::backend::RunEvent;
+use crate::error::Result;
+use crate::spec::Spec;
+use crate::store::{Record, Store};
+
+pub use options::CellOptions;
+
+/// Whether a cell can run here, before anything starts: TP divides the model, memory suffices, the
+/// backend exists and can do the dtype.
+pub fn verdict(spec: &Spec) -> Result<Verdict> {
+    let _ = spec;
+    todo!()
+}
+
+/// An experiment file, parsed and checked.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The file's stem: `quickstart`.
+    pub name: String,
+    /// Where it was read.
+    pub path: PathBuf,
+    /// What it asks.
+    pub question: Option<String>,
+    /// The text of the file.
+    pub text: String,
+    /// Passes over the cells.
+    pub rounds: u32,
+    /// Names of the grid's axes, in file order.
+    pub axes: Vec<String>,
+    /// The grid, resolved (backend, dtype, links), in file order.
+    pub cells: Vec<Cell>,
+}
+
+/// A point of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// What to run.
+    pub spec: Spec,
+    /// Why it will not be run, found before anything starts.
+    pub verdict: Verdict,
+}
+
+/// Whether a cell can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It can.
+    Runs,
+    /// It cannot: TP does not divide the heads (with the arithmetic).
+    Skipped(String),
+    /// It would not fit in memory (with the arithmetic).
+    Oom(String),
+}
+
+impl Experiment {
+    /// Reads and checks a file; errors name file, line and column and the nearest valid name.
+    pub fn load(path: &Path) -> Result<Self> {
+        let _ = path;
+        todo!()
+    }
+}
+
+/// What happens in a sweep; the terminal and the command line draw from it.
+#[derive(Clone, Debug)]
+pub enum SweepEvent {
+    /// A cell needs no run: finished before (`record` as stored), skipped or oom.
+    CellSettled {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass.
+        round: u32,
+        /// Its record.
+        record: Box<Record>,
+    },
+    /// A run starts.
+    RunStarted {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass.
+        round: u32,
+        /// Its id.
+        run: String,
+    },
+    /// A run says something.
+    Run {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass.
+        round: u32,
+        /// What.
+        event: RunEvent,
+    },
+    /// A run wrote a line to its standard error.
+    Log {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// The line.
+        line: String,
+    },
+    /// A run ended, well or badly; it is stored.
+    RunEnded {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass.
+        round: u32,
+        /// Its record.
+        record: Box<Record>,
+    },
+}
+
+/// Cancels a sweep, or one of its cells; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel {
+    all: Arc<AtomicBool>,
+    cells: Arc<std::sync::Mutex<std::collections::BTreeSet<usize>>>,
+}
+
+impl Cancel {
+    /// Stop everything; the running run is ended and stored as interrupted.
+    pub fn all(&self) {
+        self.all.store(true, Ordering::SeqCst);
+    }
+    /// Stop one cell in all rounds.
+    pub fn cell(&self, cell: usize) {
+        if let Ok(mut cells) = self.cells.lock() {
+            cells.insert(cell);
+        }
+    }
+    /// Whether everything is to stop.
+    pub fn is_all(&self) -> bool {
+        self.all.load(Ordering::SeqCst)
+    }
+    /// Whether this cell is to stop.
+    pub fn is_cell(&self, cell: usize) -> bool {
+        self.is_all() || self.cells.lock().is_ok_and(|cells| cells.contains(&cell))
+    }
+}
+
+/// Runs one cell; the launcher in earnest, a mock in tests.
+pub trait Executor: Sync {
+    /// Runs the cell to its end, whatever that is. `stop` is polled; events and log lines go to `emit`.
+    /// Never fails: a run that died is a record with status failed.
+    fn run(&self, request: &RunRequest<'_>, emit: &mut dyn FnMut(ExecutorEvent)) -> Record;
+}
+
+/// What an executor is asked.
+#[derive(Debug)]
+pub struct RunRequest<'a> {
+    /// What to run.
+    pub spec: &'a Spec,
+    /// Index of the cell, for `cancel`.
+    pub cell: usize,
+    /// Which pass.
+    pub round: u32,
+    /// The experiment's name.
+    pub experiment: Option<&'a str>,
+    /// Where runs are stored.
+    pub store: &'a Store,
+    /// Cancels.
+    pub cancel: &'a Cancel,
+}
+
+/// What an executor says while a run goes on.
+#[derive(Clone, Debug)]
+pub enum ExecutorEvent {
+    /// The run's id is known.
+    Started(String),
+    /// An event of the run.
+    Event(RunEvent),
+    /// A line on its standard error.
+    Log(String),
+}
+
+/// How a sweep ended.
+#[derive(Clone, Debug, Default)]
+pub struct SweepOutcome {
+    /// For each cell, its record aggregated over rounds (contract: one object a cell).
+    pub cells: Vec<Record>,
+    /// Some runs failed.
+    pub failed: usize,
+    /// It was cancelled.
+    pub interrupted: bool,
+}
+
+/// Runs an experiment: rounds interleave the cells; finished cells are not run again (unless
+/// `again`); simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
+pub fn execute(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    again: bool,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<SweepOutcome> {
+    let _ = (experiment, store, executor, again, cancel, emit);
+    todo!()
+}
