@@ -32,13 +32,8 @@ pub struct RowRun {
 
 impl StepRows {
     /// Rows in all.
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.runs.iter().map(|run| run.count).sum()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
     }
 }
 

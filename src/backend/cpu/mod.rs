@@ -23,3 +23,6 @@ mod sample;
 pub use generate::{GenerateRequest, Generated, generate};
 pub use kernels::{FEW_ROWS, Kernels};
 pub use run::run;
+
+#[cfg(test)]
+mod tests;

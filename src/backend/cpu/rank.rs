@@ -73,7 +73,7 @@ impl<'a> Bound<'a> {
     fn fit(&mut self, rows: &StepRows) {
         for (slot, (kind, columns)) in self.slots.iter_mut().zip(&self.program.buffers) {
             let rows = match kind {
-                Rows::Tokens => rows.len(),
+                Rows::Tokens => rows.rows(),
                 Rows::Sequences => rows.runs.len(),
             };
             slot.resize(rows * columns, 0.0);
