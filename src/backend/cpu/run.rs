@@ -15,6 +15,7 @@ use crate::backend::{Job, Outcome, RunEvent, RunResult};
 use crate::comm::{Broken, EmulatedLink, Group};
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::record::range;
 use crate::spec::{Link, Spec};
 use crate::store::{Environment, Sample};
 use crate::trace::{self, FORMAT_VERSION, Span, Trace, TraceMeta};
@@ -149,9 +150,13 @@ fn generate_once(
         runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
     };
     let rank = &mut worker.rank;
+    let phase_range = |name| place.on.then(|| range(name));
     let started = rank.clock.now();
+    let prefill = phase_range("prefill");
     let mut tokens = rank.step(&mut worker.prefill, place, &rows(0, prompt), prompts)?;
     let prefill_end = rank.clock.now();
+    drop(prefill);
+    let decode = phase_range("decode");
     let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
     for step in 0..spec.output_tokens.saturating_sub(1) {
         let place = Place { step, ..place };
@@ -159,6 +164,7 @@ fn generate_once(
         tokens = rank.step(&mut worker.decode, place, &rows, &tokens)?;
         step_ends.push(rank.clock.now());
     }
+    drop(decode);
     let spans = if place.on { rank.take_spans()? } else { Vec::new() };
     let memory_bytes =
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
