@@ -74,6 +74,8 @@ fn other_rotary_embeddings_are_refused_by_name() {
         (r#"{"type": "linear"}"#, "rope_scaling.factor\" is missing"),
         (r#"{"type": "linear", "factor": "4"}"#, "rope_scaling.factor\" is \"4\""),
         ("8", "\"rope_scaling\" is 8"),
+        (r#"{"type": "default", "partial_rotary_factor": 0.5}"#, "partial_rotary_factor\" is 0.5"),
+        (r#"{"full_attention": {"rope_theta": 1e6}}"#, "rope_scaling.full_attention\" is {"),
         (
             r#"{"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
                 "original_max_position_embeddings": 8192}"#,
