@@ -10,7 +10,7 @@ mod file;
 
 use serde::{Deserialize, Serialize};
 
-pub use file::{TraceWriter, read, read_meta, write};
+pub use file::{TraceWriter, panic_is_contained, read, read_meta, write};
 
 
 
