@@ -185,8 +185,18 @@ pub struct ComparisonReport {
 }
 
 /// Axes one can compare by.
-pub const AXES: [&str; 10] =
-    ["architecture", "p2p", "tp", "batch", "link", "model", "hardware", "backend", "dtype", "collective"];
+pub const AXES: [&str; 10] = [
+    "architecture",
+    "p2p",
+    "tp",
+    "batch",
+    "link",
+    "model",
+    "hardware",
+    "backend",
+    "dtype",
+    "collective",
+];
 
 /// Compares cells that differ only along `axis` (and, for p2p, in the link that p2p chose).
 /// The baseline is `standard` for architecture, `on` for p2p, else the first value met.

@@ -6,7 +6,17 @@ use crate::error::Error;
 
 /// The number format of weights, activations or the KV cache.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -141,7 +151,8 @@ impl ModelShape {
             return Some("tp is 0; it must be at least 1".into());
         }
         let uneven = |what: &str, n: u32| {
-            (n % tp != 0).then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
+            (n % tp != 0)
+                .then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
         };
         uneven("heads", self.heads)
             .or_else(|| uneven("KV heads", self.kv_heads))
