@@ -168,3 +168,33 @@ impl Record {
         self.status == Status::Ok
     }
 }
+
+/// Reads a record. A newer one is read where it has what this build knows, with a warning in it;
+/// otherwise the error says what is wrong.
+pub(super) fn parse(bytes: &[u8]) -> Result<Record, String> {
+    let schema = schema_of(bytes);
+    match (serde_json::from_slice::<Record>(bytes), schema) {
+        (Ok(mut record), Some(schema)) if schema > u64::from(SCHEMA) => {
+            let warning = format!("record format {schema} is newer than this build's {SCHEMA}");
+            if !record.warnings.contains(&warning) {
+                record.warnings.push(warning);
+            }
+            Ok(record)
+        }
+        (Ok(record), _) => Ok(record),
+        (Err(e), Some(schema)) if schema > u64::from(SCHEMA) => {
+            Err(format!("record format {schema} is newer than this build's {SCHEMA}: {e}"))
+        }
+        (Err(_), _) if bytes.is_empty() => Err("the file is empty".into()),
+        (Err(e), _) => Err(e.to_string()),
+    }
+}
+
+/// The format version that a record says it has.
+pub(super) fn schema_of(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        schema: u64,
+    }
+    serde_json::from_slice::<Versioned>(bytes).ok().map(|v| v.schema)
+}
