@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// Ladderscope runs decoding of several architectures, records what every rank's compute lane and
 /// communication lane did, and lets you look at it. Without a verb it opens the workbench.
 #[derive(Debug, Parser)]
-#[command(name = "ladderscope", version, after_help = EXIT_STATUS)]
+#[command(name = "ladderscope", version, max_term_width = 100, after_help = EXIT_STATUS)]
 struct Cli {
     /// Where runs are stored
     #[arg(long, global = true, value_name = "RUNS_DIR", default_value = "runs")]

@@ -33,12 +33,22 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
                 .collect();
             output::json(&list)?;
         }
-        Format::Csv => output::emit(&rows(&models, |n| Field::Whole(n)).csv())?,
+        Format::Csv => output::emit(&rows(&models, Field::Whole).csv())?,
         Format::Table => {
-            output::emit(&rows(&models, |n| Field::text(format!("{:.2} B", n as f64 / 1e9))).table())?;
+            output::emit(&rows(&models, for_people).table())?;
         }
     }
     Ok(0)
+}
+
+/// `70.55 B`, `0.24 M`.
+fn for_people(parameters: u64) -> Field {
+    let parameters = parameters as f64;
+    Field::text(if parameters < 1e9 {
+        format!("{:.2} M", parameters / 1e6)
+    } else {
+        format!("{:.2} B", parameters / 1e9)
+    })
 }
 
 fn rows(models: &[Model], parameters: fn(u64) -> Field) -> Rows {

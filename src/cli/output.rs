@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -23,10 +23,13 @@ pub enum Format {
 /// The option that every verb with results has.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct FormatArgs {
-    /// How results are printed
-    #[arg(long, value_enum, default_value_t)]
+    /// How results are printed: table, json, csv
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     pub format: Format,
 }
+
+/// A line under the header, and nothing else that a reader would have to look past.
+const TABLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 const STDOUT: &str = "standard output";
 
@@ -132,7 +135,7 @@ impl Rows {
             .filter(|&c| self.rows.is_empty() || self.rows.iter().any(|row| row[c] != Field::None))
             .collect();
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(TABLE);
         table.set_header(kept.iter().map(|&c| self.columns[c]));
         for row in &self.rows {
             table.add_row(kept.iter().map(|&c| row[c].shown()));

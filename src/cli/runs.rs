@@ -16,8 +16,8 @@ pub struct Args {
     /// Only runs that match every word: text in any column, or key=value of the spec, for example 'ladder tp=2'
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
-    /// Only runs that ended so
-    #[arg(long, value_enum)]
+    /// Only runs that ended so: ok, failed, oom, skipped, interrupted
+    #[arg(long, value_enum, hide_possible_values = true)]
     pub status: Option<StatusArg>,
     /// Sort by this column; a leading '-' reverses [default: created]
     #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
@@ -142,7 +142,7 @@ pub fn matches(record: &Record, filter: &str) -> bool {
     filter.split_whitespace().all(|word| {
         match word.split_once('=').and_then(|(k, v)| Some((spec.get(k)?, v))) {
             Some((serde_json::Value::String(actual), wanted)) => actual.eq_ignore_ascii_case(wanted),
-            Some((actual, wanted)) => actual.to_string() == wanted,
+            Some((actual, wanted)) => wanted == actual.to_string(),
             None => text.contains(&word.to_lowercase()),
         }
     })

@@ -9,8 +9,8 @@ use crate::store::Record;
 /// Arguments of `schema`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The kind of file
-    #[arg(value_enum)]
+    /// The kind of file: record, experiment, hardware
+    #[arg(value_enum, hide_possible_values = true)]
     pub kind: Kind,
 }
 

@@ -13,8 +13,8 @@ use crate::trace::{Span, Trace};
 /// Options that select spans.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SelectArgs {
-    /// Only this phase [default: decode, unless a time or a trace without decode steps is given]
-    #[arg(long, value_enum)]
+    /// Only this phase: prefill, decode, all [default: decode, unless times are given or there are no decode steps]
+    #[arg(long, value_enum, hide_possible_values = true)]
     pub phase: Option<PhaseArg>,
     /// Only this decode step, from 0
     #[arg(long, value_name = "N")]
