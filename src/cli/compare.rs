@@ -17,8 +17,8 @@ pub struct Args {
     /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective
     #[arg(long, value_name = "AXIS")]
     pub by: String,
-    /// Only runs that match (as in `runs`)
-    #[arg(long, value_name = "TEXT")]
+    /// Only runs that meet these conditions (as in `runs`)
+    #[arg(long, value_name = "CONDITIONS")]
     pub filter: Option<String>,
     /// Also write a figure (.svg, .png) or the pairs (.csv)
     #[arg(long, value_name = "FILE")]
@@ -37,10 +37,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         .as_deref()
         .map(|path| Ok((path, pareto::export_format(path, &["svg", "png", "csv"])?)));
     let export = export.transpose()?;
-    let mut records = runs::select(&args.runs, &dir)?;
-    if let Some(filter) = &args.filter {
-        records.retain(|record| runs::matches(record, filter));
-    }
+    let records = runs::filtered(runs::select(&args.runs, &dir)?, args.filter.as_deref(), None)?;
     let comparison = analysis::compare(&analysis::aggregate(&records), &args.by)?;
     if comparison.pairs.is_empty() {
         report::note(&format!("no two finished cells differ in {} alone", args.by));

@@ -14,8 +14,8 @@ pub struct Args {
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// Only runs that match (as in `runs`)
-    #[arg(long, value_name = "TEXT")]
+    /// Only runs that meet these conditions (as in `runs`)
+    #[arg(long, value_name = "CONDITIONS")]
     pub filter: Option<String>,
     /// Only the points on the frontier
     #[arg(long)]
@@ -32,10 +32,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export =
         args.export.as_deref().map(|path| Ok((path, export_format(path, &["svg", "png", "csv"])?)));
     let export = export.transpose()?;
-    let mut records = runs::select(&args.runs, &dir)?;
-    if let Some(filter) = &args.filter {
-        records.retain(|record| runs::matches(record, filter));
-    }
+    let records = runs::filtered(runs::select(&args.runs, &dir)?, args.filter.as_deref(), None)?;
     let mut points = analysis::pareto(&analysis::aggregate(&records));
     if points.is_empty() {
         report::note("no finished runs, so no frontier; `ladderscope runs` lists what is stored");

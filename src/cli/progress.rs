@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::report;
 use crate::backend::RunEvent;
 use crate::store::{Record, Status};
-use crate::sweep::{Experiment, SweepEvent, Verdict};
+use crate::sweep::{Cell, SweepEvent, Verdict};
 
 /// How often plain lines may come; thousands of simulated cells a second are not worth a line each.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
@@ -16,7 +16,8 @@ const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Draws the events of a sweep.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    experiment: &'a Experiment,
+    cells: &'a [Cell],
+    rounds: u32,
     bar: Option<ProgressBar>,
     /// Runs in all: cells that can run, times rounds.
     total: usize,
@@ -30,10 +31,10 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Progress of `experiment`, of which nothing is done yet.
-    pub fn new(experiment: &'a Experiment) -> Self {
-        let can_run = experiment.cells.iter().filter(|cell| cell.verdict == Verdict::Runs).count();
-        let total = can_run * experiment.rounds.max(1) as usize;
+    /// Progress over these cells, of which nothing is done yet.
+    pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
+        let can_run = cells.iter().filter(|cell| cell.verdict == Verdict::Runs).count();
+        let total = can_run * rounds.max(1) as usize;
         let bar = report::stderr_is_terminal().then(|| {
             let bar = ProgressBar::new(total as u64);
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
@@ -42,7 +43,8 @@ impl<'a> Progress<'a> {
             bar
         });
         Self {
-            experiment,
+            cells,
+            rounds,
             bar,
             total,
             settled: BTreeSet::new(),
@@ -77,7 +79,6 @@ impl<'a> Progress<'a> {
                 RunEvent::Phase { name } => self.doing(*cell, *round, name),
                 RunEvent::SampleDone { index, of, sample } => {
                     let tokens = self
-                        .experiment
                         .cells
                         .get(*cell)
                         .map_or(0.0, |c| f64::from(c.spec.batch) * f64::from(c.spec.output_tokens));
@@ -154,10 +155,10 @@ impl<'a> Progress<'a> {
 
     /// `ladder tp2 b1 p2p-on (round 1/3)`.
     fn name(&self, cell: usize, round: Option<u32>) -> String {
-        let label = self.experiment.cells.get(cell).map(|c| c.spec.label()).unwrap_or_default();
+        let label = self.cells.get(cell).map(|c| c.spec.label()).unwrap_or_default();
         match round {
-            Some(round) if self.experiment.rounds > 1 => {
-                format!("{label} (round {}/{})", round + 1, self.experiment.rounds)
+            Some(round) if self.rounds > 1 => {
+                format!("{label} (round {}/{})", round + 1, self.rounds)
             }
             _ => label,
         }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::launch::ProcessExecutor;
 use crate::spec::{Backend, Spec};
 use crate::store::{Record, Status, Store};
-use crate::sweep::{self, Cancel, Cell, CellOptions, Experiment};
+use crate::sweep::{self, Cancel, Cell, CellOptions, Verdict};
 use crate::trace;
 
 /// Arguments of `run`.
@@ -38,33 +38,17 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(note) = note {
         report::note(&note);
     }
-    let verdict = sweep::verdict(&spec)?;
-    let experiment = Experiment {
-        name: "run".into(),
-        path: PathBuf::new(),
-        question: None,
-        text: String::new(),
-        rounds: args.rounds,
-        axes: Vec::new(),
-        cells: vec![Cell { spec: spec.clone(), verdict }],
-    };
     let store = Store::open(dir);
     let executor = ProcessExecutor { trace_copy: args.trace.clone(), ..ProcessExecutor::new()? };
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel)?;
-    let mut progress = Progress::new(&experiment);
-    let outcome = sweep::execute(&experiment, &store, &executor, true, &cancel, &mut |event| {
+    let cells = [Cell { spec: spec.clone(), verdict: Verdict::Runs }];
+    let mut progress = Progress::new(&cells, args.rounds);
+    let outcome = sweep::run_one(&spec, args.rounds, &store, &executor, &cancel, &mut |event| {
         progress.event(&event)
     });
     progress.finish();
-    let outcome = outcome?;
-    let Some(mut record) = outcome.cells.into_iter().next() else {
-        return if cancel.is_all() {
-            Err(Error::Interrupted)
-        } else {
-            Err(Error::failed("the run left no record"))
-        };
-    };
+    let mut record = outcome?;
     if let (Some(path), Backend::Sim, Status::Ok) = (&args.trace, spec.backend, record.status) {
         simulate_trace(&spec, &record, path)?;
         record.trace = Some(path.display().to_string());
@@ -88,7 +72,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
     match format {
         Format::Json => output::json(&record_table::contract_object(record)),
-        Format::Csv => output::emit(&record_table::wide(&[record]).csv()),
+        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(record))?),
         Format::Table => output::emit(&show::text(record, store)),
     }
 }

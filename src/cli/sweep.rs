@@ -33,11 +33,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
     }
+    for note in experiment.notes()? {
+        report::note(&note);
+    }
     let store = Store::open(dir);
     let executor = ProcessExecutor::new()?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel)?;
-    let mut progress = Progress::new(&experiment);
+    let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let outcome = sweep::execute(&experiment, &store, &executor, args.again, &cancel, &mut |event| {
         progress.event(&event)
     });
@@ -71,12 +74,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn print(records: &[Record], format: Format) -> Result<()> {
-    let all: Vec<&Record> = records.iter().collect();
     match format {
-        Format::Table => output::emit(&record_table::narrow(&all).table()),
-        Format::Csv => output::emit(&record_table::wide(&all).csv()),
-        Format::Json => {
-            all.iter().try_for_each(|record| output::json_line(&record_table::contract_object(record)))
-        }
+        Format::Table => output::emit(&record_table::narrow(records).table()),
+        Format::Csv => output::emit(&record_table::csv(records)?),
+        Format::Json => records
+            .iter()
+            .try_for_each(|record| output::json_line(&record_table::contract_object(record))),
     }
 }

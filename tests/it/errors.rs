@@ -22,7 +22,7 @@ fn unknown_values_get_the_nearest_valid_one() {
     refused(&["run", "--p2p", "onn"], &["--p2p", "'onn'", "did you mean 'on'"]);
     refused(&["run", "--model", "llama-3-70", "--backend", "sim"], &["'llama-3-70'", "llama-3-70b"]);
     refused(&["compare", "--by", "archtecture"], &["'archtecture'", "did you mean 'architecture'"]);
-    refused(&["runs", "--sort", "tputt"], &["'tputt'", "did you mean 'tpot'"]);
+    refused(&["runs", "--sort", "tpot_p50"], &["'tpot_p50'", "did you mean 'tpot_p50_ms'"]);
     refused(&["hardware", "h100_smx"], &["'h100_smx'", "h100_sxm"]);
 }
 
