@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(bootstrap([&five], |[m]| m), None);
         let six = [vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
         let [low, high] = bootstrap([&six], |[m]| m).unwrap();
-        assert!(1.0 <= low && low < 3.5 && 3.5 < high && high <= 6.0);
+        assert!((1.0..3.5).contains(&low) && (3.5..=6.0).contains(&high), "{low}..{high}");
         assert_eq!(bootstrap([&six[..], &six[..1]], |[a, b]| a / b), None, "rounds do not pair");
     }
 

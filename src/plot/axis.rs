@@ -110,3 +110,48 @@ pub fn draw_vertical(scene: &mut Scene, axis: &Axis, area: &Area, name: &str) {
     let middle = (area.left - 138.0, (area.top + area.bottom) / 2.0);
     scene.text(Text::new(middle, name, LABEL).align(Align::Middle).upwards());
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        let ticks = |low: f64, high: f64, most| {
+            let axis = Axis::fit([low, high].into_iter(), 0.0, 100.0);
+            axis.ticks(most).into_iter().map(number).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(0.82, 1.34, 8), ["0.8", "0.9", "1", "1.1", "1.2", "1.3"]);
+        assert_eq!(ticks(3.0, 300.0, 8), ["5", "10", "20", "50", "100", "200"]);
+        assert_eq!(
+            ticks(1e-3, 1e5, 8),
+            ["0.001", "0.01", "0.1", "1", "10", "100", "1000", "10k", "100k"]
+        );
+        assert_eq!(ticks(7.0, 7.0, 4), ["6.5", "7", "7.5"]);
+    }
+
+    #[test]
+    fn numbers_have_no_more_digits_than_they_need() {
+        let all = [0.0, 0.30000000000000004, 12.5, 1500.0, 25_000.0, -0.02, 1_500_000.0].map(number);
+        assert_eq!(all, ["0", "0.3", "12.5", "1500", "25k", "-0.02", "1500k"]);
+    }
+
+    proptest! {
+        #[test]
+        fn values_and_ticks_lie_on_the_axis(
+            values in prop::collection::vec(0.001f64..1e6, 1..20),
+            most in 2usize..12,
+        ) {
+            let axis = Axis::fit(values.iter().copied(), 900.0, 100.0);
+            for value in values.iter().copied().chain(axis.ticks(most)) {
+                let place = axis.place(value);
+                prop_assert!((99.9..=900.1).contains(&place), "{} at {}", value, place);
+            }
+            let ticks = axis.ticks(most);
+            prop_assert!(ticks.windows(2).all(|w| axis.place(w[0]) > axis.place(w[1])));
+            prop_assert!(ticks.len() <= most.max(9) + 1, "{:?}", ticks);
+        }
+    }
+}

@@ -1,14 +1,15 @@
 //! The comparison figure: the speed-up of each matched pair with its interval, and a line at 1.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::axis::{Axis, draw_horizontal};
 use super::scene::{Align, Area, Color, Scene, Text};
-use super::style::{GREY, INK, LABEL, Marker, NOTE, TICK, TITLE, look, provenance};
+use super::style::{GREY, INK, LABEL, Marker, NOTE, TICK, TITLE, look, looks, provenance};
 use super::surface::{check_format, save, text_width};
 use crate::analysis::{Comparison, ComparisonReport};
 use crate::error::{Error, Result};
+use crate::plan::Architecture;
 
 const WIDTH: f64 = 1600.0;
 const TOP: f64 = 180.0;
@@ -35,8 +36,10 @@ pub(super) fn scene(report: &ComparisonReport) -> Result<Scene> {
         let all: BTreeSet<&str> = pairs.iter().map(of).collect();
         all.first().copied().filter(|_| all.len() == 1)
     };
-    let (matched, baseline) = (only(|p| &p.matched), only(|p| &p.baseline));
-    let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline)).collect();
+    let (matched, baseline, value) = (only(|p| &p.matched), only(|p| &p.baseline), only(|p| &p.value));
+    // What all rows have in common is said above them, once; but a row is never without a name.
+    let value = value.filter(|_| matched.is_none());
+    let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
     let widest =
         |texts: &[String]| texts.iter().map(|text| text_width(text, NOTE, false)).fold(0.0, f64::max);
@@ -49,10 +52,7 @@ pub(super) fn scene(report: &ComparisonReport) -> Result<Scene> {
     };
     let mut scene = Scene::new(WIDTH as u32, (area.bottom + 190.0) as u32);
 
-    scene.text(
-        Text::new((40.0, 46.0), format!("Speed-up over {}", baseline.unwrap_or("the baseline")), TITLE)
-            .bold(),
-    );
+    scene.text(Text::new((40.0, 46.0), title(&report.by, value, baseline), TITLE).bold());
     let mut subtitle = format!(
         "{}; {} comparisons",
         provenance(pairs.iter().map(|p| p.provenance)),
@@ -75,14 +75,9 @@ pub(super) fn scene(report: &ComparisonReport) -> Result<Scene> {
     scene.frame(area, INK, 2);
     scene.data.push(area);
 
-    let mut values: Vec<&str> = Vec::new();
+    let looks = looks_of(report);
     for (index, pair) in pairs.iter().enumerate() {
-        if !values.contains(&pair.value.as_str()) {
-            values.push(&pair.value);
-        }
-        let number = values.iter().position(|value| *value == pair.value).unwrap_or(0);
-        // The baseline would have had the first look.
-        let (color, marker) = look(number + 1);
+        let (color, marker) = looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
         let y = area.top + 10.0 + ROW * (index as f64 + 0.5);
         scene.text(
             Text::new((area.left - 20.0, y), fit(&names[index], names_width), NOTE).align(Align::Right),
@@ -97,15 +92,50 @@ pub(super) fn scene(report: &ComparisonReport) -> Result<Scene> {
     Ok(scene)
 }
 
-fn row_name(pair: &Comparison, matched: Option<&str>, baseline: Option<&str>) -> String {
-    let mut name = pair.value.clone();
+/// What is compared with what, as far as all rows agree.
+fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
+    // An architecture's name says that it is one; `on` or `8` does not.
+    let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
+    let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
+    match baseline {
+        Some(baseline) => format!("Speed-up{of} over {axis}{baseline}"),
+        None => format!("Speed-up{of} over the baseline, by {by}"),
+    }
+}
+
+fn row_name(
+    pair: &Comparison,
+    matched: Option<&str>,
+    baseline: Option<&str>,
+    value: Option<&str>,
+) -> String {
+    let mut words = Vec::new();
+    if value.is_none() {
+        words.push(pair.value.clone());
+    }
     if baseline.is_none() {
-        name.push_str(&format!(" / {}", pair.baseline));
+        words.push(format!("/ {}", pair.baseline));
     }
     if matched.is_none() {
-        name.push_str(&format!("  {}", pair.matched));
+        words.push(format!(" {}", pair.matched));
     }
-    name
+    words.join(" ").trim_start().to_owned()
+}
+
+/// A look for each value: for architectures the one they have in every figure. The first is left to
+/// the baseline.
+fn looks_of(report: &ComparisonReport) -> BTreeMap<&str, (Color, Marker)> {
+    let values: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.value.as_str()).collect();
+    let architectures: Vec<Architecture> = match report.by.as_str() {
+        "architecture" => values.iter().filter_map(|value| value.parse().ok()).collect(),
+        _ => Vec::new(),
+    };
+    let known = looks(architectures.iter().chain([&Architecture::Standard]));
+    let look_of = |index: usize, value: &str| {
+        let architecture = value.parse::<Architecture>().ok();
+        architecture.and_then(|a| known.get(&a).copied()).unwrap_or_else(|| look(index + 1))
+    };
+    values.into_iter().enumerate().map(|(index, value)| (value, look_of(index, value))).collect()
 }
 
 fn ratio(pair: &Comparison) -> String {

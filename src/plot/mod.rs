@@ -1,7 +1,7 @@
 //! Figures fit for a paper, as SVG and PNG, through plotters with a bundled open font.
 //!
-//! A figure is first laid out as a [`scene::Scene`] (shapes and texts at their places, pure and
-//! testable) and then painted by [`surface`]. Every figure carries the provenance of its numbers.
+//! A figure is first laid out as a scene (shapes and texts at their places, pure and testable) and
+//! then painted onto a surface, an SVG or a PNG. Every figure carries the provenance of its numbers.
 
 mod axis;
 mod comparison;

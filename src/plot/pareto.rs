@@ -110,11 +110,22 @@ fn draw_panel(scene: &mut Scene, area: Area, points: &[&ParetoPoint], looks: &Lo
             scene.line(line, *color, 4);
         }
     }
-    for on_frontier in [false, true] {
-        for point in owned.iter().filter(|point| best.contains(point.run.as_str()) == on_frontier) {
+    // A hollow marker is larger and painted first: where P2P makes no difference both are seen.
+    for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
+        let layer = owned
+            .iter()
+            .filter(|point| best.contains(point.run.as_str()) == on_frontier && point.spec.p2p == p2p);
+        for point in layer {
             let Some(&(color, marker)) = looks.get(&point.spec.architecture) else { continue };
-            let (color, radius) = if on_frontier { (color, 12.0) } else { (faded(color), 9.0) };
-            scene.marker(place(point), marker, radius, color, point.spec.p2p == P2p::On);
+            let (color, radius) = if on_frontier { (color, 11.0) } else { (faded(color), 8.0) };
+            let hollow = p2p == P2p::Off;
+            scene.marker(
+                place(point),
+                marker,
+                if hollow { radius + 4.0 } else { radius },
+                color,
+                !hollow,
+            );
         }
     }
 }
@@ -149,7 +160,8 @@ fn draw_legend(scene: &mut Scene, left: f64, top: f64, looks: &Looks, points: &[
     }
     for (p2p, name) in P2P.into_iter().filter(|(p2p, _)| points.iter().any(|p| p.spec.p2p == *p2p)) {
         let at = entry(scene, name.into());
-        scene.marker(at, Marker::Circle, 12.0, GREY, p2p == P2p::On);
+        let radius = if p2p == P2p::On { 11.0 } else { 15.0 };
+        scene.marker(at, Marker::Circle, radius, GREY, p2p == P2p::On);
     }
     let at = entry(scene, DOMINATED.into());
     scene.marker(at, Marker::Circle, 9.0, faded(GREY), true);

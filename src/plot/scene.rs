@@ -240,3 +240,33 @@ fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_broken_at_blanks() {
+        let lines = wrap("one two three-and-a-half four", 9.0, |line| line.len() as f64);
+        assert_eq!(lines, ["one two", "three-and-a-half", "four"]);
+    }
+
+    #[test]
+    fn dashes_go_on_around_corners() {
+        let mut scene = Scene::new(100, 100);
+        scene.dashed(&[(0.0, 0.0), (20.0, 0.0), (20.0, 0.0), (20.0, 30.0)], INK, 1);
+        let dashes: Vec<_> = scene
+            .shapes
+            .iter()
+            .map(|shape| match shape {
+                Shape::Line(points, ..) => (points[0], points[1]),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        // 14 drawn, 10 left out: 0 to 14, then 24 to 38 and 48 to 50 of 50 pixels.
+        assert_eq!(
+            dashes,
+            [((0.0, 0.0), (14.0, 0.0)), ((20.0, 4.0), (20.0, 18.0)), ((20.0, 28.0), (20.0, 30.0)),]
+        );
+    }
+}

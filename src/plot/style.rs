@@ -1,7 +1,8 @@
 //! Colours, markers and words that all figures share. The palette is Okabe and Ito's, which people
 //! with any colour vision can tell apart; a marker's shape says the same as its colour.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use super::scene::{Color, Point};
 use crate::plan::Architecture;
@@ -121,10 +122,11 @@ pub fn looks<'a>(
             Architecture::Stale(_) => 5,
             Architecture::ParallelLadder => 6,
         };
-        if taken.contains_key(&wish) {
-            waiting.push(architecture);
-        } else {
-            taken.insert(wish, architecture);
+        match taken.entry(wish) {
+            Entry::Occupied(_) => waiting.push(architecture),
+            Entry::Vacant(free) => {
+                free.insert(architecture);
+            }
         }
     }
     for architecture in waiting {

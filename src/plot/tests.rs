@@ -250,7 +250,14 @@ fn a_comparison_shows_ratios_with_intervals() {
     let report = compare(&cells(), "p2p").unwrap();
     let scene = comparison::scene(&report).unwrap();
     assert_legible(&scene);
-    assert_says(&scene, &["simulated (not a measurement); 72 comparisons, the first 60 shown"]);
+    assert_says(
+        &scene,
+        &[
+            "Speed-up of p2p off over p2p on",
+            "simulated (not a measurement); 72 comparisons, the first 60 shown",
+            "\nladder llama-3-70b tp8 b64 sim\n",
+        ],
+    );
 
     let nothing = compare(&[], "p2p").unwrap();
     assert_eq!(comparison::scene(&nothing).unwrap_err().exit_code(), 2);
@@ -292,22 +299,4 @@ fn architectures_have_looks_of_their_own_that_do_not_change() {
     assert_eq!(distinct.len(), some.len());
     let alone = super::style::looks(&some[3..4]);
     assert_eq!(alone[&some[3]], looks[&some[3]]);
-}
-
-#[test]
-fn look() {
-    let dir = std::path::Path::new("/tmp/figures");
-    std::fs::create_dir_all(dir).unwrap();
-    for ext in ["png", "svg"] {
-        let at = |name: &str| dir.join(format!("{name}.{ext}"));
-        pareto::pareto(&points(), &at("pareto")).unwrap();
-        let mut records = cells();
-        records.extend(measured());
-        save(&pareto::scene(&analysis::pareto(&records)).unwrap(), &at("panels")).unwrap();
-        timeline::timeline(&layers(), 0, 90_000, &at("timeline")).unwrap();
-        timeline::timeline(&layers(), 15_000, 45_000, &at("zoom")).unwrap();
-        comparison::comparison(&compare(&measured(), "architecture").unwrap(), &at("comparison"))
-            .unwrap();
-        comparison::comparison(&compare(&cells()[..40], "p2p").unwrap(), &at("p2p")).unwrap();
-    }
 }

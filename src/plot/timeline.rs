@@ -161,7 +161,7 @@ fn row_name(rank: u32, lane: Lane) -> String {
 fn unit(length_ns: i64) -> (f64, &'static str) {
     match length_ns {
         ..2_000 => (1.0, "ns"),
-        ..5_000_000 => (1e3, "µs"),
+        2_000..5_000_000 => (1e3, "µs"),
         _ => (1e6, "ms"),
     }
 }
