@@ -46,3 +46,5 @@ pub struct Model {
     pub note: Option<&'static str>,
 }
 
+#[cfg(test)]
+mod tests;

@@ -60,6 +60,15 @@ impl Config {
             let number = value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
             number.ok_or_else(|| self.wrong(&path, value, right))
         };
+        if let Some(value) = present("partial_rotary_factor").filter(|v| v.as_f64() != Some(1.0)) {
+            let right = "not supported: only 1 or null, as in Llama";
+            return Err(self.wrong(&format!("{name}.partial_rotary_factor"), value, right));
+        }
+        // models that mix kinds of attention have an object for each
+        if let Some((kind, value)) = object.iter().find(|(_, value)| value.is_object()) {
+            let right = "not supported: one rotary embedding for all layers, as in Llama";
+            return Err(self.wrong(&format!("{name}.{kind}"), value, right));
+        }
         let (kind_key, kind) = match (present("rope_type"), present("type")) {
             (Some(kind), _) => ("rope_type", kind),
             (None, Some(kind)) => ("type", kind),

@@ -159,7 +159,7 @@ impl ModelShape {
             return Some("tp is 0; it must be at least 1".into());
         }
         let uneven = |what: &str, n: u32| {
-            (n % tp != 0)
+            (!n.is_multiple_of(tp))
                 .then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
         };
         uneven("heads", self.heads)

@@ -100,6 +100,30 @@ mod tests {
         assert_eq!(tokenizer.vocab_size(), 4);
     }
 
+    /// Llama 3's kind of tokenizer: its own splitting (with look-ahead), then byte-level BPE.
+    #[test]
+    fn llama_3s_splitting_is_obeyed() {
+        let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false,
+            "trim_offsets": true, "use_regex": false});
+        let json = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+                byte_level]},
+            "decoder": byte_level,
+            "model": {"type": "BPE", "ignore_merges": true,
+                "vocab": {"1": 0, "11": 1, "111": 2, "1111": 3, "Ġ": 4, "a": 5, "Ġa": 6, "ĠĠ": 7},
+                "merges": [["1", "1"], ["11", "1"], ["11", "11"], ["Ġ", "a"], ["Ġ", "Ġ"]]}
+        });
+        let (_dir, tokenizer) = with(&json.to_string());
+        let tokenizer = tokenizer.expect("a tokenizer");
+        // digits in threes, and the last of several blanks joins the word
+        let ids = tokenizer.encode("1111   a").expect("encodes");
+        assert_eq!(ids, [2, 0, 7, 6]);
+        assert_eq!(tokenizer.decode(&ids).ok().as_deref(), Some("1111   a"));
+    }
+
     #[test]
     fn a_missing_or_broken_file_is_named() {
         let dir = tempfile::tempdir().expect("temporary directory");

@@ -8,7 +8,7 @@ mod file;
 
 use serde::{Deserialize, Serialize};
 
-pub use file::{TraceWriter, read, read_meta, write};
+pub use file::{TraceWriter, panic_is_contained, read, read_meta, write};
 
 use crate::plan::{Cost, Lane, Operation, Phase, Plan, Step};
 use crate::spec::{Provenance, Spec};

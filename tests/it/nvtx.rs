@@ -7,7 +7,8 @@ use std::process::Command;
 fn build_injection(dir: &Path) -> std::path::PathBuf {
     let library = dir.join("libnvtx_log.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/nvtx_log.c");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
     assert!(built.expect("a C compiler is needed, as for the build itself").success());
     library
 }
@@ -48,7 +49,8 @@ fn every_operation_and_phase_is_an_nvtx_range_on_its_lane() {
         }
     }
     assert!(open.values().all(Vec::is_empty), "ranges left open: {open:?}");
-    let count = |thread: &str, range: &str| ranges.get(&(thread.into(), range.into())).copied().unwrap_or(0);
+    let count =
+        |thread: &str, range: &str| ranges.get(&(thread.into(), range.into())).copied().unwrap_or(0);
     for rank in ["rank 0", "rank 1"] {
         let (compute, comm) = (format!("{rank} compute"), format!("{rank} comm"));
         assert_eq!(count(&compute, "prefill"), 1);
