@@ -78,11 +78,7 @@ impl Error {
     }
 
     /// An unknown name, with the nearest of the valid ones.
-    pub fn unknown<'a>(
-        what: &str,
-        given: &str,
-        valid: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
+    pub fn unknown<'a>(what: &str, given: &str, valid: impl IntoIterator<Item = &'a str>) -> Self {
         let valid: Vec<&str> = valid.into_iter().collect();
         let help = match nearest(given, valid.iter().copied()) {
             Some(name) => format!("did you mean '{name}'? valid: {}", valid.join(", ")),

@@ -6,6 +6,7 @@
 pub mod analysis;
 pub mod backend;
 pub mod cli;
+pub mod comm;
 pub mod environment;
 pub mod error;
 pub mod hardware;
@@ -13,6 +14,7 @@ pub mod launch;
 pub mod model;
 pub mod plan;
 pub mod plot;
+pub mod record;
 pub mod spec;
 pub mod store;
 pub mod sweep;

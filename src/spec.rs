@@ -12,7 +12,9 @@ use crate::model::DType;
 use crate::plan::Architecture;
 
 /// Who runs a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// Whichever of the others this machine can do; resolved before anything runs.
@@ -51,7 +53,9 @@ impl FromStr for Backend {
 }
 
 /// Whether GPUs may talk to each other directly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum P2p {
     /// Peer to peer (NVLink where there is one).
@@ -181,7 +185,9 @@ impl FromStr for Collective {
 
 /// Where numbers come from. Every table, figure and file that shows numbers shows this with them:
 /// [`crate::store::Metrics`] cannot be had without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provenance {
     /// Executed and timed, over the machine's own link.

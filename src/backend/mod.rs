@@ -1,11 +1,12 @@
 //! Backends execute plans. All take a [`Job`] and give back an [`Outcome`]; events go out meanwhile.
 
+pub mod cpu;
 pub mod sim;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::spec::Spec;
+use crate::error::{Error, Result};
+use crate::spec::{Backend, Spec};
 use crate::store::Sample;
 use crate::trace::Trace;
 
@@ -78,9 +79,12 @@ pub type RunResult = Result<(Outcome, Option<Trace>)>;
 
 /// Runs a job on its backend (sim or cpu); events of the run go to `emit` meanwhile.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
-    let _ = emit;
     match job.spec.backend {
-        crate::spec::Backend::Sim => sim::run(job),
-        _ => todo!(),
+        Backend::Sim => sim::run(job),
+        Backend::Cpu => cpu::run(job, emit),
+        Backend::Auto | Backend::Cuda => Err(Error::input_help(
+            format!("backend '{}' cannot execute a run here", job.spec.backend.as_str()),
+            "this version executes sim and cpu",
+        )),
     }
 }

@@ -1,6 +1,38 @@
 //! The command line: one file a verb.
+//!
+//! [`app`] parses the arguments and calls the verb; a verb is a `clap::Args` struct and a function
+//! from it to an exit status. Results go to standard output through [`output`], progress and warnings
+//! to standard error, errors through [`report`].
 
-/// Parses the arguments, runs the verb, prints errors; the process's exit status.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
-}
+mod app;
+mod compare;
+mod completions;
+mod doctor;
+mod doctor_gpu;
+mod doctor_machine;
+mod doctor_memory;
+mod doctor_nccl;
+mod experiments;
+mod generate;
+mod hardware;
+mod interrupt;
+mod models;
+mod output;
+mod overlap;
+mod pareto;
+mod progress;
+mod record_table;
+mod report;
+mod run;
+mod runs;
+mod schema;
+mod select;
+mod show;
+mod source;
+mod summary;
+mod sweep;
+mod timeline;
+mod trace;
+
+pub use app::main;
+pub use doctor_memory::read_bandwidth;

@@ -1,13 +1,29 @@
-//! Models: shapes, HF configs, weights (random or from safetensors), tokenizers.
+//! Models: shapes, HF configs, weights (random or from safetensors), tokenizers, prompt files.
+//!
+//! A [`Model`] comes from [`Model::resolve`]; its numbers from a [`WeightSource`], one rank's slice at a
+//! time; text from a [`Tokenizer`], or prompts of ids from [`read_prompts`].
 
+mod built_in;
+mod checkpoint;
+mod config;
+mod convert;
+mod files;
+mod prompts;
+mod random;
+mod resolve;
+mod rope;
 mod shape;
+mod tokenizer;
+mod weights;
 
 use std::path::PathBuf;
 
+pub use prompts::{check_ids, read_prompts};
 pub use shape::{DType, ModelShape, Rope, RopeScaling};
+pub use tokenizer::Tokenizer;
+pub use weights::{Matrix, MatrixData, WeightSource};
 
-use crate::error::Result;
-use crate::plan::{LadderLayers, Weight};
+use crate::plan::LadderLayers;
 
 /// A model by name or directory: its shape, and its checkpoint if it has one.
 #[derive(Clone, Debug)]
@@ -30,55 +46,5 @@ pub struct Model {
     pub note: Option<&'static str>,
 }
 
-impl Model {
-    /// A built-in shape by name, or an HF directory. Unknown names get the nearest valid one.
-    pub fn resolve(name_or_dir: &str) -> Result<Self> {
-        let _ = name_or_dir;
-        todo!()
-    }
-
-    /// All built-in shapes, in the contract's order.
-    pub fn built_in() -> Vec<Self> {
-        todo!()
-    }
-}
-
-/// One rank's slice of a weight, row-major `[outputs, inputs]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Matrix {
-    /// Rows.
-    pub outputs: usize,
-    /// Columns.
-    pub inputs: usize,
-    /// The numbers.
-    pub data: MatrixData,
-}
-
-/// The numbers of a matrix in their format.
-#[derive(Clone, Debug, PartialEq)]
-pub enum MatrixData {
-    /// f32.
-    F32(Vec<f32>),
-    /// bf16.
-    Bf16(Vec<half::bf16>),
-}
-
-/// Where weights come from: an opened checkpoint (memory-mapped), or a seed.
-#[derive(Debug)]
-pub struct WeightSource {
-    _todo: (),
-}
-
-impl WeightSource {
-    /// Opens the model's safetensors files, or prepares random weights from `seed`.
-    pub fn open(model: &Model, seed: u64) -> Result<Self> {
-        let _ = (model, seed);
-        todo!()
-    }
-
-    /// One rank's slice of `weight`, converted to `dtype` (f32 or bf16). Thread-safe.
-    pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
-        let _ = (weight, rank, tp, dtype);
-        todo!()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,17 @@ use crate::error::Error;
 
 /// The number format of weights, activations or the KV cache.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -65,7 +75,7 @@ pub struct Rope {
     pub scaling: Option<RopeScaling>,
 }
 
-/// Llama 3's frequency scaling (`rope_type = "llama3"` of HF configs).
+/// Llama 3's frequency scaling (`rope_type = "llama3"` of HF configs); linear scaling is a case of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RopeScaling {
     /// By how much low frequencies are divided.
@@ -76,6 +86,14 @@ pub struct RopeScaling {
     pub high_freq_factor: f64,
     /// Context length of the original training.
     pub original_context: f64,
+}
+
+impl RopeScaling {
+    /// Linear scaling (`rope_type = "linear"`): every frequency is divided by `factor`. It is Llama 3's
+    /// with an original context of 0, than which every wavelength is longer.
+    pub fn linear(factor: f64) -> Self {
+        Self { factor, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 0.0 }
+    }
 }
 
 impl Rope {
@@ -141,10 +159,43 @@ impl ModelShape {
             return Some("tp is 0; it must be at least 1".into());
         }
         let uneven = |what: &str, n: u32| {
-            (n % tp != 0).then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
+            (!n.is_multiple_of(tp))
+                .then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
         };
         uneven("heads", self.heads)
             .or_else(|| uneven("KV heads", self.kv_heads))
             .or_else(|| uneven("MLP columns", self.intermediate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaled(scaling: Option<RopeScaling>) -> Vec<f64> {
+        Rope { theta: 500_000.0, scaling }.frequencies(128)
+    }
+
+    #[test]
+    fn linear_scaling_divides_every_frequency() {
+        for (plain, linear) in scaled(None).iter().zip(scaled(Some(RopeScaling::linear(4.0)))) {
+            assert_eq!(plain / 4.0, linear);
+        }
+    }
+
+    #[test]
+    fn llama3_scaling_keeps_the_fast_divides_the_slow_and_is_monotonic() {
+        let llama3 = RopeScaling {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_context: 8192.0,
+        };
+        let (plain, scaled) = (scaled(None), scaled(Some(llama3)));
+        assert_eq!(plain[0], scaled[0]);
+        assert_eq!(plain[63] / 8.0, scaled[63]);
+        assert!(scaled.windows(2).all(|pair| pair[0] > pair[1]));
+        let between = plain.iter().zip(&scaled).filter(|(p, s)| *s < *p && **s > **p / 8.0).count();
+        assert!(between > 0, "no frequency was smoothed");
     }
 }

@@ -151,7 +151,10 @@ impl FromStr for Architecture {
             argument.and_then(|a| a.parse().ok()).filter(|n| *n >= least).ok_or_else(|| {
                 Error::input_help(
                     format!("architecture '{text}': {what} is missing or not a number"),
-                    format!("write {name}:N with N at least {least}, for example {name}:{}", least.max(2)),
+                    format!(
+                        "write {name}:N with N at least {least}, for example {name}:{}",
+                        least.max(2)
+                    ),
                 )
             })
         };
@@ -162,6 +165,7 @@ impl FromStr for Architecture {
                 let inner = list.trim_start_matches('[').trim_end_matches(']');
                 let mut layers = inner
                     .split('+')
+                    .filter(|l| !l.trim().is_empty())
                     .map(|l| l.trim().parse::<u32>())
                     .collect::<Result<Vec<_>, _>>()
                     .map_err(|_| {

@@ -78,7 +78,13 @@ impl<'a> Builder<'a> {
     }
 
     /// An input of the plan, written by no operation.
-    pub fn input(&mut self, name: &str, placement: Placement, columns: u32, element: Element) -> ValueId {
+    pub fn input(
+        &mut self,
+        name: &str,
+        placement: Placement,
+        columns: u32,
+        element: Element,
+    ) -> ValueId {
         self.value(name.into(), placement, Rows::Tokens, columns, element)
     }
 
@@ -148,8 +154,14 @@ impl<'a> Builder<'a> {
         let first = self.placement(reads[0]);
         let whole = matches!(first, Replicated | Divergent);
         match kind {
+            // whole rows: what the ranks hold of them does not change
+            Kind::SelectLast if first == Sharded => Ok(Sharded),
             Kind::Embed | Kind::Norm | Kind::SelectLast => {
-                if whole { Ok(first) } else { wrong(0, "it must be replicated") }
+                if whole {
+                    Ok(first)
+                } else {
+                    wrong(0, "it must be replicated")
+                }
             }
             Kind::Sample => match first {
                 Replicated | Divergent => Ok(first),
@@ -181,13 +193,25 @@ impl<'a> Builder<'a> {
                 _ => wrong(0, "it must be replicated"),
             },
             Kind::RopeAppend | Kind::Attend | Kind::SiluMul { .. } => {
-                if first == Sharded { Ok(Sharded) } else { wrong(0, "it must be sharded") }
+                if first == Sharded {
+                    Ok(Sharded)
+                } else {
+                    wrong(0, "it must be sharded")
+                }
             }
             Kind::AllReduce => {
-                if first == Partial { Ok(Replicated) } else { wrong(0, "it must be partial") }
+                if first == Partial {
+                    Ok(Replicated)
+                } else {
+                    wrong(0, "it must be partial")
+                }
             }
             Kind::AllGather => {
-                if first == Sharded { Ok(Replicated) } else { wrong(0, "it must be sharded") }
+                if first == Sharded {
+                    Ok(Replicated)
+                } else {
+                    wrong(0, "it must be sharded")
+                }
             }
         }
     }
@@ -494,9 +518,10 @@ fn head(
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
     }
     let normed = b.norm(x, Tensor::FinalNorm)?;
-    let shard = if spec.lowering.shard_head { Shard::Rows } else { Shard::Whole };
+    let sharded = spec.lowering.shard_head && spec.tp > 1;
+    let shard = if sharded { Shard::Rows } else { Shard::Whole };
     let mut logits = b.matmul("logits", normed, shard, &[Tensor::Head])?;
-    if spec.lowering.shard_head && spec.architecture != super::Architecture::UpperBound && spec.tp > 1 {
+    if sharded && spec.architecture != super::Architecture::UpperBound {
         logits = b.emit("", Kind::AllGather, &[logits], shape.vocab)?;
     }
     let mut sampled_from = logits;

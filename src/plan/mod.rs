@@ -371,8 +371,8 @@ impl Plan {
     /// A hash (SHA-256, first 16 hex digits) of operations, values and weights: what was executed.
     pub fn hash(&self) -> String {
         use sha2::{Digest, Sha256};
-        let text = serde_json::to_string(&(&self.operations, &self.values, &self.weights))
-            .unwrap_or_default();
+        let text =
+            serde_json::to_string(&(&self.operations, &self.values, &self.weights)).unwrap_or_default();
         let digest = Sha256::digest(text.as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,1 +1,468 @@
-//! Tests of plans.
+//! Laws of plans, over random shapes, architectures and TP.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::Rope;
+
+fn shape(layers: u32, kv_heads: u32, group: u32, tied: bool) -> ModelShape {
+    ModelShape {
+        layers,
+        hidden: 32,
+        heads: kv_heads * group,
+        kv_heads,
+        head_dim: 8,
+        intermediate: 48,
+        vocab: 64,
+        rope: Rope { theta: 1e4, scaling: None },
+        norm_eps: 1e-5,
+        tied_embeddings: tied,
+    }
+}
+
+fn spec(architecture: &Architecture, layers: u32, tp: u32, phase: Phase) -> PlanSpec {
+    PlanSpec {
+        shape: shape(layers, 4, 2, false),
+        architecture: architecture.clone(),
+        tp,
+        phase,
+        precision: Precision::uniform(DType::Bf16),
+        lowering: Lowering::default(),
+    }
+}
+
+fn plan(architecture: &str, layers: u32, tp: u32) -> Plan {
+    let architecture = architecture.parse().unwrap();
+    Plan::new(&spec(&architecture, layers, tp, Phase::Decode)).unwrap()
+}
+
+fn architectures() -> impl Strategy<Value = Architecture> {
+    prop_oneof![
+        Just(Architecture::Standard),
+        Just(Architecture::Ladder(LadderLayers::All)),
+        (0u32..6).prop_map(|k| Architecture::Ladder(LadderLayers::Last(k))),
+        proptest::collection::btree_set(0u32..6, 0..4)
+            .prop_map(|set| Architecture::Ladder(LadderLayers::Only(set.into_iter().collect()))),
+        (0u32..4).prop_map(Architecture::Stale),
+        Just(Architecture::Parallel),
+        Just(Architecture::ParallelLadder),
+        (1u32..6).prop_map(Architecture::Desync),
+        Just(Architecture::UpperBound),
+    ]
+}
+
+fn lowerings() -> impl Strategy<Value = Lowering> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(shard_head, all_logits, fuse_add_norm)| {
+        Lowering { shard_head, all_logits, fuse_add_norm }
+    })
+}
+
+fn specs() -> impl Strategy<Value = PlanSpec> {
+    let phases = prop_oneof![Just(Phase::Prefill), Just(Phase::Decode)];
+    (
+        architectures(),
+        1u32..6,
+        prop_oneof![Just(1u32), Just(2), Just(4)],
+        phases,
+        lowerings(),
+        any::<bool>(),
+    )
+        .prop_map(|(architecture, layers, tp, phase, lowering, tied)| PlanSpec {
+            shape: shape(layers, 4, 2, tied),
+            architecture,
+            tp,
+            phase,
+            precision: Precision::uniform(DType::Bf16),
+            lowering,
+        })
+}
+
+/// Everything an operation waits for, directly or transitively.
+fn ancestors(plan: &Plan, of: OpId) -> HashSet<OpId> {
+    let dependencies = plan.dependencies();
+    let mut seen = HashSet::new();
+    let mut stack = vec![of];
+    while let Some(op) = stack.pop() {
+        for wait in &dependencies[op.index()] {
+            if seen.insert(*wait) {
+                stack.push(*wait);
+            }
+        }
+    }
+    seen
+}
+
+proptest! {
+    #[test]
+    fn every_value_is_written_once_and_before_it_is_read(spec in specs()) {
+        let plan = Plan::new(&spec).unwrap();
+        let mut written = HashSet::from([plan.tokens]);
+        for operation in &plan.operations {
+            for read in &operation.reads {
+                prop_assert!(written.contains(read), "{} reads too early", operation.name);
+            }
+            for write in &operation.writes {
+                prop_assert!(written.insert(*write), "{} writes again", operation.name);
+            }
+        }
+        prop_assert_eq!(written.len(), plan.values.len());
+        prop_assert!(written.contains(&plan.output) && written.contains(&plan.logits));
+    }
+
+    #[test]
+    fn names_are_unique_and_origins_survive_lowering(spec in specs()) {
+        let plan = Plan::new(&spec).unwrap();
+        let names: HashSet<&str> = plan.operations.iter().map(|o| o.name.as_str()).collect();
+        prop_assert_eq!(names.len(), plan.operations.len());
+        let unlowered =
+            Plan::new(&PlanSpec { lowering: Lowering { fuse_add_norm: false, ..spec.lowering }, ..spec }).unwrap();
+        let mut wanted: Vec<&str> = unlowered.operations.iter().map(|o| o.name.as_str()).collect();
+        let mut origins: Vec<&str> =
+            plan.operations.iter().flat_map(|o| o.origins.iter().map(String::as_str)).collect();
+        wanted.sort_unstable();
+        origins.sort_unstable();
+        prop_assert_eq!(origins, wanted);
+    }
+
+    #[test]
+    fn a_step_ends_only_when_everything_in_flight_has_joined(spec in specs()) {
+        let plan = Plan::new(&spec).unwrap();
+        let last = OpId(plan.operations.len() as u32 - 1);
+        prop_assert_eq!(ancestors(&plan, last).len(), last.index());
+    }
+
+    #[test]
+    fn only_desync_and_upper_bound_diverge(spec in specs()) {
+        let plan = Plan::new(&spec).unwrap();
+        let diverges = plan.values.iter().any(|v| v.placement == Placement::Divergent);
+        let may = matches!(spec.architecture, Architecture::Desync(n) if n > 1)
+            || spec.architecture == Architecture::UpperBound;
+        prop_assert_eq!(diverges, may && spec.tp > 1);
+    }
+
+    /// A later value may take a buffer only when all that used it has ended, in every execution that
+    /// the plan's dependencies allow.
+    #[test]
+    fn buffers_are_never_shared_by_values_that_live_together(spec in specs()) {
+        let plan = Plan::new(&spec).unwrap();
+        let buffers = plan.buffers();
+        let writers = plan.writers();
+        for (later, writer) in writers.iter().enumerate() {
+            let Some(writer) = writer else { continue };
+            let before = ancestors(&plan, *writer);
+            let mine = buffers.of(ValueId(later as u32));
+            for (earlier, earlier_writer) in writers.iter().enumerate().take(later) {
+                if buffers.of(ValueId(earlier as u32)) != mine {
+                    continue;
+                }
+                let users = plan.operations.iter().enumerate().filter(|(_, o)| {
+                    o.reads.contains(&ValueId(earlier as u32)) || o.writes.contains(&ValueId(earlier as u32))
+                });
+                for (user, operation) in users {
+                    prop_assert!(
+                        before.contains(&OpId(user as u32)),
+                        "{:?}'s buffer is taken while {} uses it", earlier_writer, operation.name
+                    );
+                }
+            }
+        }
+        prop_assert!(buffers.buffers.len() < plan.values.len());
+    }
+
+    #[test]
+    fn happens_before_is_reachability(spec in specs(), pick in any::<prop::sample::Index>()) {
+        let plan = Plan::new(&spec).unwrap();
+        let later = OpId(pick.index(plan.operations.len()) as u32);
+        let before = ancestors(&plan, later);
+        for earlier in 0..plan.operations.len() as u32 {
+            if earlier != later.0 {
+                prop_assert_eq!(plan.happens_before(OpId(earlier), later), before.contains(&OpId(earlier)));
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_architectures_round_trip(architecture in architectures()) {
+        prop_assert_eq!(architecture.to_string().parse::<Architecture>().unwrap(), architecture);
+    }
+
+    #[test]
+    fn architecture_parser_never_panics(text in ".{0,24}") {
+        let _ = text.parse::<Architecture>();
+    }
+
+    /// Shards' work adds up: FLOPs and weight bytes of all ranks are the model's, but for what is
+    /// replicated (embedding, norms, head, sampling).
+    #[test]
+    fn sharded_work_adds_up(architecture in architectures(), layers in 1u32..5, tp in prop_oneof![Just(2u32), Just(4)]) {
+        let step = Step::decode(3, 17, 5);
+        let flops = |tp: u32| -> u64 {
+            let plan = Plan::new(&spec(&architecture, layers, tp, Phase::Decode)).unwrap();
+            plan.operations
+                .iter()
+                .filter(|o| o.layer.is_some() && matches!(o.kind, Kind::MatMul | Kind::Attend | Kind::SiluMul { .. }))
+                .map(|o| o.cost.flops.at(&step))
+                .sum::<u64>() * u64::from(tp)
+        };
+        prop_assert_eq!(flops(1), flops(tp));
+    }
+}
+
+#[test]
+fn stale_0_is_standard_and_stale_1_is_ladder() {
+    for phase in [Phase::Prefill, Phase::Decode] {
+        for (stale, named) in [("stale:0", "standard"), ("stale:1", "ladder"), ("ladder:0", "standard")]
+        {
+            let of = |name: &str| Plan::new(&spec(&name.parse().unwrap(), 5, 4, phase)).unwrap();
+            assert_eq!(of(stale), of(named));
+        }
+    }
+    assert_eq!(plan("ladder:5", 5, 2), plan("ladder", 5, 2));
+    assert_ne!(plan("standard", 5, 2).hash(), plan("ladder", 5, 2).hash());
+}
+
+#[test]
+fn all_reduces_a_layer_are_the_tables() {
+    let layers = 6;
+    for (architecture, wanted) in [
+        ("standard", 2 * layers),
+        ("ladder", 2 * layers),
+        ("ladder:3", 2 * layers),
+        ("stale:2", 2 * layers),
+        ("parallel", layers),
+        ("parallel+ladder", layers),
+        ("desync:1", 2 * layers),
+        ("desync:2", layers),
+        ("desync:4", (2 * layers as usize).div_ceil(4) as u32),
+        ("desync:5", (2 * layers as usize).div_ceil(5) as u32),
+        ("upper-bound", 0),
+    ] {
+        assert_eq!(plan(architecture, layers, 2).all_reduces(), wanted as usize, "{architecture}");
+        assert_eq!(plan(architecture, layers, 1).all_reduces(), 0, "{architecture} on one rank");
+    }
+}
+
+/// The modules' first and last compute operations and their all-reduce, in order.
+fn modules(plan: &Plan) -> Vec<(Vec<OpId>, OpId)> {
+    let mut modules: Vec<((Module, Option<u32>), Vec<OpId>, Option<OpId>)> = Vec::new();
+    for (index, operation) in plan.operations.iter().enumerate() {
+        if operation.layer.is_none() {
+            continue;
+        }
+        let key = (operation.module, operation.layer);
+        if modules.last().is_none_or(|(last, ..)| *last != key) {
+            modules.push((key, Vec::new(), None));
+        }
+        let (_, compute, reduce) = modules.last_mut().unwrap();
+        match operation.lane {
+            Lane::Compute => compute.push(OpId(index as u32)),
+            Lane::Comm => *reduce = Some(OpId(index as u32)),
+        }
+    }
+    modules.into_iter().map(|(_, compute, reduce)| (compute, reduce.unwrap())).collect()
+}
+
+#[test]
+fn ladder_never_waits_for_the_previous_modules_all_reduce_and_standard_always_does() {
+    for (architecture, waits) in
+        [("ladder", false), ("standard", true), ("parallel", true), ("parallel+ladder", false)]
+    {
+        let plan = plan(architecture, 5, 4);
+        let modules = modules(&plan);
+        for pair in modules.windows(2) {
+            let previous = pair[0].1;
+            for op in &pair[1].0 {
+                assert_eq!(
+                    ancestors(&plan, *op).contains(&previous),
+                    waits,
+                    "{architecture}: {}",
+                    plan.operations[op.index()].name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ladder_waits_for_the_all_reduce_before_the_previous_one() {
+    let plan = plan("ladder", 5, 4);
+    for three in modules(&plan).windows(3) {
+        assert!(ancestors(&plan, three[2].0[0]).contains(&three[0].1));
+    }
+}
+
+/// Module input, exactly, for ladder (design): attention of layer l reads x0 + all attention outputs
+/// of layers < l + all MLP outputs of layers < l - 1; MLP of layer l x0 + all of layers < l.
+#[test]
+fn ladder_residuals_hold_what_the_paper_says() {
+    let plan = plan("ladder", 4, 2);
+    // what each residual value is the sum of, by the names of the all-reduces
+    let mut sums: Vec<HashSet<String>> = vec![HashSet::new(); plan.values.len()];
+    for operation in &plan.operations {
+        let written = operation.writes[0].index();
+        match operation.kind {
+            Kind::AllReduce => {
+                sums[written] =
+                    HashSet::from([operation.name.trim_end_matches("/all_reduce").to_owned()]);
+            }
+            Kind::Add => {
+                let (a, b) = (operation.reads[0].index(), operation.reads[1].index());
+                sums[written] = sums[a].union(&sums[b]).cloned().collect();
+            }
+            _ => {}
+        }
+    }
+    let attn = |n: u32| (0..n).map(|l| format!("L{l}/attn"));
+    let mlp = |n: u32| (0..n).map(|l| format!("L{l}/mlp"));
+    for layer in 0..4u32 {
+        let input = |module: &str| {
+            let norm = plan.find(&format!("L{layer}/{module}/norm")).unwrap();
+            sums[plan.operations[norm.index()].reads[0].index()].clone()
+        };
+        assert_eq!(
+            input("attn"),
+            attn(layer).chain(mlp(layer.saturating_sub(1))).collect(),
+            "attention {layer}"
+        );
+        assert_eq!(input("mlp"), attn(layer).chain(mlp(layer)).collect(), "MLP {layer}");
+    }
+    let norm = plan.find("head/norm").unwrap();
+    assert_eq!(
+        sums[plan.operations[norm.index()].reads[0].index()],
+        attn(4).chain(mlp(4)).collect(),
+        "the head sees everything"
+    );
+}
+
+#[test]
+fn a_wrong_placement_is_a_build_error() {
+    let standard = spec(&Architecture::Standard, 2, 2, Phase::Decode);
+    let desync = spec(&Architecture::Desync(2), 2, 2, Phase::Decode);
+    let build = |spec: &PlanSpec, wrong: fn(&mut Builder<'_>) -> Result<ValueId, PlanError>| {
+        let mut builder = Builder::new(spec);
+        builder.scope(Module::Attn, Some(0));
+        wrong(&mut builder)
+    };
+    let value = |b: &mut Builder<'_>, placement| b.input("x", placement, 32, Element::Activation);
+
+    // a partial sum read as if it were whole
+    let norm_of_partial = build(&standard, |b| {
+        let x = b.input("x", Placement::Partial, 32, Element::Activation);
+        b.emit("norm", Kind::Norm, &[x], 32)
+    });
+    let error = norm_of_partial.unwrap_err();
+    assert!(matches!(error, PlanError::Placement { found: Placement::Partial, .. }));
+    assert_eq!(error.to_string(), "L0/attn/norm cannot read x: it is Partial, it must be replicated");
+
+    // an unreduced output added to the residual: only where ranks may diverge
+    let add = |b: &mut Builder<'_>| {
+        let x = b.input("x", Placement::Replicated, 32, Element::Activation);
+        let y = b.input("y", Placement::Partial, 32, Element::Activation);
+        b.emit("add", Kind::Add, &[x, y], 32)
+    };
+    assert!(build(&standard, add).is_err());
+    let mut builder = Builder::new(&desync);
+    let sum = add(&mut builder).unwrap();
+    assert_eq!(builder.placement(sum), Placement::Divergent);
+
+    // all-reduce of what is already whole would count it TP times
+    assert!(
+        build(&standard, |b| {
+            let x = b.input("x", Placement::Replicated, 32, Element::Activation);
+            b.emit("all_reduce", Kind::AllReduce, &[x], 32)
+        })
+        .is_err()
+    );
+    // a row-parallel product of a whole operand
+    assert!(
+        build(&standard, |b| {
+            let x = b.input("x", Placement::Replicated, 32, Element::Activation);
+            b.matmul("out", x, Shard::Columns, &[Tensor::Output(0)])
+        })
+        .is_err()
+    );
+    // averaging residuals outside desync
+    assert!(
+        build(&standard, |b| {
+            let x = b.input("x", Placement::Replicated, 32, Element::Activation);
+            let y = b.input("y", Placement::Partial, 32, Element::Activation);
+            b.emit("add_mean", Kind::AddMean, &[x, y], 32)
+        })
+        .is_err()
+    );
+    // sampling from a shard of the logits
+    let mut builder = Builder::new(&standard);
+    let logits = value(&mut builder, Placement::Sharded);
+    assert!(builder.emit("sample", Kind::Sample, &[logits], 1).is_err());
+    // too few operands
+    assert!(matches!(
+        builder.emit("add", Kind::Add, &[logits], 32),
+        Err(PlanError::Operands { found: 1, wanted: 2, .. })
+    ));
+}
+
+#[test]
+fn tp_that_does_not_divide_is_explained() {
+    let mut spec = spec(&Architecture::Standard, 2, 3, Phase::Decode);
+    let error = Plan::new(&spec).unwrap_err().to_string();
+    assert_eq!(error, "TP 3 does not divide 8 heads (8 mod 3 = 2)");
+    spec.tp = 8;
+    assert_eq!(
+        Plan::new(&spec).unwrap_err().to_string(),
+        "TP 8 does not divide 4 KV heads (4 mod 8 = 4)"
+    );
+}
+
+#[test]
+fn costs_are_those_of_the_arithmetic() {
+    let plan = plan("standard", 2, 2);
+    let step = Step::decode(3, 10, 0); // 3 rows, context 11
+    let cost = |name: &str| plan.operations[plan.find(name).unwrap().index()].cost;
+    // down: 24 of 48 inputs, 32 outputs, bf16
+    let down = cost("L1/mlp/down");
+    assert_eq!(down.flops.at(&step), 2 * 3 * 24 * 32);
+    assert_eq!(down.bytes_read.at(&step), 2 * (24 * 32 + 3 * 24));
+    assert_eq!(down.bytes_written.at(&step), 2 * 3 * 32);
+    // attention: 4 query and 2 KV heads of width 8 a rank
+    let attend = cost("L0/attn/attend");
+    assert_eq!(attend.flops.at(&step), 3 * 11 * 4 * (4 * 8 + 5));
+    assert_eq!(attend.bytes_read.at(&step), 2 * 3 * 32 + 2 * (3 * 11) * 2 * 2 * 8);
+    // the message of an all-reduce is the residual
+    assert_eq!(cost("L0/attn/all_reduce").message_bytes.at(&step), 2 * 3 * 32);
+    // causal prefill: 1 + 2 + ... + 10 pairs a sequence
+    assert_eq!(Step::prefill(3, 10).pairs(), 3 * 55);
+}
+
+#[test]
+fn a_sharded_head_adds_one_collective_apart() {
+    let mut spec = spec(&Architecture::Standard, 2, 2, Phase::Decode);
+    spec.lowering.shard_head = true;
+    let plan = Plan::new(&spec).unwrap();
+    let head = plan.find("head").unwrap();
+    assert_eq!(plan.operations[head.index()].kind, Kind::AllGather);
+    assert_eq!(plan.all_reduces(), 4);
+    spec.architecture = Architecture::UpperBound;
+    assert!(Plan::new(&spec).unwrap().operations.iter().all(|o| o.lane == Lane::Compute));
+}
+
+#[test]
+fn fusing_saves_the_second_read_of_the_sum() {
+    let mut spec = spec(&Architecture::Ladder(LadderLayers::All), 3, 2, Phase::Decode);
+    let plain = Plan::new(&spec).unwrap();
+    spec.lowering.fuse_add_norm = true;
+    let fused = Plan::new(&spec).unwrap();
+    let step = Step::decode(1, 8, 0);
+    let bytes = |plan: &Plan| -> u64 {
+        plan.operations
+            .iter()
+            .map(|o| o.cost.bytes_read.at(&step) + o.cost.bytes_written.at(&step))
+            .sum()
+    };
+    let pairs = plain.operations.len() - fused.operations.len();
+    assert!(pairs > 0);
+    assert_eq!(bytes(&plain) - bytes(&fused), pairs as u64 * 2 * 32);
+    let flops = |plan: &Plan| -> u64 { plan.operations.iter().map(|o| o.cost.flops.at(&step)).sum() };
+    assert_eq!(flops(&plain), flops(&fused));
+}

@@ -11,7 +11,9 @@ use crate::spec::{Provenance, Spec};
 pub const SCHEMA: u32 = 1;
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// It ran to its end.
@@ -165,4 +167,34 @@ impl Record {
     pub fn is_finished(&self) -> bool {
         self.status == Status::Ok
     }
+}
+
+/// Reads a record. A newer one is read where it has what this build knows, with a warning in it;
+/// otherwise the error says what is wrong.
+pub(super) fn parse(bytes: &[u8]) -> Result<Record, String> {
+    let schema = schema_of(bytes);
+    match (serde_json::from_slice::<Record>(bytes), schema) {
+        (Ok(mut record), Some(schema)) if schema > u64::from(SCHEMA) => {
+            let warning = format!("record format {schema} is newer than this build's {SCHEMA}");
+            if !record.warnings.contains(&warning) {
+                record.warnings.push(warning);
+            }
+            Ok(record)
+        }
+        (Ok(record), _) => Ok(record),
+        (Err(e), Some(schema)) if schema > u64::from(SCHEMA) => {
+            Err(format!("record format {schema} is newer than this build's {SCHEMA}: {e}"))
+        }
+        (Err(_), _) if bytes.is_empty() => Err("the file is empty".into()),
+        (Err(e), _) => Err(e.to_string()),
+    }
+}
+
+/// The format version that a record says it has.
+pub(super) fn schema_of(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        schema: u64,
+    }
+    serde_json::from_slice::<Versioned>(bytes).ok().map(|v| v.schema)
 }

@@ -4,15 +4,11 @@
 //! [`TraceMeta`] and the table of [`OperationInfo`]s as JSON. It is written streaming and renamed
 //! into place, so a trace that exists is whole.
 
-
-
 mod file;
 
 use serde::{Deserialize, Serialize};
 
-pub use file::{TraceWriter, read, read_meta, write};
-
-
+pub use file::{TraceWriter, panic_is_contained, read, read_meta, write};
 
 use crate::plan::{Cost, Lane, Operation, Phase, Plan, Step};
 use crate::spec::{Provenance, Spec};
@@ -147,9 +143,8 @@ pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
 }
 
 fn shape(plan: &Plan, operation: &Operation) -> String {
-    let columns = |values: &[crate::plan::ValueId]| {
-        values.last().map_or(0, |v| plan.values[v.index()].columns)
-    };
+    let columns =
+        |values: &[crate::plan::ValueId]| values.last().map_or(0, |v| plan.values[v.index()].columns);
     match operation.weight {
         Some(weight) if operation.kind == crate::plan::Kind::MatMul => {
             let w = &plan.weights[weight.index()];

@@ -1,0 +1,219 @@
+//! Comparisons of made-up cells whose ratios are known.
+
+use super::*;
+use crate::analysis::sample_data::{record, sim_record};
+use crate::plan::{Architecture, LadderLayers};
+use crate::spec::{Backend, Link, P2p};
+
+const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);
+
+/// Measured rounds of a cell: each round slower than the one before by half, all cells alike.
+fn rounds(name: &str, change: impl Fn(&mut Spec), step_ms: f64) -> Vec<Record> {
+    (0..3u32)
+        .map(|round| {
+            let drift = 1.0 + 0.5 * f64::from(round);
+            let sample = |noise: f64| (0.0, step_ms * drift * noise);
+            let samples = [sample(0.99), sample(1.0), sample(1.01)];
+            record(&format!("{name}-{round}"), &change, round, &samples)
+        })
+        .collect()
+}
+
+fn architecture(architecture: &Architecture) -> impl Fn(&mut Spec) {
+    move |spec| spec.architecture = architecture.clone()
+}
+
+#[test]
+fn architectures_against_standard_with_hidden_share() {
+    let records = [
+        rounds("u", architecture(&Architecture::UpperBound), 1.0),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+    ]
+    .concat();
+    let report = compare(&records, "architecture").unwrap();
+    assert_eq!((report.comparisons, report.pairs.len()), (2, 2));
+    let ladder = report.pairs.iter().find(|p| p.value == "ladder").unwrap();
+    assert_eq!((ladder.baseline.as_str(), ladder.baseline_run.as_str()), ("standard", "s-2"));
+    assert_eq!(ladder.matched, "tiny tp2 b1 p2p-on cpu");
+    assert!((ladder.speedup - 2.0 / 1.2).abs() < 1e-9);
+    let [low, high] = ladder.speedup_ci95.unwrap();
+    assert!(low > 1.5 && high < 1.8, "the rounds' drift is in both and cancels: {low}..{high}");
+    assert!(ladder.differs);
+    assert!((ladder.hidden_share.unwrap() - 0.8).abs() < 1e-9);
+    let [low, high] = ladder.hidden_share_ci95.unwrap();
+    assert!(low < 0.8 && 0.8 < high && low > 0.6 && high < 1.0, "{low}..{high}");
+}
+
+#[test]
+fn equal_cells_do_not_differ() {
+    let records = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 2.0),
+    ];
+    let pair = compare(&records.concat(), "architecture").unwrap().pairs.remove(0);
+    let [low, high] = pair.speedup_ci95.unwrap();
+    assert!(low < 1.0 && 1.0 < high && !pair.differs);
+    assert_eq!(pair.hidden_share, None, "without upper-bound there is no hidden share");
+}
+
+#[test]
+fn a_measurement_without_interval_is_no_difference_and_a_simulation_needs_none() {
+    let one = |name, a: &Architecture, step| record(name, architecture(a), 0, &[(0.0, step)]);
+    let few = [one("s", &Architecture::Standard, 2.0), one("l", &LADDER, 1.0)];
+    let pair = compare(&few, "architecture").unwrap().pairs.remove(0);
+    assert_eq!((pair.speedup, pair.speedup_ci95, pair.differs), (2.0, None, false));
+
+    let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);
+    let records = [
+        sim("s", &Architecture::Standard, 2.0),
+        sim("l", &LADDER, 1.5),
+        sim("u", &Architecture::UpperBound, 1.0),
+    ];
+    let pair = compare(&records, "architecture").unwrap().pairs.remove(0);
+    assert_eq!((pair.speedup_ci95, pair.differs, pair.provenance), (None, true, Provenance::Simulated));
+    assert_eq!((pair.hidden_share, pair.hidden_share_ci95), (Some(0.5), None));
+}
+
+#[test]
+fn p2p_ignores_the_link_it_chose() {
+    let emulated = |alpha_us| Link::Emulated { alpha_us, gb_s: 20.0 };
+    let cell = |name, p2p, alpha, a: Architecture, step| {
+        let change = move |s: &mut Spec| {
+            (s.p2p, s.link, s.architecture) = (p2p, emulated(alpha), a.clone());
+            if p2p == P2p::Off {
+                s.env.insert("NCCL_P2P_DISABLE".into(), "1".into());
+            }
+        };
+        rounds(name, change, step)
+    };
+    let records = [
+        cell("off", P2p::Off, 400.0, LADDER, 3.0),
+        cell("on", P2p::On, 100.0, LADDER, 2.0),
+        cell("uoff", P2p::Off, 400.0, Architecture::UpperBound, 1.0),
+        cell("uon", P2p::On, 100.0, Architecture::UpperBound, 1.5),
+    ]
+    .concat();
+    let report = compare(&records, "p2p").unwrap();
+    let pair = &report.pairs[0];
+    assert_eq!((pair.baseline.as_str(), pair.value.as_str()), ("on", "off"));
+    assert!((pair.speedup - 2.0 / 3.0).abs() < 1e-9);
+    assert_eq!(pair.provenance, Provenance::EmulatedLink);
+    assert_eq!(
+        pair.matched,
+        "ladder tiny tp2 b1 cpu emulated:alpha_us=100,gb_s=20|emulated:alpha_us=400,gb_s=20"
+    );
+    let flag = |text: &str| report.flags.iter().any(|f| f.contains(text));
+    assert!(flag("upper-bound tiny tp2 b1 cpu") && flag("differs between P2P on and off"));
+    assert!(!report.flags.iter().any(|f| f.starts_with("ladder")), "{:?}", report.flags);
+}
+
+#[test]
+fn links_of_a_grid_pair_with_themselves_and_baselines_are_the_first_met() {
+    let cell =
+        |name: &str, p2p, link| sim_record(name, move |s| (s.p2p, s.link) = (p2p, link), 0.0, 1.0);
+    let emulated = Link::Emulated { alpha_us: 1.0, gb_s: 1.0 };
+    let records = [
+        cell("a", P2p::On, Link::Native),
+        cell("b", P2p::Off, Link::Native),
+        cell("c", P2p::On, emulated),
+        cell("d", P2p::Off, emulated),
+    ];
+    let runs = |axis| -> Vec<(String, String)> {
+        let pairs = compare(&records, axis).unwrap().pairs;
+        pairs.into_iter().map(|p| (p.baseline_run, p.run)).collect()
+    };
+    let expect = |pairs: [(&str, &str); 2]| pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec();
+    assert_eq!(runs("p2p"), expect([("a", "b"), ("c", "d")]));
+    assert_eq!(runs("link"), expect([("a", "c"), ("b", "d")]));
+}
+
+#[test]
+fn more_ranks_that_are_slower_are_flagged() {
+    let tp = |name, tp, step| sim_record(name, move |s| s.tp = tp, 0.0, step);
+    let report = compare(&[tp("a", 2, 1.0), tp("b", 4, 0.9), tp("c", 8, 1.1)], "tp").unwrap();
+    assert_eq!(report.pairs.len(), 2);
+    assert_eq!(report.flags.len(), 1);
+    assert!(report.flags[0].contains("tp8 is slower than tp4"), "{:?}", report.flags);
+}
+
+#[test]
+fn recorders_are_not_mixed_and_missing_baselines_are_said() {
+    let with = |name, a: &Architecture, recorder: &str| {
+        let mut record = record(name, architecture(a), 0, &[(0.0, 1.0)]);
+        record.environment.insert("recorder".into(), recorder.into());
+        record.overlap = Some(crate::store::Overlap { overlap_pct: Some(50.0), ..Default::default() });
+        record
+    };
+    let records = [with("s", &Architecture::Standard, "events"), with("l", &LADDER, "cupti")];
+    let report = compare(&records, "architecture").unwrap();
+    assert_eq!((report.pairs[0].overlap_pct, report.pairs[0].baseline_overlap_pct), (None, None));
+    assert!(report.flags.iter().any(|f| f.contains("recorded in different ways")), "{:?}", report.flags);
+
+    let report = compare(&records[1..], "architecture").unwrap();
+    assert!(report.pairs.is_empty());
+    assert_eq!(report.flags, ["tiny tp2 b1 p2p-on cpu: no 'standard' to compare ladder with"]);
+}
+
+#[test]
+fn a_simulation_beside_a_measurement_is_labelled_a_simulation() {
+    let by = |name, backend| {
+        record(
+            name,
+            move |s| (s.backend, s.hardware) = (backend, "h100_sxm".into()),
+            0,
+            &[(0.0, 1.0); 6],
+        )
+    };
+    let mut sim = by("sim", Backend::Sim);
+    sim.metrics = super::super::metrics(&sim.spec, &[&sim.samples], 0);
+    let report = compare(&[by("cuda", Backend::Cuda), sim], "backend").unwrap();
+    assert_eq!(report.pairs[0].provenance, Provenance::Simulated);
+    assert_eq!((report.pairs[0].speedup_ci95, report.pairs[0].differs), (None, false));
+}
+
+#[test]
+fn every_axis_finds_its_pair_and_names_its_values() {
+    let other = |axis: &'static str| {
+        move |s: &mut Spec| match axis {
+            "architecture" => s.architecture = LADDER,
+            "p2p" => s.p2p = P2p::Off,
+            "tp" => s.tp = 4,
+            "batch" => s.batch = 4,
+            "link" => s.link = Link::P2pOff,
+            "model" => s.model = "3b".into(),
+            "hardware" => s.hardware = "a100_sxm".into(),
+            "backend" => s.backend = Backend::Cuda,
+            "dtype" => s.dtype = crate::model::DType::Bf16,
+            _ => s.collective = crate::spec::Collective::OneShot,
+        }
+    };
+    for axis in AXES {
+        let records = [sim_record("a", |_| (), 1.0, 1.0), sim_record("b", other(axis), 1.0, 1.0)];
+        let pairs = compare(&records, axis).unwrap().pairs;
+        assert_eq!(pairs.len(), 1, "{axis}");
+        let json = |record: &Record| match &serde_json::to_value(&record.spec).unwrap()[axis] {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        assert_eq!(
+            (&pairs[0].baseline, &pairs[0].value),
+            (&json(&records[0]), &json(&records[1])),
+            "{axis}"
+        );
+        let others = AXES.iter().filter(|other| **other != axis);
+        assert!(
+            others.clone().all(|other| compare(&records, other).unwrap().pairs.is_empty()),
+            "{axis}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_axis_is_named_with_the_nearest() {
+    let error = compare(&[], "archtecture").unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let Error::Input { message, help } = error else { panic!("{error}") };
+    assert_eq!(message, "unknown axis 'archtecture'");
+    assert!(help.unwrap().contains("did you mean 'architecture'"));
+}

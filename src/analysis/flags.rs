@@ -1,0 +1,67 @@
+//! What looks wrong in a set of cells, whatever they are compared by.
+
+use super::compare::{Arm, Label, Matching, Pair};
+use crate::plan::Architecture;
+
+/// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
+/// cells' own runs warned of.
+pub(super) fn flags(arms: &[Arm]) -> Vec<String> {
+    let mut flags = slower_with_more_ranks(arms);
+    flags.extend(upper_bound_that_p2p_changes(arms));
+    let label = Label::new(arms, "");
+    for arm in arms {
+        let spec = &arm.record.spec;
+        flags.extend(arm.record.warnings.iter().map(|w| format!("{}: {w}", label.pair(spec, spec))));
+    }
+    flags
+}
+
+/// More ranks share the work: if that makes it slower, communication costs more than it saves, or
+/// something is wrong. Neighbouring TPs are looked at. A measurement without an interval is flagged
+/// too, as such.
+fn slower_with_more_ranks(arms: &[Arm]) -> Vec<String> {
+    let matching = Matching::new(arms, "tp");
+    let label = Label::new(arms, "tp");
+    let mut flags = Vec::new();
+    for group in matching.groups() {
+        let mut group = group.clone();
+        group.sort_by_key(|arm| arm.record.spec.tp);
+        for pair in group.windows(2).map(|w| Pair::new(w[0], w[1])) {
+            let ratio = pair.ratio();
+            let (low, high) = (&pair.baseline.record, &pair.other.record);
+            let unsure = ratio.ci95.is_none() && !ratio.exact;
+            if low.spec.tp < high.spec.tp && ratio.speedup < 1.0 && (ratio.differs || unsure) {
+                flags.push(format!(
+                    "{}: tp{} is slower than tp{}: {:.3} x its tokens/s{}",
+                    label.pair(&low.spec, &high.spec),
+                    high.spec.tp,
+                    low.spec.tp,
+                    ratio.speedup,
+                    if unsure { " (too few samples for an interval)" } else { "" }
+                ));
+            }
+        }
+    }
+    flags
+}
+
+/// `upper-bound` communicates nothing, so that P2P cannot matter to it; where it does, the two cells
+/// were not run under the same conditions.
+fn upper_bound_that_p2p_changes(arms: &[Arm]) -> Vec<String> {
+    let matching = Matching::new(arms, "p2p");
+    let label = Label::new(arms, "p2p");
+    let bounds = matching
+        .pairs()
+        .filter(|pair| pair.other.record.spec.architecture == Architecture::UpperBound)
+        .filter(|pair| pair.ratio().differs);
+    bounds
+        .map(|pair| {
+            format!(
+                "{}: differs between P2P on and off ({:.3} x), though it does not communicate: were \
+                 conditions the same?",
+                label.pair(&pair.baseline.record.spec, &pair.other.record.spec),
+                pair.ratio().speedup
+            )
+        })
+        .collect()
+}

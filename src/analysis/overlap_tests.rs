@@ -1,0 +1,219 @@
+//! Overlap against cases on paper (`tests/overlap/*.toml`: spans in, percentages out) and laws.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use super::*;
+use crate::analysis::sample_data::{span, trace};
+
+/// A case file: what happened, what is looked at, what must come out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    /// What the case is about; shown when it fails.
+    about: String,
+    #[serde(default)]
+    select: Window,
+    spans: Vec<Entry>,
+    expect: Expected,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Window {
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+    phase: Option<Phase>,
+    step: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    rank: u32,
+    lane: Lane,
+    /// Start and end (ns).
+    ns: (i64, i64),
+    /// The last peer's arrival (ns).
+    arrived: Option<i64>,
+    phase: Option<Phase>,
+    #[serde(default)]
+    step: u32,
+    /// `memcpy` or `memset` for imported copies.
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    /// Of all ranks; missing where it must be null.
+    overlap_pct: Option<f64>,
+    /// Per rank: column name to number.
+    ranks: Vec<BTreeMap<String, f64>>,
+}
+
+#[test]
+fn cases_on_paper() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/overlap");
+    let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 10, "cases are missing from {}", dir.display());
+    for file in files {
+        let case: Case = toml::from_str(&std::fs::read_to_string(&file).unwrap())
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let name = format!("{} ({})", file.display(), case.about);
+        let report = overlap(&case.trace(), &case.select.selection());
+        assert_eq!(report.all.overlap_pct, case.expect.overlap_pct, "{name}: overlap % of all ranks");
+        assert_eq!(report.ranks.len(), case.expect.ranks.len(), "{name}: ranks");
+        for (rank, expected) in report.ranks.iter().zip(&case.expect.ranks) {
+            let json = serde_json::to_value(rank).unwrap();
+            for (column, expected) in expected {
+                let actual = json[column].as_f64();
+                assert_eq!(actual, Some(*expected), "{name}: {column} of rank {}", rank.rank);
+            }
+            let pct_is_null = !expected.contains_key("overlap_pct");
+            assert_eq!(rank.overlap_pct.is_none(), pct_is_null, "{name}: rank {}", rank.rank);
+        }
+    }
+}
+
+impl Case {
+    fn trace(&self) -> Trace {
+        let mut trace = trace(Vec::new());
+        for entry in &self.spans {
+            let mut one = span(entry.rank, entry.lane, entry.ns.0, entry.ns.1);
+            one.phase = entry.phase.unwrap_or(Phase::Decode);
+            one.step = entry.step;
+            one.last_arrival_ns = entry.arrived.unwrap_or(-1);
+            if let Some(kind) = &entry.kind {
+                one.operation = trace.operations.len() as u32;
+                let mut operation = trace.operations[0].clone();
+                operation.kind = kind.clone();
+                trace.operations.push(operation);
+            }
+            trace.spans.push(one);
+        }
+        trace
+    }
+}
+
+impl Window {
+    fn selection(&self) -> Selection {
+        Selection { phase: self.phase, step: self.step, from_ns: self.from_ns, to_ns: self.to_ns }
+    }
+}
+
+#[test]
+fn an_empty_trace_has_no_ranks_and_no_percentage() {
+    let report = overlap(&trace(Vec::new()), &Selection::default());
+    assert!(report.ranks.is_empty());
+    assert_eq!(report.all.overlap_pct, None);
+    assert_eq!(decode_overlap(&[], 2), None);
+}
+
+#[test]
+fn breakdown_shares_add_up_and_exposure_lies_with_communication() {
+    let spans = vec![
+        span(0, Lane::Compute, 0, 600),
+        span(0, Lane::Comm, 400, 1000),
+        span(1, Lane::Compute, 0, 1000),
+        span(1, Lane::Comm, 400, 1000),
+    ];
+    let rows = overlap(&trace(spans), &Selection::default()).breakdown;
+    let comm = rows.iter().find(|r| r.lane == "comm").unwrap();
+    assert_eq!((comm.kind.as_str(), comm.count), ("all_reduce", 2));
+    assert_eq!((comm.total_us, comm.exposed_us, comm.share), (0.6, 0.2, 1.0));
+    let compute = rows.iter().find(|r| r.lane == "compute").unwrap();
+    assert_eq!((compute.total_us, compute.exposed_us), (0.8, 0.0));
+    assert_eq!(rows[0].lane, "compute", "the longest comes first");
+}
+
+#[test]
+fn a_decode_overlap_is_averaged_over_ranks_and_samples() {
+    let mut spans = vec![
+        span(0, Lane::Compute, 0, 3_000_000),
+        span(0, Lane::Comm, 2_000_000, 4_000_000),
+        span(1, Lane::Compute, 0, 2_000_000),
+        span(1, Lane::Comm, 2_000_000, 4_000_000),
+        span(1, Lane::Compute, 5_000_000, 6_000_000),
+    ];
+    let one = decode_overlap(&spans, 2).unwrap();
+    assert_eq!((one.comm_ms, one.exposed_comm_ms, one.overlap_pct), (2.0, 1.5, Some(25.0)));
+    assert_eq!((one.compute_ms, one.idle_ms), (3.0, 0.5));
+    // The same again an hour later: an average, and the hour is not idle time.
+    let again: Vec<Span> = spans
+        .iter()
+        .map(|s| Span {
+            sample: 1,
+            start_ns: s.start_ns + 3_600_000_000_000,
+            end_ns: s.end_ns + 3_600_000_000_000,
+            ..*s
+        })
+        .collect();
+    spans.extend(again);
+    assert_eq!(decode_overlap(&spans, 2), Some(one));
+    // A prefill is none of decode's business.
+    spans.push(Span { phase: Phase::Prefill, ..span(0, Lane::Comm, -9_000_000, -1_000_000) });
+    assert_eq!(decode_overlap(&spans, 2), Some(one));
+}
+
+#[test]
+fn steps_are_told_apart() {
+    let at = |step, lane, from, to| Span { step, ..span(0, lane, from, to) };
+    let trace = trace(vec![
+        at(0, Lane::Compute, 1000, 2000),
+        at(0, Lane::Comm, 1500, 3000),
+        at(1, Lane::Compute, 3000, 4000),
+        at(1, Lane::Comm, 4000, 5000),
+    ]);
+    let steps = steps(&trace);
+    assert_eq!(steps.len(), 2);
+    assert_eq!((steps[0].start_ns, steps[0].end_ns), (0, 2000));
+    assert_eq!((steps[0].comm_us, steps[0].exposed_us, steps[0].compute_us), (1.5, 1.0, 1.0));
+    assert_eq!(steps[1].overlap_pct, Some(0.0));
+    assert_eq!(exposed_intervals(&trace, 0, 0, 3500), [(1000, 2000), (3000, 3500)]);
+    assert_eq!(exposed_intervals(&trace, 1, 0, 3500), []);
+}
+
+fn spans() -> impl Strategy<Value = Vec<Span>> {
+    let one = (0u32..3, any::<bool>(), 0i64..5000, 0i64..900).prop_map(|(rank, comm, start, length)| {
+        span(rank, if comm { Lane::Comm } else { Lane::Compute }, start, start + length)
+    });
+    prop::collection::vec(one, 1..40)
+}
+
+proptest! {
+    #[test]
+    fn the_parts_add_up(spans in spans()) {
+        for rank in overlap(&trace(spans), &Selection::default()).ranks {
+            prop_assert!((rank.overlap_us + rank.exposed_comm_us - rank.comm_us).abs() < 1e-6);
+            prop_assert!((rank.comm_us + rank.compute_us - rank.overlap_us - rank.busy_us).abs() < 1e-6);
+            prop_assert!((rank.busy_us + rank.idle_us - rank.span_us).abs() < 1e-6);
+            prop_assert!(rank.overlap_pct.is_none_or(|pct| (0.0..=100.0).contains(&pct)));
+        }
+    }
+
+    #[test]
+    fn two_windows_add_up_to_the_whole(spans in spans(), cut in 0i64..5000) {
+        let trace = trace(spans);
+        let of = |from_ns, to_ns| overlap(&trace, &Selection { from_ns, to_ns, ..Selection::default() }).all;
+        let (whole, left, right) = (of(None, None), of(None, Some(cut)), of(Some(cut), None));
+        prop_assert!((left.comm_us + right.comm_us - whole.comm_us).abs() < 1e-6);
+        prop_assert!((left.exposed_comm_us + right.exposed_comm_us - whole.exposed_comm_us).abs() < 1e-6);
+    }
+
+    #[test]
+    fn moving_a_trace_in_time_changes_nothing(spans in spans(), by in -1_000_000i64..1_000_000) {
+        let moved = spans
+            .iter()
+            .map(|s| Span { start_ns: s.start_ns + by, end_ns: s.end_ns + by, ..*s })
+            .collect();
+        let (a, b) = (trace(spans), trace(moved));
+        let window = Selection { from_ns: Some(100), to_ns: Some(3000), ..Selection::default() };
+        prop_assert_eq!(overlap(&a, &window), overlap(&b, &window));
+        prop_assert_eq!(exposed_intervals(&a, 0, 0, 900), exposed_intervals(&b, 0, 0, 900));
+    }
+}

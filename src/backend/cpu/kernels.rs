@@ -1,0 +1,379 @@
+//! The cpu backend's arithmetic: matrix products, norms, activations. f32 throughout; bf16 weights
+//! are widened in registers.
+//!
+//! For up to [`FEW_ROWS`] rows a product is bound by reading the weights once from memory, so
+//! [`matmul`] streams them through an own kernel (bf16 is read as bf16: half the bytes); for more rows
+//! it hands over to the `gemm` crate, widening bf16 weights panel by panel. Loops are written so that
+//! they vectorise, inside `pulp`'s run-time dispatch to AVX2/AVX-512/NEON.
+
+use half::bf16;
+use pulp::Arch;
+
+use crate::model::{Matrix, MatrixData};
+
+/// Up to so many rows the own matrix-vector kernel is used.
+pub const FEW_ROWS: usize = 8;
+
+/// Elements that a kernel step handles at once: two AVX2 registers.
+const LANES: usize = 16;
+
+/// Outputs whose bf16 weights are widened at a time for a product with many rows.
+const PANEL: usize = 128;
+
+/// A weight element that can be widened to f32.
+trait Widen: Copy {
+    fn widen(self) -> f32;
+}
+
+impl Widen for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+impl Widen for bf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+}
+
+/// What kernels need from the thread they run on: the detected instruction set and scratch memory.
+#[derive(Debug)]
+pub struct Kernels {
+    arch: Arch,
+    panel: Vec<f32>,
+}
+
+impl Default for Kernels {
+    fn default() -> Self {
+        Self { arch: Arch::new(), panel: Vec::new() }
+    }
+}
+
+impl Kernels {
+    /// The instruction set in use, for the record.
+    pub fn instruction_set(&self) -> String {
+        format!("{:?}", self.arch)
+    }
+
+    /// `y[rows, outputs] = x[rows, inputs] W^T`. Reads each weight once for up to [`FEW_ROWS`] rows.
+    pub fn matmul(&mut self, x: &[f32], w: &Matrix, y: &mut [f32]) {
+        let rows = x.len() / w.inputs;
+        match &w.data {
+            MatrixData::F32(data) if rows <= FEW_ROWS => self.few_rows(x, data, w.inputs, y),
+            MatrixData::Bf16(data) if rows <= FEW_ROWS => self.few_rows(x, data, w.inputs, y),
+            MatrixData::F32(data) => gemm_wt(x, data, w.inputs, y, w.outputs, 0),
+            MatrixData::Bf16(data) => {
+                for first in (0..w.outputs).step_by(PANEL) {
+                    let count = PANEL.min(w.outputs - first);
+                    let from = &data[first * w.inputs..][..count * w.inputs];
+                    let panel = &mut self.panel;
+                    panel.resize(count * w.inputs, 0.0);
+                    self.arch.dispatch(|| {
+                        for (to, from) in panel.iter_mut().zip(from) {
+                            *to = from.widen();
+                        }
+                    });
+                    gemm_wt(x, &self.panel, w.inputs, y, w.outputs, first);
+                }
+            }
+        }
+    }
+
+    fn few_rows<W: Widen>(&self, x: &[f32], w: &[W], inputs: usize, y: &mut [f32]) {
+        let outputs = w.len() / inputs;
+        let mut at = 0;
+        let rows = x.len() / inputs;
+        while at < rows {
+            let count = match rows - at {
+                n @ 1..=4 => n,
+                _ => 4,
+            };
+            let x = &x[at * inputs..][..count * inputs];
+            let y = &mut y[at * outputs..][..count * outputs];
+            self.arch.dispatch(|| match count {
+                1 => rows_by_outputs::<1, 4, W>(x, w, inputs, y),
+                2 => rows_by_outputs::<2, 2, W>(x, w, inputs, y),
+                3 => rows_by_outputs::<3, 1, W>(x, w, inputs, y),
+                _ => rows_by_outputs::<4, 1, W>(x, w, inputs, y),
+            });
+            at += count;
+        }
+    }
+
+    /// RMSNorm of each row: `y = x / sqrt(mean(x^2) + eps) * weight`.
+    pub fn norm(&self, x: &[f32], weight: &Matrix, eps: f32, y: &mut [f32]) {
+        let width = weight.inputs;
+        self.arch.dispatch(|| {
+            for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                let mean = dot(x, x) / width as f32;
+                let scale = 1.0 / (mean + eps).sqrt();
+                match &weight.data {
+                    MatrixData::F32(w) => scale_by(x, w, scale, y),
+                    MatrixData::Bf16(w) => scale_by(x, w, scale, y),
+                }
+            }
+        });
+    }
+
+    /// `y = a + b`.
+    pub fn add(&self, a: &[f32], b: &[f32], y: &mut [f32]) {
+        self.arch.dispatch(|| {
+            for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+                *y = a + b;
+            }
+        });
+    }
+
+    /// `y = b + a x scale`.
+    pub fn add_scaled(&self, a: &[f32], scale: f32, b: &[f32], y: &mut [f32]) {
+        self.arch.dispatch(|| {
+            for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+                *y = a * scale + b;
+            }
+        });
+    }
+
+    /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
+    pub fn silu_mul(&self, x: &[f32], columns: usize, offset: usize, width: usize, y: &mut [f32]) {
+        for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(width)) {
+            let (gate, up) = (&x[offset..offset + width], &x[offset + width..offset + 2 * width]);
+            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                *y = gate / (1.0 + (-gate).exp()) * up;
+            }
+        }
+    }
+
+    /// The instruction set, for kernels in other files.
+    pub(super) fn arch(&self) -> Arch {
+        self.arch
+    }
+}
+
+#[inline(always)]
+fn scale_by<W: Widen>(x: &[f32], w: &[W], scale: f32, y: &mut [f32]) {
+    for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
+        *y = x * scale * w.widen();
+    }
+}
+
+/// `M` rows of x by all outputs, `R` weight rows at a time: `M x R` accumulators of [`LANES`].
+#[inline(always)]
+fn rows_by_outputs<const M: usize, const R: usize, W: Widen>(
+    x: &[f32],
+    w: &[W],
+    inputs: usize,
+    y: &mut [f32],
+) {
+    let outputs = w.len() / inputs;
+    let xs: [&[f32]; M] = std::array::from_fn(|m| &x[m * inputs..(m + 1) * inputs]);
+    let whole = outputs / R * R;
+    for first in (0..whole).step_by(R) {
+        let ws: [&[W]; R] = std::array::from_fn(|r| &w[(first + r) * inputs..][..inputs]);
+        let sums = products::<M, R, W>(&xs, &ws);
+        for (m, sums) in sums.iter().enumerate() {
+            y[m * outputs + first..][..R].copy_from_slice(sums);
+        }
+    }
+    for output in whole..outputs {
+        let sums = products::<M, 1, W>(&xs, &[&w[output * inputs..][..inputs]]);
+        for (m, sums) in sums.iter().enumerate() {
+            y[m * outputs + output] = sums[0];
+        }
+    }
+}
+
+/// All `M x R` dot products of equally long slices.
+#[inline(always)]
+fn products<const M: usize, const R: usize, W: Widen>(
+    xs: &[&[f32]; M],
+    ws: &[&[W]; R],
+) -> [[f32; R]; M] {
+    let inputs = xs[0].len();
+    let mut sums = [[[0.0f32; LANES]; R]; M];
+    let whole = inputs / LANES * LANES;
+    for at in (0..whole).step_by(LANES) {
+        for r in 0..R {
+            let chunk = &ws[r][at..at + LANES];
+            let mut wide = [0.0f32; LANES];
+            for (wide, w) in wide.iter_mut().zip(chunk) {
+                *wide = w.widen();
+            }
+            for m in 0..M {
+                let x = &xs[m][at..at + LANES];
+                for lane in 0..LANES {
+                    sums[m][r][lane] = x[lane].mul_add(wide[lane], sums[m][r][lane]);
+                }
+            }
+        }
+    }
+    let mut results = [[0.0; R]; M];
+    for m in 0..M {
+        for r in 0..R {
+            let mut sum = sum_lanes(&sums[m][r]);
+            for at in whole..inputs {
+                sum = xs[m][at].mul_add(ws[r][at].widen(), sum);
+            }
+            results[m][r] = sum;
+        }
+    }
+    results
+}
+
+#[inline(always)]
+fn sum_lanes(lanes: &[f32; LANES]) -> f32 {
+    let mut eight = [0.0f32; 8];
+    for lane in 0..8 {
+        eight[lane] = lanes[lane] + lanes[lane + 8];
+    }
+    let four = [eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]];
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
+/// Dot product of two slices of the same length; inline so that it takes its caller's instruction set.
+#[inline(always)]
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    products::<1, 1, f32>(&[a], &[b])[0][0]
+}
+
+/// `y[.., first..first + outputs of w] = x W^T` for many rows, through the `gemm` crate.
+fn gemm_wt(x: &[f32], w: &[f32], inputs: usize, y: &mut [f32], y_columns: usize, first: usize) {
+    let rows = x.len() / inputs;
+    let outputs = w.len() / inputs;
+    let (lhs, rhs) = (View::rows(x, 0, inputs), View::rows(w, 0, inputs).transposed());
+    gemm(rows, outputs, inputs, lhs, rhs, y, first, y_columns);
+}
+
+/// A matrix in a slice: where it starts and how far rows and columns are apart.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    data: &'a [f32],
+    offset: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> View<'a> {
+    /// Rows `stride` apart, starting at `offset`.
+    pub(super) fn rows(data: &'a [f32], offset: usize, stride: usize) -> Self {
+        Self { data, offset, row_stride: stride, column_stride: 1 }
+    }
+
+    /// Rows become columns.
+    pub(super) fn transposed(self) -> Self {
+        Self { row_stride: self.column_stride, column_stride: self.row_stride, ..self }
+    }
+
+    fn holds(&self, rows: usize, columns: usize) -> bool {
+        rows == 0
+            || columns == 0
+            || self.offset + (rows - 1) * self.row_stride + (columns - 1) * self.column_stride
+                < self.data.len()
+    }
+}
+
+/// `out[m, n] = a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
+#[expect(clippy::too_many_arguments, reason = "BLAS's own argument list, less its pointers")]
+pub(super) fn gemm(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: View<'_>,
+    b: View<'_>,
+    out: &mut [f32],
+    out_offset: usize,
+    out_stride: usize,
+) {
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!(a.holds(m, k) && b.holds(k, n), "operands are smaller than the product");
+    assert!(out_offset + (m - 1) * out_stride + n <= out.len() && n <= out_stride);
+    // SAFETY: the assertions above bound every element that is read or written: row i, column j of an
+    // operand is at offset + i * row_stride + j * column_stride, largest at the last row and column;
+    // `out` is borrowed mutably, so it aliases neither operand, and its rows do not overlap.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr().add(out_offset),
+            1,
+            out_stride as isize,
+            false,
+            a.data.as_ptr().add(a.offset),
+            a.column_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr().add(b.offset),
+            b.column_stride as isize,
+            b.row_stride as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        (0..count).map(|_| rng.f32() - 0.5).collect()
+    }
+
+    fn naive(x: &[f32], w: &[f64], inputs: usize) -> Vec<f64> {
+        x.chunks_exact(inputs)
+            .flat_map(|x| {
+                w.chunks_exact(inputs)
+                    .map(|w| x.iter().zip(w).map(|(a, b)| f64::from(*a) * b).sum())
+                    .collect::<Vec<f64>>()
+            })
+            .collect()
+    }
+
+    proptest! {
+        /// Every row count and shape, both formats, agrees with f64.
+        #[test]
+        fn products_agree_with_f64(rows in 1usize..20, inputs in 1usize..80, outputs in 1usize..300, seed: u64) {
+            let x = numbers(rows * inputs, seed);
+            let w = numbers(outputs * inputs, seed ^ 1);
+            let narrow: Vec<bf16> = w.iter().map(|w| bf16::from_f32(*w)).collect();
+            let mut kernels = Kernels::default();
+            for (data, exact) in [
+                (MatrixData::F32(w.clone()), w.iter().map(|w| f64::from(*w)).collect::<Vec<_>>()),
+                (MatrixData::Bf16(narrow.clone()), narrow.iter().map(|w| w.to_f64()).collect()),
+            ] {
+                let mut y = vec![f32::NAN; rows * outputs];
+                kernels.matmul(&x, &Matrix { outputs, inputs, data }, &mut y);
+                for (y, wanted) in y.iter().zip(naive(&x, &exact, inputs)) {
+                    prop_assert!((f64::from(*y) - wanted).abs() < 1e-5, "{y} {wanted}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn norm_and_activation() {
+        let kernels = Kernels::default();
+        let weight = Matrix { outputs: 1, inputs: 2, data: MatrixData::F32(vec![1.0, 2.0]) };
+        let mut y = [0.0; 2];
+        kernels.norm(&[3.0, 4.0], &weight, 0.0, &mut y);
+        // rms = sqrt(12.5)
+        assert!(
+            (y[0] - 3.0 / 12.5f32.sqrt()).abs() < 1e-6 && (y[1] - 8.0 / 12.5f32.sqrt()).abs() < 1e-6
+        );
+        // columns: one that is skipped, gate, up
+        kernels.silu_mul(&[9.0, 1.0, 2.0, 3.0, 4.0], 5, 1, 2, &mut y);
+        let silu = |x: f32| x / (1.0 + (-x).exp());
+        assert!((y[0] - silu(1.0) * 3.0).abs() < 1e-6 && (y[1] - silu(2.0) * 4.0).abs() < 1e-6);
+    }
+}

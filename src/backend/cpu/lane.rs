@@ -1,0 +1,73 @@
+//! The comm lane: a thread of its own for each rank, so that an all-reduce and compute overlap.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::comm::{Broken, Group};
+use crate::plan::Phase;
+use crate::record::{Clock, SpanRecorder, name_thread, range};
+use crate::trace::Span;
+
+/// What the compute thread asks of its comm thread, in lane order.
+#[derive(Debug)]
+pub(super) enum Ask {
+    /// The next operations belong here.
+    Enter { on: bool, sample: u32, phase: Phase, step: u32, base: u32, names: Arc<[String]> },
+    /// Sum this buffer over the ranks.
+    Reduce { operation: u32, ready: i64, buffer: Vec<f32> },
+    /// Hand over the spans recorded so far.
+    Spans,
+}
+
+/// What the comm thread answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A collective completed.
+    Reduced { operation: u32, end: i64, result: Result<Vec<f32>, Broken> },
+    /// The spans recorded so far.
+    Spans(Vec<Span>),
+}
+
+/// The comm thread of one rank; ends when its compute thread drops the channel.
+pub(super) fn serve(
+    rank: u32,
+    group: &Group,
+    clock: Clock,
+    recorder: SpanRecorder,
+    asks: &Receiver<Ask>,
+    answers: &Sender<Answer>,
+) {
+    let mut recorder = recorder;
+    let mut names: Arc<[String]> = Arc::new([]);
+    name_thread(&format!("rank {rank} comm"));
+    // the emulated link sleeps for tens of microseconds: the kernel's default slack of 50 us would show
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    for ask in asks {
+        let answer = match ask {
+            Ask::Enter { on, sample, phase, step, base, names: new } => {
+                recorder.enter(on, sample, phase, step, base);
+                names = new;
+                continue;
+            }
+            Ask::Reduce { operation, ready, buffer } => {
+                let start = clock.now();
+                let span = recorder.is_on().then(|| range(&names[operation as usize]));
+                let reduced = group.all_reduce(rank as usize, buffer);
+                drop(span);
+                let end = clock.now();
+                let (arrival, result) = match reduced {
+                    Ok(reduced) => (reduced.last_arrival, Ok(reduced.buffer)),
+                    Err(broken) => (start, Err(broken)),
+                };
+                recorder.record(operation, ready, start, end, arrival.max(start));
+                Answer::Reduced { operation, end, result }
+            }
+            Ask::Spans => Answer::Spans(recorder.take()),
+        };
+        if answers.send(answer).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The cpu backend: real decoding, one compute and one communication thread a rank.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `engine` | starts the ranks' threads, hands each its weights, ends all when one dies |
+//! | `rank` | executes a plan's operations on one rank |
+//! | `lane` | the communication thread |
+//! | `program` | a plan made ready: buffers, waits, weights |
+//! | `kernels`, `attention`, `sample` | the arithmetic |
+//! | `run` | timed samples for a record and a trace |
+//! | `generate` | tokens from a checkpoint |
+
+mod attention;
+mod engine;
+mod generate;
+mod kernels;
+mod lane;
+mod program;
+mod rank;
+mod run;
+mod sample;
+
+pub use generate::{GenerateRequest, Generated, generate};
+pub use kernels::{FEW_ROWS, Kernels};
+pub use run::run;
+
+#[cfg(test)]
+mod tests;

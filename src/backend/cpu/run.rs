@@ -1,0 +1,238 @@
+//! Timed generations on the cpu: warm-up, samples, spans, overlap.
+//!
+//! A sample starts when all ranks stand at the gate and ends when the last rank has its last token.
+//! Step times are differences of the moments at which the last rank ended a step. Between samples
+//! the main thread does the bookkeeping while the ranks wait, so that it disturbs none of them.
+
+use serde_json::json;
+
+use super::attention::{RowRun, StepRows};
+use super::engine::{self, Setup, Worker};
+use super::rank::Place;
+use super::sample::Sampling;
+use crate::analysis;
+use crate::backend::{Job, Outcome, RunEvent, RunResult};
+use crate::comm::{Broken, EmulatedLink, Group};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::record::range;
+use crate::spec::{Link, Spec};
+use crate::store::{Environment, Sample};
+use crate::trace::{self, FORMAT_VERSION, Span, Trace, TraceMeta};
+
+/// One rank's part of one generation, times in ns.
+struct Report {
+    started: i64,
+    prefill_end: i64,
+    step_ends: Vec<i64>,
+    spans: Vec<Span>,
+    memory_bytes: u64,
+}
+
+/// Runs a job: warm-up, then samples. The last sample's spans become the trace.
+pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
+    let spec = &job.spec;
+    let model = Model::resolve(&spec.model)?;
+    let setup = Setup {
+        model: &model,
+        architecture: &spec.architecture,
+        dtype: spec.dtype,
+        tp: spec.tp,
+        seed: spec.seed,
+        link: emulated_link(spec)?,
+        sampling: Sampling::Greedy,
+        sequences: spec.batch as usize,
+        capacity: (spec.prompt_tokens + spec.output_tokens) as usize,
+        all_logits: false,
+    };
+    let shared = engine::prepare(&setup)?;
+    emit(RunEvent::Phase { name: "loading weights".into() });
+    // ranks and main thread meet here before every generation
+    let gate = Group::new(spec.tp as usize + 1, None, shared.clock);
+    let generations = spec.warmup + spec.samples;
+    let prompts = prompts(spec, model.shape.vocab);
+    let body = |worker: &mut Worker<'_>, reports: &crossbeam_channel::Sender<(u32, Report)>| {
+        for generation in 0..generations {
+            gate.barrier()?;
+            let sample = generation.checked_sub(spec.warmup);
+            let place =
+                Place { on: job.record && sample.is_some(), sample: sample.unwrap_or(0), step: 0 };
+            let report = generate_once(worker, spec, &prompts, place)?;
+            // a closed channel means that the main thread gave up; the gate will say so
+            let _ = reports.send((generation, report));
+        }
+        Ok(worker.rank.kernels.instruction_set())
+    };
+
+    let mut samples = Vec::new();
+    let mut spans = Vec::new();
+    let mut memory_bytes = 0;
+    let instruction_sets =
+        engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |reports| {
+            for generation in 0..generations {
+                emit(RunEvent::Phase { name: phase_name(spec, generation) });
+                if gate.barrier().is_err() {
+                    break; // the rank that died says why
+                }
+                let gathered: Vec<Report> =
+                    reports.iter().take(spec.tp as usize).map(|(_, report)| report).collect();
+                if gathered.len() < spec.tp as usize {
+                    break;
+                }
+                memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
+                if generation < spec.warmup {
+                    continue;
+                }
+                spans.clear();
+                let sample = combine(gathered, &mut spans, spec.tp);
+                emit(RunEvent::SampleDone {
+                    index: generation - spec.warmup,
+                    of: spec.samples,
+                    sample: sample.clone(),
+                });
+                samples.push(sample);
+            }
+            Ok(())
+        })?;
+
+    let plan_hashes = vec![shared.prefill.plan.hash(), shared.decode.plan.hash()];
+    let outcome = Outcome {
+        samples,
+        memory_bytes_per_rank: memory_bytes,
+        plan_hashes: plan_hashes.clone(),
+        environment: environment(spec, &model, &instruction_sets, &plan_hashes),
+    };
+    let trace = job.record.then(|| {
+        spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+        Trace {
+            meta: TraceMeta {
+                version: FORMAT_VERSION,
+                provenance: spec.provenance(),
+                run: None,
+                spec: Some(spec.clone()),
+                ranks: spec.tp,
+                plan_hashes,
+                environment: Environment::new(),
+                clock:
+                    "CLOCK_MONOTONIC, one for all ranks (threads of one process); ns since the run began"
+                        .into(),
+                recorder: "cpu threads".into(),
+            },
+            operations: trace::operations(&shared.prefill.plan, &shared.decode.plan),
+            spans: std::mem::take(&mut spans),
+        }
+    });
+    Ok((outcome, trace))
+}
+
+fn phase_name(spec: &Spec, generation: u32) -> String {
+    match generation.checked_sub(spec.warmup) {
+        None => format!("warm-up {}/{}", generation + 1, spec.warmup),
+        Some(sample) => format!("sample {}/{}", sample + 1, spec.samples),
+    }
+}
+
+/// Prompts of random tokens that follow from the seed alone.
+fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
+    let mut rng = fastrand::Rng::with_seed(spec.seed ^ 0x70726f6d7074);
+    (0..u64::from(spec.batch) * u64::from(spec.prompt_tokens)).map(|_| rng.u32(0..vocab)).collect()
+}
+
+/// One generation on one rank.
+fn generate_once(
+    worker: &mut Worker<'_>,
+    spec: &Spec,
+    prompts: &[u32],
+    place: Place,
+) -> Result<Report, Broken> {
+    let (batch, prompt) = (spec.batch as usize, spec.prompt_tokens as usize);
+    let rows = |position: usize, count: usize| StepRows {
+        runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
+    };
+    let rank = &mut worker.rank;
+    let phase_range = |name| place.on.then(|| range(name));
+    let started = rank.clock.now();
+    let prefill = phase_range("prefill");
+    let mut tokens = rank.step(&mut worker.prefill, place, &rows(0, prompt), prompts)?;
+    let prefill_end = rank.clock.now();
+    drop(prefill);
+    let decode = phase_range("decode");
+    let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
+    for step in 0..spec.output_tokens.saturating_sub(1) {
+        let place = Place { step, ..place };
+        let rows = rows(prompt + step as usize, 1);
+        tokens = rank.step(&mut worker.decode, place, &rows, &tokens)?;
+        step_ends.push(rank.clock.now());
+    }
+    drop(decode);
+    let spans = if place.on { rank.take_spans()? } else { Vec::new() };
+    let memory_bytes =
+        worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
+    Ok(Report { started, prefill_end, step_ends, spans, memory_bytes })
+}
+
+/// Puts the ranks' reports together: everything lasts until its last rank is done.
+fn combine(reports: Vec<Report>, spans: &mut Vec<Span>, ranks: u32) -> Sample {
+    let ms = |ns: i64| ns as f64 / 1e6;
+    let started = reports.iter().map(|r| r.started).min().unwrap_or(0);
+    let prefill_end = reports.iter().map(|r| r.prefill_end).max().unwrap_or(0);
+    let steps = reports.first().map_or(0, |r| r.step_ends.len());
+    let mut steps_ms = Vec::with_capacity(steps);
+    let mut previous = prefill_end;
+    for step in 0..steps {
+        let end = reports.iter().map(|r| r.step_ends[step]).max().unwrap_or(previous);
+        steps_ms.push(ms(end - previous));
+        previous = end;
+    }
+    for report in reports {
+        spans.extend(report.spans);
+    }
+    Sample {
+        prefill_ms: ms(prefill_end - started),
+        decode_ms: ms(previous - prefill_end),
+        steps_ms,
+        overlap: analysis::decode_overlap(spans, ranks),
+    }
+}
+
+/// The emulated link of a spec, if it has one: given outright, or from a hardware profile.
+fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
+    use crate::spec::P2p;
+    let from_profile = |p2p: P2p| {
+        if spec.hardware == "host" {
+            return Err(Error::input_help(
+                format!("link '{}' needs a hardware profile to take the link from", spec.link),
+                "add --hardware h100_sxm, or give the link outright: --link emulated:alpha_us=20,gb_s=50",
+            ));
+        }
+        let (alpha_us, gb_s) = crate::hardware::Profile::load(&spec.hardware)?.link(p2p, spec.tp);
+        Ok(Some(EmulatedLink { alpha_us, gb_s }))
+    };
+    match spec.link {
+        Link::Native => Ok(None),
+        Link::P2pOn => from_profile(P2p::On),
+        Link::P2pOff => from_profile(P2p::Off),
+        Link::Emulated { alpha_us, gb_s } => Ok(Some(EmulatedLink { alpha_us, gb_s })),
+    }
+}
+
+fn environment(
+    spec: &Spec,
+    model: &Model,
+    instruction_sets: &[String],
+    plan_hashes: &[String],
+) -> Environment {
+    let weights = if model.has_weights { "checkpoint" } else { "random, from the seed" };
+    Environment::from([
+        ("backend".into(), json!("cpu")),
+        ("instruction_set".into(), json!(instruction_sets.first())),
+        ("compute_threads".into(), json!(spec.tp)),
+        ("comm_threads".into(), json!(spec.tp)),
+        ("thread_placement".into(), json!("not pinned; the kernel schedules the ranks' threads")),
+        ("weights".into(), json!(weights)),
+        ("activations".into(), json!("f32")),
+        ("kv_cache".into(), json!("f32")),
+        ("plan_hashes".into(), json!(plan_hashes)),
+        ("parameters".into(), json!(model.shape.parameters())),
+    ])
+}

@@ -1,0 +1,318 @@
+//! What the simulator promises: hand-made plans, conservation, monotony, determinism.
+
+use proptest::prelude::*;
+
+use super::lanes::{Clock, Event, Lanes, nanoseconds};
+use super::overlap::Overlap;
+use super::simulate;
+use super::testing::{plan, shape_70b, shape_tiny, spec};
+use crate::error::Error;
+use crate::hardware::Profile;
+use crate::model::ModelShape;
+use crate::plan::{Architecture, Lane, OpId, Phase, Plan, ValueId};
+use crate::spec::{Collective, Link, P2p, Provenance, Spec};
+use crate::store::Sample;
+use crate::trace::Trace;
+
+const ARCHITECTURES: [&str; 9] = [
+    "standard",
+    "ladder",
+    "ladder:2",
+    "stale:2",
+    "parallel",
+    "parallel+ladder",
+    "desync:2",
+    "desync:4",
+    "upper-bound",
+];
+
+fn sample(spec: &Spec, shape: &ModelShape) -> Sample {
+    let profile = Profile::load(&spec.hardware).unwrap();
+    simulate(spec, shape, &profile, false).unwrap().0.samples.remove(0)
+}
+
+fn traced(spec: &Spec, shape: &ModelShape) -> (Sample, Trace) {
+    let profile = Profile::load(&spec.hardware).unwrap();
+    let (mut outcome, trace) = simulate(spec, shape, &profile, true).unwrap();
+    (outcome.samples.remove(0), trace.unwrap())
+}
+
+/// Three operations of the tiny plan, rewired: `reads` names writers (None: the step's tokens).
+fn three(wiring: [(Lane, Option<usize>); 3]) -> Plan {
+    let mut plan = plan(&Architecture::Standard, &shape_tiny(), 2, Phase::Decode);
+    plan.operations.truncate(3);
+    let written: Vec<ValueId> = plan.operations.iter().map(|o| o.writes[0]).collect();
+    for (operation, (lane, reads)) in plan.operations.iter_mut().zip(wiring) {
+        operation.lane = lane;
+        operation.reads = vec![reads.map_or(plan.tokens, |writer| written[writer])];
+        operation.writes.truncate(1);
+    }
+    plan.output = written[2];
+    plan
+}
+
+fn events(plan: &Plan, durations: &[i64], clock: &mut Clock) -> Vec<Event> {
+    let mut events = Vec::new();
+    Lanes::new(plan).step(durations, clock, |event| events.push(event));
+    events
+}
+
+fn starts(events: &[Event]) -> Vec<(i64, i64)> {
+    events.iter().map(|e| (e.start, e.end)).collect()
+}
+
+#[test]
+fn a_chain_over_both_lanes_waits_at_each_link() {
+    let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(1))]);
+    let mut clock = Clock::default();
+    assert_eq!(starts(&events(&plan, &[10, 20, 5], &mut clock)), [(0, 10), (10, 30), (30, 35)]);
+    // the next step begins with the token sampled at 35
+    assert_eq!(clock.tokens, 35);
+    assert_eq!(starts(&events(&plan, &[10, 20, 5], &mut clock)), [(35, 45), (45, 65), (65, 70)]);
+}
+
+#[test]
+fn compute_that_does_not_read_the_message_overlaps_it() {
+    let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
+    let events = events(&plan, &[10_000, 20_000, 5_000], &mut Clock::default());
+    assert_eq!(starts(&events), [(0, 10_000), (10_000, 30_000), (10_000, 15_000)]);
+    let mut overlap = Overlap::default();
+    events.iter().for_each(|event| overlap.add(event));
+    let overlap = overlap.finish().unwrap();
+    assert_eq!((overlap.comm_ms, overlap.exposed_comm_ms), (20e-6, 15e-6));
+    assert_eq!((overlap.compute_ms, overlap.idle_ms, overlap.overlap_pct), (15e-6, 0.0, Some(25.0)));
+}
+
+#[test]
+fn a_lane_does_one_thing_at_a_time_in_order() {
+    let plan = three([(Lane::Comm, None), (Lane::Comm, None), (Lane::Compute, Some(0))]);
+    let events = events(&plan, &[10, 20, 5], &mut Clock::default());
+    assert_eq!(starts(&events), [(0, 10), (10, 30), (10, 15)]);
+    // it was ready long before its lane was
+    assert_eq!((events[1].ready, events[1].start), (0, 10));
+}
+
+#[test]
+fn a_transfer_that_outlives_its_step_overlaps_the_next_and_an_explicit_edge_is_obeyed() {
+    let mut plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
+    let mut clock = Clock::default();
+    let mut overlap = Overlap::default();
+    let mut lanes = Lanes::new(&plan);
+    for _ in 0..2 {
+        lanes.step(&[10_000, 20_000, 5_000], &mut clock, |event| overlap.add(&event));
+        overlap.settle();
+    }
+    // compute 0-10 10-15 | 15-25 25-30, comm 10-30 | 30-50
+    let overlap = overlap.finish().unwrap();
+    assert_eq!((overlap.comm_ms, overlap.exposed_comm_ms, overlap.idle_ms), (40e-6, 20e-6, 0.0));
+
+    plan.operations[2].after = vec![OpId(1)];
+    assert_eq!(starts(&events(&plan, &[10, 20, 5], &mut Clock::default()))[2], (30, 35));
+}
+
+#[test]
+fn nanoseconds_round_to_nearest_and_never_accumulate() {
+    assert_eq!([0, 499, 500, 1499, 1500].map(nanoseconds), [0, 0, 1, 1, 2]);
+    let spec = Spec { output_tokens: 300, ..spec("ladder", "tiny") };
+    let (sample, trace) = traced(&spec, &shape_tiny());
+    let last = trace.spans.iter().map(|s| s.end_ns).max().unwrap() as f64 / 1e6;
+    assert!((last - sample.prefill_ms - sample.decode_ms).abs() <= 0.5e-6);
+}
+
+/// Unions of a rank's intervals by marking every boundary: slow, obvious, and unlike the simulator's.
+fn measured(trace: &Trace, rank: u32) -> (i64, i64, i64, i64) {
+    let of = |lane| -> Vec<(i64, i64)> {
+        let decode = trace.spans.iter().filter(|s| s.phase == Phase::Decode && s.rank == rank);
+        decode.filter(|s| s.lane == lane).map(|s| (s.start_ns, s.end_ns)).collect()
+    };
+    let (compute, comm) = (of(Lane::Compute), of(Lane::Comm));
+    let mut times: Vec<i64> = compute.iter().chain(&comm).flat_map(|i| [i.0, i.1]).collect();
+    times.sort_unstable();
+    times.dedup();
+    let busy = |lane: &[(i64, i64)], from: i64, to: i64| lane.iter().any(|i| i.0 <= from && to <= i.1);
+    let (mut comms, mut exposed, mut computes, mut idle) = (0, 0, 0, 0);
+    for pair in times.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let length = to - from;
+        match (busy(&compute, from, to), busy(&comm, from, to)) {
+            (true, true) => (comms, computes) = (comms + length, computes + length),
+            (true, false) => computes += length,
+            (false, true) => (comms, exposed) = (comms + length, exposed + length),
+            (false, false) => idle += length,
+        }
+    }
+    (comms, exposed, computes, idle)
+}
+
+#[test]
+fn the_overlap_said_is_the_overlap_in_the_trace_for_every_rank() {
+    for architecture in ARCHITECTURES {
+        let spec = Spec { tp: 4, output_tokens: 6, ..spec(architecture, "tiny") };
+        let (sample, trace) = traced(&spec, &shape_tiny());
+        let said = sample.overlap.unwrap();
+        for rank in 0..4 {
+            let (comm, exposed, compute, idle) = measured(&trace, rank);
+            let ms = |ns: i64| ns as f64 / 1e6;
+            assert_eq!(
+                [said.comm_ms, said.exposed_comm_ms, said.compute_ms, said.idle_ms],
+                [ms(comm), ms(exposed), ms(compute), ms(idle)],
+                "{architecture} rank {rank}"
+            );
+        }
+        assert_eq!(said.overlap_pct.is_none(), architecture == "upper-bound");
+    }
+}
+
+#[test]
+fn traces_are_sorted_labelled_and_whole() {
+    let spec = Spec { output_tokens: 4, ..spec("ladder", "tiny") };
+    let (_, trace) = traced(&spec, &shape_tiny());
+    assert_eq!(trace.meta.provenance, Provenance::Simulated);
+    assert!(trace.spans.is_sorted_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns)));
+    let count = |phase| trace.operations.iter().filter(|o| o.phase == phase).count();
+    assert_eq!(trace.spans.len(), 2 * (count(Phase::Prefill) + 3 * count(Phase::Decode)));
+    for span in &trace.spans {
+        let operation = &trace.operations[span.operation as usize];
+        assert_eq!((operation.phase, operation.lane), (span.phase, span.lane));
+        assert!(span.ready_ns <= span.start_ns && span.start_ns <= span.end_ns);
+        let arrival = if span.lane == Lane::Comm { span.start_ns } else { -1 };
+        assert_eq!(span.last_arrival_ns, arrival);
+    }
+}
+
+#[test]
+fn time_is_conserved_on_each_lane_and_over_steps() {
+    for architecture in ARCHITECTURES {
+        let sample = sample(&Spec { tp: 8, ..spec(architecture, "llama-3-70b") }, &shape_70b());
+        let overlap = sample.overlap.unwrap();
+        assert_eq!(sample.steps_ms.len(), 511);
+        let steps: f64 = sample.steps_ms.iter().sum();
+        assert!((steps - sample.decode_ms).abs() < 1e-6 * steps);
+        // busy either way and idle make up the span
+        let all = overlap.compute_ms + overlap.exposed_comm_ms + overlap.idle_ms;
+        assert!((all - sample.decode_ms).abs() < 2e-6, "{architecture}: {all} of {}", sample.decode_ms);
+        assert!(sample.steps_ms.is_sorted(), "{architecture}: a longer context is never faster");
+    }
+}
+
+#[test]
+fn upper_bound_bounds_ladder_and_ladder_beats_standard_but_for_its_extra_addition() {
+    for (tp, batch, p2p) in [(2, 1, P2p::On), (4, 16, P2p::Off), (8, 1, P2p::Off), (8, 64, P2p::On)] {
+        let of =
+            |architecture| sample(&Spec { tp, batch, p2p, ..spec(architecture, "70b") }, &shape_70b());
+        let (standard, ladder, bound) = (of("standard"), of("ladder"), of("upper-bound"));
+        let compute = |s: &Sample| s.overlap.unwrap().compute_ms;
+        let extra = (compute(&ladder) - compute(&standard)).max(0.0);
+        assert!(extra < 0.01 * standard.decode_ms);
+        assert!(bound.decode_ms <= ladder.decode_ms);
+        assert!(ladder.decode_ms <= standard.decode_ms + extra);
+        assert!(ladder.decode_ms < standard.decode_ms, "tp {tp} batch {batch}");
+        // standard hides nothing, ladder something
+        assert_eq!(standard.overlap.unwrap().overlap_pct, Some(0.0));
+        assert!(ladder.overlap.unwrap().overlap_pct.unwrap() > 10.0);
+    }
+}
+
+#[test]
+fn upper_bound_is_the_same_to_the_last_digit_with_and_without_p2p() {
+    let of = |p2p| sample(&Spec { p2p, tp: 8, ..spec("upper-bound", "70b") }, &shape_70b());
+    assert_eq!(of(P2p::On), of(P2p::Off));
+    let standard = |p2p| sample(&Spec { p2p, tp: 8, ..spec("standard", "70b") }, &shape_70b());
+    assert!(standard(P2p::Off).decode_ms > standard(P2p::On).decode_ms);
+}
+
+#[test]
+fn one_rank_does_not_communicate() {
+    let sample = sample(&Spec { tp: 1, ..spec("standard", "tiny") }, &shape_tiny());
+    let overlap = sample.overlap.unwrap();
+    assert_eq!((overlap.comm_ms, overlap.overlap_pct, overlap.idle_ms), (0.0, None, 0.0));
+}
+
+#[test]
+fn links_are_the_ones_asked_for() {
+    let of = |link, p2p, collective| {
+        let spec = Spec { link, p2p, collective, tp: 4, output_tokens: 3, ..spec("standard", "tiny") };
+        sample(&spec, &shape_tiny()).decode_ms
+    };
+    let nccl = Collective::Nccl;
+    assert_eq!(of(Link::P2pOn, P2p::Off, nccl), of(Link::Native, P2p::On, nccl));
+    assert_eq!(of(Link::P2pOff, P2p::On, nccl), of(Link::Native, P2p::Off, nccl));
+    assert!(of(Link::Native, P2p::On, Collective::OneShot) < of(Link::Native, P2p::On, nccl));
+    // 8 all-reduces of 128 bytes in each of 2 steps: 1 us more each
+    let emulated = |alpha_us| of(Link::Emulated { alpha_us, gb_s: 1.0 }, P2p::On, nccl);
+    assert!((emulated(101.0) - emulated(100.0) - 16e-3).abs() < 1e-9);
+}
+
+#[test]
+fn gpt_fast_prefill_pays_for_all_logits() {
+    let of = |stack: &str| {
+        sample(&Spec { stack: stack.into(), batch: 4, ..spec("standard", "70b") }, &shape_70b())
+    };
+    let (native, gpt_fast) = (of("native"), of("gpt-fast"));
+    assert!(gpt_fast.prefill_ms > native.prefill_ms);
+    assert_eq!(gpt_fast.decode_ms, native.decode_ms);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_the_reason() {
+    let refused = |spec: Spec| {
+        let profile = Profile::load("h100_sxm").unwrap();
+        let error: Error = simulate(&spec, &shape_tiny(), &profile, false).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    };
+    assert!(
+        refused(Spec { tp: 3, ..spec("standard", "tiny") }).contains("TP 3 does not divide 8 heads")
+    );
+    assert!(refused(Spec { batch: 0, ..spec("standard", "tiny") }).contains("batch is 0"));
+    assert!(
+        refused(Spec { output_tokens: 0, ..spec("standard", "tiny") }).contains("output_tokens is 0")
+    );
+    assert!(
+        refused(Spec { stack: "vllm".into(), ..spec("standard", "tiny") })
+            .contains("unknown stack 'vllm'")
+    );
+    let endless = Link::Emulated { alpha_us: 1e300, gb_s: 1.0 };
+    assert!(refused(Spec { link: endless, ..spec("standard", "tiny") }).contains("106 days"));
+}
+
+#[test]
+fn one_output_token_is_prefill_alone() {
+    let sample = sample(&Spec { output_tokens: 1, ..spec("ladder", "tiny") }, &shape_tiny());
+    assert!(sample.prefill_ms > 0.0);
+    assert_eq!((sample.decode_ms, sample.steps_ms.len(), sample.overlap), (0.0, 0, None));
+}
+
+#[test]
+fn the_environment_says_what_decided_the_numbers() {
+    let spec = Spec { p2p: P2p::Off, ..spec("ladder", "tiny") };
+    let profile = Profile::load("h100_sxm").unwrap();
+    let (outcome, _) = simulate(&spec, &shape_tiny(), &profile, false).unwrap();
+    assert_eq!(outcome.environment["hardware_profile"], "h100_sxm");
+    assert_eq!(outcome.environment["link"]["alpha_us"], profile.link(P2p::Off, 2).0);
+    assert!(outcome.environment["link_note"].as_str().unwrap().contains("stand-in"));
+    assert_eq!(outcome.plan_hashes.len(), 2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_faster_link_never_slows_and_runs_repeat_exactly(
+        architecture in proptest::sample::select(&ARCHITECTURES[..]),
+        alpha_us in 0.0..200.0_f64,
+        gb_s in 0.01..1000.0_f64,
+        less in 0.0..1.0_f64,
+        more in 1.0..10.0_f64,
+        batch in 1_u32..65,
+    ) {
+        let of = |alpha_us, gb_s| {
+            let link = Link::Emulated { alpha_us, gb_s };
+            sample(&Spec { link, batch, tp: 4, output_tokens: 4, ..spec(architecture, "tiny") }, &shape_tiny())
+        };
+        let slow = of(alpha_us, gb_s);
+        let fast = of(alpha_us * less, gb_s * more);
+        prop_assert!(fast.prefill_ms <= slow.prefill_ms && fast.decode_ms <= slow.decode_ms);
+        prop_assert_eq!(of(alpha_us, gb_s), slow);
+    }
+}

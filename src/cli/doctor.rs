@@ -1,0 +1,296 @@
+//! `ladderscope doctor`: what this machine can do. Never fails for want of a GPU.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::doctor_gpu::{self, Gpus};
+use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
+use super::doctor_memory::{self, Bandwidth};
+use super::doctor_nccl::{self, Nccl};
+use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
+use crate::error::{Error, Result};
+
+/// Arguments of `doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Everything doctor finds out.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    cpu: Cpu,
+    memory: Memory,
+    memory_bandwidth: Bandwidth,
+    timer: Timer,
+    cuda: Gpus,
+    nccl: Nccl,
+    nvtx: Nvtx,
+    terminal: Terminal,
+    disk: Disk,
+    backends: Vec<BackendState>,
+}
+
+/// Whether a tool listens to NVTX ranges.
+#[derive(Debug, Serialize)]
+struct Nvtx {
+    attached: bool,
+    /// The library that listens, or how to attach one.
+    detail: String,
+}
+
+/// Whether a backend can be used here.
+#[derive(Debug, Serialize)]
+struct BackendState {
+    name: &'static str,
+    available: bool,
+    /// What it can do here, or why it cannot be used.
+    detail: String,
+}
+
+/// Probes the machine and prints what was found.
+pub fn run(args: &Args, dir: &Path) -> Result<u8> {
+    let report = probe(dir);
+    match args.output.format {
+        Format::Json => output::json(&report)?,
+        Format::Table => output::emit(&text(&report))?,
+        Format::Csv => {
+            let value = serde_json::to_value(&report).map_err(|e| Error::failed(e.to_string()))?;
+            let mut rows = Rows::new(["key", "value"]);
+            flatten("", &value, &mut rows);
+            output::emit(&rows.csv())?;
+        }
+    }
+    Ok(0)
+}
+
+fn probe(dir: &Path) -> Report {
+    let cpu = doctor_machine::cpu();
+    let memory = doctor_machine::memory();
+    let memory_bandwidth = doctor_memory::measure(cpu.threads, cpu.l3_bytes, memory.available_bytes);
+    let cuda = doctor_gpu::probe();
+    let nccl = doctor_nccl::probe();
+    let backends = backends(&cpu, &memory, &cuda, &nccl);
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        memory_bandwidth,
+        timer: doctor_machine::timer(),
+        nvtx: nvtx(),
+        terminal: doctor_machine::terminal(),
+        disk: doctor_machine::disk(dir),
+        cpu,
+        memory,
+        cuda,
+        nccl,
+        backends,
+    }
+}
+
+/// NVTX has no way to ask; a tool attaches by naming its library in this variable.
+fn nvtx() -> Nvtx {
+    const INJECTION: &str = "NVTX_INJECTION64_PATH";
+    match std::env::var_os(INJECTION).filter(|path| !path.is_empty()) {
+        Some(path) if Path::new(&path).exists() => {
+            Nvtx { attached: true, detail: format!("{INJECTION}={}", path.to_string_lossy()) }
+        }
+        Some(path) => Nvtx {
+            attached: false,
+            detail: format!("{INJECTION}={}: no such file", path.to_string_lossy()),
+        },
+        None => Nvtx {
+            attached: false,
+            detail: "no tool listens; for example: nsys profile ladderscope run ...".into(),
+        },
+    }
+}
+
+fn backends(cpu: &Cpu, memory: &Memory, cuda: &Gpus, nccl: &Nccl) -> Vec<BackendState> {
+    let gpu_detail = match &cuda.problem {
+        Some(problem) => problem.clone(),
+        None => {
+            let nccl = match &nccl.version {
+                Some(version) => format!("NCCL {version}"),
+                None => "no NCCL".into(),
+            };
+            // Knowing the GPUs is not the same as decoding on them.
+            format!(
+                "{} GPU(s) answer ({nccl}), but this version of ladderscope does not decode on GPUs",
+                cuda.gpus.len()
+            )
+        }
+    };
+    vec![
+        BackendState {
+            name: "sim",
+            available: true,
+            detail: "needs nothing; results are predictions".into(),
+        },
+        BackendState {
+            name: "cpu",
+            available: true,
+            detail: format!(
+                "models that fit in {}; without oversubscription up to TP {} (a compute and a comm thread a rank)",
+                bytes(memory.available_bytes),
+                (cpu.threads / 2).max(1)
+            ),
+        },
+        BackendState { name: "cuda", available: false, detail: gpu_detail },
+    ]
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = sections(&mut text, report);
+    text
+}
+
+fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
+    let mark = |good: bool| if good { "✔" } else { "✘" };
+    let mut line = |name: &str, value: String| writeln!(text, "{name:<12}{value}");
+    line("ladderscope", report.version.into())?;
+    let cpu = &report.cpu;
+    line(
+        "CPU",
+        format!(
+            "{}, {} core(s), {} thread(s), L3 {}",
+            cpu.model,
+            cpu.cores,
+            cpu.threads,
+            bytes(cpu.l3_bytes)
+        ),
+    )?;
+    line("SIMD", if cpu.simd.is_empty() { "scalar".into() } else { cpu.simd.join(" ") })?;
+    let memory = &report.memory;
+    line(
+        "memory",
+        format!("{} in all, {} available", bytes(memory.total_bytes), bytes(memory.available_bytes)),
+    )?;
+    let bandwidth = &report.memory_bandwidth;
+    line(
+        "bandwidth",
+        format!(
+            "{:.1} GB/s read by 1 thread, {:.1} GB/s by {} (median of {} passes over {}{})",
+            bandwidth.one_thread_gb_s,
+            bandwidth.all_threads_gb_s,
+            bandwidth.threads,
+            bandwidth.passes,
+            bytes(bandwidth.buffer_bytes),
+            if bandwidth.exceeds_caches { "" } else { "; caches may hold part of it" }
+        ),
+    )?;
+    let timer = &report.timer;
+    line(
+        "timer",
+        format!(
+            "resolution {} ns, a reading {:.0} ns; sleeping {} us takes {:.0} us more (median; 99 % within {:.0} us)",
+            timer.resolution_ns,
+            timer.reading_ns,
+            timer.sleep_us,
+            timer.overshoot_p50_us,
+            timer.overshoot_p99_us
+        ),
+    )?;
+    let cuda = &report.cuda;
+    match &cuda.problem {
+        Some(problem) => line("CUDA", format!("{} {problem}", mark(false)))?,
+        None => {
+            let version = cuda.driver_api.as_deref().unwrap_or("unknown");
+            line(
+                "CUDA",
+                format!("{} driver for CUDA {version}, {} GPU(s)", mark(true), cuda.gpus.len()),
+            )?;
+        }
+    }
+    for gpu in &cuda.gpus {
+        line(
+            &format!("  GPU {}", gpu.index),
+            format!(
+                "{}, {}, {} SMs, compute capability {}",
+                gpu.name,
+                bytes(gpu.memory_bytes),
+                gpu.multiprocessors,
+                gpu.compute_capability
+            ),
+        )?;
+    }
+    for (from, row) in cuda.p2p.iter().enumerate().filter(|_| cuda.gpus.len() > 1) {
+        let row: Vec<&str> =
+            row.iter().enumerate().map(|(to, can)| if from == to { "·" } else { mark(*can) }).collect();
+        line(&format!("  P2P {from}"), row.join(" "))?;
+    }
+    let nccl = &report.nccl;
+    match (&nccl.version, &nccl.problem) {
+        (Some(version), _) => line(
+            "NCCL",
+            format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or("")),
+        )?,
+        (None, problem) => {
+            line("NCCL", format!("{} {}", mark(false), problem.as_deref().unwrap_or("not found")))?
+        }
+    }
+    line("NVTX", format!("{} {}", mark(report.nvtx.attached), report.nvtx.detail))?;
+    let terminal = &report.terminal;
+    let size =
+        terminal.columns.zip(terminal.rows).map_or("no terminal".into(), |(c, r)| format!("{c}x{r}"));
+    line(
+        "terminal",
+        format!(
+            "{size}, colour {}, unicode {}",
+            terminal.colour,
+            if terminal.unicode { "yes" } else { "no" }
+        ),
+    )?;
+    let disk = &report.disk;
+    line("disk", format!("{} free for {}", disk.free_bytes.map_or("unknown".into(), bytes), disk.path))?;
+    writeln!(text, "\nBackends")?;
+    for backend in &report.backends {
+        writeln!(text, "  {} {:<6}{}", mark(backend.available), backend.name, backend.detail)?;
+    }
+    Ok(())
+}
+
+/// `cuda.gpus.0.name` and its value, for every leaf.
+fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Rows) {
+    let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+    match value {
+        serde_json::Value::Object(object) => {
+            object.iter().for_each(|(key, value)| flatten(&join(key), value, rows));
+        }
+        serde_json::Value::Array(array) => {
+            array
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| flatten(&join(&index.to_string()), value, rows));
+        }
+        serde_json::Value::Null => rows.push(vec![Field::text(prefix), Field::None]),
+        serde_json::Value::String(text) => rows.push(vec![Field::text(prefix), Field::text(text)]),
+        other => rows.push(vec![Field::text(prefix), Field::text(other)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_has_a_row_for_every_leaf() {
+        let mut rows = Rows::new(["key", "value"]);
+        flatten("", &serde_json::json!({"a": {"b": [1, "x"]}, "c": null}), &mut rows);
+        assert_eq!(rows.csv(), "key,value\na.b.0,1\na.b.1,x\nc,\n");
+    }
+
+    #[test]
+    fn a_machine_without_gpus_is_told_why_cuda_is_not_available() {
+        let cuda = Gpus { problem: Some("no driver".into()), ..Gpus::default() };
+        let states =
+            backends(&doctor_machine::cpu(), &doctor_machine::memory(), &cuda, &Nccl::default());
+        let available: Vec<_> = states.iter().map(|s| (s.name, s.available)).collect();
+        assert_eq!(available, [("sim", true), ("cpu", true), ("cuda", false)]);
+        assert!(states[2].detail.contains("no driver"));
+    }
+}

@@ -1,0 +1,116 @@
+//! `ladderscope hardware [NAME|FILE]`: built-in hardware profiles, or one of any kind.
+
+use serde_json::json;
+
+use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
+use crate::error::{Error, Result};
+use crate::hardware::Profile;
+use crate::spec::P2p;
+
+/// Arguments of `hardware`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only this profile: a built-in name, or a TOML file [default: all built-in ones]
+    #[arg(value_name = "NAME|FILE")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// TPs whose links are listed.
+const TPS: [u32; 3] = [2, 4, 8];
+
+/// Prints the profiles.
+pub fn run(args: &Args) -> Result<u8> {
+    let profiles = match &args.name {
+        Some(name) => vec![Profile::load(name)?],
+        None => Profile::built_in(),
+    };
+    match args.output.format {
+        Format::Json => output::json(&profiles.iter().map(to_json).collect::<Result<Vec<_>>>()?)?,
+        Format::Csv => output::emit(&links(&profiles).csv())?,
+        Format::Table => output::emit(&text(&profiles))?,
+    }
+    Ok(0)
+}
+
+/// The profile as its file has it, and its links as runs would see them.
+fn to_json(profile: &Profile) -> Result<serde_json::Value> {
+    let mut value = serde_json::to_value(profile).map_err(|e| Error::failed(e.to_string()))?;
+    let links: Vec<_> = [P2p::On, P2p::Off]
+        .into_iter()
+        .flat_map(|p2p| TPS.map(|tp| (p2p, tp)))
+        .map(|(p2p, tp)| {
+            let (alpha_us, gb_s) = profile.link(p2p, tp);
+            json!({"p2p": p2p, "tp": tp, "alpha_us": alpha_us, "gb_s": gb_s})
+        })
+        .collect();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("memory_bytes".into(), profile.memory_bytes.into());
+        object.insert("links".into(), links.into());
+    }
+    Ok(value)
+}
+
+/// The profiles, their links, and where the numbers come from.
+fn text(profiles: &[Profile]) -> String {
+    let mut text = gpus(profiles).table();
+    text += "\nLinks: one all-reduce takes alpha_us + message bytes / (gb_s x 1e9)\n";
+    text += &links(profiles).table();
+    for profile in profiles {
+        text += &format!("\n{}", profile.name);
+        text += &profile.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        text.push('\n');
+        for source in &profile.sources {
+            text += &format!("  {source}\n");
+        }
+    }
+    text
+}
+
+fn gpus(profiles: &[Profile]) -> Rows {
+    let mut rows = Rows::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "launch us", "GPUs a node"]);
+    for profile in profiles {
+        rows.push(vec![
+            Field::text(&profile.name),
+            Field::text(bytes(profile.memory_bytes)),
+            Field::Number(profile.hbm_gb_s, 0),
+            Field::Number(profile.tflops.bf16, 1),
+            Field::Number(profile.launch_us, 1),
+            Field::Whole(profile.gpus_per_node.into()),
+        ]);
+    }
+    rows
+}
+
+/// A profile, P2P and TP a row.
+fn links(profiles: &[Profile]) -> Rows {
+    let mut rows = Rows::new([
+        "name",
+        "memory_bytes",
+        "hbm_gb_s",
+        "gpus_per_node",
+        "p2p",
+        "tp",
+        "alpha_us",
+        "gb_s",
+    ]);
+    for profile in profiles {
+        for p2p in [P2p::On, P2p::Off] {
+            for tp in TPS {
+                let (alpha_us, gb_s) = profile.link(p2p, tp);
+                rows.push(vec![
+                    Field::text(&profile.name),
+                    Field::Whole(profile.memory_bytes),
+                    Field::Number(profile.hbm_gb_s, 0),
+                    Field::Whole(profile.gpus_per_node.into()),
+                    Field::text(p2p.as_str()),
+                    Field::Whole(tp.into()),
+                    Field::Number(alpha_us, 1),
+                    Field::Number(gb_s, 1),
+                ]);
+            }
+        }
+    }
+    rows
+}

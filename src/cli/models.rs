@@ -1,0 +1,81 @@
+//! `ladderscope models`: built-in model shapes.
+
+use serde_json::json;
+
+use super::output::{self, Field, Format, FormatArgs, Rows};
+use crate::error::Result;
+use crate::model::Model;
+
+/// Prints the list.
+pub fn run(args: &FormatArgs) -> Result<u8> {
+    let models = Model::built_in();
+    match args.format {
+        Format::Json => {
+            let list: Vec<_> = models
+                .iter()
+                .map(|model| {
+                    json!({
+                        "name": model.name,
+                        "layers": model.shape.layers,
+                        "hidden": model.shape.hidden,
+                        "heads": model.shape.heads,
+                        "kv_heads": model.shape.kv_heads,
+                        "head_dim": model.shape.head_dim,
+                        "mlp": model.shape.intermediate,
+                        "vocabulary": model.shape.vocab,
+                        "rope_theta": model.shape.rope.theta,
+                        "norm_eps": model.shape.norm_eps,
+                        "tied_embeddings": model.shape.tied_embeddings,
+                        "parameters": model.shape.parameters(),
+                        "note": model.note,
+                    })
+                })
+                .collect();
+            output::json(&list)?;
+        }
+        Format::Csv => output::emit(&rows(&models, Field::Whole).csv())?,
+        Format::Table => {
+            output::emit(&rows(&models, for_people).table())?;
+        }
+    }
+    Ok(0)
+}
+
+/// `70.55 B`, `0.24 M`.
+fn for_people(parameters: u64) -> Field {
+    let parameters = parameters as f64;
+    Field::text(if parameters < 1e9 {
+        format!("{:.2} M", parameters / 1e6)
+    } else {
+        format!("{:.2} B", parameters / 1e9)
+    })
+}
+
+fn rows(models: &[Model], parameters: fn(u64) -> Field) -> Rows {
+    let mut rows = Rows::new([
+        "name",
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "mlp",
+        "vocabulary",
+        "parameters",
+        "note",
+    ]);
+    for model in models {
+        let shape = &model.shape;
+        rows.push(vec![
+            Field::text(&model.name),
+            Field::Whole(shape.layers.into()),
+            Field::Whole(shape.hidden.into()),
+            Field::Whole(shape.heads.into()),
+            Field::Whole(shape.kv_heads.into()),
+            Field::Whole(shape.intermediate.into()),
+            Field::Whole(shape.vocab.into()),
+            parameters(shape.parameters()),
+            model.note.map_or(Field::None, Field::text),
+        ]);
+    }
+    rows
+}

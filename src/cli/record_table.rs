@@ -1,0 +1,83 @@
+//! Records as rows: a narrow table for people, every number for CSV, the contract's object for JSON.
+
+use serde_json::Value;
+
+use super::output::{Field, Rows};
+use crate::analysis::table;
+use crate::error::Result;
+use crate::store::Record;
+
+/// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
+/// left to `show --format json`.
+pub fn contract_object(record: &Record) -> Value {
+    let mut value = serde_json::to_value(record).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.remove("samples");
+    }
+    value
+}
+
+/// What a run's numbers go over: `cpu`, `cpu emulated:alpha_us=20,gb_s=50`, `h100_sxm gpt-fast`.
+pub fn platform(record: &Record) -> String {
+    let spec = &record.spec;
+    let mut text = match spec.backend {
+        crate::spec::Backend::Sim => format!("{} {}", spec.hardware, spec.stack),
+        backend => backend.as_str().to_owned(),
+    };
+    if spec.link.is_emulated() {
+        text += &format!(" {}", spec.link);
+    }
+    text
+}
+
+/// The columns a person scans, a record a row.
+pub fn narrow(records: &[Record]) -> Rows {
+    let mut rows = Rows::new([
+        "run",
+        "status",
+        "architecture",
+        "model",
+        "dtype",
+        "tp",
+        "batch",
+        "tokens",
+        "p2p",
+        "on",
+        "completion ms",
+        "TPOT ms",
+        "tok/s",
+        "tok/s/GPU",
+        "overlap %",
+        "provenance",
+        "why",
+    ]);
+    for record in records {
+        let spec = &record.spec;
+        let metrics = record.metrics.as_ref();
+        rows.push(vec![
+            Field::text(&record.run),
+            Field::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
+            Field::text(&spec.architecture),
+            Field::text(&spec.model),
+            Field::text(spec.dtype),
+            Field::Whole(spec.tp.into()),
+            Field::Whole(spec.batch.into()),
+            Field::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
+            Field::text(spec.p2p.as_str()),
+            Field::text(platform(record)),
+            Field::number(metrics.map(|m| m.completion_ms), 2),
+            Field::number(metrics.map(|m| m.tpot_ms.p50), 3),
+            Field::number(metrics.map(|m| m.tokens_per_s), 1),
+            Field::number(metrics.map(|m| m.tokens_per_s_per_gpu), 1),
+            Field::number(record.overlap.as_ref().and_then(|o| o.overlap_pct), 1),
+            Field::text(record.provenance),
+            record.reason.as_ref().map_or(Field::None, Field::text),
+        ]);
+    }
+    rows
+}
+
+/// Every number, a record a row.
+pub fn csv(records: &[Record]) -> Result<String> {
+    Ok(table::to_csv(&table::frame(records)?))
+}

@@ -1,0 +1,214 @@
+//! `ladderscope show RUN`: spec, metrics with intervals, overlap, breakdown by module and kind.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
+use super::source::{self, Source};
+use super::{record_table, report};
+use crate::analysis::{self, BreakdownRow, Selection};
+use crate::error::{Error, Result};
+use crate::plan::Phase;
+use crate::store::{Record, Status, Store};
+use crate::trace;
+
+/// Arguments of `show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A stored run: its id, a prefix of it, or 'last'; or the trace of one
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Prints the run.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let store = Store::open(dir);
+    let record = match Source::find(&args.run, &store)? {
+        Source::Stored(record) => record,
+        Source::File(path) => match trace::read_meta(&path)?.0.run {
+            Some(id) => Box::new(store.get(&id)?),
+            None => {
+                return Err(Error::input_help(
+                    format!("{}: a trace without a stored run", path.display()),
+                    format!("for its overlap: ladderscope overlap {}", path.display()),
+                ));
+            }
+        },
+    };
+    match args.output.format {
+        Format::Table => output::emit(&text(&record, &store))?,
+        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record))?)?,
+        Format::Json => {
+            let mut value = serde_json::to_value(&record).map_err(|e| Error::failed(e.to_string()))?;
+            if let Some(object) = value.as_object_mut() {
+                let rows = breakdown(&record, &store);
+                object.insert("breakdown".into(), serde_json::to_value(rows).unwrap_or_default());
+            }
+            output::json(&value)?;
+        }
+    }
+    Ok(0)
+}
+
+/// Where the time of the decode phase went, from the run's trace; `None` without one.
+fn breakdown(record: &Record, store: &Store) -> Option<Vec<BreakdownRow>> {
+    if record.status != Status::Ok {
+        return None;
+    }
+    match source::of_record(record, store) {
+        Ok(trace) => {
+            let selection = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+            Some(analysis::overlap(&trace, &selection).breakdown)
+        }
+        Err(error) => {
+            report::warn(&format!("no breakdown: {error}"));
+            None
+        }
+    }
+}
+
+/// Everything about the run, for people.
+pub fn text(record: &Record, store: &Store) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = header(&mut text, record);
+    let _ = numbers(&mut text, record);
+    if let Some(rows) = breakdown(record, store).filter(|rows| !rows.is_empty()) {
+        let _ = write!(
+            text,
+            "\nDecode phase by module and kind ({}; times per rank, averaged over ranks)\n{}",
+            record.provenance,
+            breakdown_rows(&rows).table()
+        );
+    }
+    text
+}
+
+fn header(text: &mut String, record: &Record) -> std::fmt::Result {
+    let spec = &record.spec;
+    writeln!(
+        text,
+        "{} {}  {}  [{}]",
+        record.status.glyph(),
+        record.run,
+        spec.label(),
+        record.provenance
+    )?;
+    if let Some(reason) = &record.reason {
+        writeln!(text, "  {}: {reason}", record.status.as_str())?;
+    }
+    let mut line = |name: &str, value: String| writeln!(text, "  {name:<14}{value}");
+    line("model", format!("{} in {}", spec.model, spec.dtype))?;
+    line(
+        "workload",
+        format!(
+            "batch {}, {} prompt tokens, {} output tokens",
+            spec.batch, spec.prompt_tokens, spec.output_tokens
+        ),
+    )?;
+    line(
+        "runs on",
+        format!(
+            "{}, TP {}, p2p {}, link {}",
+            record_table::platform(record),
+            spec.tp,
+            spec.p2p.as_str(),
+            spec.link
+        ),
+    )?;
+    line("samples", format!("{} after {} of warm-up, seed {}", spec.samples, spec.warmup, spec.seed))?;
+    for (what, pairs) in [("variables", &spec.env), ("overrides", &spec.set)] {
+        if !pairs.is_empty() {
+            line(what, pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "))?;
+        }
+    }
+    if !record.created.is_empty() {
+        let of = record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
+        line("created", format!("{}, round {}{of}", record.created, record.round + 1))?;
+    }
+    if record.runs.len() > 1 {
+        line("pooled from", record.runs.join(" "))?;
+    }
+    if let Some(trace) = &record.trace {
+        line("trace", trace.clone())?;
+    }
+    for warning in &record.warnings {
+        line("warning", warning.clone())?;
+    }
+    Ok(())
+}
+
+fn numbers(text: &mut String, record: &Record) -> std::fmt::Result {
+    let Some(metrics) = &record.metrics else { return Ok(()) };
+    let interval = |ci: Option<[f64; 2]>| {
+        ci.map(|[low, high]| format!("  95% [{low:.3}, {high:.3}]")).unwrap_or_default()
+    };
+    writeln!(text, "\nMetrics: medians over {} sample(s) ({})", metrics.samples, record.provenance)?;
+    let mut line = |name: &str, value: String| writeln!(text, "  {name:<22}{value}");
+    line("prefill (TTFT)", format!("{:.3} ms", metrics.prefill_ms))?;
+    line("decode", format!("{:.3} ms", metrics.decode_ms))?;
+    line("completion latency", format!("{:.3} ms{}", metrics.completion_ms, mean_aside(record)))?;
+    let tpot = &metrics.tpot_ms;
+    line(
+        "TPOT",
+        format!(
+            "{:.4} ms, p90 {:.4}, p99 {:.4}{}",
+            tpot.p50,
+            tpot.p90,
+            tpot.p99,
+            interval(metrics.tpot_ms_ci95)
+        ),
+    )?;
+    line(
+        "throughput",
+        format!("{:.2} tokens/s{}", metrics.tokens_per_s, interval(metrics.tokens_per_s_ci95)),
+    )?;
+    line("per-GPU throughput", format!("{:.2} tokens/s", metrics.tokens_per_s_per_gpu))?;
+    line("memory of a rank", bytes(metrics.memory_bytes_per_rank))?;
+    let Some(overlap) = &record.overlap else { return Ok(()) };
+    writeln!(
+        text,
+        "\nOverlap: decode phase of one sample, averaged over ranks ({})",
+        record.provenance
+    )?;
+    let mut line = |name: &str, value: String| writeln!(text, "  {name:<22}{value}");
+    line("overlap", overlap.overlap_pct.map_or("no communication".into(), |pct| format!("{pct:.1} %")))?;
+    line(
+        "communication",
+        format!("{:.3} ms, of it exposed {:.3} ms", overlap.comm_ms, overlap.exposed_comm_ms),
+    )?;
+    line("compute", format!("{:.3} ms", overlap.compute_ms))?;
+    line("idle", format!("{:.3} ms", overlap.idle_ms))
+}
+
+/// The mean where it tells another story than the median: some sample stalled.
+fn mean_aside(record: &Record) -> String {
+    let times: Vec<f64> = record.samples.iter().map(|s| s.prefill_ms + s.decode_ms).collect();
+    let (Some(metrics), false) = (&record.metrics, times.is_empty()) else { return String::new() };
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    if (mean / metrics.completion_ms - 1.0).abs() > 0.05 {
+        format!("  (mean {mean:.3} ms: some samples differ much)")
+    } else {
+        String::new()
+    }
+}
+
+/// The breakdown as rows.
+pub fn breakdown_rows(rows: &[BreakdownRow]) -> Rows {
+    let mut table =
+        Rows::new(["module", "kind", "lane", "count", "total_us", "exposed_us", "share_of_lane_pct"]);
+    for row in rows {
+        table.push(vec![
+            Field::text(&row.module),
+            Field::text(&row.kind),
+            Field::text(&row.lane),
+            Field::Whole(row.count),
+            Field::Number(row.total_us, 1),
+            Field::Number(row.exposed_us, 1),
+            Field::Number(100.0 * row.share, 1),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,47 @@
+//! `ladderscope timeline RUN|TRACE`: the workbench opened at a trace, or a figure of it.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use super::select::SelectArgs;
+use super::source::Source;
+use super::{output, pareto};
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::{plot, tui};
+
+/// Arguments of `timeline`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A stored run (id, prefix, 'last') or a trace file
+    #[arg(value_name = "RUN|TRACE")]
+    pub source: String,
+    /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub select: SelectArgs,
+}
+
+/// Opens or exports the timeline.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if let Some(path) = &args.export {
+        pareto::export_format(path, &["svg", "png"])?;
+    } else if !std::io::stdout().is_terminal() {
+        return Err(Error::input_help(
+            "the timeline needs a terminal, and standard output is none",
+            "write a figure with --export FILE.svg, or numbers with `ladderscope overlap`",
+        ));
+    }
+    let store = Store::open(&dir);
+    let trace = Source::find(&args.source, &store)?.trace(&store)?;
+    match &args.export {
+        Some(path) => {
+            let (from, to) = args.select.window(&trace)?;
+            plot::timeline(&trace, from, to, path)?;
+            output::emit(&format!("{}\n", path.display()))?;
+        }
+        None => tui::run(tui::Options { dir, trace: Some(trace) })?,
+    }
+    Ok(0)
+}

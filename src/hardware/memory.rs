@@ -1,0 +1,195 @@
+//! What one rank of a cell needs of memory, before anything is launched.
+
+use crate::model::ModelShape;
+use crate::plan::{Element, Phase, Plan, PlanSpec, Precision, Rows, Step, Tensor};
+use crate::spec::Spec;
+
+use super::stack;
+
+/// What one rank needs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Weights.
+    pub weights: u64,
+    /// KV cache at its full length.
+    pub kv: u64,
+    /// Activations of the largest step, logits included.
+    pub activations: u64,
+}
+
+impl MemoryNeed {
+    /// Of one rank of this cell. All 0 where there is no plan (TP does not divide the model): such a
+    /// cell cannot run for that reason, not for want of memory.
+    pub fn of(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
+        let plan = |phase| {
+            Plan::new(&PlanSpec {
+                shape: shape.clone(),
+                architecture: spec.architecture.clone(),
+                tp: spec.tp,
+                phase,
+                precision,
+                lowering: stack::lowering(&spec.stack).unwrap_or_default(),
+            })
+        };
+        match (plan(Phase::Prefill), plan(Phase::Decode)) {
+            (Ok(prefill), Ok(decode)) => Self::of_plans(spec, shape, precision, &prefill, &decode),
+            _ => Self::default(),
+        }
+    }
+
+    /// Likewise, of plans that exist already.
+    pub fn of_plans(
+        spec: &Spec,
+        shape: &ModelShape,
+        precision: Precision,
+        prefill: &Plan,
+        decode: &Plan,
+    ) -> Self {
+        let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+        // gpt-fast keeps logits in the activations' format, the native stack in f32
+        let logit_bytes = if spec.stack == "gpt-fast" { precision.activations.bytes() } else { 4 };
+        let activations = |plan: &Plan, step: &Step| -> u64 {
+            let buffers = plan.buffers().buffers;
+            let sizes = buffers.iter().map(|buffer| {
+                let rows = match buffer.rows {
+                    Rows::Tokens => step.rows(),
+                    Rows::Sequences => step.sequences,
+                };
+                let bytes = match buffer.element {
+                    Element::Activation => precision.activations.bytes(),
+                    Element::Logit => logit_bytes,
+                    Element::Token => 4,
+                };
+                rows.saturating_mul(u64::from(buffer.columns) * bytes)
+            });
+            sizes.fold(0, u64::saturating_add)
+        };
+        let kv_columns = u64::from(shape.kv_heads / spec.tp.max(1)) * u64::from(shape.head_dim);
+        let kv_tokens = batch.saturating_mul(prompt + u64::from(spec.output_tokens));
+        Self {
+            weights: weight_bytes(shape, decode, precision),
+            kv: kv_tokens
+                .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
+            activations: activations(prefill, &Step::prefill(batch, prompt))
+                .max(activations(decode, &Step::decode(batch, prompt, 0))),
+        }
+    }
+
+    /// In all.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.kv).saturating_add(self.activations)
+    }
+
+    /// Whether a GPU with this memory holds it.
+    pub fn fits(&self, capacity_bytes: u64) -> bool {
+        self.total() <= capacity_bytes
+    }
+
+    /// `weights 70.6 GB + KV cache 0.1 GB + activations 0.2 GB = 70.9 GB` (GB = 1e9 bytes).
+    pub fn arithmetic(&self) -> String {
+        let unit = Unit::of(self.total());
+        format!(
+            "weights {} + KV cache {} + activations {} = {}",
+            unit.show(self.weights),
+            unit.show(self.kv),
+            unit.show(self.activations),
+            unit.show(self.total())
+        )
+    }
+}
+
+/// One rank's weights; a head tied to the embedding is the embedding, not a second copy of it.
+fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 {
+    let all = decode.weight_bytes(precision);
+    let is_head = |weight: &&crate::plan::Weight| weight.parts.iter().any(|p| p.tensor == Tensor::Head);
+    let head: u64 = decode
+        .weights
+        .iter()
+        .filter(is_head)
+        .map(|w| u64::from(w.inputs) * u64::from(w.outputs) * precision.weights.bytes())
+        .sum();
+    if shape.tied_embeddings { all - head } else { all }
+}
+
+/// One unit for all terms of a sum, so that they can be added by eye.
+struct Unit(f64, &'static str);
+
+impl Unit {
+    fn of(total: u64) -> Self {
+        match total {
+            1_000_000_000.. => Self(1e9, "GB"),
+            1_000_000.. => Self(1e6, "MB"),
+            _ => Self(1e3, "kB"),
+        }
+    }
+
+    fn show(&self, bytes: u64) -> String {
+        format!("{:.1} {}", bytes as f64 / self.0, self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::sim::testing::{shape_70b, shape_tiny, spec};
+    use crate::model::DType;
+
+    fn need_70b(tp: u32, batch: u32, stack: &str) -> MemoryNeed {
+        let spec = Spec { tp, batch, stack: stack.into(), ..spec("standard", "llama-3-70b") };
+        MemoryNeed::of(&spec, &shape_70b(), Precision::uniform(DType::F16))
+    }
+
+    #[test]
+    fn llama_3_70b_at_tp_2_is_what_the_arithmetic_says() {
+        let need = need_70b(2, 1, "native");
+        // halves of the layers, whole embedding and head, norms
+        let (h, v) = (8192_u64, 128_256_u64);
+        let layer = h * h + 2 * h * 1024 + h * h + 3 * h * 28672;
+        let expected = 2 * (80 * (layer / 2 + 2 * h) + 2 * v * h + h);
+        assert_eq!(need.weights, expected);
+        assert_eq!(need.kv, 2 * 80 * 4 * 128 * 2 * 1536);
+        assert!(
+            need.arithmetic()
+                .starts_with(&format!("weights {:.1} GB + KV cache 0.3 GB", expected as f64 / 1e9))
+        );
+        assert!(need.arithmetic().ends_with(&format!("= {:.1} GB", need.total() as f64 / 1e9)));
+    }
+
+    #[test]
+    fn the_paper_ran_batch_4_at_tp_2_on_80_gb_and_not_batch_16() {
+        let fits = |tp, batch| need_70b(tp, batch, "gpt-fast").fits(80_000_000_000);
+        assert!(fits(2, 1) && fits(2, 4));
+        assert!(!fits(2, 16) && !fits(2, 64));
+        assert!(fits(4, 64) && fits(8, 64));
+    }
+
+    #[test]
+    fn a_tied_head_is_counted_once() {
+        let spec = spec("ladder", "tiny");
+        let (untied, mut tied) = (shape_tiny(), shape_tiny());
+        tied.tied_embeddings = true;
+        let precision = Precision::uniform(DType::F32);
+        let difference = MemoryNeed::of(&spec, &untied, precision).weights
+            - MemoryNeed::of(&spec, &tied, precision).weights;
+        assert_eq!(difference, 4 * u64::from(untied.vocab) * u64::from(untied.hidden));
+    }
+
+    #[test]
+    fn absurd_sizes_saturate_instead_of_wrapping() {
+        let spec = Spec {
+            batch: u32::MAX,
+            prompt_tokens: u32::MAX,
+            output_tokens: u32::MAX,
+            ..spec("standard", "llama-3-70b")
+        };
+        let need = MemoryNeed::of(&spec, &shape_70b(), Precision::uniform(DType::F32));
+        assert_eq!(need.total(), u64::MAX);
+        assert!(!need.fits(80_000_000_000));
+    }
+
+    #[test]
+    fn small_models_are_shown_in_small_units() {
+        let need = MemoryNeed { weights: 1_500_000, kv: 200_000, activations: 100_000 };
+        assert_eq!(need.arithmetic(), "weights 1.5 MB + KV cache 0.2 MB + activations 0.1 MB = 1.8 MB");
+    }
+}

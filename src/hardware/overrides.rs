@@ -1,0 +1,158 @@
+//! `--set KEY=VALUE`: any value of a profile, by its dotted path in the profile's TOML.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use super::Profile;
+use crate::error::{Error, Result, nearest};
+
+impl Profile {
+    /// This profile with values replaced: keys are dotted paths (`hbm_gb_s`, `link.p2p_on.tp.8.gb_s`).
+    /// A link's numbers may be set for all TPs at once (`link.p2p_on.alpha_us`), or for all links
+    /// inside a node (`link.alpha_us`, `link.gb_s`). Shorter keys are applied first, so that a longer
+    /// one refines them. Unknown keys are errors that name the nearest valid one.
+    pub fn with(&self, set: &BTreeMap<String, String>) -> Result<Self> {
+        if set.is_empty() {
+            return Ok(self.clone());
+        }
+        let failed = |problem: String| Error::failed(format!("profile {}: {problem}", self.name));
+        // through text: the table form has no place for numbers as keys
+        let text = toml::to_string(self).map_err(|error| failed(error.to_string()))?;
+        let mut table: Table = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        let mut keys = Vec::new();
+        leaves(&table, "", &mut keys);
+        let mut ordered: Vec<(&String, &String)> = set.iter().collect();
+        ordered.sort_by_key(|(key, _)| key.split('.').count());
+        for (key, value) in ordered {
+            let targets: Vec<&String> = keys.iter().filter(|path| means(key, path)).collect();
+            if targets.is_empty() {
+                return Err(unknown(key, &keys));
+            }
+            for path in targets {
+                if let Some(place) = place(&mut table, path) {
+                    *place = converted(key, value, place)?;
+                }
+            }
+        }
+        let text = toml::to_string(&table).map_err(|error| failed(error.to_string()))?;
+        let changed: Self = toml::from_str(&text)
+            .map_err(|error| Error::input(format!("--set: {}", error.message())))?;
+        changed.check().map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
+        Ok(changed)
+    }
+}
+
+/// Dotted paths of all values but lists.
+fn leaves(table: &Table, prefix: &str, into: &mut Vec<String>) {
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) => leaves(inner, &format!("{prefix}{key}."), into),
+            Value::Array(_) => {}
+            _ => into.push(format!("{prefix}{key}")),
+        }
+    }
+}
+
+/// Whether `key`, as typed, means `path`: itself, or as a shorthand for links inside a node.
+fn means(key: &str, path: &str) -> bool {
+    let parts: Vec<&str> = path.split('.').collect();
+    let shorthand = match (key.split('.').collect::<Vec<_>>().as_slice(), parts.as_slice()) {
+        (["link", wanted], ["link", _, "tp", _, name]) => wanted == name,
+        (["link", link, wanted], ["link", table, "tp", _, name]) => link == table && wanted == name,
+        _ => false,
+    };
+    key == path || shorthand
+}
+
+fn place<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
+    match path.split_once('.') {
+        None => table.get_mut(path),
+        Some((first, rest)) => place(table.get_mut(first)?.as_table_mut()?, rest),
+    }
+}
+
+/// `text` as a value of the same type as `old`.
+fn converted(key: &str, text: &str, old: &Value) -> Result<Value> {
+    let wrong = |wanted: &str| Error::input(format!("--set {key}={text}: '{text}' is not {wanted}"));
+    let text = text.trim();
+    match old {
+        Value::Float(_) => text.parse().map(Value::Float).map_err(|_| wrong("a number")),
+        Value::Integer(_) => text.parse().map(Value::Integer).map_err(|_| wrong("a whole number")),
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+fn unknown(key: &str, keys: &[String]) -> Error {
+    let shorthands = ["link.alpha_us", "link.gb_s"];
+    let valid = keys.iter().map(String::as_str).chain(shorthands);
+    let guess = nearest(key, valid).map(|name| format!("did you mean '{name}'? ")).unwrap_or_default();
+    Error::input_help(
+        format!("--set {key}: the hardware profile has no such value"),
+        format!(
+            "{guess}any key of the profile works, for example launch_us, hbm_gb_s, link.alpha_us, link.p2p_off.gb_s"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::P2p;
+
+    fn set(pairs: &[(&str, &str)]) -> Result<Profile> {
+        let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Profile::load("h100_sxm")?.with(&set)
+    }
+
+    #[test]
+    fn any_path_can_be_set_and_nothing_else_changes() {
+        let before = Profile::load("h100_sxm").unwrap();
+        let after =
+            set(&[("link.p2p_on.tp.8.gb_s", "1000"), ("memory_gb", "96"), ("gpus_per_node", "4")])
+                .unwrap();
+        assert_eq!(after.link.p2p_on.tp[&8].gb_s, 1000.0);
+        assert_eq!(after.memory_bytes, 96_000_000_000);
+        assert_eq!(after.gpus_per_node, 4);
+        let mut expected = before;
+        expected.memory_bytes = after.memory_bytes;
+        expected.gpus_per_node = 4;
+        if let Some(point) = expected.link.p2p_on.tp.get_mut(&8) {
+            point.gb_s = 1000.0;
+        }
+        assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn shorthands_set_all_links_and_a_longer_key_refines_them() {
+        let profile = set(&[
+            ("link.alpha_us", "5"),
+            ("link.p2p_off.alpha_us", "50"),
+            ("link.p2p_off.tp.8.alpha_us", "80"),
+        ])
+        .unwrap();
+        for tp in [2, 4, 8] {
+            assert_eq!(profile.link(P2p::On, tp).0, 5.0);
+        }
+        assert_eq!(profile.link(P2p::Off, 4).0, 50.0);
+        assert_eq!(profile.link(P2p::Off, 8).0, 80.0);
+    }
+
+    #[test]
+    fn wrong_keys_and_values_are_explained() {
+        let Err(Error::Input { message, help }) = set(&[("lunch_us", "1")]) else { panic!("accepted") };
+        assert!(message.contains("lunch_us"));
+        assert!(help.unwrap().contains("did you mean 'launch_us'?"));
+        for (key, value) in [
+            ("launch_us", "fast"),
+            ("gpus_per_node", "2.5"),
+            ("link.gb_s", "0"),
+            ("hbm_efficiency", "nan"),
+            ("memory_gb", "-1"),
+        ] {
+            let error = set(&[(key, value)]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains("--set"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Hardware profiles: what a GPU and its links can do, with sources; built in, or from a TOML file.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::link::Links;
+use crate::error::{Error, Result, nearest};
+use crate::model::DType;
+
+/// A hardware profile. Names in files carry their units; GB = 1e9 bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Name: `h100_sxm`.
+    pub name: String,
+    /// What to know about it.
+    pub note: Option<String>,
+    /// Memory of one GPU that a run may use, in bytes (in GB in files, as `memory_gb`).
+    #[serde(rename = "memory_gb", with = "gigabytes")]
+    #[schemars(with = "f64")]
+    pub memory_bytes: u64,
+    /// Peak memory bandwidth (1e9 bytes a second).
+    pub hbm_gb_s: f64,
+    /// Share of the peak bandwidth that kernels reach, 0 to 1.
+    pub hbm_efficiency: f64,
+    /// Share of the peak arithmetic that large matrix multiplications reach, 0 to 1.
+    pub compute_efficiency: f64,
+    /// Fixed time of one operation on the compute lane (us).
+    pub launch_us: f64,
+    /// GPUs that share a node; TP above it spans nodes.
+    pub gpus_per_node: u32,
+    /// Where each number comes from.
+    pub sources: Vec<String>,
+    /// Peak arithmetic by number format.
+    pub tflops: Tflops,
+    /// How long all-reduces take.
+    pub link: Links,
+}
+
+/// Peak arithmetic by number format (1e12 floating-point operations a second, dense).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tflops {
+    /// bfloat16.
+    pub bf16: f64,
+    /// IEEE half precision.
+    pub f16: f64,
+    /// IEEE single precision.
+    pub f32: f64,
+}
+
+impl Tflops {
+    /// Of a format.
+    pub fn of(&self, dtype: DType) -> f64 {
+        match dtype {
+            DType::Bf16 => self.bf16,
+            DType::F16 => self.f16,
+            DType::F32 => self.f32,
+        }
+    }
+}
+
+/// Bytes in memory, GB in files.
+mod gigabytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(*bytes as f64 / 1e9)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let gigabytes = f64::deserialize(deserializer)?;
+        if gigabytes.is_finite() && gigabytes > 0.0 {
+            Ok((gigabytes * 1e9).round() as u64)
+        } else {
+            Err(serde::de::Error::custom(format!("{gigabytes} GB of memory; it must be above 0")))
+        }
+    }
+}
+
+/// Names and texts of the built-in profiles.
+const BUILT_IN: [(&str, &str); 3] = [
+    ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
+    ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
+    ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
+];
+
+impl Profile {
+    /// A built-in profile by name, or a TOML file. Errors name the nearest built-in profile, or file,
+    /// line and column.
+    pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_file) {
+            return Self::parse(&format!("{name}.toml (built in)"), text);
+        }
+        let path = Path::new(name_or_file);
+        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+        if !is_file {
+            return Err(Error::unknown(
+                "hardware profile",
+                name_or_file,
+                BUILT_IN.map(|(name, _)| name),
+            ));
+        }
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        Self::parse(name_or_file, &text)
+    }
+
+    /// All built-in profiles.
+    pub fn built_in() -> Vec<Self> {
+        BUILT_IN.iter().filter_map(|(name, text)| Self::parse(name, text).ok()).collect()
+    }
+
+    /// Parses and checks the text of a profile; `file` is its name in errors.
+    pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
+        let profile: Self = toml::from_str(text).map_err(|error| located(file, text, &error))?;
+        profile.check().map_err(|(key, problem)| {
+            Error::input_help(format!("{file}: {key} {problem}"), "correct the profile and try again")
+        })?;
+        Ok(profile)
+    }
+
+    /// The first key whose value makes no sense, and why.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        let above = |key: &str, value: f64, least: f64, zero: bool| {
+            let fine = value.is_finite() && (value > least || zero && value == least);
+            let bound = if zero { "at least" } else { "above" };
+            if fine {
+                Ok(())
+            } else {
+                Err((key.to_owned(), format!("is {value}; it must be {bound} {least}")))
+            }
+        };
+        let share = |key: &str, value: f64| {
+            let fine = value > 0.0 && value <= 1.0;
+            if fine {
+                Ok(())
+            } else {
+                Err((key.to_owned(), format!("is {value}; it must lie above 0, up to 1")))
+            }
+        };
+        above("hbm_gb_s", self.hbm_gb_s, 0.0, false)?;
+        share("hbm_efficiency", self.hbm_efficiency)?;
+        share("compute_efficiency", self.compute_efficiency)?;
+        above("launch_us", self.launch_us, 0.0, true)?;
+        above("gpus_per_node", f64::from(self.gpus_per_node), 0.0, false)?;
+        above("tflops.bf16", self.tflops.bf16, 0.0, false)?;
+        above("tflops.f16", self.tflops.f16, 0.0, false)?;
+        above("tflops.f32", self.tflops.f32, 0.0, false)?;
+        let links = &self.link;
+        let tables = [
+            ("p2p_on", Some(&links.p2p_on)),
+            ("p2p_off", Some(&links.p2p_off)),
+            ("one_shot", links.one_shot.as_ref()),
+        ];
+        for (name, table) in tables {
+            let Some(table) = table else { continue };
+            if table.tp.is_empty() {
+                return Err((format!("link.{name}.tp"), "is empty; it needs at least one TP".into()));
+            }
+            for (tp, point) in &table.tp {
+                let key = format!("link.{name}.tp.{tp}");
+                above(&key, f64::from(*tp), 1.0, false)?;
+                above(&format!("{key}.alpha_us"), point.alpha_us, 0.0, true)?;
+                above(&format!("{key}.gb_s"), point.gb_s, 0.0, false)?;
+            }
+        }
+        above("link.inter_node.alpha_us", links.inter_node.alpha_us, 0.0, true)?;
+        above("link.inter_node.gb_s", links.inter_node.gb_s, 0.0, false)
+    }
+}
+
+/// A TOML error with file, line, column and, for an unknown name, the nearest valid one.
+fn located(file: &str, text: &str, error: &toml::de::Error) -> Error {
+    let span = error.span().unwrap_or(0..0);
+    let before = text.get(..span.start).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    // serde quotes the offending name first, the valid ones after it
+    let quoted: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
+    let help = match quoted.split_first() {
+        Some((given, valid)) if error.message().starts_with("unknown field") => {
+            nearest(given, valid.iter().copied()).map(|name| format!("did you mean '{name}'?"))
+        }
+        _ => None,
+    };
+    Error::At {
+        message: format!("{file}:{line}:{column}: {}", error.message()),
+        help,
+        source_code: miette::NamedSource::new(file, text.to_owned()),
+        span: span.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::P2p;
+
+    fn text() -> &'static str {
+        BUILT_IN[0].1
+    }
+
+    #[test]
+    fn every_built_in_profile_loads_by_its_own_name_and_says_where_its_numbers_come_from() {
+        assert_eq!(Profile::built_in().len(), BUILT_IN.len());
+        for (name, _) in BUILT_IN {
+            let profile = Profile::load(name).unwrap();
+            assert_eq!(profile.name, name);
+            assert!(profile.sources.len() >= 4, "{name} lacks sources");
+            assert!(profile.link.p2p_off.note.as_deref().unwrap().starts_with("stand-in"), "{name}");
+            for tp in [2, 4, 8] {
+                let (on, off) = (profile.link(P2p::On, tp), profile.link(P2p::Off, tp));
+                assert!(on.1 > off.1, "{name} tp {tp}: P2P must not lower the bandwidth");
+            }
+        }
+        assert_eq!(Profile::load("h100_sxm").unwrap().memory_bytes, 80_000_000_000);
+    }
+
+    #[test]
+    fn a_profile_survives_toml() {
+        for profile in Profile::built_in() {
+            let text = toml::to_string(&profile).unwrap();
+            assert_eq!(Profile::parse("again", &text).unwrap(), profile);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest() {
+        let Err(Error::Input { message, help }) = Profile::load("h100_sx") else { panic!("accepted") };
+        assert!(message.contains("'h100_sx'"));
+        assert!(help.unwrap().contains("did you mean 'h100_sxm'?"));
+        assert_eq!(Profile::load("no/such/file.toml").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_line_column_and_the_right_one() {
+        let wrong = text().replace("launch_us = 3.0", "lunch_us = 3.0");
+        let line = wrong.lines().position(|l| l.starts_with("lunch_us")).unwrap() + 1;
+        let Err(Error::At { message, help, .. }) = Profile::parse("my.toml", &wrong) else {
+            panic!("accepted")
+        };
+        assert!(
+            message.starts_with(&format!("my.toml:{line}:1: unknown field `lunch_us`")),
+            "{message}"
+        );
+        assert_eq!(help.as_deref(), Some("did you mean 'launch_us'?"));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_by_name() {
+        for (from, to, key) in [
+            ("hbm_efficiency = 0.88", "hbm_efficiency = 1.2", "hbm_efficiency is 1.2"),
+            ("launch_us = 3.0", "launch_us = -1.0", "launch_us is -1"),
+            ("gb_s = 400.0", "gb_s = 0.0", "link.inter_node.gb_s is 0"),
+            ("memory_gb = 80.0", "memory_gb = 0.0", "0 GB of memory"),
+            ("[link.p2p_on.tp.2]", "[link.p2p_on.tp.1]", "link.p2p_on.tp.1 is 1"),
+        ] {
+            let wrong = text().replace(from, to);
+            assert_ne!(wrong, text());
+            let message = Profile::parse("my.toml", &wrong).unwrap_err().to_string();
+            assert!(message.contains("my.toml") && message.contains(key), "{message}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! From how a run's process ended to its record: what it was, and why.
+
+use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::backend::Outcome;
+use crate::store::{Record, Status};
+
+/// Lines of the log that a failed run's reason quotes.
+const QUOTED: usize = 10;
+
+/// What was seen of a run's process.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Its result.
+    pub outcome: Option<Outcome>,
+    /// Its own words about why it failed.
+    pub error: Option<String>,
+    /// Anything odd.
+    pub warnings: Vec<String>,
+    /// The last lines of its log.
+    pub tail: VecDeque<String>,
+}
+
+/// Why the parent ended a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The user wanted it.
+    Cancelled,
+    /// It said nothing for so long.
+    Silent(Duration),
+}
+
+impl Seen {
+    /// Remembers a line of the log.
+    pub fn log(&mut self, line: &str) {
+        if self.tail.len() == QUOTED {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_owned());
+    }
+
+    /// Something odd; once is enough.
+    pub fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Completes `record`: with the result, or with the reason why there is none.
+    pub fn conclude(
+        mut self,
+        mut record: Record,
+        status: Option<ExitStatus>,
+        stop: Option<Stop>,
+    ) -> Record {
+        if let Some(outcome) = self.outcome.take() {
+            if status.is_none_or(|s| !s.success()) {
+                self.warn(format!("after its result, {}", describe(status)));
+            }
+            record.warnings.append(&mut self.warnings);
+            return with_outcome(record, outcome);
+        }
+        record.warnings.append(&mut self.warnings);
+        if stop == Some(Stop::Cancelled) {
+            record.status = Status::Interrupted;
+            record.reason = Some("cancelled while it ran".into());
+            return record;
+        }
+        let why = match (stop, self.error.take()) {
+            (Some(Stop::Silent(limit)), _) => {
+                format!("no sign of life for {:.0} s; it was ended", limit.as_secs_f64())
+            }
+            (_, Some(message)) => message,
+            _ => describe(status),
+        };
+        record.status = Status::Failed;
+        record.reason = Some(if self.tail.is_empty() {
+            why
+        } else {
+            let tail: Vec<String> = self.tail.into_iter().collect();
+            format!("{why}; its last output:\n{}", tail.join("\n"))
+        });
+        record
+    }
+}
+
+/// A record with a run's result. Also for results that no process yielded (simulations).
+pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
+    let metrics =
+        crate::analysis::metrics(&record.spec, &[&outcome.samples], outcome.memory_bytes_per_rank);
+    (record.status, record.reason) = match metrics {
+        Some(_) => (Status::Ok, None),
+        None => (Status::Failed, Some("it ended without a sample".into())),
+    };
+    record.metrics = metrics;
+    record.overlap = outcome.samples.iter().rev().find_map(|s| s.overlap);
+    record.environment.extend(outcome.environment);
+    record.samples = outcome.samples;
+    record
+}
+
+/// How a process ended, in words.
+fn describe(status: Option<ExitStatus>) -> String {
+    let Some(status) = status else { return "its process could not be waited for".into() };
+    if let Some(signal) = status.signal() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
+        let hint = if signal == signal_hook::consts::SIGKILL { "; out of memory?" } else { "" };
+        return format!("killed by signal {signal} ({name}{hint})");
+    }
+    match status.code() {
+        Some(0) => "its process ended without a result".into(),
+        Some(code) => format!("its process ended with exit status {code} and no result"),
+        None => format!("its process ended: {status}"),
+    }
+}

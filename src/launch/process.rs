@@ -1,0 +1,297 @@
+//! The parent's side: starts a run's process, listens to it, ends it, stores what it left.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use super::ending::{Seen, Stop};
+use super::protocol::{LOG, Request, TRACE};
+use crate::backend::RunEvent;
+use crate::error::{Error, Result};
+use crate::spec::{Backend, P2p};
+use crate::store::{Record, RunDir, Status};
+use crate::sweep::{Executor, ExecutorEvent, RunRequest};
+
+/// Time between asking a process to end and killing it, and between its end and giving up on its pipes.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often cancellation is looked at while nothing is heard.
+const POLL: Duration = Duration::from_millis(20);
+/// A log beyond this is cut.
+const LOG_LIMIT: u64 = 8 << 20;
+/// A run that says nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// Runs a cell in a child process of this very binary.
+#[derive(Clone, Debug)]
+pub struct ProcessExecutor {
+    /// The binary; usually the current one.
+    pub binary: PathBuf,
+    /// End a run that says nothing for so long.
+    pub silence: Duration,
+    /// Where a copy of the trace goes (`run --trace FILE`).
+    pub trace_copy: Option<PathBuf>,
+}
+
+impl ProcessExecutor {
+    /// With the current binary and the default watchdog.
+    pub fn new() -> Result<Self> {
+        let binary = std::env::current_exe()
+            .map_err(|e| Error::failed(format!("the running binary cannot be found: {e}")))?;
+        Ok(Self { binary, silence: SILENCE, trace_copy: None })
+    }
+
+    fn spawn(&self, request: &RunRequest<'_>) -> Result<Child> {
+        let spec = request.spec;
+        let mut command = Command::new(&self.binary);
+        command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if spec.backend == Backend::Cuda && spec.p2p == P2p::Off {
+            command.env("NCCL_P2P_DISABLE", "1");
+        }
+        // a group of its own: it can be ended with all it starts, and the terminal's interrupt passes by
+        command.envs(&spec.env).process_group(0);
+        command.spawn().map_err(Error::io(&self.binary))
+    }
+
+    /// Everything between the run's directory and its record.
+    fn attend(
+        &self,
+        request: &RunRequest<'_>,
+        run: &RunDir,
+        emit: &mut dyn FnMut(ExecutorEvent),
+    ) -> Record {
+        let record = Record::new(request.spec.clone(), Status::Failed, None);
+        let mut seen = Seen::default();
+        let mut child = match self.spawn(request) {
+            Ok(child) => child,
+            Err(e) => {
+                seen.error = Some(format!("its process could not be started: {e}"));
+                return seen.conclude(record, None, None);
+            }
+        };
+        let job = Request {
+            run: run.id.clone(),
+            dir: run.path.clone(),
+            spec: request.spec.clone(),
+            record: true,
+        };
+        // held to the end: the child takes the pipe's end for our death
+        let mut stdin = child.stdin.take();
+        if let (Some(stdin), Ok(mut line)) = (&mut stdin, serde_json::to_string(&job)) {
+            line.push('\n');
+            // a child that died already is told of by its status
+            let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush());
+        }
+        let (sender, heard) = crossbeam_channel::bounded(1024);
+        if let Some(out) = child.stdout.take() {
+            listen(out, sender.clone(), Heard::Out);
+        }
+        if let Some(err) = child.stderr.take() {
+            listen(err, sender.clone(), Heard::Log);
+        }
+        drop(sender);
+        let log = Log::create(&run.path.join(LOG));
+        let stop = self.listen_and_watch(request, &child, &heard, log, &mut seen, emit);
+        let status = child.wait().ok();
+        drop(stdin);
+        seen.conclude(record, status, stop)
+    }
+
+    /// Until the process has ended and all it said was heard. Says why it was stopped, if it was. Leaves
+    /// the process to be reaped.
+    fn listen_and_watch(
+        &self,
+        request: &RunRequest<'_>,
+        child: &Child,
+        heard: &Receiver<Heard>,
+        mut log: Log,
+        seen: &mut Seen,
+        emit: &mut dyn FnMut(ExecutorEvent),
+    ) -> Option<Stop> {
+        let group = Pid::from_child(child);
+        let mut last_sign = Instant::now();
+        let mut stop: Option<(Stop, Instant)> = None;
+        let mut killed = false;
+        let mut ended: Option<Instant> = None;
+        loop {
+            match heard.recv_timeout(POLL) {
+                Ok(message) => {
+                    last_sign = Instant::now();
+                    hear(message, &mut log, seen, emit);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // all was said; what remains is its end
+                Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+            }
+            if ended.is_none() && has_ended(group) {
+                // whatever it started must not outlive it; unreaped, its id is still its own
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                ended = Some(Instant::now());
+            }
+            // something outside the group may hold the pipes for ever
+            if ended.is_some_and(|at| at.elapsed() > GRACE) && heard.is_empty() {
+                break;
+            }
+            match stop {
+                None if request.cancel.is_cell(request.cell) => {
+                    stop = Some((Stop::Cancelled, Instant::now()));
+                    let _ = rustix::process::kill_process_group(group, Signal::TERM);
+                }
+                None if last_sign.elapsed() > self.silence && ended.is_none() => {
+                    stop = Some((Stop::Silent(self.silence), Instant::now()));
+                    let _ = rustix::process::kill_process_group(group, Signal::TERM);
+                }
+                Some((_, since)) if !killed && since.elapsed() > GRACE => {
+                    killed = true;
+                    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                }
+                _ => {}
+            }
+        }
+        stop.map(|(why, _)| why)
+    }
+
+    fn copy_trace(&self, run: &RunDir, record: &mut Record) {
+        let Some(to) = self.trace_copy.as_ref().filter(|_| record.trace.is_some()) else { return };
+        let copied = crate::store::atomic::write_with(to, |file| {
+            let from = run.path.join(TRACE);
+            let mut trace = File::open(&from).map_err(Error::io(&from))?;
+            std::io::copy(&mut trace, file).map(|_| ()).map_err(Error::io(to))
+        });
+        if let Err(e) = copied {
+            record.warnings.push(format!("the trace could not be copied: {e}"));
+        }
+    }
+}
+
+impl Executor for ProcessExecutor {
+    fn run(&self, request: &RunRequest<'_>, emit: &mut dyn FnMut(ExecutorEvent)) -> Record {
+        let begun = request.store.begin(request.spec, request.experiment, request.round);
+        let mut record = match &begun {
+            Ok(run) => {
+                emit(ExecutorEvent::Started(run.id.clone()));
+                let mut record = self.attend(request, run, emit);
+                record.run = run.id.clone();
+                remove_unfinished(&run.path);
+                if run.path.join(TRACE).exists() {
+                    record.trace = Some(format!("{}/{TRACE}", run.id));
+                }
+                self.copy_trace(run, &mut record);
+                record
+            }
+            Err(e) => {
+                let reason = format!("the run's directory could not be made: {e}");
+                Record::new(request.spec.clone(), Status::Failed, Some(reason))
+            }
+        };
+        record.created = request.store.now();
+        record.round = request.round;
+        record.experiment = request.experiment.map(str::to_owned);
+        if record.environment.is_empty() {
+            // it left none; the machine at least is known
+            record.environment = crate::environment::collect();
+        }
+        if begun.is_ok()
+            && let Err(e) = request.store.finish(&record)
+        {
+            record.warnings.push(format!("it could not be stored: {e}"));
+        }
+        record
+    }
+}
+
+/// What comes over a child's pipes.
+enum Heard {
+    Out(String),
+    Log(String),
+}
+
+/// Sends a pipe's lines on, from a thread of its own.
+fn listen(pipe: impl Read + Send + 'static, to: Sender<Heard>, wrap: fn(String) -> Heard) {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let text = String::from_utf8_lossy(&line);
+            if to.send(wrap(text.trim_end_matches(['\n', '\r']).to_owned())).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+}
+
+fn hear(message: Heard, log: &mut Log, seen: &mut Seen, emit: &mut dyn FnMut(ExecutorEvent)) {
+    match message {
+        Heard::Log(line) => {
+            log.write(&line);
+            seen.log(&line);
+            emit(ExecutorEvent::Log(line));
+        }
+        Heard::Out(line) if line.trim().is_empty() => {}
+        Heard::Out(line) => match serde_json::from_str::<RunEvent>(&line) {
+            Ok(event) => {
+                match &event {
+                    RunEvent::Warning { message } => seen.warn(message.clone()),
+                    RunEvent::Error { message, .. } => seen.error = Some(message.clone()),
+                    RunEvent::End { outcome } => seen.outcome = Some(outcome.clone()),
+                    _ => {}
+                }
+                emit(ExecutorEvent::Event(event));
+            }
+            Err(_) => {
+                let start: String = line.chars().take(80).collect();
+                let warning = format!("standard output had a line that is no event: '{start}'");
+                seen.warn(warning.clone());
+                log.write(&line);
+                emit(ExecutorEvent::Event(RunEvent::Warning { message: warning }));
+            }
+        },
+    }
+}
+
+/// Whether the process has ended, without reaping it: its id stays its own.
+fn has_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// Removes what the process was writing when it was ended.
+fn remove_unfinished(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(crate::store::atomic::UNFINISHED) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The run's log file, bounded. A log that cannot be written never fails a run.
+struct Log {
+    file: Option<File>,
+    left: u64,
+}
+
+impl Log {
+    fn create(path: &Path) -> Self {
+        Self { file: File::create(path).ok(), left: LOG_LIMIT }
+    }
+
+    fn write(&mut self, line: &str) {
+        let Some(file) = &mut self.file else { return };
+        let length = line.len() as u64 + 1;
+        if length > self.left {
+            let _ =
+                writeln!(file, "... the log is cut here: it was longer than {} MiB", LOG_LIMIT >> 20);
+            self.file = None;
+            return;
+        }
+        self.left -= length;
+        let _ = writeln!(file, "{line}");
+    }
+}

@@ -1,0 +1,161 @@
+//! The built-in model shapes: those of the Ladder Residual paper's benchmarks, released Llama-family
+//! models, and small ones for tests and laptops.
+
+use super::{Model, ModelShape, Rope, RopeScaling};
+
+const BLOOM_NOTE: &str =
+    "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
+const LLAMA_405B_NOTE: &str =
+    "16 KV heads as the paper benchmarked it, so that TP 16 divides them (the released model has 8)";
+
+/// One line of the table; the rest of a shape follows from it.
+struct Row {
+    name: &'static str,
+    layers: u32,
+    hidden: u32,
+    heads: u32,
+    kv_heads: u32,
+    intermediate: u32,
+    vocab: u32,
+    rope: Rope,
+    tied: bool,
+    note: Option<&'static str>,
+}
+
+/// RoPE without scaling.
+const fn plain(theta: f64) -> Rope {
+    Rope { theta, scaling: None }
+}
+
+/// RoPE of Llama 3.1 and 3.2.
+const fn llama3(factor: f64) -> Rope {
+    Rope {
+        theta: 500_000.0,
+        scaling: Some(RopeScaling {
+            factor,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_context: 8192.0,
+        }),
+    }
+}
+
+const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
+    let [layers, hidden, heads, kv_heads, intermediate, vocab] = sizes;
+    Row { name, layers, hidden, heads, kv_heads, intermediate, vocab, rope, tied: false, note: None }
+}
+
+/// Sizes: layers, hidden, heads, KV heads, MLP, vocabulary.
+const ROWS: [Row; 11] = [
+    row("1b", [40, 1536, 24, 24, 4096, 49152], plain(10_000.0)),
+    row("3b", [40, 2304, 32, 32, 9216, 49152], plain(10_000.0)),
+    row("llama-3-8b", [32, 4096, 32, 8, 14336, 128_256], plain(500_000.0)),
+    row("llama-3-70b", [80, 8192, 64, 8, 28672, 128_256], plain(500_000.0)),
+    Row {
+        note: Some(BLOOM_NOTE),
+        ..row("bloom-176b", [70, 14336, 112, 112, 50176, 250_880], plain(10_000.0))
+    },
+    Row { tied: true, ..row("stories-110m", [12, 768, 12, 12, 2048, 32000], plain(10_000.0)) },
+    Row { tied: true, ..row("llama-3.2-1b", [16, 2048, 32, 8, 8192, 128_256], llama3(32.0)) },
+    Row { tied: true, ..row("llama-3.2-3b", [28, 3072, 24, 8, 8192, 128_256], llama3(32.0)) },
+    row("34b", [48, 8192, 64, 8, 22016, 32000], plain(1_000_000.0)),
+    Row {
+        note: Some(LLAMA_405B_NOTE),
+        ..row("llama-3.1-405b", [126, 16384, 128, 16, 53248, 128_256], llama3(8.0))
+    },
+    row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
+];
+
+impl Row {
+    fn model(&self) -> Model {
+        Model {
+            name: self.name.into(),
+            shape: ModelShape {
+                layers: self.layers,
+                hidden: self.hidden,
+                heads: self.heads,
+                kv_heads: self.kv_heads,
+                head_dim: self.hidden / self.heads,
+                intermediate: self.intermediate,
+                vocab: self.vocab,
+                rope: self.rope,
+                norm_eps: 1e-5,
+                tied_embeddings: self.tied,
+            },
+            dir: None,
+            ladder_layers: None,
+            dtype: None,
+            eos: Vec::new(),
+            has_weights: false,
+            note: self.note,
+        }
+    }
+}
+
+impl Model {
+    /// All built-in shapes: the paper's and released ones, then the one for tests.
+    pub fn built_in() -> Vec<Self> {
+        ROWS.iter().map(Row::model).collect()
+    }
+
+    /// The built-in shape of this name.
+    pub(super) fn built_in_named(name: &str) -> Option<Self> {
+        ROWS.iter().find(|row| row.name == name).map(Row::model)
+    }
+
+    /// The built-in names, in the order of [`Model::built_in`].
+    pub(super) fn built_in_names() -> impl Iterator<Item = &'static str> {
+        ROWS.iter().map(|row| row.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(name: &str) -> u64 {
+        Model::built_in_named(name).map_or(0, |m| m.shape.parameters())
+    }
+
+    #[test]
+    fn parameter_counts_are_those_of_the_released_models() {
+        assert_eq!(parameters("llama-3-8b"), 8_030_261_248);
+        assert_eq!(parameters("llama-3-70b"), 70_553_706_496);
+        assert_eq!(parameters("llama-3.2-1b"), 1_235_814_400);
+        assert_eq!(parameters("llama-3.2-3b"), 3_212_749_824);
+        assert_eq!(parameters("34b"), 33_743_970_304);
+    }
+
+    #[test]
+    fn the_papers_own_shapes_have_the_sizes_their_names_and_notes_say() {
+        assert_eq!(parameters("bloom-176b") / 1_000_000_000, 215);
+        assert!((parameters("bloom-176b") as f64 / 1e9 - 216.0).abs() < 0.5);
+        assert!((parameters("1b") as f64 / 1e9 - 1.3).abs() < 0.1);
+        assert!((parameters("3b") as f64 / 1e9 - 3.6).abs() < 0.2);
+        assert!((parameters("stories-110m") as f64 / 1e6 - 110.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn names_are_unique_and_every_shape_is_whole() {
+        let models = Model::built_in();
+        let mut names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), models.len());
+        for model in &models {
+            let shape = &model.shape;
+            assert_eq!(shape.head_dim * shape.heads, shape.hidden, "{}", model.name);
+            assert_eq!(shape.head_dim % 2, 0, "RoPE rotates pairs: {}", model.name);
+            assert_eq!(shape.heads % shape.kv_heads, 0, "{}", model.name);
+            assert_eq!(shape.tp_problem(1), None, "{}", model.name);
+        }
+        let has_note = |name: &str| models.iter().any(|m| m.name == name && m.note.is_some());
+        assert!(has_note("bloom-176b") && has_note("llama-3.1-405b"));
+    }
+
+    #[test]
+    fn the_405b_can_be_sharded_16_ways_as_benchmarked() {
+        let model = Model::built_in_named("llama-3.1-405b").map(|m| m.shape.tp_problem(16));
+        assert_eq!(model, Some(None));
+    }
+}

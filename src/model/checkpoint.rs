@@ -1,0 +1,243 @@
+//! Checkpoints: memory-mapped safetensors files whose every tensor was checked when they were opened.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+
+use super::convert::{Number, convert};
+use super::{DType, ModelShape};
+use crate::error::{Error, Result};
+use crate::plan::Tensor;
+
+/// Bytes of the header's length at the start of a file.
+const LENGTH_BYTES: usize = 8;
+/// Longest header that the format allows.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// What checkpoints of whole models put before the names of tensors, and those of bare ones do not.
+const PREFIX: &str = "model.";
+
+/// A model's opened files, and where in them its tensors lie.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    files: Vec<MappedFile>,
+    tensors: HashMap<Tensor, Place>,
+}
+
+#[derive(Debug)]
+struct MappedFile {
+    path: PathBuf,
+    map: Mmap,
+}
+
+/// Where a tensor lies: its file, format, and first and last byte (exclusive) there.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    file: usize,
+    dtype: DType,
+    start: usize,
+    end: usize,
+}
+
+/// Tensors by name, without [`PREFIX`], with their file and where its data begin.
+type Found = HashMap<String, (usize, usize, TensorInfo)>;
+
+impl Checkpoint {
+    /// Maps the files and checks that together they hold exactly the tensors of `shape`.
+    pub(super) fn open(paths: &[PathBuf], shape: &ModelShape) -> Result<Self> {
+        let mut files: Vec<MappedFile> = Vec::with_capacity(paths.len());
+        let mut found = Found::new();
+        for path in paths {
+            let map = map(path)?;
+            let (data, metadata) = header(path, &map)?;
+            for (name, info) in metadata.tensors() {
+                let short = name.strip_prefix(PREFIX).unwrap_or(&name).to_owned();
+                let again = found.insert(short, (files.len(), data, info.clone()));
+                if let Some((other, ..)) = again {
+                    // in the same file, with and without the prefix
+                    let other = files.get(other).map_or(path, |file| &file.path);
+                    return Err(Error::input_help(
+                        format!("{}: tensor {name} is in {} too", path.display(), other.display()),
+                        "each tensor once; move files of another checkpoint out of the directory",
+                    ));
+                }
+            }
+            files.push(MappedFile { path: path.clone(), map });
+        }
+        let tensors = locate(&files, &mut found, shape)?;
+        refuse_unknown(&files, &found, shape)?;
+        Ok(Self { files, tensors })
+    }
+
+    /// Fills `out` with the tensor's numbers from index `start` (row x columns + column) on.
+    pub(super) fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
+        let bytes = self.tensors.get(&tensor).and_then(|place| {
+            let each = place.dtype.bytes() as usize;
+            let bytes = self.files.get(place.file)?.map.get(place.start..place.end)?;
+            Some((bytes.get(start * each..(start + out.len()) * each)?, place.dtype))
+        });
+        let Some((bytes, dtype)) = bytes else {
+            let (from, count) = (start, out.len());
+            return Err(Error::failed(format!(
+                "the checkpoint has no numbers {from}..{} of {}",
+                from + count,
+                tensor.hf_name()
+            )));
+        };
+        convert(bytes, dtype, out);
+        Ok(())
+    }
+}
+
+/// Every tensor that a checkpoint of this shape must hold.
+fn needed(shape: &ModelShape) -> impl Iterator<Item = Tensor> {
+    let layers = (0..shape.layers).flat_map(|l| {
+        [
+            Tensor::InputNorm(l),
+            Tensor::Query(l),
+            Tensor::Key(l),
+            Tensor::Value(l),
+            Tensor::Output(l),
+            Tensor::PostAttentionNorm(l),
+            Tensor::Gate(l),
+            Tensor::Up(l),
+            Tensor::Down(l),
+        ]
+    });
+    let head = (!shape.tied_embeddings).then_some(Tensor::Head);
+    [Tensor::Embedding, Tensor::FinalNorm].into_iter().chain(head).chain(layers)
+}
+
+/// Maps a file for reading.
+fn map(path: &Path) -> Result<Mmap> {
+    let file = File::open(path).map_err(Error::io(path))?;
+    // mapping nothing is an error of its own on some systems
+    if file.metadata().map_err(Error::io(path))?.len() < LENGTH_BYTES as u64 {
+        return Err(corrupt(path, "shorter than the 8 bytes that any safetensors file begins with"));
+    }
+    // SAFETY: the map is private to this process and only read, as bytes of any value. What remains is
+    // the hazard of every mapped file: one that is truncated while mapped ends the process with SIGBUS,
+    // and one that is rewritten changes under us. Checkpoints are written once
+    // and then only read, and copying one (140 GB of a 70B model) to be safe from that is no option.
+    unsafe { Mmap::map(&file) }.map_err(Error::io(path))
+}
+
+fn corrupt(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::input_help(
+        format!("{}: not a whole safetensors file: {what}", path.display()),
+        "download or convert it again, and compare its size with the original's",
+    )
+}
+
+/// Parses a file's header and checks it against the file's length: where the data begin, and what is
+/// in them.
+fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
+    if bytes.starts_with(b"version https://git-lfs") {
+        return Err(Error::input_help(
+            format!("{}: a git-lfs pointer, not the weights themselves", path.display()),
+            "run 'git lfs pull' in its directory",
+        ));
+    }
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        return Err(corrupt(path, format_args!("it has {} bytes", bytes.len())));
+    };
+    let length = u64::from_le_bytes(*length);
+    let text = usize::try_from(length).ok().filter(|_| length <= MAX_HEADER_BYTES);
+    let Some(text) = text.and_then(|length| rest.get(..length)) else {
+        return Err(corrupt(
+            path,
+            format_args!("it claims a header of {length} bytes, and has {} in all", bytes.len()),
+        ));
+    };
+    let metadata: Metadata = serde_json::from_slice(text)
+        .map_err(|error| corrupt(path, format_args!("its header does not parse: {error}")))?;
+    let (wanted, there) = (metadata.data_len(), rest.len() - text.len());
+    if wanted != there {
+        let state = if wanted > there { "it is truncated" } else { "something follows them" };
+        return Err(corrupt(
+            path,
+            format_args!("its tensors take {wanted} bytes, and {there} are there: {state}"),
+        ));
+    }
+    Ok((LENGTH_BYTES + text.len(), metadata))
+}
+
+/// Takes the tensors of `shape` out of `found`, each checked.
+fn locate(
+    files: &[MappedFile],
+    found: &mut Found,
+    shape: &ModelShape,
+) -> Result<HashMap<Tensor, Place>> {
+    let mut tensors = HashMap::new();
+    for tensor in needed(shape) {
+        let name = tensor.hf_name();
+        let short = name.strip_prefix(PREFIX).unwrap_or(&name);
+        let Some((file, data, info)) = found.remove(short) else {
+            let help = match tensor {
+                Tensor::Head => {
+                    "a checkpoint without it needs \"tie_word_embeddings\": true in config.json".into()
+                }
+                _ => format!("config.json asks for {} layers of a Llama-family model", shape.layers),
+            };
+            let whose = match files {
+                [only] => only.path.display().to_string(),
+                [first, ..] => {
+                    let dir = first.path.parent().unwrap_or(&first.path).display();
+                    format!("{dir} ({} safetensors files)", files.len())
+                }
+                [] => "no safetensors file".into(),
+            };
+            return Err(Error::input_help(format!("{whose}: tensor {name} is missing"), help));
+        };
+        let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
+        let (rows, columns) = tensor.dimensions(shape);
+        let expected = [rows as usize, columns as usize];
+        // HF stores the one row of a norm as a vector
+        let fits = info.shape == expected || (rows == 1 && info.shape == expected[1..]);
+        if !fits {
+            let expected = if rows == 1 { &expected[1..] } else { &expected[..] };
+            return Err(Error::input_help(
+                format!("{path}: tensor {name} is {:?}, expected {expected:?}", info.shape),
+                "the expected shape follows from config.json: do the two belong together?",
+            ));
+        }
+        let dtype = match info.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::BF16 => DType::Bf16,
+            Dtype::F16 => DType::F16,
+            other => {
+                return Err(Error::input_help(
+                    format!("{path}: tensor {name} has format {other}"),
+                    "F32, BF16 or F16 are read; quantised checkpoints are not supported",
+                ));
+            }
+        };
+        let (start, end) = (data + info.data_offsets.0, data + info.data_offsets.1);
+        tensors.insert(tensor, Place { file, dtype, start, end });
+    }
+    Ok(tensors)
+}
+
+/// Errors on tensors that no Llama-family model of this shape has: biases, norms of queries, further
+/// layers. Ignoring one would compute another model than the checkpoint's.
+fn refuse_unknown(files: &[MappedFile], found: &Found, shape: &ModelShape) -> Result<()> {
+    let harmless = |name: &str| {
+        // frequencies that old checkpoints carry along, and a copy of a tied embedding
+        name.ends_with("rotary_emb.inv_freq") || (name == "lm_head.weight" && shape.tied_embeddings)
+    };
+    let unknown = found.iter().filter(|(name, _)| !harmless(name)).min_by_key(|(name, _)| *name);
+    let Some((name, (file, _, info))) = unknown else { return Ok(()) };
+    let path = files.get(*file).map(|f| f.path.display().to_string()).unwrap_or_default();
+    Err(Error::input_help(
+        format!(
+            "{path}: tensor {name} ({:?}) has no place in a Llama-family model of {} layers ({} such tensors)",
+            info.shape,
+            shape.layers,
+            found.keys().filter(|n| !harmless(n)).count()
+        ),
+        "biases and norms of queries and keys are not supported; for layers, see \"num_hidden_layers\"",
+    ))
+}

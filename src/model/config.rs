@@ -1,0 +1,299 @@
+//! HF `config.json` of the Llama family: every field that a plan needs, and a refusal of every field
+//! that would make the model something else than a plan can express.
+//!
+//! Errors name file, key, found value and what would be right, and point at the line.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::{DType, ModelShape};
+use crate::error::{Error, Result};
+use crate::plan::LadderLayers;
+
+/// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
+const MAX_SIZE: u32 = 1 << 22;
+/// Most layers that are believed.
+const MAX_LAYERS: u32 = 10_000;
+
+/// A parsed `config.json` with its text, so that errors can show the place.
+#[derive(Debug)]
+pub(super) struct Config {
+    path: PathBuf,
+    text: String,
+    root: Map<String, Value>,
+}
+
+/// A JSON value in a message: short, whatever it is.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= 60 {
+        return text;
+    }
+    text.chars().take(57).chain("...".chars()).collect()
+}
+
+impl Config {
+    /// Reads and parses the file; fields are checked when asked for.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        Self::parse(path, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Parses a config's text; `path` is for messages.
+    pub(super) fn parse(path: &Path, text: String) -> Result<Self> {
+        match serde_json::from_str::<Value>(&text) {
+            Ok(Value::Object(root)) => Ok(Self { path: path.to_path_buf(), text, root }),
+            Ok(other) => Err(Error::input_help(
+                format!("{}: it holds {}, not an object", path.display(), shown(&other)),
+                "an HF config is { \"hidden_size\": ..., ... }",
+            )),
+            Err(error) => {
+                let line_start: usize =
+                    text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+                let at = (line_start + error.column().saturating_sub(1)).min(text.len());
+                Err(Error::At {
+                    message: format!("{}: not valid JSON: {error}", path.display()),
+                    help: Some("an HF config is { \"hidden_size\": ..., ... }".into()),
+                    span: (at, 0).into(),
+                    source_code: miette::NamedSource::new(path.display().to_string(), text),
+                })
+            }
+        }
+    }
+
+    /// The value of a top-level key; `null` counts as absent, as in HF's own reader.
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+        self.root.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The error for a key with a wrong value, pointing at the key where the text has it. `key` may be
+    /// a path (`rope_scaling.factor`).
+    pub(super) fn wrong(&self, key: &str, found: &Value, right: impl Into<String>) -> Error {
+        let (help, path) = (Some(right.into()), self.path.display());
+        let message = format!("{path}: \"{key}\" is {}", shown(found));
+        let quoted =
+            format!("\"{}\"", key.rsplit('.').next().and_then(|k| k.split('[').next()).unwrap_or(key));
+        match self.text.find(&quoted) {
+            Some(at) => Error::At {
+                message,
+                help,
+                span: (at, quoted.len()).into(),
+                source_code: miette::NamedSource::new(path.to_string(), self.text.clone()),
+            },
+            None => Error::Input { message, help },
+        }
+    }
+
+    /// The error for a key that is not there.
+    pub(super) fn missing(&self, key: &str, right: &str) -> Error {
+        Error::input_help(format!("{}: \"{key}\" is missing", self.path.display()), right)
+    }
+
+    /// A whole number in `1..=most`, if the key is there.
+    fn size_if_any(&self, key: &str, most: u32) -> Result<Option<u32>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n)) {
+            Some(n) => Ok(Some(n)),
+            None => Err(self.wrong(key, value, format!("a whole number from 1 to {most}"))),
+        }
+    }
+
+    fn size(&self, key: &str, most: u32) -> Result<u32> {
+        self.size_if_any(key, most)?
+            .ok_or_else(|| self.missing(key, &format!("\"{key}\": a whole number from 1 to {most}")))
+    }
+
+    /// A finite number above 0, if the key is there.
+    fn positive(&self, key: &str) -> Result<Option<f64>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
+            Some(x) => Ok(Some(x)),
+            None => Err(self.wrong(key, value, "a number above 0")),
+        }
+    }
+
+    /// The model's shape, after checking that it is one of the Llama family.
+    pub(super) fn shape(&self) -> Result<ModelShape> {
+        self.refuse_others()?;
+        let hidden = self.size("hidden_size", MAX_SIZE)?;
+        let heads = self.size("num_attention_heads", MAX_SIZE)?;
+        let kv_heads = self.size_if_any("num_key_value_heads", MAX_SIZE)?.unwrap_or(heads);
+        let head_dim = match self.size_if_any("head_dim", MAX_SIZE)? {
+            Some(head_dim) => head_dim,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(self.wrong(
+                    "num_attention_heads",
+                    &heads.into(),
+                    format!("a divisor of hidden_size = {hidden}, or a \"head_dim\" beside it"),
+                ));
+            }
+        };
+        if !head_dim.is_multiple_of(2) {
+            let right = "an even head width: rotary embeddings turn pairs";
+            return Err(match self.get("head_dim") {
+                Some(value) => self.wrong("head_dim", value, right),
+                None => self.wrong(
+                    "num_attention_heads",
+                    &heads.into(),
+                    format!("{right} (here {hidden} / {heads} = {head_dim})"),
+                ),
+            });
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            let right = format!("a divisor of num_attention_heads = {heads}");
+            return Err(self.wrong("num_key_value_heads", &kv_heads.into(), right));
+        }
+        if u64::from(heads) * u64::from(head_dim) > u64::from(MAX_SIZE) {
+            let right = format!("at most {MAX_SIZE} / num_attention_heads = {}", MAX_SIZE / heads);
+            return Err(self.wrong("head_dim", &head_dim.into(), right));
+        }
+        let tied_embeddings = match self.get("tie_word_embeddings") {
+            None => false,
+            Some(Value::Bool(tied)) => *tied,
+            Some(other) => return Err(self.wrong("tie_word_embeddings", other, "true or false")),
+        };
+        Ok(ModelShape {
+            layers: self.size("num_hidden_layers", MAX_LAYERS)?,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            intermediate: self.size("intermediate_size", MAX_SIZE)?,
+            vocab: self.size("vocab_size", MAX_SIZE)?,
+            rope: self.rope()?,
+            // HF's own default
+            norm_eps: self.positive("rms_norm_eps")?.unwrap_or(1e-6),
+            tied_embeddings,
+        })
+    }
+
+    /// Errors on every field by which a model differs from Llama's arithmetic: a plan would compute
+    /// something else than the checkpoint means, without anything to notice it by.
+    fn refuse_others(&self) -> Result<()> {
+        for key in ["attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "use_qk_norm"] {
+            if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(false)) {
+                return Err(self.wrong(key, value, "not supported: only false, as in Llama"));
+            }
+        }
+        let activation = self.get("hidden_act").or_else(|| self.get("hidden_activation"));
+        if let Some(value) = activation.filter(|v| !matches!(v.as_str(), Some("silu" | "swish"))) {
+            return Err(self.wrong("hidden_act", value, "not supported: only \"silu\", as in Llama"));
+        }
+        // each multiplies something; 1 means that it does nothing
+        for key in [
+            "embedding_multiplier",
+            "residual_multiplier",
+            "logits_scaling",
+            "logit_scale",
+            "partial_rotary_factor",
+            "scale_emb",
+        ] {
+            if let Some(value) = self.get(key).filter(|v| v.as_f64() != Some(1.0)) {
+                return Err(self.wrong(key, value, "not supported: only 1 or null, as in Llama"));
+            }
+        }
+        // each is a different model as soon as it is there
+        for (key, what) in [
+            ("num_local_experts", "mixtures of experts"),
+            ("num_experts", "mixtures of experts"),
+            ("n_routed_experts", "mixtures of experts"),
+            ("kv_lora_rank", "latent attention"),
+            ("final_logit_softcapping", "soft caps"),
+            ("attn_logit_softcapping", "soft caps"),
+            ("clip_qkv", "clipped projections"),
+            ("attention_multiplier", "attention scales other than 1 / sqrt(head_dim)"),
+            ("quantization_config", "quantised checkpoints"),
+        ] {
+            if let Some(value) = self.get(key) {
+                let right = format!("not supported ({what}): only absent or null, as in Llama");
+                return Err(self.wrong(key, value, right));
+            }
+        }
+        self.refuse_windows()
+    }
+
+    /// Errors on attention that does not see the whole context.
+    fn refuse_windows(&self) -> Result<()> {
+        let off = self.get("use_sliding_window") == Some(&Value::Bool(false));
+        if let Some(value) = self.get("sliding_window").filter(|_| !off) {
+            let context = self.get("max_position_embeddings").and_then(Value::as_u64);
+            let whole = matches!((value.as_u64(), context), (Some(w), Some(c)) if w >= c);
+            if !whole {
+                let right = "not supported: only null (attention over the whole context), as in Llama";
+                return Err(self.wrong("sliding_window", value, right));
+            }
+        }
+        let list = |key: &str| self.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if let Some(kind) = list("layer_types").iter().find(|k| k.as_str() != Some("full_attention")) {
+            return Err(self.wrong("layer_types", kind, "not supported: only \"full_attention\""));
+        }
+        if let Some(flag) = list("no_rope_layers").iter().find(|f| f.as_u64() != Some(1)) {
+            return Err(self.wrong(
+                "no_rope_layers",
+                flag,
+                "not supported: only 1 (RoPE in every layer)",
+            ));
+        }
+        Ok(())
+    }
+
+    /// `torch_dtype`, or `dtype` as newer configs call it.
+    pub(super) fn dtype(&self) -> Result<Option<DType>> {
+        let key = if self.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_str().map(|name| name.trim_start_matches("torch.")) {
+            Some("auto") => Ok(None),
+            Some("float32") => Ok(Some(DType::F32)),
+            Some("bfloat16") => Ok(Some(DType::Bf16)),
+            Some("float16") => Ok(Some(DType::F16)),
+            _ => Err(self.wrong(key, value, "\"float32\", \"bfloat16\" or \"float16\"")),
+        }
+    }
+
+    /// `eos_token_id`: one id, a list of ids, or none.
+    pub(super) fn eos(&self) -> Result<Vec<u32>> {
+        let key = "eos_token_id";
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let ids = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        ids.iter()
+            .map(|id| id.as_u64().and_then(|n| u32::try_from(n).ok()))
+            .collect::<Option<Vec<u32>>>()
+            .ok_or_else(|| self.wrong(key, value, "a token id, a list of them, or null"))
+    }
+
+    /// `ladder_layers`: the last K layers, a list of layers, all (`true`), or none.
+    pub(super) fn ladder_layers(&self) -> Result<Option<LadderLayers>> {
+        let key = "ladder_layers";
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
+        let in_range =
+            |v: &Value, end: u32| v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| *n < end);
+        match value {
+            Value::Bool(all) => Ok(all.then_some(LadderLayers::All)),
+            Value::Number(_) => match in_range(value, layers + 1) {
+                Some(last) => Ok(Some(LadderLayers::Last(last))),
+                None => {
+                    let right = format!("how many of the last layers are ladder: 0 to {layers}");
+                    Err(self.wrong(key, value, right))
+                }
+            },
+            Value::Array(list) => {
+                let mut only = Vec::with_capacity(list.len());
+                for entry in list {
+                    only.push(in_range(entry, layers).ok_or_else(|| {
+                        let right = format!("a list of layers from 0 to {}", layers - 1);
+                        self.wrong(&format!("{key}[{}]", only.len()), entry, right)
+                    })?);
+                }
+                only.sort_unstable();
+                only.dedup();
+                Ok(Some(LadderLayers::Only(only)))
+            }
+            _ => {
+                Err(self.wrong(key, value, "a number K (the last K layers), a list of layers, or null"))
+            }
+        }
+    }
+}

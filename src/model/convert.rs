@@ -1,0 +1,104 @@
+//! Conversion of checkpoint bytes and generated numbers to the format that a backend asked for.
+
+use half::{bf16, f16};
+
+use super::{DType, MatrixData};
+
+/// A format in which a [`super::Matrix`] can be had.
+pub(super) trait Number: Copy + Default {
+    /// Rounded to nearest even.
+    fn from_f32(x: f32) -> Self;
+    /// As [`Self::from_f32`], but `x` is known to be finite and far from overflow: no NaN to keep.
+    fn from_small(x: f32) -> Self;
+    /// Exact.
+    fn from_bf16(x: bf16) -> Self;
+    /// A matrix's numbers.
+    fn matrix(numbers: Vec<Self>) -> MatrixData;
+}
+
+impl Number for f32 {
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+    fn from_small(x: f32) -> Self {
+        x
+    }
+    fn from_bf16(x: bf16) -> Self {
+        x.to_f32()
+    }
+    fn matrix(numbers: Vec<Self>) -> MatrixData {
+        MatrixData::F32(numbers)
+    }
+}
+
+impl Number for bf16 {
+    fn from_f32(x: f32) -> Self {
+        bf16::from_f32(x)
+    }
+    fn from_small(x: f32) -> Self {
+        let bits = x.to_bits();
+        // half a unit of the last kept place, less one where that place is even
+        let rounding = 0x7fff + ((bits >> 16) & 1);
+        bf16::from_bits((bits.wrapping_add(rounding) >> 16) as u16)
+    }
+    fn from_bf16(x: bf16) -> Self {
+        x
+    }
+    fn matrix(numbers: Vec<Self>) -> MatrixData {
+        MatrixData::Bf16(numbers)
+    }
+}
+
+/// Converts little-endian numbers of format `dtype` into `out`. Bytes need no alignment: a safetensors
+/// header may end anywhere. Both must hold equally many numbers; the shorter decides otherwise.
+pub(super) fn convert<T: Number>(bytes: &[u8], dtype: DType, out: &mut [T]) {
+    match dtype {
+        DType::F32 => {
+            for (to, &from) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *to = T::from_f32(f32::from_le_bytes(from));
+            }
+        }
+        DType::Bf16 => {
+            for (to, &from) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *to = T::from_bf16(bf16::from_le_bytes(from));
+            }
+        }
+        DType::F16 => {
+            for (to, &from) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *to = T::from_f32(f16::from_le_bytes(from).to_f32());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_fast_rounding_is_the_exact_one(x in -1e30f32..1e30) {
+            prop_assert_eq!(bf16::from_small(x), bf16::from_f32(x));
+        }
+
+        #[test]
+        fn unaligned_bytes_convert_alike(numbers in prop::collection::vec(any::<u16>(), 1..20)) {
+            let mut bytes = vec![0u8];
+            bytes.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
+            let mut out = vec![0f32; numbers.len()];
+            convert(&bytes[1..], DType::F16, &mut out);
+            for (bits, got) in numbers.iter().zip(&out) {
+                prop_assert_eq!(f16::from_bits(*bits).to_f32().to_bits(), got.to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn ties_round_to_even() {
+        let (down, up) = (f32::from_bits(0x3f80_8000), f32::from_bits(0x3f81_8000));
+        assert_eq!(bf16::from_small(down).to_bits(), 0x3f80);
+        assert_eq!(bf16::from_small(up).to_bits(), 0x3f82);
+    }
+}

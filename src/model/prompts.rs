@@ -1,0 +1,178 @@
+//! Prompt files: one prompt a line, token ids separated by blanks.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Reads a prompt file: one prompt a line, ids below `vocab` separated by blanks; blank lines are
+/// ignored.
+///
+/// # Errors
+/// Input errors naming file, line, column and value: something that is no number, an id that is not
+/// below `vocab`, or a file without a prompt.
+pub fn read_prompts(path: &Path, vocab: u32) -> Result<Vec<Vec<u32>>> {
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        Error::input_help(
+            format!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
+            HELP,
+        )
+    })?;
+    parse(path, &text, vocab)
+}
+
+const HELP: &str = "a prompt file has a prompt a line, token ids separated by blanks: 1 4034 278";
+
+/// Parses a prompt file's text; `path` is for messages.
+fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
+    let mut prompts = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        // some editors begin a file with a byte order mark
+        let line = if index == 0 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
+        let mut prompt = Vec::new();
+        for token in line.split_whitespace() {
+            prompt.push(id(token, vocab).map_err(|(what, help)| {
+                let at = token.as_ptr().addr() - line.as_ptr().addr();
+                let column = line.get(..at).map_or(0, |before| before.chars().count()) + 1;
+                let place = format!("{}:{}:{column}", path.display(), index + 1);
+                Error::At {
+                    message: format!("{place}: {what}"),
+                    help: Some(help),
+                    span: (token.as_ptr().addr() - text.as_ptr().addr(), token.len()).into(),
+                    source_code: miette::NamedSource::new(path.display().to_string(), text.to_owned()),
+                }
+            })?);
+        }
+        if !prompt.is_empty() {
+            prompts.push(prompt);
+        }
+    }
+    if prompts.is_empty() {
+        return Err(Error::input_help(format!("{}: no prompt in it", path.display()), HELP));
+    }
+    Ok(prompts)
+}
+
+/// One id; else what is wrong and what would be right.
+fn id(token: &str, vocab: u32) -> Result<u32, (String, String)> {
+    // digits alone: parse() would take a sign too
+    if !token.bytes().all(|b| b.is_ascii_digit()) {
+        let mut shown: String = token.chars().take(40).collect();
+        if shown.len() < token.len() {
+            shown.push_str("...");
+        }
+        return Err((format!("'{shown}' is not a token id"), HELP.into()));
+    }
+    match token.parse() {
+        Ok(id) if id < vocab => Ok(id),
+        _ => Err((
+            format!("token id {token} is not in the vocabulary"),
+            format!("ids of this model are 0 to {}", vocab.saturating_sub(1)),
+        )),
+    }
+}
+
+/// Checks ids from a tokenizer against a model's vocabulary: the two may not belong together.
+///
+/// # Errors
+/// An input error naming the first id that is not below `vocab`.
+pub fn check_ids(ids: &[u32], vocab: u32) -> Result<()> {
+    match ids.iter().find(|id| **id >= vocab) {
+        None => Ok(()),
+        Some(id) => Err(Error::input_help(
+            format!(
+                "the tokenizer yields token id {id}, and the model's vocabulary has {vocab} entries"
+            ),
+            "tokenizer.json and config.json must belong together",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Vec<u32>>> {
+        parse(Path::new("prompts.txt"), text, 100)
+    }
+
+    fn error(text: &str) -> (String, Option<miette::SourceSpan>) {
+        match parsed(text) {
+            Err(error) => {
+                assert_eq!(error.exit_code(), 2);
+                let span = if let Error::At { span, .. } = &error { Some(*span) } else { None };
+                (error.to_string(), span)
+            }
+            Ok(prompts) => (format!("parsed: {prompts:?}"), None),
+        }
+    }
+
+    #[test]
+    fn lines_are_prompts_and_blank_lines_are_nothing() {
+        let prompts = parsed("\u{feff}1 2\t3\r\n\n  \n 99 \n0");
+        assert_eq!(prompts.ok(), Some(vec![vec![1, 2, 3], vec![99], vec![0]]));
+    }
+
+    #[test]
+    fn errors_name_file_line_column_and_value() {
+        let (message, span) = error("1 2\n\n3 \u{a0}é 4");
+        assert_eq!(message, "prompts.txt:3:4: 'é' is not a token id");
+        assert_eq!(span, Some((9, 2).into()));
+        assert_eq!(error("1 2\n3 100").0, "prompts.txt:2:3: token id 100 is not in the vocabulary");
+        assert_eq!(
+            error("4294967297").0,
+            "prompts.txt:1:1: token id 4294967297 is not in the vocabulary"
+        );
+        for bad in ["+1", "-1", "1,2", "1.0", "0x1"] {
+            assert_eq!(error(bad).0, format!("prompts.txt:1:1: '{bad}' is not a token id"));
+        }
+    }
+
+    #[test]
+    fn a_file_without_prompts_is_an_error() {
+        assert_eq!(error(" \n\n").0, "prompts.txt: no prompt in it");
+    }
+
+    #[test]
+    fn a_file_that_is_not_text_is_named_with_the_byte() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("prompts.bin");
+        std::fs::write(&path, b"1 2\n\xff").expect("write");
+        let message = read_prompts(&path, 10).expect_err("not text").to_string();
+        assert_eq!(message, format!("{}: byte 4 is not UTF-8", path.display()));
+        let missing = read_prompts(&dir.path().join("none"), 10).expect_err("no file");
+        assert_eq!(missing.exit_code(), 2);
+    }
+
+    #[test]
+    fn ids_beyond_the_vocabulary_are_found() {
+        assert!(check_ids(&[0, 9], 10).is_ok());
+        assert!(check_ids(&[0, 10], 10).is_err_and(|e| e.to_string().contains("id 10")));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            prompts in prop::collection::vec(prop::collection::vec(0u32..100, 1..10), 1..10),
+            blank in "[ \t]{1,3}",
+        ) {
+            let line = |p: &Vec<u32>| p.iter().map(u32::to_string).collect::<Vec<_>>().join(&blank);
+            let text = prompts.iter().map(line).collect::<Vec<_>>().join("\n");
+            prop_assert_eq!(parsed(&text).ok(), Some(prompts));
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused_at_a_place_within_it(text in "\\PC{0,20}[0-9 \n]{0,20}") {
+            match parsed(&text) {
+                Ok(prompts) => prop_assert!(prompts.iter().flatten().all(|id| *id < 100)),
+                Err(Error::At { span, .. }) => {
+                    let end = span.offset() + span.len();
+                    prop_assert!(text.get(span.offset()..end).is_some_and(|t| !t.is_empty()));
+                }
+                Err(other) => prop_assert!(text.trim_start_matches('\u{feff}').trim().is_empty(), "{other}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! From what a user typed to a [`Model`]: a built-in name, or an HF directory.
+
+use std::path::Path;
+
+use super::config::Config;
+use super::{Model, files};
+use crate::error::{Error, Result, nearest};
+
+impl Model {
+    /// A built-in shape by name, or an HF directory (`config.json`; weights optional). A built-in name
+    /// wins over a directory of the same name; write `./NAME` for the directory.
+    ///
+    /// # Errors
+    /// Input errors: a name that is neither (with the nearest built-in one), a directory without a
+    /// `config.json`, or a config that is wrong or not of the Llama family.
+    pub fn resolve(name_or_dir: &str) -> Result<Self> {
+        if let Some(model) = Self::built_in_named(name_or_dir) {
+            return Ok(model);
+        }
+        let path = Path::new(name_or_dir);
+        if path.is_dir() {
+            return Self::open(name_or_dir, path);
+        }
+        if path.is_file() {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            return Err(Error::input_help(
+                format!("model '{name_or_dir}' is a file; a built-in name or a directory is needed"),
+                format!("give the directory that holds config.json, perhaps {}", parent.display()),
+            ));
+        }
+        Err(unknown(name_or_dir))
+    }
+
+    /// Reads an HF directory.
+    fn open(name: &str, dir: &Path) -> Result<Self> {
+        let path = dir.join("config.json");
+        if !path.is_file() {
+            return Err(Error::input_help(
+                format!("model directory {} has no config.json", dir.display()),
+                "an HF directory has config.json, and model.safetensors unless weights are to be random",
+            ));
+        }
+        let config = Config::read(&path)?;
+        Ok(Self {
+            name: name.into(),
+            shape: config.shape()?,
+            dir: Some(dir.to_path_buf()),
+            ladder_layers: config.ladder_layers()?,
+            dtype: config.dtype()?,
+            eos: config.eos()?,
+            has_weights: files::has_safetensors(dir)?,
+            note: None,
+        })
+    }
+}
+
+/// Neither a built-in name nor a directory.
+fn unknown(given: &str) -> Error {
+    let names: Vec<&str> = Model::built_in_names().collect();
+    // what looks like a path was meant as one: say that it does not exist, not that it is no name
+    if given.contains(['/', '\\']) || given.starts_with('.') {
+        let last = Path::new(given).file_name().and_then(|n| n.to_str()).unwrap_or(given);
+        let help = match nearest(last, names.iter().copied()) {
+            Some(name) => format!("did you mean the built-in '{name}'? built in: {}", names.join(", ")),
+            None => format!("give an existing HF directory, or a built-in name: {}", names.join(", ")),
+        };
+        return Error::input_help(format!("model '{given}': there is no such directory"), help);
+    }
+    Error::unknown("model (neither a built-in name nor a directory)", given, names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(result: Result<Model>) -> (String, String) {
+        match result {
+            Err(error @ Error::Input { .. }) => {
+                assert_eq!(error.exit_code(), 2);
+                let Error::Input { message, help } = error else { return Default::default() };
+                (message, help.unwrap_or_default())
+            }
+            other => (format!("not an input error: {other:?}"), String::new()),
+        }
+    }
+
+    #[test]
+    fn built_in_names_resolve_without_weights() {
+        for name in Model::built_in_names() {
+            let model = Model::resolve(name);
+            assert!(model.is_ok_and(|m| m.name == name && m.dir.is_none() && !m.has_weights));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest() {
+        let (text, help) = message(Model::resolve("llama3-70b"));
+        assert!(text.contains("'llama3-70b'"), "{text}");
+        assert!(help.contains("'llama-3-70b'"), "{help}");
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_is_called_that() {
+        let (text, help) = message(Model::resolve("models/tinny"));
+        assert!(text.contains("no such directory") && text.contains("models/tinny"), "{text}");
+        assert!(help.contains("'tiny'"), "{help}");
+    }
+
+    #[test]
+    fn files_and_directories_without_config_are_explained() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let (text, _) = message(Model::resolve(&dir.path().to_string_lossy()));
+        assert!(text.contains("no config.json"), "{text}");
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, "{}").expect("write");
+        let (text, help) = message(Model::resolve(&file.to_string_lossy()));
+        assert!(text.contains("is a file"), "{text}");
+        assert!(help.contains(&*dir.path().to_string_lossy()), "{help}");
+    }
+}

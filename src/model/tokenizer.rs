@@ -1,0 +1,140 @@
+//! Text to token ids and back, through a checkpoint's `tokenizer.json`.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// A checkpoint's tokenizer.
+#[derive(Debug)]
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` of an HF directory.
+    ///
+    /// # Errors
+    /// Input errors: no such file, or one that is not a tokenizer.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join("tokenizer.json");
+        if !path.is_file() {
+            return Err(Error::input_help(
+                format!("{} does not exist: text cannot be turned into tokens", path.display()),
+                "put the model's tokenizer.json there, or give ids with --prompt-tokens-file",
+            ));
+        }
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| {
+            Error::input_help(
+                format!("{}: not a tokenizer: {error}", path.display()),
+                "the tokenizer.json that HF's fast tokenizers save",
+            )
+        })?;
+        Ok(Self { path, inner })
+    }
+
+    /// Token ids of a text, with the special tokens that the tokenizer's post-processor adds.
+    ///
+    /// # Errors
+    /// A failure of the tokenizer, with its reason.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match self.inner.encode(text, true) {
+            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+            Err(error) => Err(self.failed("encode the text", error.as_ref())),
+        }
+    }
+
+    /// The text of token ids. Special tokens are shown: where end-of-text is ignored, what follows it
+    /// must not look like one text with what precedes it. Ids without a token are left out.
+    ///
+    /// # Errors
+    /// A failure of the tokenizer, with its reason.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, false).map_err(|error| self.failed("decode the ids", error.as_ref()))
+    }
+
+    /// Entries of its vocabulary, added tokens included; a model's may have more or less.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    fn failed(&self, what: &str, error: &(dyn std::error::Error + Send + Sync)) -> Error {
+        Error::failed(format!("{}: cannot {what}: {error}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words, a special token, and a post-processor that puts it first.
+    const JSON: &str = r#"{
+        "version": "1.0",
+        "added_tokens": [{"id": 0, "content": "<s>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"<s>": 0, "<unk>": 1, "once": 2, "upon": 3},
+            "unk_token": "<unk>"}
+    }"#;
+
+    fn with(json: &str) -> (tempfile::TempDir, Result<Tokenizer>) {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        std::fs::write(dir.path().join("tokenizer.json"), json).expect("write");
+        let tokenizer = Tokenizer::open(dir.path());
+        (dir, tokenizer)
+    }
+
+    #[test]
+    fn text_gets_its_special_tokens_and_comes_back_with_them() {
+        let (_dir, tokenizer) = with(JSON);
+        let tokenizer = tokenizer.expect("a tokenizer");
+        assert_eq!(tokenizer.encode("once upon dragons").ok(), Some(vec![0, 2, 3, 1]));
+        assert_eq!(tokenizer.decode(&[2, 0, 3]).ok().as_deref(), Some("once <s> upon"));
+        assert_eq!(tokenizer.vocab_size(), 4);
+    }
+
+    /// Llama 3's kind of tokenizer: its own splitting (with look-ahead), then byte-level BPE.
+    #[test]
+    fn llama_3s_splitting_is_obeyed() {
+        let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false,
+            "trim_offsets": true, "use_regex": false});
+        let json = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+                byte_level]},
+            "decoder": byte_level,
+            "model": {"type": "BPE", "ignore_merges": true,
+                "vocab": {"1": 0, "11": 1, "111": 2, "1111": 3, "Ġ": 4, "a": 5, "Ġa": 6, "ĠĠ": 7},
+                "merges": [["1", "1"], ["11", "1"], ["11", "11"], ["Ġ", "a"], ["Ġ", "Ġ"]]}
+        });
+        let (_dir, tokenizer) = with(&json.to_string());
+        let tokenizer = tokenizer.expect("a tokenizer");
+        // digits in threes, and the last of several blanks joins the word
+        let ids = tokenizer.encode("1111   a").expect("encodes");
+        assert_eq!(ids, [2, 0, 7, 6]);
+        assert_eq!(tokenizer.decode(&ids).ok().as_deref(), Some("1111   a"));
+    }
+
+    #[test]
+    fn a_missing_or_broken_file_is_named() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let missing = Tokenizer::open(dir.path()).expect_err("no file");
+        assert!(missing.to_string().contains("tokenizer.json does not exist"), "{missing}");
+        assert_eq!(missing.exit_code(), 2);
+        for json in ["", "{}", "[1, 2]", &JSON[..JSON.len() / 2]] {
+            let (dir, broken) = with(json);
+            let message = broken.expect_err("broken").to_string();
+            assert!(message.starts_with(&*dir.path().to_string_lossy()), "{message}");
+            assert!(message.contains("not a tokenizer"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Weights as plans name them: one rank's slices of a model's tensors, from a checkpoint or a seed.
+
+use super::checkpoint::Checkpoint;
+use super::convert::Number;
+use super::random::RandomWeights;
+use super::{DType, Model, ModelShape, files};
+use crate::error::{Error, Result};
+use crate::plan::{Tensor, Weight};
+
+/// One rank's slice of a weight, row-major `[outputs, inputs]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    /// Rows.
+    pub outputs: usize,
+    /// Columns.
+    pub inputs: usize,
+    /// The numbers.
+    pub data: MatrixData,
+}
+
+/// The numbers of a matrix in their format.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MatrixData {
+    /// f32.
+    F32(Vec<f32>),
+    /// bf16.
+    Bf16(Vec<half::bf16>),
+}
+
+/// Where weights come from: an opened checkpoint (memory-mapped), or a seed.
+#[derive(Debug)]
+pub struct WeightSource {
+    shape: ModelShape,
+    numbers: Numbers,
+}
+
+#[derive(Debug)]
+enum Numbers {
+    Random(RandomWeights),
+    Checkpoint(Checkpoint),
+}
+
+impl WeightSource {
+    /// Opens the model's safetensors files and checks every tensor's name, shape and format, or prepares
+    /// random weights from `seed` where the model has none. Cheap: nothing is read but headers.
+    ///
+    /// # Errors
+    /// Input errors: a file that is truncated, corrupt or not safetensors; a tensor that is missing, of
+    /// the wrong shape or format, or not of a Llama-family model; weights in a format that is not read.
+    pub fn open(model: &Model, seed: u64) -> Result<Self> {
+        let numbers = match &model.dir {
+            Some(dir) if model.has_weights => {
+                Numbers::Checkpoint(Checkpoint::open(&files::weight_files(dir)?, &model.shape)?)
+            }
+            dir => {
+                // random weights in place of ones that are there would only ever be a surprise
+                let pickle = dir.as_deref().map(files::pickles).transpose()?.unwrap_or_default();
+                if let Some(file) = pickle.first() {
+                    return Err(Error::input_help(
+                        format!("{}: PyTorch pickles are not read", file.display()),
+                        "convert the weights to safetensors; without any weight file they are random",
+                    ));
+                }
+                Numbers::Random(RandomWeights::new(seed))
+            }
+        };
+        Ok(Self { shape: model.shape.clone(), numbers })
+    }
+
+    /// Whether the weights are random, from the seed.
+    pub fn is_random(&self) -> bool {
+        matches!(self.numbers, Numbers::Random(_))
+    }
+
+    /// One rank's slice of `weight`, converted to `dtype` (f32 or bf16). Thread-safe; only the slice is
+    /// read (or generated) and copied.
+    ///
+    /// # Errors
+    /// An input error for f16; a failure where `rank` is not below `tp`, or `weight` is not of this model
+    /// and TP.
+    pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
+        let data = match dtype {
+            DType::F32 => self.assemble::<f32>(weight, rank, tp)?,
+            DType::Bf16 => self.assemble::<half::bf16>(weight, rank, tp)?,
+            DType::F16 => {
+                return Err(Error::input_help(
+                    format!("weight {}: weights cannot be loaded as f16", weight.name),
+                    "--dtype f32 or bf16; f16 checkpoints convert to either",
+                ));
+            }
+        };
+        Ok(Matrix { outputs: weight.outputs as usize, inputs: weight.inputs as usize, data })
+    }
+
+    /// The parts' slices, one below the other.
+    fn assemble<T: Number>(&self, weight: &Weight, rank: u32, tp: u32) -> Result<MatrixData> {
+        if rank >= tp {
+            return Err(Error::failed(format!("weight {}: rank {rank} of TP {tp}", weight.name)));
+        }
+        let inputs = weight.inputs as usize;
+        let slices: Vec<_> = weight.parts.iter().map(|part| part.slice(&self.shape, rank, tp)).collect();
+        let outputs: usize = slices.iter().map(|(rows, _)| rows.len()).sum();
+        if outputs != weight.outputs as usize
+            || slices.iter().any(|(_, columns)| columns.len() != inputs)
+        {
+            return Err(Error::failed(format!(
+                "weight {} is {} x {inputs} in the plan, but its parts have {outputs} rows on rank {rank} of TP {tp}",
+                weight.name, weight.outputs
+            )));
+        }
+        let mut numbers = vec![T::default(); outputs * inputs];
+        let mut rest = numbers.as_mut_slice();
+        for (part, (rows, columns)) in weight.parts.iter().zip(slices) {
+            let (here, below) = rest.split_at_mut(rows.len() * inputs);
+            rest = below;
+            let tensor = self.stored(part.tensor);
+            let width = tensor.dimensions(&self.shape).1 as usize;
+            if inputs == width {
+                // whole rows are one run
+                self.fill(tensor, rows.start * width, here)?;
+            } else if inputs > 0 {
+                for (row, out) in rows.zip(here.chunks_exact_mut(inputs)) {
+                    self.fill(tensor, row * width + columns.start, out)?;
+                }
+            }
+        }
+        Ok(T::matrix(numbers))
+    }
+
+    /// The tensor that is stored: the embedding where the head is tied to it.
+    fn stored(&self, tensor: Tensor) -> Tensor {
+        if tensor == Tensor::Head && self.shape.tied_embeddings { Tensor::Embedding } else { tensor }
+    }
+
+    /// Fills `out` with the tensor's numbers from index `start` (row x columns + column) on.
+    fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
+        match &self.numbers {
+            Numbers::Random(random) => {
+                random.fill(tensor, &self.shape, start as u64, out);
+                Ok(())
+            }
+            Numbers::Checkpoint(checkpoint) => checkpoint.fill(tensor, start, out),
+        }
+    }
+}

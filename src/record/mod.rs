@@ -1,0 +1,9 @@
+//! Recording: the run's clock, NVTX ranges around operations, spans per lane.
+
+mod clock;
+mod nvtx;
+mod spans;
+
+pub use clock::Clock;
+pub use nvtx::{name_thread, range};
+pub use spans::SpanRecorder;

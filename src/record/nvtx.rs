@@ -1,0 +1,27 @@
+//! NVTX ranges, so that Nsight Systems and its kin show the same names as our own traces.
+//!
+//! With no tool attached a range costs about 0.1 us (two small allocations for the C string).
+
+/// An open NVTX range on this thread; closed when dropped.
+#[derive(Debug)]
+#[must_use = "the range ends when this is dropped"]
+pub struct Range(());
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        nvtx::range_pop!();
+    }
+}
+
+/// Opens a range on this thread. Ranges nest.
+pub fn range(name: &str) -> Range {
+    // names come from plans and contain no NUL, which the crate would panic at
+    debug_assert!(!name.contains('\0'));
+    nvtx::range_push!("{name}");
+    Range(())
+}
+
+/// Names this thread for profilers, `rank 0 compute`.
+pub fn name_thread(name: &str) {
+    nvtx::name_thread!("{name}");
+}

@@ -1,0 +1,417 @@
+//! The runs directory: beginning, finishing and listing runs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::id::{self, IdSource};
+use super::process::{Liveness, Process};
+use super::record::{self, Record, SCHEMA, Status};
+use super::{atomic, batch, index};
+use crate::error::{Error, Result};
+use crate::spec::Spec;
+
+/// A runs directory. Clones share what has been read.
+#[derive(Clone, Debug)]
+pub struct Store {
+    dir: PathBuf,
+    ids: IdSource,
+    /// What was read of each file, for as long as the file stays as it was.
+    cache: Arc<Mutex<HashMap<PathBuf, (Stamp, Arc<Loaded>)>>>,
+}
+
+/// Tells whether a file is still the one that was read.
+type Stamp = (u64, u64, Option<SystemTime>);
+
+/// What a record file or a batch holds: records, and what could not be read.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    /// By row in a batch; row 0 of a run.
+    pub rows: BTreeMap<u32, Record>,
+    /// Why something could not be read.
+    pub damaged: Vec<String>,
+}
+
+/// What a runs directory holds.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The runs, oldest first.
+    pub records: Vec<Record>,
+    /// Files that could not be read, and why.
+    pub damaged: Vec<String>,
+}
+
+/// A run that has begun.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    /// Its id.
+    pub id: String,
+    /// Its directory: `runs/ID`.
+    pub path: PathBuf,
+}
+
+/// `spec.json`: a run that has begun.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Started {
+    schema: u32,
+    run: String,
+    spec: Spec,
+    #[serde(default)]
+    experiment: Option<String>,
+    #[serde(default)]
+    round: u32,
+    created: String,
+    /// Who runs it.
+    process: Process,
+}
+
+impl Store {
+    /// Opens the directory; creates nothing until something is stored.
+    pub fn open(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), ids: IdSource::system(), cache: Arc::default() }
+    }
+
+    /// Like [`Store::open`], but ids and times are the same at every execution: a clock that starts at
+    /// `second` (since the epoch) and moves on by one second a look, and random digits from `seed`.
+    pub fn open_reproducible(dir: impl Into<PathBuf>, second: i64, seed: u64) -> Self {
+        Self { ids: IdSource::stepping(second, seed), ..Self::open(dir) }
+    }
+
+    /// The runs directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Now, RFC 3339 in UTC, as records have it in `created`.
+    pub fn now(&self) -> String {
+        id::rfc3339(self.ids.now())
+    }
+
+    /// All stored runs, oldest first, batches' rows included (as `BATCH:ROW` ids). Runs that were
+    /// started and never finished are listed as interrupted. Damaged records are reported, not fatal.
+    pub fn list(&self) -> Result<Listing> {
+        let (mut listing, finished) = self.read_all()?;
+        // the index is a convenience: a directory that cannot be written can still be listed
+        let _ = index::heal(&self.dir, listing.records.iter().filter(|r| finished.contains(&r.run)));
+        listing.records.sort_by_cached_key(|r| (r.created.clone(), order(&r.run)));
+        Ok(listing)
+    }
+
+    /// Everything the directories hold, unsorted, and the ids of those that have ended.
+    fn read_all(&self) -> Result<(Listing, std::collections::HashSet<String>)> {
+        let runs = self.run_ids()?;
+        let batches = self.batch_ids()?;
+        let read: Vec<(bool, Listing)> = runs
+            .par_iter()
+            .map(|id| self.read_run(id))
+            .chain(batches.par_iter().map(|id| (true, self.read_batch(id))))
+            .collect();
+        let mut all = Listing::default();
+        let mut finished = std::collections::HashSet::new();
+        for (ended, listing) in read {
+            if ended {
+                finished.extend(listing.records.iter().map(|r| r.run.clone()));
+            }
+            all.records.extend(listing.records);
+            all.damaged.extend(listing.damaged);
+        }
+        Ok((all, finished))
+    }
+
+    /// A line a finished run, oldest first, without reading their records where the index has them.
+    pub fn index(&self) -> Result<Vec<IndexEntry>> {
+        let (entries, whole) = index::read(&self.dir);
+        let (runs, batches) = (self.run_ids()?, self.batch_ids()?);
+        let batch_of = |id: &str| id.split_once(':').map(|(batch, _)| batch.to_owned());
+        let present = |id: &str| match batch_of(id) {
+            Some(batch) => batches.contains(&batch),
+            None => runs.binary_search_by(|r| r.as_str().cmp(id)).is_ok(),
+        };
+        let indexed: std::collections::HashSet<String> =
+            entries.iter().map(|e| batch_of(&e.id).unwrap_or_else(|| e.id.clone())).collect();
+        let complete = whole
+            && batches.iter().all(|id| indexed.contains(id))
+            && runs
+                .iter()
+                .all(|id| indexed.contains(id) || !self.dir.join(id).join("record.json").exists());
+        let mut entries = if complete {
+            entries
+        } else {
+            self.list()?;
+            index::read(&self.dir).0
+        };
+        entries.retain(|e| present(&e.id));
+        entries.sort_by_cached_key(|e| (e.created.clone(), order(&e.id)));
+        Ok(entries)
+    }
+
+    /// Makes a run's directory with its spec, so that it is known even if everything dies now.
+    /// `experiment` and `round` go into the record of an interrupted run.
+    pub fn begin(&self, spec: &Spec, experiment: Option<&str>, round: u32) -> Result<RunDir> {
+        std::fs::create_dir_all(&self.dir).map_err(Error::io(&self.dir))?;
+        // an id that is taken is a chance of one in 16 million a second; rename would not replace it
+        for _ in 0..8 {
+            let now = self.ids.now();
+            let id = self.ids.id(now, &spec.architecture.to_string());
+            let path = self.dir.join(&id);
+            if path.exists() {
+                continue;
+            }
+            let started = Started {
+                schema: SCHEMA,
+                run: id.clone(),
+                spec: spec.clone(),
+                experiment: experiment.map(str::to_owned),
+                round,
+                created: id::rfc3339(now),
+                process: Process::current(),
+            };
+            // the directory appears with its spec in it
+            let unfinished = self.dir.join(format!("{}{id}", atomic::UNFINISHED));
+            std::fs::create_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
+            atomic::write(&unfinished.join("spec.json"), &json(&started)?)?;
+            std::fs::rename(&unfinished, &path).map_err(Error::io(&path))?;
+            atomic::sync_dir(&self.dir)?;
+            return Ok(RunDir { id, path });
+        }
+        Err(Error::failed(format!("{}: no free run id was found", self.dir.display())))
+    }
+
+    /// Stores a finished (or failed) run: record.json atomically, then the index.
+    pub fn finish(&self, record: &Record) -> Result<()> {
+        if !id::is_id(&record.run) {
+            return Err(Error::failed(format!("'{}' cannot be a run's id", record.run)));
+        }
+        let path = self.dir.join(&record.run).join("record.json");
+        if let Ok(there) = std::fs::read(&path)
+            && let Some(schema) = record::schema_of(&there).filter(|s| *s > u64::from(SCHEMA))
+        {
+            return Err(Error::failed(format!(
+                "{}: was written by a newer version (format {schema}, this build's is {SCHEMA}) and is not overwritten",
+                path.display()
+            )));
+        }
+        atomic::write(&path, &json(record)?)?;
+        atomic::sync_dir(&self.dir)?;
+        // stored is stored: an index that cannot be written now is healed when runs are listed
+        let _ = index::append(&self.dir, [record]);
+        Ok(())
+    }
+
+    /// Stores simulated runs as one Parquet batch; sets each record's id to `BATCH:ROW`.
+    pub fn write_batch(&self, records: &mut [Record]) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let batch = self.new_batch();
+        for (row, record) in records.iter_mut().enumerate() {
+            record.run = format!("{batch}:{row}");
+        }
+        let rows = (0..).zip(records.iter().cloned()).collect();
+        self.write_rows(&batch, &rows)
+    }
+
+    /// A new batch's id.
+    pub(crate) fn new_batch(&self) -> String {
+        self.ids.id(self.ids.now(), "sim")
+    }
+
+    /// Stores rows as a batch, replacing an earlier, shorter version of it.
+    pub(crate) fn write_rows(&self, batch: &str, rows: &BTreeMap<u32, Record>) -> Result<()> {
+        batch::write(&self.batch_path(batch), rows)?;
+        let _ = index::append(&self.dir, rows.values());
+        Ok(())
+    }
+
+    /// Finished runs by (spec key, round): what `sweep` need not run again. The newest wins.
+    pub fn finished(&self) -> Result<HashMap<(String, u32), Record>> {
+        let listing = self.list()?;
+        Ok(listing
+            .records
+            .into_iter()
+            .filter(Record::is_finished)
+            .map(|record| ((record.spec.key(), record.round), record))
+            .collect())
+    }
+
+    /// The trace file of a record, if it has one and it is there.
+    pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
+        record.trace.as_ref().map(|t| self.dir.join(t)).filter(|p| p.exists())
+    }
+
+    /// Names of run directories, sorted.
+    pub(super) fn run_ids(&self) -> Result<Vec<String>> {
+        names(&self.dir, |entry| {
+            entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
+        })
+        .map(|ids| ids.into_iter().filter(|id| id != "batches").collect())
+    }
+
+    /// Ids of batches, sorted.
+    pub(super) fn batch_ids(&self) -> Result<Vec<String>> {
+        names(&self.dir.join("batches"), |entry| {
+            Some(file_name(entry)?.strip_suffix(".parquet")?.to_owned())
+        })
+    }
+
+    fn batch_path(&self, batch: &str) -> PathBuf {
+        self.dir.join("batches").join(format!("{batch}.parquet"))
+    }
+
+    /// A run's record, or what can be said without one; and whether the run has ended.
+    pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
+        let path = self.dir.join(id).join("record.json");
+        let loaded = self.cached(&path, || {
+            let mut loaded = Loaded::default();
+            match std::fs::read(&path).map_err(|e| e.to_string()).and_then(|b| record::parse(&b)) {
+                Ok(mut record) => {
+                    // a directory may have been renamed; its name is what it is found by
+                    record.run = id.to_owned();
+                    loaded.rows.insert(0, record);
+                }
+                Err(why) => loaded.damaged.push(format!("{}: {why}", path.display())),
+            }
+            loaded
+        });
+        match loaded {
+            Some(loaded) => (true, listing(&loaded)),
+            None => (false, self.read_unfinished(id)),
+        }
+    }
+
+    /// A run without a record: it still runs, or its process is gone.
+    fn read_unfinished(&self, id: &str) -> Listing {
+        let mut listing = Listing::default();
+        let path = self.dir.join(id).join("spec.json");
+        let started: Started = match std::fs::read(&path) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(started) => started,
+                Err(e) => {
+                    listing.damaged.push(format!("{}: {e}", path.display()));
+                    return listing;
+                }
+            },
+            // neither record nor spec: not a run's directory
+            Err(_) => return listing,
+        };
+        let pid = started.process.pid;
+        let reason = match started.process.liveness() {
+            Liveness::Alive => format!("still running (process {pid})"),
+            Liveness::Gone => format!("its process ({pid}) ended without leaving a record"),
+            Liveness::Elsewhere(host) => {
+                format!(
+                    "no record; it was started by process {pid} on {host} and may still be running there"
+                )
+            }
+        };
+        let mut record = Record::new(started.spec, Status::Interrupted, Some(reason));
+        record.run = id.to_owned();
+        record.created = started.created;
+        record.round = started.round;
+        record.experiment = started.experiment;
+        listing.records.push(record);
+        listing
+    }
+
+    /// A batch's rows.
+    pub(super) fn read_batch(&self, id: &str) -> Listing {
+        let path = self.batch_path(id);
+        let loaded = self.cached(&path, || match batch::read(&path) {
+            Ok((rows, damaged)) => {
+                let damaged = damaged.iter().map(|why| format!("{}: {why}", path.display())).collect();
+                Loaded { rows, damaged }
+            }
+            Err(why) => {
+                Loaded { rows: BTreeMap::new(), damaged: vec![format!("{}: {why}", path.display())] }
+            }
+        });
+        loaded.map(|l| listing(&l)).unwrap_or_default()
+    }
+
+    /// What `read` makes of a file, unless it was read before and has not changed since. `None` where
+    /// there is no such file.
+    fn cached(&self, path: &Path, read: impl FnOnce() -> Loaded) -> Option<Arc<Loaded>> {
+        let metadata = std::fs::metadata(path).ok()?;
+        let stamp = (metadata.ino(), metadata.len(), metadata.modified().ok());
+        if let Ok(cache) = self.cache.lock()
+            && let Some((seen, loaded)) = cache.get(path)
+            && *seen == stamp
+        {
+            return Some(loaded.clone());
+        }
+        let loaded = Arc::new(read());
+        if let Ok(mut cache) = self.cache.lock() {
+            cache.insert(path.to_owned(), (stamp, loaded.clone()));
+        }
+        Some(loaded)
+    }
+}
+
+use super::index::IndexEntry;
+
+impl Record {
+    /// A record without numbers: a run that has not ended, or was never started.
+    pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
+        Self {
+            schema: SCHEMA,
+            run: String::new(),
+            status,
+            reason,
+            provenance: spec.provenance(),
+            spec,
+            metrics: None,
+            overlap: None,
+            environment: Default::default(),
+            trace: None,
+            created: String::new(),
+            round: 0,
+            experiment: None,
+            runs: Vec::new(),
+            samples: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+fn listing(loaded: &Loaded) -> Listing {
+    Listing { records: loaded.rows.values().cloned().collect(), damaged: loaded.damaged.clone() }
+}
+
+fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::failed(format!("this cannot be written as JSON: {e}")))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Sorts ids as people would: rows of a batch by number.
+fn order(id: &str) -> (String, u32) {
+    match id.split_once(':') {
+        Some((batch, row)) => (batch.to_owned(), row.parse().unwrap_or(u32::MAX)),
+        None => (id.to_owned(), 0),
+    }
+}
+
+fn file_name(entry: &std::fs::DirEntry) -> Option<String> {
+    entry.file_name().into_string().ok().filter(|name| id::is_id(name))
+}
+
+/// Sorted names of a directory's entries that `pick` wants; none where there is no directory.
+fn names(dir: &Path, pick: impl Fn(&std::fs::DirEntry) -> Option<String>) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::io(dir)(e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(pick(&entry.map_err(Error::io(dir))?));
+    }
+    names.sort_unstable();
+    Ok(names)
+}

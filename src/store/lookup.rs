@@ -1,0 +1,98 @@
+//! Finding one run: by id, by the beginning of an id, as `last`, or as `BATCH:ROW`.
+
+use super::directory::{Listing, Store};
+use super::record::{Record, Status};
+use crate::error::{Error, Result, nearest};
+
+impl Store {
+    /// One run by id, by unique prefix of an id, as `BATCH:ROW` (`BATCH` alone where it has one row), or
+    /// `last`: the newest that has ended.
+    pub fn get(&self, id: &str) -> Result<Record> {
+        if id == "last" {
+            let records = self.list()?.records;
+            let ended = records.iter().rposition(|r| r.status != Status::Interrupted);
+            return ended
+                .map(|at| records[at].clone())
+                .or_else(|| records.last().cloned())
+                .ok_or_else(|| Error::input(format!("there are no runs in {}", self.dir().display())));
+        }
+        if let Some((batch, row)) = id.split_once(':') {
+            let batch = self.unique(batch, self.batch_ids()?)?;
+            let row_number: u32 = row.parse().map_err(|_| {
+                Error::input_help(
+                    format!("run '{id}': '{row}' is not a row"),
+                    "write BATCH:ROW, rows from 0",
+                )
+            })?;
+            return self.row(&batch, row_number);
+        }
+        let batches = self.batch_ids()?;
+        let mut all = self.run_ids()?;
+        all.extend(batches.iter().cloned());
+        let id = self.unique(id, all)?;
+        if batches.contains(&id) {
+            let listing = self.read_batch(&id);
+            return match listing.records.as_slice() {
+                [record] => Ok(record.clone()),
+                [] => Err(damaged(&listing, &id)),
+                rows => Err(Error::input_help(
+                    format!("'{id}' is a batch of {} runs", rows.len()),
+                    format!("name one of its rows: {} ... {}", rows[0].run, rows[rows.len() - 1].run),
+                )),
+            };
+        }
+        let (_, mut listing) = self.read_run(&id);
+        listing.records.pop().ok_or_else(|| damaged(&listing, &id))
+    }
+
+    fn row(&self, batch: &str, row: u32) -> Result<Record> {
+        let listing = self.read_batch(batch);
+        let id = format!("{batch}:{row}");
+        if let Some(record) = listing.records.iter().find(|r| r.run == id) {
+            return Ok(record.clone());
+        }
+        if let Some(why) = listing.damaged.first() {
+            return Err(Error::failed(format!("run '{id}' cannot be read: {why}")));
+        }
+        Err(Error::input(format!("batch '{batch}' has {} runs and no row {row}", listing.records.len())))
+    }
+
+    /// The one id that `start` is, or is the beginning of.
+    fn unique(&self, start: &str, ids: Vec<String>) -> Result<String> {
+        if ids.iter().any(|id| id == start) {
+            return Ok(start.to_owned());
+        }
+        let matches: Vec<&String> = ids.iter().filter(|id| id.starts_with(start)).collect();
+        match matches.as_slice() {
+            [id] if !start.is_empty() => Ok((*id).clone()),
+            [] => {
+                let help = match nearest(start, ids.iter().map(String::as_str)) {
+                    Some(id) => format!("did you mean '{id}'? `ladderscope runs` lists all"),
+                    None => "`ladderscope runs` lists what is there; `last` is the newest".into(),
+                };
+                Err(Error::input_help(
+                    format!("there is no run '{start}' in {}", self.dir().display()),
+                    help,
+                ))
+            }
+            several => {
+                const SHOWN: usize = 8;
+                let mut list: Vec<&str> = several.iter().take(SHOWN).map(|id| id.as_str()).collect();
+                if several.len() > SHOWN {
+                    list.push("...");
+                }
+                Err(Error::input_help(
+                    format!("'{start}' could be any of {} runs", several.len()),
+                    format!("write more of it: {}", list.join(", ")),
+                ))
+            }
+        }
+    }
+}
+
+fn damaged(listing: &Listing, id: &str) -> Error {
+    match listing.damaged.first() {
+        Some(why) => Error::failed(format!("run '{id}' cannot be read: {why}")),
+        None => Error::failed(format!("run '{id}' has neither spec.json nor record.json")),
+    }
+}

@@ -1,0 +1,298 @@
+//! The store survives what happens to files: dying at any moment, damage, newer versions.
+
+use std::fs;
+
+use super::*;
+use crate::plan::Architecture;
+use crate::spec::{Backend, Collective, Link, P2p, Spec};
+
+pub(crate) fn spec(architecture: &str) -> Spec {
+    Spec {
+        architecture: architecture.parse::<Architecture>().unwrap(),
+        model: "tiny".into(),
+        dtype: crate::model::DType::F32,
+        tp: 2,
+        batch: 1,
+        prompt_tokens: 4,
+        output_tokens: 4,
+        p2p: P2p::On,
+        backend: Backend::Cpu,
+        link: Link::Native,
+        hardware: "host".into(),
+        stack: "native".into(),
+        collective: Collective::Nccl,
+        samples: 2,
+        warmup: 0,
+        seed: 0,
+        env: Default::default(),
+        set: Default::default(),
+    }
+}
+
+fn ok(spec: Spec, milliseconds: f64) -> Record {
+    let mut record = Record::new(spec, Status::Ok, None);
+    record.created = "2026-11-21T04:30:12.000000Z".into();
+    record.samples = vec![Sample {
+        prefill_ms: 1.0 / 3.0,
+        decode_ms: milliseconds,
+        steps_ms: vec![milliseconds / 3.0; 3],
+        overlap: None,
+    }];
+    record.metrics = Some(Metrics {
+        prefill_ms: 1.0 / 3.0,
+        decode_ms: milliseconds,
+        completion_ms: milliseconds + 1.0 / 3.0,
+        tpot_ms: Percentiles { p50: 1.0, p90: 2.0, p99: 3.0 },
+        tokens_per_s: 12.5,
+        tokens_per_s_per_gpu: 6.25,
+        samples: 1,
+        tokens_per_s_ci95: None,
+        tpot_ms_ci95: None,
+        memory_bytes_per_rank: 1 << 20,
+    });
+    record
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, 1);
+    (dir, store)
+}
+
+/// Begins and finishes a run.
+fn run(store: &Store, architecture: &str, milliseconds: f64) -> Record {
+    let begun = store.begin(&spec(architecture), Some("test"), 0).unwrap();
+    let mut record = ok(spec(architecture), milliseconds);
+    record.run = begun.id;
+    record.created = store.now();
+    store.finish(&record).unwrap();
+    record
+}
+
+/// A directory as a fresh process would see it.
+fn reopened(store: &Store) -> Store {
+    Store::open(store.dir())
+}
+
+#[test]
+fn what_is_stored_is_listed_oldest_first_to_the_last_digit() {
+    let (_dir, store) = store();
+    assert!(store.list().unwrap().records.is_empty());
+    assert!(!store.dir().exists(), "looking creates nothing");
+    let records =
+        [run(&store, "ladder", 1.1), run(&store, "standard", 2.2), run(&store, "desync:2", 0.1)];
+    let listing = reopened(&store).list().unwrap();
+    assert_eq!(listing.records, records);
+    assert!(listing.damaged.is_empty());
+    assert_eq!(store.get(&records[1].run).unwrap(), records[1]);
+    assert_eq!(store.get("last").unwrap(), records[2]);
+    assert_eq!(fs::read_to_string(store.dir().join("index.jsonl")).unwrap().lines().count(), 3);
+}
+
+#[test]
+fn prefixes_find_a_run_or_say_what_they_could_mean() {
+    let (_dir, store) = store();
+    let first = run(&store, "ladder", 1.0);
+    let second = run(&store, "standard", 1.0);
+    assert_eq!(store.get(&second.run[..second.run.len() - 3]).unwrap(), second);
+    let ambiguous = store.get("2026").unwrap_err();
+    assert_eq!(ambiguous.exit_code(), 2);
+    let Error::Input { message, help: Some(help) } = ambiguous else { panic!("not an input error") };
+    assert!(message.contains("2 runs"), "{message}");
+    assert!(help.contains(&first.run) && help.contains(&second.run), "{help}");
+    assert!(store.get("nothing-like-it").unwrap_err().to_string().contains("nothing-like-it"));
+    assert!(store.get("").is_err());
+    assert!(store.get("../runs").is_err(), "an id is no path");
+}
+
+use crate::error::Error;
+
+#[test]
+fn an_index_cut_at_any_byte_loses_nothing() {
+    let (_dir, store) = store();
+    let records = [run(&store, "ladder", 1.0), run(&store, "standard", 2.0)];
+    let path = store.dir().join("index.jsonl");
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..=whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let fresh = reopened(&store);
+        let ids: Vec<String> = fresh.index().unwrap().into_iter().map(|e| e.id).collect();
+        assert_eq!(ids, [records[0].run.clone(), records[1].run.clone()], "cut at byte {cut}");
+        // and a run that ends while the index is torn is not swallowed by the torn line
+        fs::write(&path, &whole[..cut]).unwrap();
+        fresh.finish(&records[1]).unwrap();
+        assert_eq!(fresh.index().unwrap().len(), 2, "cut at byte {cut}");
+        assert_eq!(fresh.list().unwrap().records, records, "cut at byte {cut}");
+    }
+    fs::write(&path, b"\xff\xfe not JSON\n{}\n").unwrap();
+    assert_eq!(reopened(&store).index().unwrap().len(), 2);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(reopened(&store).index().unwrap().len(), 2);
+}
+
+#[test]
+fn a_run_that_was_never_finished_is_running_or_interrupted() {
+    let (_dir, store) = store();
+    let begun = store.begin(&spec("ladder"), Some("quickstart"), 2).unwrap();
+    let record = store.get(&begun.id).unwrap();
+    assert_eq!(record.status, Status::Interrupted);
+    assert!(record.reason.as_deref().unwrap().starts_with("still running"), "{:?}", record.reason);
+    assert!(store.finished().unwrap().is_empty());
+    assert!(store.index().unwrap().is_empty(), "what runs is in no index");
+
+    // as if its process had been killed
+    let path = begun.path.join("spec.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut started: serde_json::Value = serde_json::from_str(&text).unwrap();
+    started["process"]["start_ticks"] = 1.into();
+    fs::write(&path, started.to_string()).unwrap();
+    let record = store.get(&begun.id).unwrap();
+    assert_eq!((record.status, record.round), (Status::Interrupted, 2));
+    assert_eq!(record.experiment.as_deref(), Some("quickstart"));
+    assert!(record.reason.as_deref().unwrap().contains("without leaving a record"));
+    assert_eq!(record.spec, spec("ladder"));
+}
+
+#[test]
+fn rubbish_of_a_killed_process_is_not_listed() {
+    let (_dir, store) = store();
+    let record = run(&store, "ladder", 1.0);
+    let dir = store.dir();
+    fs::write(dir.join(".tmp-abc"), b"half").unwrap();
+    fs::write(dir.join(&record.run).join(".tmp-record"), b"half").unwrap();
+    fs::create_dir(dir.join(".tmp-20261121-043012-ladder-000000")).unwrap();
+    fs::create_dir(dir.join("20261121-043012-empty-000000")).unwrap();
+    fs::create_dir_all(dir.join("batches")).unwrap();
+    fs::write(dir.join("batches/.tmp-xyz"), b"half").unwrap();
+    let listing = reopened(&store).list().unwrap();
+    assert_eq!(listing.records, [record]);
+    assert_eq!(listing.damaged, Vec::<String>::new());
+}
+
+#[test]
+fn damage_is_reported_with_the_file_and_the_rest_is_listed() {
+    let (_dir, store) = store();
+    let good = run(&store, "ladder", 1.0);
+    let bad = run(&store, "standard", 1.0);
+    let path = store.dir().join(&bad.run).join("record.json");
+    let bytes = fs::read(&path).unwrap();
+    // every strictly shorter file is damaged, save one that lacks only the last line feed
+    for cut in (0..bytes.len() - 2).step_by(97) {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        assert_eq!(listing.records, std::slice::from_ref(&good), "cut at {cut}");
+        assert_eq!(listing.damaged.len(), 1);
+        assert!(listing.damaged[0].contains(&bad.run), "{}", listing.damaged[0]);
+    }
+    assert!(path.exists(), "nothing damaged is deleted");
+    let error = reopened(&store).get(&bad.run).unwrap_err();
+    assert!(error.to_string().contains("record.json"), "{error}");
+}
+
+#[test]
+fn newer_records_are_read_and_never_overwritten() {
+    let (_dir, store) = store();
+    let record = run(&store, "ladder", 1.0);
+    let path = store.dir().join(&record.run).join("record.json");
+    let mut newer: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    newer["schema"] = 99.into();
+    newer["of_tomorrow"] = true.into();
+    fs::write(&path, newer.to_string()).unwrap();
+    let read = store.get(&record.run).unwrap();
+    assert_eq!(read.metrics, record.metrics);
+    assert!(read.warnings[0].contains("99"), "{:?}", read.warnings);
+    assert!(store.finish(&record).unwrap_err().to_string().contains("newer version"));
+    newer["metrics"] = "elsewhere".into();
+    fs::write(&path, newer.to_string()).unwrap();
+    let listing = store.list().unwrap();
+    assert!(listing.records.is_empty());
+    assert!(listing.damaged[0].contains("format 99 is newer"), "{}", listing.damaged[0]);
+}
+
+#[test]
+fn batches_come_back_row_by_row() {
+    let (_dir, store) = store();
+    let mut simulated = spec("standard");
+    simulated.backend = Backend::Sim;
+    let mut records: Vec<Record> =
+        (0..12).map(|i| ok(Spec { batch: i + 1, ..simulated.clone() }, f64::from(i) + 0.1)).collect();
+    records[3] = Record::new(records[3].spec.clone(), Status::Failed, Some("no such link".into()));
+    store.write_batch(&mut records).unwrap();
+    let batch = records[0].run.strip_suffix(":0").unwrap().to_owned();
+    assert_eq!(records[11].run, format!("{batch}:11"));
+    let fresh = reopened(&store);
+    let mut listed = fresh.list().unwrap().records;
+    listed.sort_by_key(|r| r.spec.batch);
+    assert_eq!(listed, records);
+    assert_eq!(fresh.get(&format!("{batch}:10")).unwrap(), records[10]);
+    assert_eq!(fresh.get(&format!("{}:2", &batch[..batch.len() - 2])).unwrap(), records[2]);
+    assert!(fresh.get(&format!("{batch}:12")).unwrap_err().to_string().contains("no row 12"));
+    assert!(fresh.get(&batch).unwrap_err().to_string().contains("batch of 12 runs"));
+    assert_eq!(fresh.finished().unwrap().len(), 11);
+    assert_eq!(fresh.index().unwrap().len(), 12);
+}
+
+#[test]
+fn a_damaged_batch_is_reported_and_does_not_panic() {
+    let (_dir, store) = store();
+    let mut records = vec![ok(spec("standard"), 1.0); 3];
+    store.write_batch(&mut records).unwrap();
+    let path = fs::read_dir(store.dir().join("batches")).unwrap().next().unwrap().unwrap().path();
+    let bytes = fs::read(&path).unwrap();
+    for cut in [0, 3, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        assert!(listing.records.is_empty());
+        assert!(listing.damaged[0].contains(".parquet"), "{:?}", listing.damaged);
+    }
+}
+
+#[test]
+fn of_runs_of_one_cell_and_round_the_newest_counts() {
+    let (_dir, store) = store();
+    run(&store, "ladder", 1.0);
+    let newest = run(&store, "ladder", 2.0);
+    let mut other_round = newest.clone();
+    other_round.round = 1;
+    other_round.run = "20261121-050000-ladder-ffffff".into();
+    store.finish(&other_round).unwrap();
+    let mut failed = Record::new(spec("parallel"), Status::Failed, Some("boom".into()));
+    failed.run = "20261121-050001-parallel-ffffff".into();
+    store.finish(&failed).unwrap();
+    let finished = store.finished().unwrap();
+    assert_eq!(finished.len(), 2);
+    assert_eq!(finished[&(spec("ladder").key(), 0)], newest);
+    assert_eq!(finished[&(spec("ladder").key(), 1)], other_round);
+}
+
+#[test]
+fn changes_on_disk_are_seen_by_a_store_that_has_read_before() {
+    let (_dir, store) = store();
+    let mut record = run(&store, "ladder", 1.0);
+    assert_eq!(store.list().unwrap().records.len(), 1);
+    record.reason = Some("looked at again".into());
+    reopened(&store).finish(&record).unwrap();
+    assert_eq!(store.list().unwrap().records, [record.clone()]);
+    fs::remove_dir_all(store.dir().join(&record.run)).unwrap();
+    assert!(store.list().unwrap().records.is_empty());
+    assert!(store.index().unwrap().is_empty(), "what was deleted is in no index");
+}
+
+#[test]
+fn many_writers_share_one_index() {
+    let (_dir, store) = store();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let store = Store::open(store.dir());
+                for _ in 0..8 {
+                    run(&store, "ladder", 1.0);
+                }
+            });
+        }
+    });
+    let text = fs::read_to_string(store.dir().join("index.jsonl")).unwrap();
+    assert_eq!(text.lines().count(), 32);
+    assert!(text.lines().all(|line| serde_json::from_str::<IndexEntry>(line).is_ok()));
+    assert_eq!(store.list().unwrap().records.len(), 32);
+}

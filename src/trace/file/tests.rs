@@ -1,0 +1,290 @@
+//! Round trips, and every kind of broken file.
+
+use std::path::PathBuf;
+
+use polars::prelude::{Column, DataFrame, ParquetWriter};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::{TraceWriter, read, read_meta, write};
+use crate::backend::sim::{simulate, testing};
+use crate::error::Error;
+use crate::hardware::Profile;
+use crate::plan::{Lane, Phase};
+use crate::spec::{Provenance, Spec};
+use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+
+fn operation(name: &str, lane: Lane) -> OperationInfo {
+    OperationInfo {
+        name: name.into(),
+        phase: Phase::Decode,
+        kind: "matmul".into(),
+        module: "mlp".into(),
+        layer: Some(3),
+        lane,
+        shape: "[rows, 8] x [8, 4]".into(),
+        cost: crate::plan::Cost::default(),
+        origins: vec![name.into()],
+        waits_for: vec![0],
+    }
+}
+
+fn trace(spans: Vec<Span>) -> Trace {
+    Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            provenance: Provenance::EmulatedLink,
+            run: Some("run-1".into()),
+            spec: Some(testing::spec("ladder:2", "tiny")),
+            ranks: 3,
+            plan_hashes: vec!["aa".into(), "bb".into()],
+            environment: [("cpu".to_owned(), serde_json::json!({ "cores": 2 }))].into(),
+            clock: "monotonic".into(),
+            recorder: "cpu".into(),
+        },
+        operations: vec![operation("decode/a", Lane::Compute), operation("decode/ü \"b\"", Lane::Comm)],
+        spans,
+    }
+}
+
+fn span() -> Span {
+    Span {
+        sample: 0,
+        phase: Phase::Decode,
+        step: 4,
+        rank: 2,
+        lane: Lane::Comm,
+        operation: 1,
+        ready_ns: 5,
+        start_ns: 10,
+        end_ns: 30,
+        last_arrival_ns: 12,
+    }
+}
+
+/// A directory and a path in it.
+fn place() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.trace");
+    (dir, path)
+}
+
+fn written(trace: &Trace) -> Vec<u8> {
+    let (_dir, path) = place();
+    write(&path, trace).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+fn read_bytes(bytes: &[u8]) -> Result<Trace, Error> {
+    let (_dir, path) = place();
+    std::fs::write(&path, bytes).unwrap();
+    let meta = read_meta(&path);
+    let trace = read(&path);
+    // metadata alone can be read wherever the whole can
+    assert!(meta.is_ok() || trace.is_err());
+    trace
+}
+
+fn refused(bytes: &[u8]) -> String {
+    let error = read_bytes(bytes).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("t.trace: "), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_simulated_run_comes_back_as_it_was() {
+    let spec = Spec { tp: 4, output_tokens: 9, ..testing::spec("ladder", "tiny") };
+    let profile = Profile::load("h100_sxm").unwrap();
+    let trace = simulate(&spec, &testing::shape_tiny(), &profile, true).unwrap().1.unwrap();
+    let (_dir, path) = place();
+    write(&path, &trace).unwrap();
+    let (meta, operations) = read_meta(&path).unwrap();
+    assert_eq!((&meta, &operations), (&trace.meta, &trace.operations));
+    let back = read(&path).unwrap();
+    assert!(back == trace);
+}
+
+#[test]
+fn a_trace_without_spans_is_a_trace() {
+    let empty = trace(Vec::new());
+    assert_eq!(read_bytes(&written(&empty)).unwrap(), empty);
+}
+
+#[test]
+fn more_than_a_row_group_in_uneven_pieces_keeps_its_order() {
+    let spans: Vec<Span> = (0..600_000_i64)
+        .map(|i| Span { start_ns: 7 * i, end_ns: 7 * i + i % 5, step: (i / 1000) as u32, ..span() })
+        .collect();
+    let whole = trace(spans);
+    let (_dir, path) = place();
+    let mut writer = TraceWriter::create(&path, &whole.meta, &whole.operations).unwrap();
+    let (first, rest) = whole.spans.split_at(10);
+    let (second, third) = rest.split_at(590_000);
+    for piece in [first, second, third] {
+        writer.write(piece).unwrap();
+    }
+    writer.finish().unwrap();
+    assert!(read(&path).unwrap() == whole);
+    // regular spans cost a few bytes each, not the 56 they have in memory
+    assert!(std::fs::metadata(&path).unwrap().len() < 600_000 * 6);
+}
+
+#[test]
+fn nothing_is_there_until_it_is_whole_and_nothing_stays_of_what_was_dropped() {
+    let (dir, path) = place();
+    let trace = trace(vec![span()]);
+    let mut writer = TraceWriter::create(&path, &trace.meta, &trace.operations).unwrap();
+    writer.write(&trace.spans).unwrap();
+    assert!(!path.exists());
+    drop(writer);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn wrong_spans_are_refused_when_written() {
+    let (_dir, path) = place();
+    let trace = trace(Vec::new());
+    for (wrong, text) in [
+        (Span { operation: 2, ..span() }, "operation is 2, but there are 2 operations"),
+        (Span { rank: 3, ..span() }, "rank is 3, but there are 3 ranks"),
+        (Span { end_ns: 9, ..span() }, "ends at 9 ns, before it starts at 10 ns"),
+    ] {
+        let mut writer = TraceWriter::create(&path, &trace.meta, &trace.operations).unwrap();
+        let error = writer.write(&[wrong]).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn what_is_not_parquet_is_said_to_be_foreign() {
+    assert!(refused(b"").contains("not a Ladderscope trace: it is empty"));
+    assert!(refused(b"{\"traceEvents\": []}").contains("begins with the bytes 7b 22 74 72"));
+    let missing = read(std::path::Path::new("/no/such/trace")).unwrap_err();
+    assert_eq!(missing.exit_code(), 2);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_an_error() {
+    let bytes = written(&trace(vec![span(); 100]));
+    for length in [4, 7, 11, bytes.len() / 2, bytes.len() - 1] {
+        assert!(refused(&bytes[..length]).contains("cut off"), "{length} bytes");
+    }
+}
+
+#[test]
+fn changed_data_is_found_by_the_checksum() {
+    let mut bytes = written(&trace(vec![span(); 100]));
+    bytes[60] ^= 1;
+    assert!(refused(&bytes).contains("do not match its checksum"));
+}
+
+/// A Parquet file of some other program, with these columns.
+fn foreign(columns: Vec<Column>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut frame = DataFrame::new_infer_height(columns).unwrap();
+    ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
+    bytes
+}
+
+#[test]
+fn foreign_parquet_is_told_what_it_lacks() {
+    let id = || Column::new("sample".into(), [1_u32, 2]);
+    assert!(refused(&foreign(vec![id()])).contains("not a Ladderscope trace: it has no column decode"));
+    let decode = Column::new("decode".into(), [1_i64, 0]);
+    assert!(refused(&foreign(vec![id(), decode])).contains("its column decode is i64, not bool"));
+    let mut all = super::columns::frame(&[span()]).unwrap();
+    let mut bytes = Vec::new();
+    ParquetWriter::new(&mut bytes).finish(&mut all).unwrap();
+    assert!(refused(&bytes).contains("its footer has no entry ladderscope.version"));
+}
+
+#[test]
+fn a_newer_format_is_read_where_it_fits() {
+    let mut newer = trace(vec![span()]);
+    newer.meta.version = FORMAT_VERSION + 1;
+    assert_eq!(read_bytes(&written(&newer)).unwrap(), newer);
+}
+
+#[test]
+fn a_newer_format_that_does_not_fit_says_which_version_it_needs() {
+    let text = format!("{}", FORMAT_VERSION + 1);
+    let entries = vec![(super::VERSION.to_owned(), text)];
+    let mut bytes = Vec::new();
+    let mut frame = DataFrame::new_infer_height(vec![Column::new("sample".into(), [1_u64])]).unwrap();
+    ParquetWriter::new(&mut bytes)
+        .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
+        .finish(&mut frame)
+        .unwrap();
+    let message = refused(&bytes);
+    assert!(
+        message.contains("trace format 2 is newer than 1") && message.contains("column sample"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_operation_that_does_not_exist_is_named_with_its_row() {
+    // a file of another writer, without a checksum, whose operations are too few
+    let trace = trace(Vec::new());
+    let entries = vec![
+        (super::VERSION.to_owned(), FORMAT_VERSION.to_string()),
+        (super::META.to_owned(), serde_json::to_string(&trace.meta).unwrap()),
+        (super::OPERATIONS.to_owned(), serde_json::to_string(&trace.operations).unwrap()),
+    ];
+    let mut frame = super::columns::frame(&[span(), Span { operation: 2, ..span() }]).unwrap();
+    let mut bytes = Vec::new();
+    ParquetWriter::new(&mut bytes)
+        .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
+        .finish(&mut frame)
+        .unwrap();
+    assert!(refused(&bytes).contains("row 1: operation is 2, but there are 2 operations"));
+}
+
+prop_compose! {
+    fn any_span()(
+        sample in any::<u32>(), decode in any::<bool>(), step in any::<u32>(), rank in 0..3_u32,
+        comm in any::<bool>(), operation in 0..2_u32, ready_ns in any::<i64>(),
+        bounds in any::<(i64, i64)>(), last_arrival_ns in prop_oneof![Just(-1), any::<i64>()],
+    ) -> Span {
+        Span {
+            sample, step, rank, operation, ready_ns, last_arrival_ns,
+            phase: if decode { Phase::Decode } else { Phase::Prefill },
+            lane: if comm { Lane::Comm } else { Lane::Compute },
+            start_ns: bounds.0.min(bounds.1),
+            end_ns: bounds.0.max(bounds.1),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_spans_come_back(spans in proptest::collection::vec(any_span(), 0..80)) {
+        let whole = trace(spans);
+        prop_assert_eq!(read_bytes(&written(&whole)).unwrap(), whole);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Damage anywhere is an error or makes no difference; it never panics, and is never a wrong number.
+    #[test]
+    fn damage_never_panics_and_never_changes_a_number(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 1..4),
+        in_footer in any::<bool>(),
+    ) {
+        let whole = trace((0..50).map(|i| Span { start_ns: i, end_ns: 3 * i, ..span() }).collect());
+        let mut bytes = written(&whole);
+        let from = if in_footer { bytes.len() / 2 } else { 0 };
+        let length = bytes.len() - from;
+        for (index, change) in changes {
+            bytes[from + index.index(length)] ^= change;
+        }
+        if let Ok(read) = read_bytes(&bytes) {
+            prop_assert!(read == whole);
+        }
+    }
+}

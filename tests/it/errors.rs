@@ -1,0 +1,104 @@
+//! What wrong input gets: exit status 2, the value, what would be right, and nothing on standard output.
+
+use crate::support::Place;
+
+/// Exits 2 without output; the message has all of `parts`.
+#[track_caller]
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let done = Place::new().run(arguments).exits(2);
+    assert_eq!(done.stdout, "", "{done:?}");
+    for part in parts {
+        assert!(done.stderr.contains(part), "'{part}' is missing in:\n{}", done.stderr);
+    }
+}
+
+#[test]
+fn unknown_values_get_the_nearest_valid_one() {
+    refused(
+        &["run", "--architecture", "laddr"],
+        &["--architecture", "'laddr'", "did you mean 'ladder'"],
+    );
+    refused(&["run", "--backend", "cpuu"], &["--backend", "'cpuu'", "did you mean 'cpu'"]);
+    refused(&["run", "--p2p", "onn"], &["--p2p", "'onn'", "did you mean 'on'"]);
+    refused(&["run", "--model", "llama-3-70", "--backend", "sim"], &["'llama-3-70'", "llama-3-70b"]);
+    refused(&["compare", "--by", "archtecture"], &["'archtecture'", "did you mean 'architecture'"]);
+    refused(&["runs", "--sort", "tpot_p50"], &["'tpot_p50'", "did you mean 'tpot_p50_ms'"]);
+    refused(&["hardware", "h100_smx"], &["'h100_smx'", "h100_sxm"]);
+}
+
+#[test]
+fn values_that_make_no_sense_are_named() {
+    refused(&["run", "--link", "emulated:alpha_us=20"], &["alpha_us=20", "gb_s"]);
+    refused(&["run", "--rounds", "0"], &["--rounds", "0"]);
+    refused(&["run", "--batch", "many"], &["--batch", "many"]);
+    refused(&["overlap", "last", "--from", "soon"], &["--from", "'soon'", "1.5ms"]);
+    refused(&["generate", "--weights", ".", "--prompt", "x", "--temperature", "-1"], &["-1"]);
+}
+
+#[test]
+fn unknown_verbs_and_options_are_refused() {
+    refused(&["swep", "x.toml"], &["swep", "sweep"]);
+    refused(&["run", "--tpp", "2"], &["--tpp", "--tp"]);
+    refused(&["overlap"], &["RUN|TRACE"]);
+}
+
+#[test]
+fn missing_files_are_named() {
+    refused(&["sweep", "no-such.toml"], &["no-such.toml"]);
+    refused(&["overlap", "no-such.parquet"], &["no-such.parquet", "no such file"]);
+    refused(
+        &["generate", "--weights", "no-such-dir", "--prompt", "x"],
+        &["no-such-dir", "no such directory"],
+    );
+    refused(&["pareto", "no/such/dir"], &["no/such/dir", "no such directory"]);
+    refused(&["run", "--trace", "no/such/t.parquet", "--backend", "sim"], &["no/such", "no directory"]);
+}
+
+#[test]
+fn a_runs_directory_that_is_a_file_is_refused() {
+    let place = Place::new();
+    place.write("file", "");
+    let done = place.run(&["runs", "--dir", "file"]).exits(2);
+    assert!(done.stderr.contains("not a directory"), "{done:?}");
+}
+
+#[test]
+fn exports_say_which_formats_there_are() {
+    refused(&["pareto", "--export", "f.pdf"], &["f.pdf", ".svg, .png, .csv"]);
+    refused(&["timeline", "last", "--export", "f.csv"], &["f.csv", ".svg, .png"]);
+}
+
+#[test]
+fn a_timeline_without_a_terminal_says_how_to_get_one() {
+    refused(&["timeline", "last"], &["terminal", "--export"]);
+}
+
+#[test]
+fn converting_traces_is_not_in_this_version() {
+    refused(&["trace", "convert", "a.json", "b.parquet"], &["a.json", "not in this version"]);
+}
+
+#[test]
+fn traces_of_other_programs_are_recognised() {
+    let place = Place::new();
+    place.write("kineto.json", "{\"traceEvents\": []}");
+    place.write("nsys.sqlite", "SQLite format 3\0 and so on");
+    for (file, what) in [("kineto.json", "JSON"), ("nsys.sqlite", "SQLite")] {
+        let done = place.run(&["overlap", file]).exits(2);
+        assert!(done.stderr.contains(file) && done.stderr.contains(what), "{done:?}");
+    }
+}
+
+#[test]
+fn an_experiment_with_a_mistake_shows_the_line() {
+    let place = Place::new();
+    place.write(
+        "wrong.toml",
+        "backend = \"sim\"\n[model]\nname = \"tiny\"\n[grid]\narchitecture = [\"standard\", \"laddr\"]\n",
+    );
+    let done = place.run(&["sweep", "wrong.toml"]).exits(2);
+    for part in ["wrong.toml", ":5:", "laddr", "ladder"] {
+        assert!(done.stderr.contains(part), "'{part}' is missing in:\n{}", done.stderr);
+    }
+    assert!(!place.path().join("runs").exists(), "nothing was started");
+}

@@ -1,0 +1,9 @@
+//! The command line as its users meet it: every test runs the binary. One integration-test binary,
+//! because each links slowly.
+
+mod errors;
+mod help;
+mod interruption;
+mod running;
+mod support;
+mod verbs;

@@ -1,0 +1,167 @@
+//! Verbs that need no run: what is built in, what this machine can do, schemas, completions.
+
+use crate::support::Place;
+
+#[test]
+fn models_have_the_contracts_shapes() {
+    let models = Place::new().run(&["models", "--format", "json"]).exits(0).json();
+    let of = |name: &str| {
+        models
+            .as_array()
+            .and_then(|all| all.iter().find(|m| m["name"] == name).cloned())
+            .unwrap_or_default()
+    };
+    let shape = |name: &str| {
+        ["layers", "hidden", "heads", "kv_heads", "mlp", "vocabulary"]
+            .map(|key| of(name)[key].as_u64().unwrap_or(0))
+    };
+    assert_eq!(shape("llama-3-70b"), [80, 8192, 64, 8, 28672, 128_256]);
+    assert_eq!(shape("llama-3.1-405b"), [126, 16384, 128, 16, 53248, 128_256]);
+    assert_eq!(shape("tiny"), [4, 64, 8, 4, 160, 256]);
+    assert!(
+        of("bloom-176b")["note"].as_str().is_some_and(|note| note.contains("216")),
+        "says what it is"
+    );
+    assert_eq!(models.as_array().map(Vec::len), Some(11));
+}
+
+#[test]
+fn csv_has_a_header_and_a_line_a_model() {
+    let csv = Place::new().run(&["models", "--format", "csv"]).exits(0).stdout;
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("name,layers,hidden,heads,kv_heads,mlp,vocabulary,parameters,note"));
+    assert!(lines.clone().any(|line| line.starts_with("tiny,4,64,8,4,160,256,")), "{csv}");
+    assert_eq!(lines.count(), 11);
+}
+
+#[test]
+fn hardware_names_its_sources() {
+    let profiles = Place::new().run(&["hardware", "--format", "json"]).exits(0).json();
+    let profiles = profiles.as_array().cloned().unwrap_or_default();
+    assert!(profiles.iter().any(|profile| profile["name"] == "h100_sxm"));
+    for profile in &profiles {
+        assert!(profile["sources"].as_array().is_some_and(|sources| !sources.is_empty()), "{profile}");
+        assert_eq!(profile["links"].as_array().map(Vec::len), Some(6), "{profile}");
+    }
+    let one = Place::new().run(&["hardware", "h100_sxm"]).exits(0).stdout;
+    assert!(one.contains("h100_sxm") && !one.contains("a100_sxm"), "{one}");
+}
+
+#[test]
+fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
+    let place = Place::new();
+    assert_eq!(place.run(&["experiments", "--format", "json"]).exits(0).json(), serde_json::json!([]));
+    place.write(
+        "experiments/good.toml",
+        "question = \"Which?\"\nbackend = \"sim\"\n[model]\nname = \"tiny\"\n[grid]\narchitecture = [\"standard\", \"ladder\"]\ntp = [2, 3]\n",
+    );
+    place.write("experiments/bad.toml", "backend = \"simm\"\n");
+    let done = place.run(&["experiments", "--format", "json"]).exits(0);
+    let list = done.json();
+    assert_eq!(list.as_array().map(Vec::len), Some(1), "{list}");
+    assert_eq!(list[0]["question"], "Which?");
+    assert_eq!(
+        (&list[0]["cells"], &list[0]["can_run"]),
+        (&4.into(), &2.into()),
+        "TP 3 does not divide 8 heads"
+    );
+    assert!(done.stderr.contains("simm"), "{done:?}");
+}
+
+#[test]
+fn doctor_reports_and_never_fails() {
+    let report = Place::new().run(&["doctor", "--format", "json"]).exits(0).json();
+    for key in [
+        "cpu",
+        "memory",
+        "memory_bandwidth",
+        "timer",
+        "cuda",
+        "nccl",
+        "nvtx",
+        "terminal",
+        "disk",
+        "backends",
+    ] {
+        assert!(report.get(key).is_some(), "{key} is missing in {report}");
+    }
+    let bandwidth = &report["memory_bandwidth"];
+    for key in ["one_thread_gb_s", "all_threads_gb_s"] {
+        assert!(bandwidth[key].as_f64().is_some_and(|gb_s| gb_s > 0.0), "{bandwidth}");
+    }
+    let sim = &report["backends"][0];
+    assert_eq!((&sim["name"], &sim["available"]), (&"sim".into(), &true.into()));
+    let table = Place::new().run(&["doctor"]).exits(0).stdout;
+    assert!(table.contains("Backends") && table.contains("GB/s"), "{table}");
+}
+
+#[test]
+fn schemas_are_json_schemas_with_the_contracts_keys() {
+    let record = Place::new().run(&["schema", "record"]).exits(0).json();
+    for key in [
+        "schema",
+        "run",
+        "status",
+        "reason",
+        "spec",
+        "provenance",
+        "metrics",
+        "overlap",
+        "environment",
+        "trace",
+    ] {
+        assert!(record["properties"].get(key).is_some(), "{key} is missing");
+    }
+    let experiment = Place::new().run(&["schema", "experiment"]).exits(0).json();
+    for key in ["question", "model", "workload", "grid", "links", "env"] {
+        assert!(experiment["properties"].get(key).is_some(), "{key} is missing in {experiment}");
+    }
+    let hardware = Place::new().run(&["schema", "hardware"]).exits(0).json();
+    for key in ["name", "memory_gb", "gpus_per_node", "sources", "link"] {
+        assert!(hardware["properties"].get(key).is_some(), "{key} is missing in {hardware}");
+    }
+}
+
+#[test]
+fn completions_know_the_verbs_and_options_of_each_shell() {
+    for (shell, option) in
+        [("bash", "--prompt-tokens"), ("zsh", "--prompt-tokens"), ("fish", "prompt-tokens")]
+    {
+        let script = Place::new().run(&["completions", shell]).exits(0).stdout;
+        for part in ["sweep", "timeline", option] {
+            assert!(script.contains(part), "{shell}: '{part}' is missing");
+        }
+    }
+}
+
+#[test]
+fn without_a_terminal_there_is_a_summary() {
+    let done = Place::new().run(&[]).exits(0);
+    for part in ["Ladderscope", "0 stored run(s) in runs", "ladderscope run", "ladderscope --help"] {
+        assert!(done.stdout.contains(part), "'{part}' is missing in {}", done.stdout);
+    }
+    assert!(Place::new().run(&["--dir", "elsewhere"]).exits(0).stdout.contains("in elsewhere"));
+}
+
+#[test]
+fn an_empty_store_is_no_error() {
+    let place = Place::new();
+    assert_eq!(place.run(&["runs", "--format", "json"]).exits(0).json(), serde_json::json!([]));
+    assert_eq!(place.run(&["pareto", "--format", "json"]).exits(0).json(), serde_json::json!([]));
+    assert!(place.run(&["show", "last"]).exits(2).stderr.contains("last"));
+    assert!(!place.path().join("runs").exists(), "looking makes nothing");
+}
+
+#[test]
+fn output_that_nobody_reads_any_more_is_no_error() {
+    let place = Place::new();
+    let binary = env!("CARGO_BIN_EXE_ladderscope");
+    let script = format!(
+        "set -o pipefail; '{binary}' completions bash | head -c 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    );
+    let output =
+        assert_cmd::Command::new("bash").current_dir(place.path()).args(["-c", &script]).output();
+    let output = output.expect("bash runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
