@@ -128,12 +128,13 @@ pub fn pareto(body: Rect) -> (Rect, Rect, Rect) {
     (header, plot, info)
 }
 
-/// Compare: (title, the table with its header, the flags with their frame).
-pub fn compare(body: Rect, flags: usize) -> (Rect, Rect, Rect) {
+/// Compare: (title, the table with its header, the selected pair, the flags with their frame).
+pub fn compare(body: Rect, flags: usize) -> (Rect, Rect, Rect, Rect) {
     let (title, rest) = cut_top(body, 2);
     let rows = if flags == 0 { 0 } else { (flags + 2).min(usize::from(body.height / 3)) as u16 };
-    let (table, flags) = cut_bottom(rest, rows);
-    (title, table, flags)
+    let (rest, flags) = cut_bottom(rest, rows);
+    let (table, pair) = cut_bottom(rest, 2);
+    (title, table, pair, flags)
 }
 
 /// The rows of the current screen's list, without its header; `None` where it has none.

@@ -34,12 +34,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         }
         Some(Ok(report)) => report,
     };
-    let (top, area, flags) = layout::compare(body, report.flags.len());
+    let (top, area, pair, flags) = layout::compare(body, report.flags.len());
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let count = format!("  {} pairs", report.pairs.len());
     line(buf, top, 0, &[(" by ", text), (&report.by, title), (&count, text)]);
     let note = format!(
-        " {} comparisons made: some differ by chance; a speed-up above 1 is faster than the baseline",
+        " {} comparisons made: the more, the more differ by chance; above 1 is faster",
         report.comparisons
     );
     line(buf, top, 1, &[(&note, dim)]);
@@ -63,6 +63,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
             },
         );
     }
+    if let Some(selected) = compare.selected() {
+        for (row, words) in describe(selected).iter().enumerate() {
+            line(buf, pair, row as u16, &[(words, text)]);
+        }
+    }
     if !report.flags.is_empty() {
         let inner = frame(buf, flags, "what looks wrong", theme);
         let lines: Vec<String> = report
@@ -74,6 +79,23 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
             line(buf, inner, row as u16, &[(text, theme.style(Role::Warn))]);
         }
     }
+}
+
+/// The selected pair in words: what a narrow table leaves out.
+fn describe(pair: &Comparison) -> [String; 2] {
+    let interval = pair.hidden_share_ci95.map(|[a, b]| format!(" [{a:.2}, {b:.2}]"));
+    [
+        format!(
+            " TPOT {} → {} ms, overlap {} → {}, hidden share {}{}",
+            digits(pair.baseline_tpot_ms),
+            digits(pair.tpot_ms),
+            percent(pair.baseline_overlap_pct),
+            percent(pair.overlap_pct),
+            pair.hidden_share.map_or("-".into(), |v| format!("{v:.2}")),
+            interval.unwrap_or_default()
+        ),
+        format!(" {}  runs {} and {}", pair.matched, pair.baseline_run, pair.run),
+    ]
 }
 
 fn content(pair: &Comparison, column: usize, theme: Theme) -> (String, Style) {

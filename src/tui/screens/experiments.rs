@@ -29,9 +29,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     let list = frame(buf, left, "experiments", theme);
     match &state.experiments.entries {
         None => empty(buf, list, "reading…", theme),
-        Some(entries) if entries.is_empty() => {
-            empty(buf, list, "no experiments: write one to experiments/NAME.toml, then press R", theme);
-        }
         Some(entries) => {
             let first = state.experiments.list.offset;
             for (row, entry) in entries.iter().skip(first).take(usize::from(list.height)).enumerate() {
@@ -51,7 +48,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         }
     }
     let Some(entry) = state.experiments.selected() else {
-        frame(buf, right, "", theme);
+        let inner = frame(buf, right, "", theme);
+        if state.experiments.entries.is_some() {
+            empty(buf, inner, "no experiments: write one to experiments/NAME.toml, then press R", theme);
+        }
         return;
     };
     let inner = frame(buf, right, &entry.name, theme);

@@ -20,12 +20,12 @@ use crate::tui::widgets::paint::{bar, empty, frame, line, wrap};
 use crate::tui::widgets::table::{self, Column};
 
 const COLUMNS: [Column; 8] = [
-    Column::text("  cell", 34, 0),
-    Column::number("round", 5, 4),
-    Column::text("samples", 13, 3),
+    Column::text("  cell", 30, 0),
+    Column::number("round", 5, 5),
+    Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("elapsed", 7, 5),
+    Column::number("elapsed", 7, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 6),
 ];
@@ -70,6 +70,9 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, name: &str) {
     };
     let bar = bar(progress.fraction, usize::from(area.width / 4));
     let mut numbers = format!("  {}/{} runs  elapsed {elapsed}", progress.done, progress.total);
+    if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
+        numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
+    }
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
@@ -94,7 +97,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         2 => {
             let (done, of) = cell.samples;
             let share = if of == 0 { 0.0 } else { f64::from(done) / f64::from(of) };
-            (format!("{} {done}/{of}", bar(share, 6)), text)
+            (format!("{} {done}/{of}", bar(share, 4)), text)
         }
         3 => number(cell.tokens_per_s),
         4 => number(cell.tpot_ms),

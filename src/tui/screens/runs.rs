@@ -21,9 +21,9 @@ use crate::tui::widgets::table::{self, Column};
 
 /// One for each [`Key`], in its order.
 const COLUMNS: [Column; Key::ALL.len()] = [
-    Column::text("run", 15, 0),
-    Column::text("status", 8, 6),
-    Column::text("architecture", 13, 0),
+    Column::text("  run", 16, 0),
+    Column::text("status", 11, 8),
+    Column::text("architecture", 12, 0),
     Column::text("model", 13, 7),
     Column::number("tp", 3, 1),
     Column::number("batch", 6, 4),
@@ -61,7 +61,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
                 top,
                 x,
                 top.y,
-                "▏ words, or key=value; Enter keeps it, Esc drops it",
+                "▏ words, key=value; Enter keeps, Esc drops",
                 theme.style(Role::Dim),
             );
         }
@@ -97,11 +97,8 @@ fn content(record: &Record, column: Key, theme: Theme) -> (String, Style) {
         (record.metrics.as_ref().map_or("-".into(), |m| digits(f(m))), text)
     };
     match column {
-        Key::Run => (record.run.clone(), text),
-        Key::Status => {
-            let word = format!("{} {}", record.status.glyph(), record.status.as_str());
-            (word, theme.status(record.status))
-        }
+        Key::Run => (format!("{} {}", record.status.glyph(), record.run), theme.status(record.status)),
+        Key::Status => (record.status.as_str().into(), theme.status(record.status)),
         Key::Architecture => (spec.architecture.to_string(), text),
         Key::Model => (spec.model.clone(), text),
         Key::Tp => (spec.tp.to_string(), text),

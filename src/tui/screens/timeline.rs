@@ -56,7 +56,7 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         },
         None => String::new(),
     };
-    let decode = format!("   decode phase: {}", percent(index.decode_overlap_pct));
+    let decode = format!("  decode {}", percent(index.decode_overlap_pct));
     let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
     // the label comes first, so that nothing crowds it out
     line(
@@ -66,12 +66,8 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         &[(" ", text), (&label, theme.provenance(provenance)), (" ", text), (&index.title, title)],
     );
     let from = view.window.from - index.bounds.from;
-    let window = format!(
-        "   window: {} from {} s of {}",
-        ns(view.window.width()),
-        seconds(from),
-        ns(index.bounds.width())
-    );
+    let (shown, whole) = (ns(view.window.width()), ns(index.bounds.width()));
+    let window = format!("  window {shown} of {whole}, at {} s", seconds(from));
     line(
         buf,
         area,

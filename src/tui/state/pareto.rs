@@ -8,7 +8,7 @@ use crate::spec::P2p;
 pub struct Pareto {
     /// All points; `None` until they are computed.
     pub points: Option<Vec<ParetoPoint>>,
-    /// The groups (model, workload, hardware, provenance), sorted.
+    /// The groups (model, workload, hardware, provenance), measurements first.
     pub groups: Vec<String>,
     /// Which group is shown.
     pub group: usize,
@@ -24,9 +24,11 @@ impl Pareto {
     /// Takes new points.
     pub fn set(&mut self, points: Vec<ParetoPoint>) {
         let group = self.groups.get(self.group).cloned();
-        let mut groups: Vec<String> = points.iter().map(group_of).collect();
+        // measurements first
+        let mut groups: Vec<_> = points.iter().map(|p| (p.provenance, group_of(p))).collect();
         groups.sort();
         groups.dedup();
+        let groups: Vec<String> = groups.into_iter().map(|(_, name)| name).collect();
         self.group = group.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
         self.groups = groups;
         self.points = Some(points);

@@ -8,7 +8,7 @@ use tui_input::Input;
 
 use super::List;
 use super::experiments::value;
-use crate::store::Record;
+use crate::store::{Metrics, Record};
 use crate::tui::message::Snapshot;
 
 /// Columns of the table; their titles say what they are.
@@ -50,14 +50,16 @@ impl Column {
         Self::ALL[(self as usize + by) % Self::ALL.len()]
     }
 
-    fn compare(self, a: &Record, b: &Record) -> Ordering {
-        let number = |f: fn(&Record) -> Option<f64>| match (f(a), f(b)) {
-            (Some(x), Some(y)) => x.total_cmp(&y),
-            // runs without a number come last in ascending order
-            (x, y) => y.is_some().cmp(&x.is_some()),
-        };
-        match self {
-            Self::Run => Ordering::Equal,
+    /// Ascending order in this column; runs without a number come last, whichever way it is read.
+    fn compare(self, a: &Record, b: &Record, ascending: bool) -> Ordering {
+        let directed = |order: Ordering| if ascending { order } else { order.reverse() };
+        if let Some((x, y)) = self.number(a).zip(self.number(b)) {
+            return match (x, y) {
+                (Some(x), Some(y)) => directed(x.total_cmp(&y)),
+                (x, y) => y.is_some().cmp(&x.is_some()),
+            };
+        }
+        directed(match self {
             Self::Status => a.status.cmp(&b.status),
             Self::Architecture => a.spec.architecture.cmp(&b.spec.architecture),
             Self::Model => a.spec.model.cmp(&b.spec.model),
@@ -65,10 +67,19 @@ impl Column {
             Self::Batch => a.spec.batch.cmp(&b.spec.batch),
             Self::P2p => a.spec.p2p.cmp(&b.spec.p2p),
             Self::Provenance => a.provenance.cmp(&b.provenance),
-            Self::Tpot => number(|r| r.metrics.as_ref().map(|m| m.tpot_ms.p50)),
-            Self::TokensPerS => number(|r| r.metrics.as_ref().map(|m| m.tokens_per_s)),
-            Self::PerGpu => number(|r| r.metrics.as_ref().map(|m| m.tokens_per_s_per_gpu)),
-            Self::Overlap => number(|r| r.overlap.and_then(|o| o.overlap_pct)),
+            _ => Ordering::Equal,
+        })
+    }
+
+    /// In a column of results: the run's, if it has one.
+    fn number(self, record: &Record) -> Option<Option<f64>> {
+        let metric = |f: fn(&Metrics) -> f64| Some(record.metrics.as_ref().map(f));
+        match self {
+            Self::Tpot => metric(|m| m.tpot_ms.p50),
+            Self::TokensPerS => metric(|m| m.tokens_per_s),
+            Self::PerGpu => metric(|m| m.tokens_per_s_per_gpu),
+            Self::Overlap => Some(record.overlap.and_then(|o| o.overlap_pct)),
+            _ => None,
         }
     }
 }
@@ -105,10 +116,7 @@ impl Runs {
         let filter = Filter::parse(self.filter.value());
         self.order = (0..records.len()).filter(|i| filter.accepts(&records[*i])).collect();
         // stable, so equal runs stay in the order of their creation
-        self.order.sort_by(|a, b| {
-            let order = self.sort.compare(&records[*a], &records[*b]);
-            if self.ascending { order } else { order.reverse() }
-        });
+        self.order.sort_by(|a, b| self.sort.compare(&records[*a], &records[*b], self.ascending));
         if self.sort == Column::Run && !self.ascending {
             self.order.reverse();
         }

@@ -1,1 +1,6 @@
-//! Tests of the workbench.
+//! Tests of the workbench: states made by hand, keys sent through `update`, windows drawn on a buffer.
+
+mod fixtures;
+mod fuzz;
+mod looks;
+mod scenarios;

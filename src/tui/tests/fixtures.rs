@@ -1,0 +1,367 @@
+//! Experiments, runs, traces and sweeps made by hand, and a driver that presses keys.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+
+use crate::analysis::{Comparison, ComparisonReport, OverlapReport, ParetoPoint, RankOverlap};
+use crate::backend::RunEvent;
+use crate::model::DType;
+use crate::plan::{Architecture, Cost, Lane, Phase, Quantity};
+use crate::spec::{Backend, Collective, Link, P2p, Spec};
+use crate::store::{Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Status};
+use crate::sweep::{Cell, Experiment, SweepEvent, Verdict};
+use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use crate::tui::action::Screen;
+use crate::tui::experiments::Entry;
+use crate::tui::message::{Effect, Message, Snapshot};
+use crate::tui::state::State;
+use crate::tui::state::timeline::TraceIndex;
+use crate::tui::theme::Theme;
+use crate::tui::update::update;
+use crate::tui::view;
+
+pub fn spec(architecture: &str, tp: u32, p2p: P2p, backend: Backend) -> Spec {
+    let emulated = Link::Emulated { alpha_us: 100.0, gb_s: 20.0 };
+    Spec {
+        architecture: architecture.parse().unwrap_or(Architecture::Standard),
+        model: "tiny".into(),
+        dtype: DType::F32,
+        tp,
+        batch: 4,
+        prompt_tokens: 32,
+        output_tokens: 33,
+        p2p,
+        backend,
+        link: if backend == Backend::Cpu { emulated } else { Link::Native },
+        hardware: if backend == Backend::Cpu { "host".into() } else { "h100_sxm".into() },
+        stack: "native".into(),
+        collective: Collective::Nccl,
+        samples: 4,
+        warmup: 1,
+        seed: 0,
+        env: BTreeMap::new(),
+        set: BTreeMap::new(),
+    }
+}
+
+pub fn experiment() -> Experiment {
+    let cell = |name, tp, verdict| Cell { spec: spec(name, tp, P2p::On, Backend::Cpu), verdict };
+    Experiment {
+        name: "quickstart".into(),
+        path: "experiments/quickstart.toml".into(),
+        question: Some("How much of decoding is exposed communication, and does ladder hide it?".into()),
+        text: "question = \"How much?\"\nbackend = \"cpu\"\n[grid]\ntp = [2, 3, 64]\n".into(),
+        rounds: 2,
+        axes: vec!["architecture".into(), "tp".into()],
+        cells: vec![
+            cell("standard", 2, Verdict::Runs),
+            cell("ladder", 2, Verdict::Runs),
+            cell("ladder", 3, Verdict::Skipped("TP 3 does not divide 8 heads: 8 = 2 x 3 + 2".into())),
+            cell(
+                "ladder",
+                64,
+                Verdict::Oom("weights 70.6 GB + KV cache 9.4 GB = 80.0 GB > 64 GB".into()),
+            ),
+        ],
+    }
+}
+
+pub fn entries() -> Vec<Entry> {
+    let good = experiment();
+    let broken =
+        crate::error::Error::input_help("unknown key 'architectur'", "did you mean 'architecture'?");
+    vec![
+        Entry::new("quickstart", "built in", good.text.clone(), Ok(good)),
+        Entry::new("broken", "experiments/broken.toml", "architectur = 1\n".into(), Err(broken)),
+    ]
+}
+
+pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
+    let tp = f64::from(spec.tp);
+    let tpot = 4000.0 / tokens_per_s;
+    Record {
+        schema: SCHEMA,
+        run: run.into(),
+        status: Status::Ok,
+        reason: None,
+        provenance: spec.provenance(),
+        metrics: Some(Metrics {
+            prefill_ms: tpot,
+            decode_ms: tpot * 32.0,
+            completion_ms: tpot * 33.0,
+            tpot_ms: Percentiles { p50: tpot, p90: tpot * 1.1, p99: tpot * 1.5 },
+            tokens_per_s,
+            tokens_per_s_per_gpu: tokens_per_s / tp,
+            samples: 8,
+            tokens_per_s_ci95: Some([tokens_per_s * 0.9, tokens_per_s * 1.1]),
+            tpot_ms_ci95: None,
+            memory_bytes_per_rank: 12_300_000,
+        }),
+        overlap: Some(Overlap {
+            comm_ms: 10.0,
+            exposed_comm_ms: 2.5,
+            overlap_pct: (spec.tp > 1).then_some(75.0),
+            compute_ms: 30.0,
+            idle_ms: 1.0,
+        }),
+        spec,
+        environment: BTreeMap::from([("host".into(), "bench-1".into()), ("cores".into(), 16.into())]),
+        trace: Some(format!("{run}/trace.parquet")),
+        created: "2026-01-02T03:04:05Z".into(),
+        round: 0,
+        experiment: Some("quickstart".into()),
+        runs: Vec::new(),
+        samples: Vec::new(),
+        warnings: vec!["clocks throttled in sample 3".into()],
+    }
+}
+
+pub fn records() -> Vec<Record> {
+    let mut failed = record("20260102-4", spec("desync:2", 2, P2p::On, Backend::Cpu), 1.0);
+    failed.status = Status::Failed;
+    failed.reason = Some("rank 1 died of signal 9".into());
+    (failed.metrics, failed.overlap, failed.trace) = (None, None, None);
+    vec![
+        record("20260102-1", spec("standard", 2, P2p::On, Backend::Cpu), 800.0),
+        record("20260102-2", spec("ladder", 2, P2p::On, Backend::Cpu), 1000.0),
+        record("20260102-3", spec("ladder", 2, P2p::Off, Backend::Cpu), 900.0),
+        failed,
+        record("batch-1:0", spec("upper-bound", 8, P2p::On, Backend::Sim), 16_000.0),
+        record("batch-1:1", spec("parallel", 1, P2p::On, Backend::Sim), 900.0),
+    ]
+}
+
+pub fn points() -> Vec<ParetoPoint> {
+    let mut points: Vec<ParetoPoint> = records()
+        .into_iter()
+        .filter_map(|r| {
+            let metrics = r.metrics?;
+            Some(ParetoPoint {
+                run: r.run,
+                provenance: r.provenance,
+                completion_ms: metrics.completion_ms,
+                tokens_per_s_per_gpu: metrics.tokens_per_s_per_gpu,
+                tpot_ms: metrics.tpot_ms.p50,
+                on_frontier: metrics.tokens_per_s >= 900.0,
+                group: format!("tiny 32+33 b4 {} {}", r.spec.hardware, r.provenance),
+                spec: r.spec,
+            })
+        })
+        .collect();
+    let mut slow = points[0].clone();
+    (slow.run, slow.completion_ms, slow.tokens_per_s_per_gpu) = ("20260102-0".into(), 2400.0, 480.0);
+    points.push(slow);
+    points
+}
+
+pub fn comparison() -> ComparisonReport {
+    let pair = |value: &str, speedup: f64, ci: Option<[f64; 2]>, differs| Comparison {
+        matched: "tiny tp2 b4 p2p-on cpu emulated:alpha_us=100,gb_s=20".into(),
+        baseline: "standard".into(),
+        value: value.into(),
+        baseline_run: "20260102-1".into(),
+        run: "20260102-2".into(),
+        provenance: crate::spec::Provenance::EmulatedLink,
+        baseline_tpot_ms: 5.0,
+        tpot_ms: 5.0 / speedup,
+        speedup,
+        speedup_ci95: ci,
+        differs,
+        baseline_overlap_pct: Some(0.0),
+        overlap_pct: Some(75.0),
+        hidden_share: Some(0.62),
+        hidden_share_ci95: Some([0.55, 0.7]),
+    };
+    ComparisonReport {
+        by: "architecture".into(),
+        pairs: vec![
+            pair("ladder", 1.25, Some([1.2, 1.31]), true),
+            pair("parallel", 0.8, Some([0.75, 0.83]), true),
+            pair("desync:2", 1.01, None, false),
+        ],
+        comparisons: 3,
+        flags: vec!["tp 4 is slower than tp 2 for standard b4 p2p-off".into()],
+    }
+}
+
+/// Two ranks, prefill and four decode steps of norm, up, all_reduce; rank 1 arrives late.
+pub fn trace() -> TraceIndex {
+    let operation = |name: &str, phase, lane, module: &str, waits_for: Vec<u32>| OperationInfo {
+        name: name.into(),
+        phase,
+        kind: if lane == Lane::Comm { "all_reduce".into() } else { "matmul".into() },
+        module: module.into(),
+        layer: Some(0),
+        lane,
+        shape: "[rows, 64] x [64, 160]".into(),
+        cost: Cost {
+            flops: Quantity { row: 20_480, ..Quantity::ZERO },
+            bytes_read: Quantity { fixed: 20_480, row: 256, ..Quantity::ZERO },
+            bytes_written: Quantity { row: 640, ..Quantity::ZERO },
+            message_bytes: Quantity { row: if lane == Lane::Comm { 256 } else { 0 }, ..Quantity::ZERO },
+        },
+        origins: vec![name.into()],
+        waits_for,
+    };
+    let mut operations = Vec::new();
+    for phase in [Phase::Prefill, Phase::Decode] {
+        let base = operations.len() as u32;
+        let name = |tail: &str| format!("{}/L0/{tail}", phase.as_str());
+        operations.push(operation(&name("attn/qkv"), phase, Lane::Compute, "attn", vec![]));
+        operations.push(operation(&name("mlp/up"), phase, Lane::Compute, "mlp", vec![base]));
+        operations.push(operation(&name("mlp/reduce"), phase, Lane::Comm, "mlp", vec![base + 1]));
+    }
+    let mut spans = Vec::new();
+    let mut clock = 5_000;
+    for step in 0..5u32 {
+        let (phase, number, base) = match step {
+            0 => (Phase::Prefill, 0, 0),
+            n => (Phase::Decode, n - 1, 3),
+        };
+        for rank in 0..2 {
+            let late = i64::from(rank) * 2_000;
+            let mut span = |lane, operation: u32, start: i64, end: i64, arrival: i64| {
+                spans.push(Span {
+                    sample: 0,
+                    phase,
+                    step: number,
+                    rank,
+                    lane,
+                    operation: base + operation,
+                    ready_ns: start - 300,
+                    start_ns: start,
+                    end_ns: end,
+                    last_arrival_ns: arrival,
+                });
+            };
+            span(Lane::Compute, 0, clock, clock + 10_000, -1);
+            span(Lane::Compute, 1, clock + 10_000 + late, clock + 30_000 + late, -1);
+            span(Lane::Comm, 2, clock + 30_000 + late, clock + 45_000, clock + 32_000);
+        }
+        clock += 46_000;
+    }
+    let all = RankOverlap { overlap_pct: Some(71.2), ..RankOverlap::default() };
+    let decode = OverlapReport { ranks: Vec::new(), all, breakdown: Vec::new(), provenance: None };
+    let spec = spec("standard", 2, P2p::On, Backend::Cpu);
+    let meta = TraceMeta {
+        version: FORMAT_VERSION,
+        provenance: spec.provenance(),
+        run: Some("20260102-1".into()),
+        spec: Some(spec),
+        ranks: 2,
+        plan_hashes: Vec::new(),
+        environment: BTreeMap::new(),
+        clock: "one clock".into(),
+        recorder: "own".into(),
+    };
+    TraceIndex::new(
+        "20260102-1  tiny standard tp2".into(),
+        Trace { meta, operations, spans },
+        Some(&decode),
+    )
+}
+
+/// Drives a workbench.
+pub struct Driver {
+    pub state: State,
+}
+
+impl Driver {
+    /// A workbench in a window of this size that has read nothing yet.
+    pub fn empty(columns: u16, rows: u16) -> Self {
+        Self { state: State::new(PathBuf::from("runs"), Theme::new(true), (columns, rows)) }
+    }
+
+    /// A workbench that has read everything.
+    pub fn full(columns: u16, rows: u16) -> Self {
+        let mut driver = Self::empty(columns, rows);
+        driver.send(Message::Experiments(entries()));
+        driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+        driver.send(Message::Pareto(points()));
+        driver.send(Message::Compare { axis: "architecture", result: Ok(comparison()) });
+        driver.state.timeline.request("the trace".into());
+        let result = Ok(Arc::new(trace()));
+        for effect in driver.send(Message::Trace { request: 1, result }) {
+            if let Effect::AnalyseStep { request, key, .. } = effect {
+                driver.send(Message::StepOverlap { request, key, overlap_pct: Some(68.9) });
+            }
+        }
+        driver
+    }
+
+    pub fn send(&mut self, message: Message) -> Vec<Effect> {
+        update(&mut self.state, message)
+    }
+
+    pub fn press(&mut self, code: KeyCode) -> Vec<Effect> {
+        self.send(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    }
+
+    /// Presses each character; the effects of all of them.
+    pub fn keys(&mut self, text: &str) -> Vec<Effect> {
+        text.chars().flat_map(|c| self.press(KeyCode::Char(c))).collect()
+    }
+
+    pub fn enter(&mut self) -> Vec<Effect> {
+        self.press(KeyCode::Enter)
+    }
+
+    /// A sweep that has settled two cells, finished one, and is in the middle of another.
+    pub fn with_sweep(mut self) -> Self {
+        self.state.screen = Screen::Experiments;
+        self.state.experiments.list.selected = 0;
+        self.send(Message::Clock(1_000));
+        self.enter();
+        let settled = |cell: usize, status: Status, why: &str| {
+            let mut record = record("-", experiment().cells[cell].spec.clone(), 1.0);
+            (record.status, record.reason, record.metrics) = (status, Some(why.into()), None);
+            SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) }
+        };
+        let sample = Sample { prefill_ms: 4.0, decode_ms: 128.0, steps_ms: Vec::new(), overlap: None };
+        let done = record("20260102-9", experiment().cells[0].spec.clone(), 800.0);
+        let run = |event| SweepEvent::Run { cell: 1, round: 0, event };
+        let events = [
+            (1_000, settled(2, Status::Skipped, "TP 3 does not divide 8 heads")),
+            (1_000, settled(3, Status::Oom, "80.0 GB > 64 GB")),
+            (1_000, SweepEvent::RunStarted { cell: 0, round: 0, run: "20260102-9".into() }),
+            (9_000, SweepEvent::RunEnded { cell: 0, round: 0, record: Box::new(done) }),
+            (9_000, SweepEvent::RunStarted { cell: 1, round: 0, run: "20260102-10".into() }),
+            (10_000, SweepEvent::Log { cell: 1, line: "loading 12 MB of weights".into() }),
+            (13_000, run(RunEvent::SampleDone { index: 1, of: 4, sample })),
+            (13_000, run(RunEvent::Phase { name: "sample 3/4".into() })),
+        ];
+        for (at, event) in events {
+            self.send(Message::Clock(at));
+            self.send(Message::Sweep(Box::new(event)));
+        }
+        self
+    }
+
+    pub fn buffer(&self) -> Buffer {
+        let (columns, rows) = self.state.size;
+        let mut terminal =
+            Terminal::new(TestBackend::new(columns, rows)).expect("a test terminal opens");
+        terminal
+            .draw(|frame| view::draw(frame.buffer_mut(), &self.state))
+            .expect("a test terminal draws");
+        terminal.backend().buffer().clone()
+    }
+
+    /// The window as text.
+    pub fn screen(&self) -> String {
+        let buffer = self.buffer();
+        let (columns, rows) = self.state.size;
+        (0..rows)
+            .map(|y| {
+                let line: String = (0..columns).map(|x| buffer[(x, y)].symbol()).collect();
+                line.trim_end().to_string() + "\n"
+            })
+            .collect()
+    }
+}

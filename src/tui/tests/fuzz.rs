@@ -1,0 +1,85 @@
+//! Any keys, in any window: no panic, and the timeline's window stays within its trace.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use proptest::prelude::*;
+
+use super::fixtures::Driver;
+use crate::tui::action::Screen;
+use crate::tui::message::Message;
+
+fn keys() -> impl Strategy<Value = Message> {
+    let code = prop_oneof![
+        8 => proptest::sample::select("123456789?:/dcCaApgxsSrRynfzulhkjmGe+-=<> Yq".chars().collect::<Vec<_>>())
+            .prop_map(KeyCode::Char),
+        1 => any::<char>().prop_map(KeyCode::Char),
+        6 => proptest::sample::select(vec![
+            KeyCode::Enter, KeyCode::Esc, KeyCode::Tab, KeyCode::BackTab, KeyCode::Left, KeyCode::Right,
+            KeyCode::Up, KeyCode::Down, KeyCode::PageUp, KeyCode::PageDown, KeyCode::Home, KeyCode::End,
+            KeyCode::Backspace, KeyCode::Delete, KeyCode::F(5),
+        ]),
+    ];
+    (code, prop_oneof![9 => Just(KeyModifiers::NONE), 1 => Just(KeyModifiers::CONTROL)])
+        .prop_map(|(code, modifiers)| Message::Key(KeyEvent::new(code, modifiers)))
+}
+
+fn mouse() -> impl Strategy<Value = Message> {
+    let kind = prop_oneof![
+        Just(MouseEventKind::Down(MouseButton::Left)),
+        Just(MouseEventKind::ScrollUp),
+        Just(MouseEventKind::ScrollDown),
+    ];
+    (kind, 0u16..210, 0u16..210).prop_map(|(kind, column, row)| {
+        Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
+    })
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        8 => keys(),
+        2 => mouse(),
+        1 => (0u16..200, 0u16..200).prop_map(|(columns, rows)| Message::Resize(columns, rows)),
+        1 => ".*".prop_map(Message::Paste),
+        1 => any::<u64>().prop_map(Message::Clock),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn nothing_panics_and_the_window_stays_within_the_trace(
+        columns in 0u16..200,
+        rows in 0u16..200,
+        screen in 0usize..6,
+        sweep in any::<bool>(),
+        messages in prop::collection::vec(messages(), 0..40),
+    ) {
+        let mut driver = Driver::full(columns, rows);
+        if sweep {
+            driver = driver.with_sweep();
+        }
+        driver.state.screen = Screen::ALL[screen];
+        for (i, message) in messages.into_iter().enumerate() {
+            driver.send(message);
+            if let Some(view) = &driver.state.timeline.view {
+                let (window, bounds) = (view.window, view.index.bounds);
+                prop_assert!(bounds.from <= window.from && window.from < window.to && window.to <= bounds.to);
+                prop_assert!(view.span().is_some(), "the cursor is on an operation");
+            }
+            if i % 3 == 0 {
+                driver.buffer();
+            }
+        }
+        driver.buffer();
+    }
+
+    #[test]
+    fn a_buffer_of_another_size_than_the_state_is_harmless(
+        columns in 0u16..120, rows in 0u16..60, other in (0u16..120, 0u16..60), screen in 0usize..6,
+    ) {
+        let mut driver = Driver::full(columns, rows);
+        driver.state.screen = Screen::ALL[screen];
+        driver.keys("?");
+        let mut buffer = ratatui::buffer::Buffer::empty(ratatui::layout::Rect::new(0, 0, other.0, other.1));
+        crate::tui::view::draw(&mut buffer, &driver.state);
+    }
+}

@@ -1,0 +1,97 @@
+//! What the screens look like, in the smallest window and in a large one.
+
+use ratatui::style::Color;
+
+use super::fixtures::Driver;
+use crate::tui::action::Screen;
+use crate::tui::message::Message;
+use crate::tui::theme::Theme;
+
+const SIZES: [(u16, u16); 2] = [(80, 24), (160, 50)];
+
+fn on(screen: Screen, (columns, rows): (u16, u16)) -> Driver {
+    let mut driver = Driver::full(columns, rows);
+    if screen == Screen::Live {
+        driver = driver.with_sweep();
+    }
+    driver.state.screen = screen;
+    driver
+}
+
+#[test]
+fn every_screen_at_both_sizes() {
+    for size in SIZES {
+        for screen in Screen::ALL {
+            let name = format!("{}_{}x{}", screen.title(), size.0, size.1);
+            insta::assert_snapshot!(name, on(screen, size).screen());
+        }
+    }
+}
+
+#[test]
+fn empty_screens_say_what_to_do() {
+    let mut driver = Driver::empty(80, 24);
+    driver.send(Message::Experiments(Vec::new()));
+    driver.send(Message::Runs(Ok(Default::default())));
+    driver.send(Message::Pareto(Vec::new()));
+    for screen in Screen::ALL {
+        driver.state.screen = screen;
+        if screen != Screen::Compare {
+            insta::assert_snapshot!(format!("empty_{}", screen.title()), driver.screen());
+        }
+    }
+}
+
+#[test]
+fn overlays() {
+    let mut driver = on(Screen::Runs, (80, 24));
+    driver.keys("?");
+    insta::assert_snapshot!("help", driver.screen());
+    driver.press(crossterm::event::KeyCode::Esc);
+    driver.keys(":sort");
+    insta::assert_snapshot!("palette", driver.screen());
+    driver.press(crossterm::event::KeyCode::Esc);
+    driver.keys("d");
+    insta::assert_snapshot!("runs_detail", driver.screen());
+    let mut driver = on(Screen::Live, (80, 24));
+    driver.keys("q");
+    insta::assert_snapshot!("confirm_quit", driver.screen());
+    let mut driver = on(Screen::Experiments, (80, 24));
+    driver.keys("j");
+    insta::assert_snapshot!("broken_experiment", driver.screen());
+    driver.enter();
+    insta::assert_snapshot!("broken_experiment_error", driver.screen());
+}
+
+#[test]
+fn small_windows_say_so() {
+    insta::assert_snapshot!("small_40x12", Driver::full(40, 12).screen());
+    insta::assert_snapshot!("small_1x1", Driver::full(1, 1).screen());
+    insta::assert_snapshot!("small_79x24", Driver::full(79, 24).screen().trim());
+}
+
+#[test]
+fn without_colour_there_is_none() {
+    for screen in Screen::ALL {
+        let mut driver = on(screen, (100, 30));
+        let colours = |driver: &Driver| {
+            let buffer = driver.buffer();
+            buffer.content.iter().filter(|c| c.fg != Color::Reset || c.bg != Color::Reset).count()
+        };
+        assert!(colours(&driver) > 0, "{screen:?} uses colour where it may");
+        let with = driver.screen();
+        driver.state.theme = Theme::new(false);
+        assert_eq!(colours(&driver), 0, "{screen:?}");
+        assert_eq!(with, driver.screen(), "{screen:?} says the same without colour");
+    }
+}
+
+#[test]
+fn results_that_are_no_measurements_say_so_on_every_screen() {
+    for screen in Screen::ALL {
+        for size in SIZES {
+            let shown = on(screen, size).screen();
+            assert!(shown.contains("emulated-link"), "{screen:?} at {size:?}:\n{shown}");
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Keys in, states and effects out.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
+
+use super::fixtures::{Driver, record, spec, trace};
+use crate::spec::{Backend, P2p, Provenance};
+use crate::store::Status;
+use crate::tui::action::{Action, BINDINGS, Screen};
+use crate::tui::message::{Effect, Ended, Message, Snapshot};
+use crate::tui::palette;
+use crate::tui::state::Overlay;
+use crate::tui::state::live::CellState;
+use crate::tui::state::runs::Column;
+use crate::tui::update::begin;
+use crate::tui::widgets::overlay::help_lines;
+
+fn shown_runs(driver: &Driver) -> Vec<String> {
+    let stored = driver.state.stored.as_ref().expect("runs were sent");
+    driver.state.runs.order.iter().map(|i| stored.records[*i].run.clone()).collect()
+}
+
+#[test]
+fn opening_reads_experiments_and_runs() {
+    assert!(matches!(begin()[..], [Effect::LoadExperiments, Effect::LoadRuns]));
+}
+
+#[test]
+fn enter_runs_the_quickstart_and_shows_it_live() {
+    let mut driver = Driver::full(80, 24);
+    let effects = driver.enter();
+    let [Effect::StartSweep(experiment)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(experiment.name, "quickstart");
+    assert_eq!(driver.state.screen, Screen::Live);
+    assert!(driver.state.live.is_running());
+    driver.keys("1");
+    assert!(driver.enter().is_empty(), "one sweep at a time");
+    assert!(driver.screen().contains("a sweep is running"));
+}
+
+#[test]
+fn a_broken_experiment_tells_its_error_and_runs_nothing() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("j");
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("did you mean 'architecture'?"));
+    driver.press(KeyCode::Esc);
+    assert!(driver.state.notice.is_none());
+}
+
+#[test]
+fn q_quits_at_once_when_nothing_runs() {
+    for screen in Screen::ALL {
+        let mut driver = Driver::full(80, 24);
+        driver.state.screen = screen;
+        assert!(matches!(driver.keys("q")[..], [Effect::Quit { interrupted: false }]), "{screen:?}");
+    }
+}
+
+#[test]
+fn q_asks_while_a_sweep_runs_and_waits_for_its_end() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    assert!(driver.keys("q").is_empty());
+    assert!(driver.keys("n").is_empty());
+    assert!(driver.state.overlays.is_empty() && !driver.state.leaving);
+    driver.keys("q");
+    assert!(matches!(driver.keys("y")[..], [Effect::CancelAll]));
+    assert!(driver.screen().contains("ending"));
+    let effects = driver.send(Message::SweepEnded(Ok(Ended { failed: 0, interrupted: true })));
+    assert!(matches!(effects[..], [Effect::Quit { interrupted: true }]));
+}
+
+#[test]
+fn a_signal_cancels_first_and_leaves_at_once_when_repeated() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    assert!(matches!(driver.send(Message::Terminate)[..], [Effect::CancelAll]));
+    assert!(matches!(driver.send(Message::Terminate)[..], [Effect::Quit { interrupted: true }]));
+    let mut idle = Driver::full(80, 24);
+    assert!(matches!(idle.send(Message::Terminate)[..], [Effect::Quit { interrupted: true }]));
+}
+
+#[test]
+fn escape_closes_what_lies_on_top_in_order() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/ladder");
+    driver.enter();
+    driver.keys("d");
+    driver.send(Message::Failed("disk full".into()));
+    driver.keys("?");
+    assert!(matches!(driver.state.overlays[..], [Overlay::Help { .. }]));
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        driver.press(KeyCode::Esc);
+        let state = &driver.state;
+        let filter = state.runs.filter.value().to_string();
+        left.push((state.overlays.len(), state.notice.is_some(), state.runs.detail, filter));
+    }
+    let filter = || "ladder".to_string();
+    assert_eq!(
+        left,
+        [
+            (0, true, true, filter()),
+            (0, false, true, filter()),
+            (0, false, false, filter()),
+            (0, false, false, String::new())
+        ]
+    );
+}
+
+#[test]
+fn digits_and_tab_change_screens() {
+    let mut driver = Driver::full(80, 24);
+    for (digit, screen) in ('1'..='6').zip(Screen::ALL) {
+        driver.press(KeyCode::Char(digit));
+        assert_eq!(driver.state.screen, screen);
+    }
+    driver.press(KeyCode::Tab);
+    assert_eq!(driver.state.screen, Screen::Experiments);
+    driver.press(KeyCode::BackTab);
+    assert_eq!(driver.state.screen, Screen::Compare);
+}
+
+#[test]
+fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
+    for screen in Screen::ALL {
+        let help = help_lines(screen);
+        let offered = palette::matches(screen, "");
+        assert!(offered.len() > 10);
+        for binding in offered {
+            assert!(
+                help.iter().any(|l| l.text == binding.name && l.keys == binding.keys_label()),
+                "{} is not in the help of {screen:?}",
+                binding.name
+            );
+        }
+    }
+}
+
+#[test]
+fn no_key_means_two_things_on_one_screen_and_every_binding_has_one() {
+    for binding in BINDINGS {
+        assert!(!binding.keys.is_empty(), "{}", binding.name);
+    }
+    for (i, a) in BINDINGS.iter().enumerate() {
+        for b in &BINDINGS[i + 1..] {
+            let clash = a.scope == b.scope && a.keys.iter().any(|k| b.keys.contains(k));
+            assert!(!clash, "{} and {}", a.name, b.name);
+        }
+    }
+    let actions: HashSet<Action> = BINDINGS.iter().map(|b| b.action).collect();
+    assert!(Screen::ALL.into_iter().all(|s| actions.contains(&Action::Show(s))));
+}
+
+#[test]
+fn the_palette_does_what_was_chosen() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys(":screen pareto");
+    driver.enter();
+    assert_eq!(driver.state.screen, Screen::Pareto);
+    assert!(driver.state.overlays.is_empty());
+    driver.keys(":");
+    driver.keys("export");
+    assert!(matches!(driver.enter()[..], [Effect::ExportPareto(_)]));
+}
+
+#[test]
+fn runs_sort_and_reverse() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3");
+    assert_eq!(shown_runs(&driver)[0], "batch-1:1", "newest first");
+    driver.state.runs.sort = Column::Tpot;
+    driver.keys("s");
+    assert_eq!(driver.state.runs.sort, Column::TokensPerS);
+    assert_eq!(shown_runs(&driver)[0], "batch-1:0", "the fastest first");
+    driver.keys("r");
+    assert_eq!(shown_runs(&driver)[0], "20260102-1");
+    assert_eq!(shown_runs(&driver)[5], "20260102-4", "without a number: last");
+    driver.keys("<");
+    assert_eq!(driver.state.runs.sort, Column::Tpot);
+}
+
+#[test]
+fn filters_take_words_and_pairs() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3");
+    for (filter, count) in [
+        ("ladder", 2),
+        ("ladder p2p=off", 1),
+        ("p2p=on", 5),
+        ("provenance=simulated", 2),
+        ("signal 9", 1),
+        ("tp=8", 1),
+        ("LADDER", 2),
+        ("nothing like it", 0),
+    ] {
+        driver.keys("/");
+        driver.keys(filter);
+        assert_eq!(driver.state.runs.order.len(), count, "{filter}");
+        driver.press(KeyCode::Esc);
+        assert_eq!(driver.state.runs.order.len(), 6);
+    }
+    driver.keys("/q");
+    assert!(driver.state.runs.typing, "a letter being typed is no command");
+}
+
+#[test]
+fn the_selection_stays_on_its_run() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3jj");
+    let run = shown_runs(&driver)[2].clone();
+    driver.keys("rs");
+    let at = driver.state.runs.list.selected;
+    assert_eq!(shown_runs(&driver)[at], run);
+}
+
+#[test]
+fn enter_opens_the_timeline_of_the_selected_run() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/ladder p2p=off");
+    driver.enter();
+    let effects = driver.enter();
+    let [Effect::OpenTrace { request, record }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(record.run, "20260102-3");
+    assert_eq!(driver.state.screen, Screen::Timeline);
+    assert!(driver.screen().contains("opening 20260102-3"));
+    let late = Message::Trace { request: request - 1, result: Err("too late".into()) };
+    driver.send(late);
+    assert!(driver.state.notice.is_none(), "an answer to an older request is dropped");
+    driver.send(Message::Trace { request: *request, result: Ok(Arc::new(trace())) });
+    assert!(driver.screen().contains("[emulated-link]"));
+}
+
+#[test]
+fn a_run_without_numbers_says_why_it_has_no_timeline() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/failed");
+    driver.enter();
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("rank 1 died of signal 9"));
+}
+
+#[test]
+fn a_copied_id_goes_to_the_clipboard() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3");
+    let effects = driver.keys("y");
+    assert!(matches!(&effects[..], [Effect::Copy(run)] if run == "batch-1:1"), "{effects:?}");
+}
+
+#[test]
+fn a_sweep_is_told_cell_by_cell() {
+    let driver = Driver::full(80, 24).with_sweep();
+    let live = &driver.state.live;
+    let states: Vec<_> = live.cells.iter().map(|c| c.state).collect();
+    assert_eq!(
+        states,
+        [
+            CellState::Done(Status::Ok),
+            CellState::Running,
+            CellState::Done(Status::Skipped),
+            CellState::Done(Status::Oom)
+        ]
+    );
+    let progress = live.progress(13_000);
+    // two cells that cannot run count for both rounds, one run is done; of eight
+    assert_eq!((progress.done, progress.total), (5, 8));
+    assert!((progress.fraction - 5.5 / 8.0).abs() < 1e-9);
+    // 12 s for a run and a half; a half and two whole ones are left
+    assert_eq!(progress.left_ms, Some(20_000));
+    assert_eq!(live.cells[1].tpot_ms, Some(4.0));
+    assert_eq!(live.cells[1].tokens_per_s, Some(1000.0));
+    assert_eq!(live.cells[0].took_ms, Some(8_000));
+}
+
+#[test]
+fn cells_and_sweeps_can_be_cancelled() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    driver.keys("j");
+    assert!(matches!(driver.keys("c")[..], [Effect::CancelCell(1)]));
+    assert!(driver.keys("C").is_empty(), "asks first");
+    assert!(matches!(driver.keys("y")[..], [Effect::CancelAll]));
+    let effects = driver.send(Message::SweepEnded(Ok(Ended { failed: 0, interrupted: true })));
+    assert!(matches!(effects[..], [Effect::LoadRuns]));
+    assert_eq!(driver.state.live.cells[1].state, CellState::Done(Status::Interrupted));
+    assert!(driver.keys("c").is_empty());
+}
+
+#[test]
+fn stored_rounds_and_remaining_time_are_known() {
+    let mut driver = Driver::full(80, 24);
+    let stored = driver.state.experiments.stored[0];
+    // both cells have round 0 of two; 5 generations of 33 x TPOT each are left
+    assert_eq!((stored.runs, stored.done), (4, 2));
+    assert!((stored.remaining_ms.expect("both are known") - 5.0 * 33.0 * (5.0 + 4.0)).abs() < 1e-6);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::default()))));
+    assert_eq!(driver.state.experiments.stored[0].remaining_ms, None);
+}
+
+#[test]
+fn points_of_different_provenance_are_never_in_one_plot() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("5");
+    let mut seen = HashSet::new();
+    for _ in 0..driver.state.pareto.groups.len() {
+        let shown: HashSet<Provenance> = driver.state.pareto.visible().map(|p| p.provenance).collect();
+        assert_eq!(shown.len(), 1);
+        seen.extend(shown);
+        driver.keys("g");
+    }
+    assert_eq!(seen.len(), 2);
+    driver.keys("pp");
+    assert!(driver.state.pareto.visible().all(|p| p.spec.p2p == P2p::Off));
+}
+
+#[test]
+fn arrows_select_points_and_enter_opens_them() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("5");
+    driver.press(KeyCode::Right);
+    let second = driver.state.pareto.current().map(|p| p.run.clone());
+    assert_eq!(second.as_deref(), Some("20260102-3"));
+    driver.press(KeyCode::Up);
+    driver.press(KeyCode::Up);
+    let fastest = driver.state.pareto.current().map(|p| p.tokens_per_s_per_gpu);
+    assert_eq!(
+        fastest,
+        driver.state.pareto.visible().map(|p| p.tokens_per_s_per_gpu).max_by(f64::total_cmp)
+    );
+    assert!(matches!(driver.enter()[..], [Effect::OpenTrace { .. }]));
+}
+
+#[test]
+fn axes_of_comparison_cycle_and_old_answers_are_dropped() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("6");
+    let effects = driver.keys("a");
+    assert!(matches!(effects[..], [Effect::Compare { axis: "p2p", .. }]), "{effects:?}");
+    assert!(driver.state.compare.report.is_none());
+    driver.send(Message::Compare { axis: "architecture", result: Err("old".into()) });
+    assert!(driver.state.compare.report.is_none());
+    driver.keys("A");
+    assert_eq!(driver.state.compare.axis(), "architecture");
+}
+
+#[test]
+fn the_timeline_moves_by_operation_step_and_window() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4");
+    let at = |driver: &Driver| {
+        let view = driver.state.timeline.view.as_ref().expect("a trace is open");
+        let span = view.span().expect("a span is under the cursor");
+        (span.step, span.operation, span.rank, view.window)
+    };
+    let (step, operation, rank, first) = at(&driver);
+    assert_eq!((step, operation, rank), (0, 3, 0), "opens at the first decode step");
+    driver.press(KeyCode::Right);
+    assert_eq!(at(&driver).1, 4);
+    driver.keys("z");
+    let span = at(&driver).3;
+    assert!(span.width() < first.width());
+    driver.keys("u");
+    assert_eq!(at(&driver).3, first);
+    driver.keys("nn");
+    assert_eq!(at(&driver).0, 2);
+    assert_eq!(at(&driver).3.from, 5_000 + 3 * 46_000, "fits the step");
+    driver.keys("p");
+    assert_eq!(at(&driver).0, 1);
+    driver.press(KeyCode::Down);
+    driver.press(KeyCode::Down);
+    assert_eq!(at(&driver).2, 1, "the next rank");
+    driver.keys("f");
+    let bounds = at(&driver).3;
+    assert_eq!((bounds.from, bounds.to), (5_000, 5_000 + 4 * 46_000 + 45_000));
+    driver.keys("uuuu");
+    assert_eq!(at(&driver).3, first);
+    driver.keys("u");
+    assert!(driver.screen().contains("nothing to undo"));
+}
+
+#[test]
+fn the_overlap_of_a_step_is_asked_for_once() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4");
+    let effects = driver.keys("n");
+    assert!(matches!(&effects[..], [Effect::AnalyseStep { key, .. }] if key.step == 1), "{effects:?}");
+    assert!(driver.keys("n").is_empty(), "one at a time");
+    let Some(Effect::AnalyseStep { request, key, .. }) = effects.into_iter().next() else { return };
+    let next = driver.send(Message::StepOverlap { request, key, overlap_pct: None });
+    assert!(
+        matches!(&next[..], [Effect::AnalyseStep { key, .. }] if key.step == 2),
+        "then the one shown now"
+    );
+    assert!(driver.keys("z").is_empty());
+}
+
+#[test]
+fn exposed_communication_and_waiting_for_peers_are_told_apart() {
+    let index = trace();
+    // a step's comm is 15 us on rank 0 and none of it is hidden; rank 1 starts 2 us later
+    let step = index.steps[1].window;
+    assert_eq!(index.exposed[0].between(step.from, step.to), 15_000);
+    assert_eq!(index.exposed[1].between(step.from, step.to), 13_000);
+    let comm = &index.rows[1];
+    assert_eq!(comm.waiting.between(step.from, step.to), 2_000);
+    assert_eq!(index.rows[3].waiting.between(step.from, step.to), 0);
+}
+
+#[test]
+fn the_mouse_clicks_tabs_and_rows_and_can_be_switched_off() {
+    let mut driver = Driver::full(80, 24);
+    let click = |column, row| {
+        let kind = MouseEventKind::Down(MouseButton::Left);
+        Message::Mouse(MouseEvent { kind, column, row, modifiers: crossterm::event::KeyModifiers::NONE })
+    };
+    let tabs = driver.screen().lines().next().unwrap_or_default().to_string();
+    let column = tabs.find("runs").expect("a tab") as u16;
+    driver.send(click(column, 0));
+    assert_eq!(driver.state.screen, Screen::Runs);
+    let shown = driver.screen();
+    let row = shown.lines().position(|l| l.contains("20260102-2")).expect("a row") as u16;
+    driver.send(click(5, row));
+    assert_eq!(shown_runs(&driver)[driver.state.runs.list.selected], "20260102-2");
+    driver.send(click(79, 23));
+    assert!(matches!(driver.keys("m")[..], [Effect::CaptureMouse(false)]));
+    assert!(matches!(driver.keys("m")[..], [Effect::CaptureMouse(true)]));
+}
+
+#[test]
+fn the_wheel_zooms_a_timeline_around_the_pointer() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4");
+    let before = driver.state.timeline.view.as_ref().expect("open").window;
+    let kind = MouseEventKind::ScrollUp;
+    let none = crossterm::event::KeyModifiers::NONE;
+    driver.send(Message::Mouse(MouseEvent { kind, column: 12, row: 5, modifiers: none }));
+    let after = driver.state.timeline.view.as_ref().expect("open").window;
+    assert_eq!(after.from, before.from, "the pointer was at the left edge");
+    assert!(after.width() < before.width());
+}
+
+#[test]
+fn failures_are_told_until_they_are_closed() {
+    let mut driver = Driver::full(80, 24);
+    driver.send(Message::Runs(Err("runs/index.json: permission denied".into())));
+    driver.keys("2");
+    assert!(driver.screen().contains("permission denied"));
+    driver.press(KeyCode::Esc);
+    assert!(!driver.screen().contains("permission denied"));
+}
+
+#[test]
+fn a_long_list_scrolls_with_the_selection() {
+    let mut driver = Driver::empty(80, 24);
+    let many =
+        (0..500).map(|i| record(&format!("run-{i:03}"), spec("ladder", 2, P2p::On, Backend::Sim), 9.0));
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(many.collect(), Vec::new())))));
+    driver.keys("3");
+    driver.press(KeyCode::End);
+    assert!(driver.screen().contains("run-000"));
+    driver.press(KeyCode::Home);
+    assert!(driver.screen().contains("run-499") && !driver.screen().contains("run-000"));
+    driver.press(KeyCode::PageDown);
+    assert!(driver.state.runs.list.selected > 10);
+}
