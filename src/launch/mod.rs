@@ -11,6 +11,7 @@ mod process;
 mod protocol;
 
 pub use child::child_main;
+pub(crate) use ending::with_outcome;
 pub use process::ProcessExecutor;
 
 #[cfg(test)]

@@ -27,3 +27,5 @@ pub use record::{Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sam
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::spec as sample_spec;

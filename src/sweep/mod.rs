@@ -1,43 +1,26 @@
 //! Sweeps: experiment files, the grid of cells, rounds, resume.
 
+mod draft;
+mod execute;
+mod experiment;
 mod options;
+mod position;
+mod schema;
+mod simulate;
+mod verdict;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::RunEvent;
-use crate::error::Result;
 use crate::spec::Spec;
 use crate::store::{Record, Store};
 
+pub use execute::{execute, run_one};
+pub use experiment::Experiment;
 pub use options::CellOptions;
-
-/// Whether a cell can run here, before anything starts: TP divides the model, memory suffices, the
-/// backend exists and can do the dtype.
-pub fn verdict(spec: &Spec) -> Result<Verdict> {
-    let _ = spec;
-    todo!()
-}
-
-/// An experiment file, parsed and checked.
-#[derive(Clone, Debug)]
-pub struct Experiment {
-    /// The file's stem: `quickstart`.
-    pub name: String,
-    /// Where it was read.
-    pub path: PathBuf,
-    /// What it asks.
-    pub question: Option<String>,
-    /// The text of the file.
-    pub text: String,
-    /// Passes over the cells.
-    pub rounds: u32,
-    /// Names of the grid's axes, in file order.
-    pub axes: Vec<String>,
-    /// The grid, resolved (backend, dtype, links), in file order.
-    pub cells: Vec<Cell>,
-}
+pub use schema::experiment_schema;
+pub use verdict::verdict;
 
 /// A point of the grid.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,14 +40,6 @@ pub enum Verdict {
     Skipped(String),
     /// It would not fit in memory (with the arithmetic).
     Oom(String),
-}
-
-impl Experiment {
-    /// Reads and checks a file; errors name file, line and column and the nearest valid name.
-    pub fn load(path: &Path) -> Result<Self> {
-        let _ = path;
-        todo!()
-    }
 }
 
 /// What happens in a sweep; the terminal and the command line draw from it.
@@ -189,16 +164,7 @@ pub struct SweepOutcome {
     pub interrupted: bool,
 }
 
-/// Runs an experiment: rounds interleave the cells; finished cells are not run again (unless
-/// `again`); simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
-pub fn execute(
-    experiment: &Experiment,
-    store: &Store,
-    executor: &dyn Executor,
-    again: bool,
-    cancel: &Cancel,
-    emit: &mut dyn FnMut(SweepEvent),
-) -> Result<SweepOutcome> {
-    let _ = (experiment, store, executor, again, cancel, emit);
-    todo!()
-}
+#[cfg(test)]
+mod file_tests;
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,17 @@
 //! What a user may say about a cell, on the command line or in an experiment file, and its resolution
 //! into a [`Spec`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::model::DType;
+use crate::error::{Error, Result};
+use crate::hardware::Profile;
+use crate::model::{DType, Model};
 use crate::plan::Architecture;
 use crate::spec::{Backend, Collective, Link, P2p, Spec};
+
+use super::Verdict;
 
 /// Options of a cell; what is missing gets a sensible default in [`CellOptions::resolve`].
 /// Names are the contract's: dashes on the command line, underscores in files.
@@ -69,10 +74,226 @@ pub struct CellOptions {
     pub set: Vec<String>,
 }
 
+/// Every option that has one value, as files spell it, and whether the value is a whole number.
+pub(super) const OPTIONS: [(&str, bool); 16] = [
+    ("architecture", false),
+    ("model", false),
+    ("dtype", false),
+    ("tp", true),
+    ("batch", true),
+    ("prompt_tokens", true),
+    ("output_tokens", true),
+    ("p2p", false),
+    ("backend", false),
+    ("hardware", false),
+    ("link", false),
+    ("samples", true),
+    ("warmup", true),
+    ("seed", true),
+    ("stack", false),
+    ("collective", false),
+];
+
 impl CellOptions {
+    /// Sets one option by its name (as in files) from text. Errors name the value and what would be right.
+    pub fn set_option(&mut self, name: &str, text: &str) -> Result<()> {
+        match name {
+            "architecture" => self.architecture = Some(text.parse()?),
+            "model" => self.model = Some(text.to_owned()),
+            "dtype" => self.dtype = Some(text.parse()?),
+            "tp" => self.tp = Some(number(name, text, 1)?),
+            "batch" => self.batch = Some(number(name, text, 1)?),
+            "prompt_tokens" => self.prompt_tokens = Some(number(name, text, 1)?),
+            "output_tokens" => self.output_tokens = Some(number(name, text, 1)?),
+            "p2p" => self.p2p = Some(text.parse()?),
+            "backend" => self.backend = Some(text.parse()?),
+            "hardware" => self.hardware = Some(text.to_owned()),
+            "link" => self.link = Some(text.parse()?),
+            "samples" => self.samples = Some(number(name, text, 1)?),
+            "warmup" => self.warmup = Some(number(name, text, 0)?),
+            "seed" => {
+                self.seed = Some(text.parse().map_err(|_| {
+                    Error::input_help(
+                        format!("seed '{text}' is not a whole number"),
+                        "write a number from 0 to 2^63 - 1",
+                    )
+                })?);
+            }
+            "stack" => self.stack = Some(text.to_owned()),
+            "collective" => self.collective = Some(text.parse()?),
+            _ => return Err(Error::unknown("option", name, OPTIONS.map(|(name, _)| name))),
+        }
+        Ok(())
+    }
+
     /// Fills in defaults, picks the backend where it is `auto`, and says which and why (second value).
     /// Errors where a value is wrong; whether the cell can run is [`super::verdict`]'s.
     pub fn resolve(&self) -> Result<(Spec, Option<String>)> {
-        todo!()
+        self.check_counts()?;
+        let model = Model::resolve(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
+        let (backend, mut notes) = match self.backend.unwrap_or(Backend::Auto) {
+            Backend::Auto => {
+                let (backend, why) = self.choose(&model)?;
+                (backend, vec![format!("backend {}: {why}", backend.as_str())])
+            }
+            backend => (backend, Vec::new()),
+        };
+        let spec = self.fill(&model, backend)?;
+        if backend != Backend::Sim {
+            let unused = self.simulator_options(spec.link);
+            if !unused.is_empty() {
+                notes.push(format!("{} only matter to the simulator", unused.join(", ")));
+            }
+        }
+        Ok((spec, (!notes.is_empty()).then(|| notes.join("; "))))
     }
+
+    /// Which backend `auto` means here, and why.
+    fn choose(&self, model: &Model) -> Result<(Backend, String)> {
+        let simulator = self.simulator_options(self.link.unwrap_or(Link::Native));
+        if !simulator.is_empty() {
+            return Ok((Backend::Sim, format!("{} ask for the simulator", simulator.join(", "))));
+        }
+        let parameters = model.shape.parameters();
+        let billions = parameters as f64 / 1e9;
+        if parameters > CPU_PARAMETERS {
+            let why = format!(
+                "{} has {billions:.1}e9 parameters, too many for cpu (up to {:.1}e9), and this build has no cuda backend",
+                model.name,
+                CPU_PARAMETERS as f64 / 1e9,
+            );
+            return Ok((Backend::Sim, why));
+        }
+        let on_cpu = self.fill(model, Backend::Cpu)?;
+        if let Verdict::Oom(arithmetic) = super::verdict::memory(&on_cpu, &model.shape)? {
+            return Ok((Backend::Sim, format!("not cpu: {arithmetic}")));
+        }
+        let why = format!(
+            "{} has {billions:.2}e9 parameters and fits in memory; this build has no cuda backend",
+            model.name
+        );
+        Ok((Backend::Cpu, why))
+    }
+
+    /// Names of the options given that only the simulator heeds.
+    fn simulator_options(&self, link: Link) -> Vec<&'static str> {
+        // an emulated link of a profile needs the profile on every backend
+        let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
+        let hardware = self.hardware.as_deref().is_some_and(|h| h != HOST) && !from_profile;
+        let given = [
+            ("stack", self.stack.as_deref().is_some_and(|s| s != "native")),
+            ("collective", self.collective.is_some()),
+            ("set", !self.set.is_empty()),
+            ("hardware", hardware),
+        ];
+        given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+    }
+
+    /// The spec on a given backend.
+    fn fill(&self, model: &Model, backend: Backend) -> Result<Spec> {
+        let sim = backend == Backend::Sim;
+        let cpu = backend == Backend::Cpu;
+        let link = self.link.unwrap_or(Link::Native);
+        let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
+        let hardware = match self.hardware.as_deref() {
+            None if sim => "h100_sxm",
+            Some(hardware) if sim || from_profile => hardware,
+            _ => HOST,
+        };
+        if hardware == HOST && (sim || from_profile) {
+            return Err(Error::input_help(
+                if sim {
+                    "hardware 'host': the simulator needs a hardware profile".to_owned()
+                } else {
+                    format!("link '{link}' is emulated from a hardware profile, and none is named")
+                },
+                "name one as hardware, for example h100_sxm (`ladderscope hardware` lists them)",
+            ));
+        }
+        let mut set = pairs("set", &self.set)?;
+        if sim {
+            Profile::load(hardware)?.with(&set)?;
+        } else {
+            if from_profile {
+                Profile::load(hardware)?;
+            }
+            set.clear();
+        }
+        let stack = if sim { self.stack.as_deref().unwrap_or("native") } else { "native" };
+        crate::hardware::lowering(stack)?;
+        let checkpoint = model.dtype.filter(|dtype| !cpu || *dtype != DType::F16);
+        let architecture = self.architecture.clone().unwrap_or_else(|| {
+            model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
+        });
+        Ok(Spec {
+            architecture,
+            model: model.name.clone(),
+            dtype: self.dtype.or(checkpoint).unwrap_or(if cpu { DType::F32 } else { DType::Bf16 }),
+            tp: self.tp.unwrap_or(1),
+            batch: self.batch.unwrap_or(1),
+            prompt_tokens: self.prompt_tokens.unwrap_or(if cpu { 32 } else { 1024 }),
+            output_tokens: self.output_tokens.unwrap_or(if cpu { 32 } else { 512 }),
+            p2p: self.p2p.unwrap_or(P2p::On),
+            backend,
+            link,
+            hardware: hardware.to_owned(),
+            stack: stack.to_owned(),
+            collective: self.collective.filter(|_| sim).unwrap_or(Collective::Nccl),
+            samples: self.samples.unwrap_or(if sim { 1 } else { 10 }),
+            warmup: self.warmup.unwrap_or(if sim { 0 } else { 2 }),
+            seed: self.seed.unwrap_or(0),
+            env: pairs("env", &self.env)?,
+            set,
+        })
+    }
+
+    /// What the command line's own parser lets through.
+    fn check_counts(&self) -> Result<()> {
+        let counts = [
+            ("tp", self.tp),
+            ("batch", self.batch),
+            ("prompt_tokens", self.prompt_tokens),
+            ("output_tokens", self.output_tokens),
+            ("samples", self.samples),
+        ];
+        for (name, count) in counts {
+            if count == Some(0) {
+                return Err(Error::input(format!("{name} is 0; it must be at least 1")));
+            }
+        }
+        if self.prompt_tokens.unwrap_or(0).checked_add(self.output_tokens.unwrap_or(0)).is_none() {
+            return Err(Error::input("prompt_tokens and output_tokens are together above 4294967295"));
+        }
+        Ok(())
+    }
+}
+
+/// Beyond so many parameters decoding on a CPU takes too long to be chosen unasked.
+const CPU_PARAMETERS: u64 = 1_500_000_000;
+
+/// The hardware of runs that are executed on this machine.
+pub(super) const HOST: &str = "host";
+
+fn number(name: &str, text: &str, least: u32) -> Result<u32> {
+    text.parse().ok().filter(|n| *n >= least).ok_or_else(|| {
+        Error::input(format!("{name} is {text}; it must be a whole number from {least} to {}", u32::MAX))
+    })
+}
+
+/// `KEY=VALUE` pairs; of one key the last counts.
+fn pairs(what: &str, given: &[String]) -> Result<BTreeMap<String, String>> {
+    given
+        .iter()
+        .map(|pair| match pair.split_once('=') {
+            Some((key, value)) if is_key(key.trim()) => Ok((key.trim().to_owned(), value.to_owned())),
+            _ => Err(Error::input_help(format!("{what} '{pair}' is not KEY=VALUE"), {
+                if what == "env" { "for example NCCL_ALGO=Ring" } else { "for example link.alpha_us=5" }
+            })),
+        })
+        .collect()
+}
+
+/// Whether this can name a variable: neither empty nor with what no environment can hold.
+pub(super) fn is_key(key: &str) -> bool {
+    !key.is_empty() && !key.contains(['=', '\0'])
 }

@@ -1,8 +1,33 @@
 //! The workbench: a terminal interface to experiments, runs, timelines, frontiers, comparisons.
+//!
+//! `event` waits and draws, `update` decides, `effects` does, `view` and `screens` show, `action` says
+//! what there is to do. The state changes in `update` alone; see there first.
 
+mod action;
+mod effects;
+mod event;
+mod experiments;
+mod format;
+mod keys;
+mod layout;
+mod message;
+mod mouse;
+mod palette;
+mod screens;
+mod state;
+mod terminal;
+mod theme;
+mod update;
+mod view;
+mod widgets;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::trace::Trace;
 
 /// How the workbench is opened.
@@ -16,6 +41,11 @@ pub struct Options {
 
 /// Opens the workbench; returns when the user quits. The terminal is restored whatever happens.
 pub fn run(options: Options) -> Result<()> {
-    let _ = options;
-    todo!()
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Error::input_help(
+            "the workbench needs a terminal",
+            "every screen has a verb: ladderscope sweep, runs, show, overlap, pareto, compare",
+        ));
+    }
+    event::run(options)
 }

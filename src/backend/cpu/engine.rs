@@ -139,7 +139,10 @@ pub(super) fn run_ranks<T: Send, E: Send>(
             .collect::<Result<_>>()
             .inspect_err(|error| shared.group.abort(error.to_string()))?;
         drop(events);
-        let main = main(received);
+        // a panic on this thread must not leave the ranks waiting either
+        let main = catch_unwind(AssertUnwindSafe(|| main(received))).unwrap_or_else(|panic| {
+            Err(Error::failed(format!("bookkeeping panicked: {}", panic_text(&*panic))))
+        });
         if let Err(error) = &main {
             shared.group.abort(error.to_string());
             abort(&error.to_string());

@@ -1,0 +1,153 @@
+//! Colours, markers and words that all figures share. The palette is Okabe and Ito's, which people
+//! with any colour vision can tell apart; a marker's shape says the same as its colour.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::scene::{Color, Point};
+use crate::plan::Architecture;
+use crate::spec::Provenance;
+
+/// Text and axes.
+pub const INK: Color = (30, 30, 30);
+/// Secondary text.
+pub const GREY: Color = (95, 95, 95);
+/// Grid lines.
+pub const GRID: Color = (225, 225, 225);
+/// Paper.
+pub const WHITE: Color = (255, 255, 255);
+/// Exposed communication, and nothing else.
+pub const VERMILION: Color = (213, 94, 0);
+
+/// Title size in pixels; at column width of a paper no text is too small to read.
+pub const TITLE: f64 = 46.0;
+/// Axis names and legends.
+pub const LABEL: f64 = 38.0;
+/// Numbers at ticks.
+pub const TICK: f64 = 34.0;
+/// What says where numbers come from.
+pub const NOTE: f64 = 32.0;
+
+const PALETTE: [Color; 8] = [
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (0, 0, 0),
+    (230, 159, 0),
+    (86, 180, 233),
+    (140, 86, 75),
+];
+
+/// The shape of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Marker {
+    /// A disc.
+    Circle,
+    /// A square.
+    Square,
+    /// A triangle pointing up.
+    Up,
+    /// A square on its corner.
+    Diamond,
+    /// A triangle pointing down.
+    Down,
+    /// Five corners.
+    Pentagon,
+    /// Six corners.
+    Hexagon,
+    /// Five rays.
+    Star,
+}
+
+const MARKERS: [Marker; 8] = [
+    Marker::Circle,
+    Marker::Square,
+    Marker::Up,
+    Marker::Diamond,
+    Marker::Down,
+    Marker::Pentagon,
+    Marker::Hexagon,
+    Marker::Star,
+];
+
+impl Marker {
+    /// Its corners around a point; `None` for a disc. Radii are scaled so that shapes look equally big.
+    pub fn corners(self, at: Point, radius: f64) -> Option<Vec<Point>> {
+        // Corners, radius, radius of the corners between them, and the angle of the first from above.
+        let (corners, outer, inner, turn) = match self {
+            Self::Circle => return None,
+            Self::Square => (4, 1.25, None, 45.0),
+            Self::Up => (3, 1.4, None, 0.0),
+            Self::Diamond => (4, 1.35, None, 0.0),
+            Self::Down => (3, 1.4, None, 60.0),
+            Self::Pentagon => (5, 1.15, None, 0.0),
+            Self::Hexagon => (6, 1.1, None, 30.0),
+            Self::Star => (5, 1.5, Some(0.65), 0.0),
+        };
+        let spoke = |number: usize, of: usize, scale: f64| {
+            let angle = (turn + 360.0 * number as f64 / of as f64).to_radians();
+            (at.0 + radius * scale * angle.sin(), at.1 - radius * scale * angle.cos())
+        };
+        Some(match inner {
+            None => (0..corners).map(|n| spoke(n, corners, outer)).collect(),
+            Some(inner) => (0..2 * corners)
+                .map(|n| spoke(n, 2 * corners, if n % 2 == 0 { outer } else { inner }))
+                .collect(),
+        })
+    }
+}
+
+/// Colour and marker number `index`; 64 of them are distinct.
+pub fn look(index: usize) -> (Color, Marker) {
+    let round = index / PALETTE.len();
+    (PALETTE[index % PALETTE.len()], MARKERS[(index + round) % MARKERS.len()])
+}
+
+/// A look for each architecture. Well-known ones look the same in every figure; variants of one family
+/// take what is free.
+pub fn looks<'a>(
+    architectures: impl IntoIterator<Item = &'a Architecture>,
+) -> BTreeMap<Architecture, (Color, Marker)> {
+    let all: BTreeSet<&Architecture> = architectures.into_iter().collect();
+    let mut taken: BTreeMap<usize, &Architecture> = BTreeMap::new();
+    let mut waiting = Vec::new();
+    for architecture in all {
+        let wish = match architecture {
+            Architecture::Standard => 0,
+            Architecture::Ladder(_) => 1,
+            Architecture::Parallel => 2,
+            Architecture::Desync(_) => 3,
+            Architecture::UpperBound => 4,
+            Architecture::Stale(_) => 5,
+            Architecture::ParallelLadder => 6,
+        };
+        if taken.contains_key(&wish) {
+            waiting.push(architecture);
+        } else {
+            taken.insert(wish, architecture);
+        }
+    }
+    for architecture in waiting {
+        if let Some(free) = (0..usize::MAX).find(|index| !taken.contains_key(index)) {
+            taken.insert(free, architecture);
+        }
+    }
+    taken.into_iter().map(|(index, architecture)| (architecture.clone(), look(index))).collect()
+}
+
+/// A colour halfway to white.
+pub fn faded(color: Color) -> Color {
+    let half = |channel: u8| 255 - (255 - channel) / 3;
+    (half(color.0), half(color.1), half(color.2))
+}
+
+/// What a figure says about where its numbers come from: all there are, none left out.
+pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {
+    let all: BTreeSet<Provenance> = all.into_iter().collect();
+    let words = all.into_iter().map(|provenance| match provenance {
+        Provenance::Measured => "measured",
+        Provenance::EmulatedLink => "emulated-link (all-reduces delayed by an emulated link)",
+        Provenance::Simulated => "simulated (not a measurement)",
+    });
+    words.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,187 @@
+//! Does what `update` asks for: files, sweeps, analyses, each on a thread of its own; answers come
+//! back as messages. Nothing here touches the state.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::Sender;
+
+use super::message::{Effect, Ended, Message, Snapshot};
+use super::state::timeline::TraceIndex;
+use super::{experiments, format, terminal};
+use crate::analysis::{self, ParetoPoint, Selection};
+use crate::backend::{self, Job};
+use crate::error::{Error, Result};
+use crate::launch::ProcessExecutor;
+use crate::plan::Phase;
+use crate::spec::{Backend, Spec};
+use crate::store::{Record, Store};
+use crate::sweep::{self, Cancel, Experiment};
+use crate::trace::{self, Trace};
+
+/// Decode steps of a simulated run that is simulated again for its timeline.
+const RESIMULATED_STEPS: u32 = 32;
+
+/// Performs effects; answers go to its channel.
+#[derive(Debug)]
+pub struct Performer {
+    store: Store,
+    experiments: PathBuf,
+    answers: Sender<Message>,
+    cancel: Cancel,
+    sweep: Option<JoinHandle<()>>,
+}
+
+impl Performer {
+    /// A performer that stores runs in `dir`, reads experiments from `experiments`, and answers there.
+    pub fn new(dir: &Path, experiments: PathBuf, answers: Sender<Message>) -> Self {
+        Self { store: Store::open(dir), experiments, answers, cancel: Cancel::default(), sweep: None }
+    }
+
+    /// Does it, or sets it going.
+    pub fn perform(&mut self, effect: Effect) {
+        let store = self.store.clone();
+        match effect {
+            // the loop's own
+            Effect::Quit { .. } => {}
+            Effect::LoadExperiments => {
+                let dir = self.experiments.clone();
+                self.spawn(move || Message::Experiments(experiments::load(&dir)));
+            }
+            Effect::LoadRuns => self.spawn(move || {
+                let listing = store.list().map(|l| Arc::new(Snapshot::new(l.records, l.damaged)));
+                Message::Runs(listing.map_err(|e| format::error(&e)))
+            }),
+            Effect::StartSweep(experiment) => self.start(*experiment),
+            Effect::CancelCell(cell) => self.cancel.cell(cell),
+            Effect::CancelAll => self.cancel.all(),
+            Effect::OpenTrace { request, record } => self.spawn(move || {
+                let result = open(&store, &record).map_err(|e| format::error(&e));
+                Message::Trace { request, result }
+            }),
+            Effect::AnalyseStep { request, index, key } => self.spawn(move || {
+                let selection =
+                    Selection { phase: Some(key.phase), step: Some(key.step), ..Selection::default() };
+                let report = analysis::overlap(&index.trace, &selection);
+                Message::StepOverlap { request, key, overlap_pct: report.all.overlap_pct }
+            }),
+            Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
+            Effect::Compare { axis, runs } => self.spawn(move || {
+                let result = analysis::compare(&runs.records, axis).map_err(|e| format::error(&e));
+                Message::Compare { axis, result }
+            }),
+            Effect::ExportPareto(points) => self.spawn(move || match export(&store, &points) {
+                Ok(place) => Message::Info(place),
+                Err(error) => Message::Failed(format::error(&error)),
+            }),
+            Effect::Copy(text) => self.report(terminal::copy(&text)),
+            Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
+        }
+    }
+
+    /// Indexes a trace that the workbench was opened with; the answer is to request `request`.
+    pub fn show(&self, request: u64, trace: Trace) {
+        self.spawn(move || Message::Trace { request, result: Ok(index(trace, None)) });
+    }
+
+    /// Cancels what runs and waits until it has been stored. `patience`: whether to wait at all.
+    pub fn finish(self, patience: bool) {
+        self.cancel.all();
+        if let (true, Some(sweep)) = (patience, self.sweep) {
+            // a panic in it has been told as a message
+            let _ = sweep.join();
+        }
+    }
+
+    fn report(&self, result: std::io::Result<()>) {
+        if let Err(error) = result {
+            self.send(Message::Failed(format!("the terminal: {error}")));
+        }
+    }
+
+    fn send(&self, message: Message) {
+        // nobody listens any more: the workbench is being left
+        let _ = self.answers.send(message);
+    }
+
+    /// Runs `work` on a thread; a panic in it becomes a message.
+    fn spawn(&self, work: impl FnOnce() -> Message + Send + 'static) {
+        let answers = self.answers.clone();
+        std::thread::spawn(move || {
+            let message = guarded(work).unwrap_or_else(Message::Failed);
+            let _ = answers.send(message);
+        });
+    }
+
+    fn start(&mut self, experiment: Experiment) {
+        self.cancel = Cancel::default();
+        let (store, cancel, answers) = (self.store.clone(), self.cancel.clone(), self.answers.clone());
+        self.sweep = Some(std::thread::spawn(move || {
+            let events = answers.clone();
+            let result = guarded(move || {
+                let executor = ProcessExecutor::new()?;
+                let mut emit = |event| {
+                    let _ = events.send(Message::Sweep(Box::new(event)));
+                };
+                let outcome = sweep::execute(&experiment, &store, &executor, false, &cancel, &mut emit)?;
+                Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
+            });
+            let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
+            let _ = answers.send(Message::SweepEnded(result));
+        }));
+    }
+}
+
+/// A panic as an error: a defect of this program must neither freeze nor end the workbench.
+fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        format!("a defect of ladderscope, please report it: {text}")
+    })
+}
+
+/// Reads and indexes a run's trace. A simulated run that left none is simulated again: that gives the
+/// same spans.
+fn open(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
+    if let Some(path) = store.trace_path(record) {
+        return Ok(index(trace::read(&path)?, Some(&record.run)));
+    }
+    if record.spec.backend != Backend::Sim {
+        return Err(Error::input_help(
+            format!("run {} has no trace file in {}", record.run, store.dir().display()),
+            "its numbers are complete; to see its lanes, run the cell again",
+        ));
+    }
+    let output_tokens = record.spec.output_tokens.min(RESIMULATED_STEPS + 1);
+    let spec = Spec { output_tokens, samples: 1, warmup: 0, ..record.spec.clone() };
+    let (_, trace) = backend::run(&Job { spec, record: true }, &mut |_| {})?;
+    match trace {
+        Some(trace) => Ok(index(trace, Some(&record.run))),
+        None => Err(Error::failed(format!("simulating run {} again gave no trace", record.run))),
+    }
+}
+
+fn index(trace: Trace, run: Option<&str>) -> Arc<TraceIndex> {
+    let selection = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    let decode = analysis::overlap(&trace, &selection);
+    let run = run.or(trace.meta.run.as_deref()).unwrap_or("imported trace");
+    let title = match &trace.meta.spec {
+        Some(spec) => format!("{run}  {} {} {}", spec.model, spec.label(), spec.link),
+        None => run.to_string(),
+    };
+    Arc::new(TraceIndex::new(title, trace, Some(&decode)))
+}
+
+/// Writes the figure as SVG and PNG into the runs directory; says where.
+fn export(store: &Store, points: &[ParetoPoint]) -> Result<String> {
+    let dir = store.dir();
+    std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
+    let paths = ["svg", "png"].map(|extension| dir.join(format!("pareto.{extension}")));
+    for path in &paths {
+        crate::plot::pareto(points, path)?;
+    }
+    Ok(format!("written: {} and {}", paths[0].display(), paths[1].display()))
+}

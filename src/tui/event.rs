@@ -1,0 +1,178 @@
+//! The loop: waits for keys, answers, signals; updates the state; performs effects; draws when
+//! something has changed, and not otherwise.
+
+use std::io::Stdout;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossterm::event::Event;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::effects::Performer;
+use super::message::{Effect, Message};
+use super::state::State;
+use super::update::{begin, update};
+use super::{Options, terminal, theme, view};
+use crate::error::{Error, Result};
+
+/// While something runs, frames that no key asked for are at least so far apart.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// Without any news, a running sweep's clock is drawn so often.
+const CLOCK: Duration = Duration::from_millis(500);
+
+type Screen = Terminal<CrosstermBackend<Stdout>>;
+
+/// Opens the workbench; returns when the user leaves it.
+pub fn run(options: Options) -> Result<()> {
+    let failed = |error: std::io::Error| Error::failed(format!("the terminal: {error}"));
+    let (sender, messages) = unbounded();
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let handle = signals.handle();
+    let guard = terminal::take().map_err(failed)?;
+    let mut screen = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
+    let size = screen.size().map_err(failed)?;
+    let state =
+        State::new(options.dir.clone(), theme::Theme::from_environment(), (size.width, size.height));
+    let signalled = sender.clone();
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = signalled.send(Message::Terminate);
+        }
+    });
+    listen_to_keys(sender.clone());
+    let performer = Performer::new(&options.dir, "experiments".into(), sender);
+    let mut workbench = Loop { state, performer, messages, opened: Instant::now() };
+    workbench.open(options);
+    let left = workbench.work(&mut screen);
+    handle.close();
+    // the terminal is the user's again before the sweep has quite ended
+    drop(guard);
+    let patience = left.as_ref().map_or(true, |left| !left.at_once);
+    workbench.performer.finish(patience);
+    match left.map_err(failed)? {
+        Left { interrupted: true, .. } => Err(Error::Interrupted),
+        Left { .. } => Ok(()),
+    }
+}
+
+/// How the workbench was left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    interrupted: bool,
+    /// Do not wait for the sweep.
+    at_once: bool,
+}
+
+struct Loop {
+    state: State,
+    performer: Performer,
+    messages: Receiver<Message>,
+    opened: Instant,
+}
+
+impl Loop {
+    fn open(&mut self, options: Options) {
+        for effect in begin() {
+            self.performer.perform(effect);
+        }
+        if let Some(trace) = options.trace {
+            let request = self.state.timeline.request("the trace".into());
+            self.state.screen = super::action::Screen::Timeline;
+            self.performer.show(request, trace);
+        }
+    }
+
+    fn work(&mut self, screen: &mut Screen) -> std::io::Result<Left> {
+        draw(screen, &self.state)?;
+        let mut drawn = Instant::now();
+        loop {
+            let Some(first) = self.receive() else {
+                return Ok(Left { interrupted: true, at_once: false });
+            };
+            let began = Instant::now();
+            let (mut next, mut urgent) = (Some(first), false);
+            // everything that is waiting, before a frame is drawn of it; news of a sweep may gather a
+            // little, but no stream of news keeps frames from being drawn
+            while let Some(message) = next {
+                urgent |= is_urgent(&message);
+                if let Some(left) = self.take(message) {
+                    return Ok(left);
+                }
+                let calm = !urgent && self.state.is_moving();
+                let gather = if calm { FRAME.saturating_sub(drawn.elapsed()) } else { Duration::ZERO };
+                next = match began.elapsed() < FRAME {
+                    true => self.messages.recv_timeout(gather).ok(),
+                    false => None,
+                };
+            }
+            draw(screen, &self.state)?;
+            drawn = Instant::now();
+        }
+    }
+
+    /// The next message; while something runs, the time of now where there is no other. `None` when
+    /// nobody can send any more.
+    fn receive(&self) -> Option<Message> {
+        if !self.state.is_moving() {
+            return self.messages.recv().ok();
+        }
+        match self.messages.recv_timeout(CLOCK) {
+            Err(RecvTimeoutError::Timeout) => Some(Message::Clock(self.now())),
+            other => other.ok(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.opened.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    fn take(&mut self, message: Message) -> Option<Left> {
+        let now = self.now();
+        update(&mut self.state, Message::Clock(now));
+        for effect in update(&mut self.state, message) {
+            match effect {
+                Effect::Quit { interrupted } => {
+                    return Some(Left { interrupted, at_once: self.state.live.is_running() });
+                }
+                effect => self.performer.perform(effect),
+            }
+        }
+        None
+    }
+}
+
+fn draw(screen: &mut Screen, state: &State) -> std::io::Result<()> {
+    screen.draw(|frame| view::draw(frame.buffer_mut(), state)).map(|_| ())
+}
+
+/// Whether the user waits to see what a message does.
+fn is_urgent(message: &Message) -> bool {
+    !matches!(message, Message::Sweep(_) | Message::Clock(_))
+}
+
+/// Reads the terminal's events. The thread ends with the process: nothing else can interrupt its read.
+fn listen_to_keys(sender: Sender<Message>) {
+    std::thread::spawn(move || {
+        loop {
+            let message = match crossterm::event::read() {
+                Ok(Event::Key(key)) => Message::Key(key),
+                Ok(Event::Mouse(mouse)) => Message::Mouse(mouse),
+                Ok(Event::Resize(columns, rows)) => Message::Resize(columns, rows),
+                Ok(Event::Paste(text)) => Message::Paste(text),
+                Ok(Event::FocusGained | Event::FocusLost) => continue,
+                // the terminal is gone
+                Err(_) => {
+                    let _ = sender.send(Message::Terminate);
+                    return;
+                }
+            };
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+}

@@ -1,0 +1,166 @@
+//! What can happen ([`Message`]) and what the workbench wants done about it ([`Effect`]).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crossterm::event::{KeyEvent, MouseEvent};
+
+use super::experiments::Entry;
+use super::state::timeline::{StepKey, TraceIndex};
+use crate::analysis::{ComparisonReport, ParetoPoint};
+use crate::store::Record;
+use crate::sweep::{Experiment, SweepEvent};
+
+/// Something that happened: a key, a result from a worker, an event of the sweep.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// The clock, in milliseconds since the workbench was opened; precedes other messages.
+    Clock(u64),
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// The mouse was used (only while captured).
+    Mouse(MouseEvent),
+    /// Text was pasted.
+    Paste(String),
+    /// The window has this many columns and rows.
+    Resize(u16, u16),
+    /// A signal asked the process to end, or the terminal went away.
+    Terminate,
+    /// Experiment files were read.
+    Experiments(Vec<Entry>),
+    /// The runs directory was read.
+    Runs(Result<Arc<Snapshot>, String>),
+    /// The sweep says something.
+    Sweep(Box<SweepEvent>),
+    /// The sweep ended; the error if it could not be run.
+    SweepEnded(Result<Ended, String>),
+    /// A trace was read, or could not be.
+    Trace {
+        /// Which request it answers; older ones are dropped.
+        request: u64,
+        /// The trace, indexed.
+        result: Result<Arc<TraceIndex>, String>,
+    },
+    /// Overlap of one step was computed.
+    StepOverlap {
+        /// Which request for a trace it belongs to.
+        request: u64,
+        /// The step.
+        key: StepKey,
+        /// Overlap in percent; `None` without communication.
+        overlap_pct: Option<f64>,
+    },
+    /// Points of the Pareto screen.
+    Pareto(Vec<ParetoPoint>),
+    /// A comparison along an axis.
+    Compare {
+        /// The axis.
+        axis: &'static str,
+        /// The pairs.
+        result: Result<ComparisonReport, String>,
+    },
+    /// Something to tell the user.
+    Info(String),
+    /// Something that went wrong in an effect.
+    Failed(String),
+}
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Runs that failed.
+    pub failed: usize,
+    /// Whether it was cancelled.
+    pub interrupted: bool,
+}
+
+/// The runs directory at one moment; immutable, shared by all screens.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Runs, oldest first.
+    pub records: Vec<Record>,
+    /// Files that could not be read, and why.
+    pub damaged: Vec<String>,
+    /// What is known of each cell (by [`crate::spec::Spec::key`]).
+    pub known: HashMap<String, Known>,
+}
+
+/// What stored runs say about a cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Rounds that are stored.
+    pub rounds: BTreeSet<u32>,
+    /// Completion latency of the newest run (ms).
+    pub completion_ms: f64,
+}
+
+impl Snapshot {
+    /// A snapshot of these runs.
+    pub fn new(records: Vec<Record>, damaged: Vec<String>) -> Self {
+        let mut known: HashMap<String, Known> = HashMap::new();
+        for record in &records {
+            if let Some(metrics) = &record.metrics {
+                let cell = known.entry(record.spec.key()).or_default();
+                cell.rounds.insert(record.round);
+                cell.completion_ms = metrics.completion_ms;
+            }
+        }
+        Self { records, damaged, known }
+    }
+
+    /// A run by its id.
+    pub fn find(&self, run: &str) -> Option<&Record> {
+        self.records.iter().rev().find(|r| r.run == run)
+    }
+}
+
+/// Something to be done outside of the state; only the loop does it.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Leave the workbench.
+    Quit {
+        /// A sweep was cut short: the process says so with its status.
+        interrupted: bool,
+    },
+    /// Read the experiment files.
+    LoadExperiments,
+    /// Read the runs directory.
+    LoadRuns,
+    /// Run an experiment.
+    StartSweep(Box<Experiment>),
+    /// Cancel one cell of the sweep.
+    CancelCell(usize),
+    /// Cancel the sweep.
+    CancelAll,
+    /// Read and index the trace of a run.
+    OpenTrace {
+        /// To match the answer.
+        request: u64,
+        /// The run.
+        record: Box<Record>,
+    },
+    /// Compute the overlap of a step.
+    AnalyseStep {
+        /// The trace's request.
+        request: u64,
+        /// The trace.
+        index: Arc<TraceIndex>,
+        /// The step.
+        key: StepKey,
+    },
+    /// Compute the points of the Pareto screen.
+    Pareto(Arc<Snapshot>),
+    /// Compare the runs along an axis.
+    Compare {
+        /// The axis.
+        axis: &'static str,
+        /// The runs.
+        runs: Arc<Snapshot>,
+    },
+    /// Write a figure of these points into the runs directory.
+    ExportPareto(Vec<ParetoPoint>),
+    /// Put text on the clipboard.
+    Copy(String),
+    /// Capture the mouse, or stop it.
+    CaptureMouse(bool),
+}

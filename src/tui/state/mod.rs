@@ -1,0 +1,177 @@
+//! Everything the workbench knows. Plain data: [`super::update`] changes it, screens draw it.
+
+pub mod compare;
+pub mod experiments;
+pub mod live;
+pub mod pareto;
+pub mod runs;
+pub mod timeline;
+pub mod window;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tui_input::Input;
+
+use super::action::Screen;
+use super::message::Snapshot;
+use super::theme::Theme;
+
+/// The state of the workbench.
+#[derive(Debug)]
+pub struct State {
+    /// Columns and rows of the window.
+    pub size: (u16, u16),
+    /// Milliseconds since the workbench was opened.
+    pub now_ms: u64,
+    /// The screen shown.
+    pub screen: Screen,
+    /// What lies on the screen, the topmost last.
+    pub overlays: Vec<Overlay>,
+    /// Something the user is told.
+    pub notice: Option<Notice>,
+    /// Whether the mouse is captured.
+    pub mouse: bool,
+    /// The user wants to leave as soon as the cancelled sweep has ended.
+    pub leaving: bool,
+    /// Colours.
+    pub theme: Theme,
+    /// The runs directory.
+    pub dir: PathBuf,
+    /// The runs directory's content, once read.
+    pub stored: Option<Arc<Snapshot>>,
+    /// Screen 1.
+    pub experiments: experiments::Experiments,
+    /// Screen 2.
+    pub live: live::Live,
+    /// Screen 3.
+    pub runs: runs::Runs,
+    /// Screen 4.
+    pub timeline: timeline::Timeline,
+    /// Screen 5.
+    pub pareto: pareto::Pareto,
+    /// Screen 6.
+    pub compare: compare::Compare,
+}
+
+impl State {
+    /// A workbench that has just been opened.
+    pub fn new(dir: PathBuf, theme: Theme, size: (u16, u16)) -> Self {
+        Self {
+            size,
+            now_ms: 0,
+            screen: Screen::Experiments,
+            overlays: Vec::new(),
+            notice: None,
+            mouse: true,
+            leaving: false,
+            theme,
+            dir,
+            stored: None,
+            experiments: experiments::Experiments::default(),
+            live: live::Live::default(),
+            runs: runs::Runs::default(),
+            timeline: timeline::Timeline::default(),
+            pareto: pareto::Pareto::default(),
+            compare: compare::Compare::default(),
+        }
+    }
+
+    /// Whether the screen changes with time alone.
+    pub fn is_moving(&self) -> bool {
+        self.live.is_running()
+    }
+
+    /// Tells the user something that a key press takes away.
+    pub fn inform(&mut self, text: impl Into<String>) {
+        self.notice = Some(Notice { text: text.into(), error: false });
+    }
+
+    /// Tells the user what went wrong; stays until Escape.
+    pub fn fail(&mut self, text: impl Into<String>) {
+        self.notice = Some(Notice { text: text.into(), error: true });
+    }
+}
+
+/// Something the user is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What; may have several lines.
+    pub text: String,
+    /// It went wrong: shown until it is closed.
+    pub error: bool,
+}
+
+/// What lies on a screen and takes its keys.
+#[derive(Clone, Debug)]
+pub enum Overlay {
+    /// All bindings.
+    Help {
+        /// First line shown.
+        scroll: usize,
+    },
+    /// Actions by fuzzy search.
+    Palette {
+        /// What was typed.
+        input: Input,
+        /// Index into the matches.
+        selected: usize,
+    },
+    /// A question.
+    Confirm(Question),
+    /// A text, such as an experiment's file.
+    Text {
+        /// Its name.
+        title: String,
+        /// Its lines.
+        lines: Vec<String>,
+        /// First line shown.
+        scroll: usize,
+    },
+}
+
+/// What is asked before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Leave although a sweep runs?
+    Quit,
+    /// Leave although the cancelled sweep has not yet ended?
+    QuitNow,
+    /// Cancel the whole sweep?
+    CancelAll,
+}
+
+impl Question {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Quit => "A sweep is running. Cancel it and quit? Finished runs are stored.",
+            Self::QuitNow => "The sweep is still ending. Quit without waiting for it?",
+            Self::CancelAll => "Cancel the whole sweep? Finished runs are stored.",
+        }
+    }
+}
+
+/// A selection in rows that may not all fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct List {
+    /// The selected row.
+    pub selected: usize,
+    /// The first row shown.
+    pub offset: usize,
+}
+
+impl List {
+    /// Moves the selection, not beyond the ends of `len` rows.
+    pub fn move_by(&mut self, by: isize, len: usize) {
+        self.selected = self.selected.saturating_add_signed(by).min(len.saturating_sub(1));
+    }
+
+    /// Makes the selection exist and be among the `height` rows shown.
+    pub fn fit(&mut self, len: usize, height: usize) {
+        self.selected = self.selected.min(len.saturating_sub(1));
+        let height = height.max(1);
+        self.offset = self.offset.clamp((self.selected + 1).saturating_sub(height), self.selected);
+        self.offset = self.offset.min(len.saturating_sub(height));
+    }
+}

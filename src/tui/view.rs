@@ -1,0 +1,99 @@
+//! The whole window: tabs, the screen, the footer, and what lies on top. Reads the state, draws, and
+//! does nothing else.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::action::{Action, BINDINGS, Screen};
+use super::layout::{SMALLEST, regions, tabs};
+use super::palette::is_taken;
+use super::screens;
+use super::state::State;
+use super::theme::Role;
+use super::widgets::{overlay, paint};
+
+/// Draws everything.
+pub fn draw(buf: &mut Buffer, state: &State) {
+    let window = buf.area;
+    let size = (window.width, window.height);
+    let Some(regions) = regions(size) else {
+        let text = format!(
+            "window too small: {}x{} needed, this is {}x{}",
+            SMALLEST.0, SMALLEST.1, size.0, size.1
+        );
+        let lines = paint::wrap(&text, usize::from(window.width));
+        let top = window.height.saturating_sub(lines.len() as u16) / 2;
+        for (row, text) in lines.iter().enumerate() {
+            let x = window.width.saturating_sub(text.width() as u16) / 2;
+            paint::put(buf, window, x, top + row as u16, text, state.theme.style(Role::Text));
+        }
+        return;
+    };
+    draw_tabs(buf, regions.tabs, state);
+    let body = regions.body;
+    match state.screen {
+        Screen::Experiments => screens::experiments::draw(buf, body, state),
+        Screen::Live => screens::live::draw(buf, body, state),
+        Screen::Runs => screens::runs::draw(buf, body, state),
+        Screen::Timeline => screens::timeline::draw(buf, body, state),
+        Screen::Pareto => screens::pareto::draw(buf, body, state),
+        Screen::Compare => screens::compare::draw(buf, body, state),
+    }
+    draw_footer(buf, regions.footer, state);
+    if let Some(notice) = &state.notice {
+        overlay::notice(buf, size, state.theme, notice);
+    }
+    for top in &state.overlays {
+        overlay::draw(buf, state, top);
+    }
+}
+
+fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
+    let theme = state.theme;
+    let mut end = area.x;
+    for (screen, x, _) in tabs() {
+        let text = format!(" {} {} ", screen as usize + 1, screen.title());
+        let role = if screen == state.screen { Role::Selected } else { Role::Text };
+        end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
+    }
+    if state.live.is_running() {
+        let progress = state.live.progress(state.now_ms);
+        let text = match state.leaving {
+            true => "■ ending… ".into(),
+            false => format!("▶ {}/{} ", progress.done, progress.total),
+        };
+        let x = area.right().saturating_sub(text.width() as u16).max(end);
+        paint::put(buf, area, x, area.y, &text, theme.style(Role::Active));
+    }
+}
+
+/// As many hints as fit; what holds anywhere stands on the right and is never crowded out.
+fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
+    let theme = state.theme;
+    let (key, text) = (theme.style(Role::Key), theme.style(Role::Dim));
+    let hints = |own: bool| {
+        BINDINGS.iter().filter(move |b| b.holds_on(state.screen)).filter_map(move |b| {
+            let global = matches!(b.action, Action::Help | Action::Palette | Action::Quit);
+            let first = b.keys.iter().find(|k| !global || !is_taken(state.screen, **k))?;
+            (global != own).then_some(()).and(b.hint).map(|hint| (first.label(), hint))
+        })
+    };
+    let width = |(keys, hint): &(String, &str)| (keys.width() + hint.width() + 3) as u16;
+    let right: Vec<_> = hints(false).collect();
+    let right_width: u16 = right.iter().map(width).sum();
+    let limit = area.right().saturating_sub(right_width);
+    let mut x = area.x + 1;
+    for hint in hints(true) {
+        if x + width(&hint) > limit {
+            break;
+        }
+        x = paint::put(buf, area, x, area.y, &hint.0, key);
+        x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
+    }
+    let mut x = limit;
+    for hint in right {
+        x = paint::put(buf, area, x, area.y, &hint.0, key);
+        x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
+    }
+}

@@ -1,0 +1,143 @@
+//! What lies on top of a screen: help, palette, questions, texts, notices.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::paint::{line, popup, put, wrap};
+use crate::tui::action::{BINDINGS, Scope, Screen};
+use crate::tui::layout::{centered, inside, regions};
+use crate::tui::palette;
+use crate::tui::state::{Notice, Overlay, Question, State};
+use crate::tui::theme::{Role, Theme};
+
+/// A line of help: keys and what they do, or a heading without keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelpLine {
+    /// The keys, as labels.
+    pub keys: String,
+    /// What they do.
+    pub text: String,
+}
+
+/// All bindings: those of the screen, those of everywhere, those of the other screens.
+pub fn help_lines(screen: Screen) -> Vec<HelpLine> {
+    let heading = |text: &str| HelpLine { keys: String::new(), text: text.into() };
+    let of = |scope: Scope| {
+        BINDINGS
+            .iter()
+            .filter(move |b| b.scope == scope)
+            .map(|b| HelpLine { keys: b.keys_label(), text: b.name.into() })
+    };
+    let mut lines = vec![heading(&format!("On this screen: {}", screen.title()))];
+    lines.extend(of(Scope::On(screen)));
+    lines.push(heading("Everywhere (unless the screen uses the key itself)"));
+    lines.extend(of(Scope::Anywhere));
+    for other in Screen::ALL.into_iter().filter(|s| *s != screen) {
+        lines.push(heading(&format!("On screen {}: {}", other as usize + 1, other.title())));
+        lines.extend(of(Scope::On(other)));
+    }
+    lines
+}
+
+fn text_area(size: (u16, u16)) -> Rect {
+    let body = regions(size).map_or(Rect::ZERO, |r| r.body);
+    centered(body, 100.min(body.width.saturating_sub(4)), body.height.saturating_sub(2))
+}
+
+/// Rows of text that an overlay shows in a window of this size.
+pub fn text_rows(size: (u16, u16)) -> usize {
+    usize::from(inside(text_area(size)).height)
+}
+
+/// Draws an overlay.
+pub fn draw(buf: &mut Buffer, state: &State, overlay: &Overlay) {
+    let theme = state.theme;
+    match overlay {
+        Overlay::Help { scroll } => help(buf, state, *scroll),
+        Overlay::Text { title, lines, scroll } => {
+            let area = popup(buf, text_area(state.size), title, theme);
+            for (row, text) in lines.iter().skip(*scroll).take(usize::from(area.height)).enumerate() {
+                line(buf, area, row as u16, &[(text, theme.style(Role::Text))]);
+            }
+        }
+        Overlay::Palette { input, selected } => {
+            let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
+            let found = palette::matches(state.screen, input.value());
+            let area = popup(buf, centered(body, 66, 18), "palette", theme);
+            let typed = format!(": {}", input.value());
+            let end = put(buf, area, area.x, area.y, &typed, theme.style(Role::Text));
+            put(buf, area, end, area.y, "▏", theme.style(Role::Key));
+            let rows = usize::from(area.height.saturating_sub(2));
+            let first = (selected + 1).saturating_sub(rows);
+            for (row, binding) in found.iter().skip(first).take(rows).enumerate() {
+                let y = area.y + 2 + row as u16;
+                put(buf, area, area.x + 1, y, binding.name, theme.style(Role::Text));
+                let keys = binding.keys_label();
+                let x = area.right().saturating_sub(keys.chars().count() as u16 + 1);
+                put(buf, area, x, y, &keys, theme.style(Role::Key));
+                if first + row == *selected {
+                    let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
+                    buf.set_style(row, theme.style(Role::Selected));
+                }
+            }
+            if found.is_empty() {
+                put(buf, area, area.x + 1, area.y + 2, "no action matches", theme.style(Role::Dim));
+            }
+        }
+        Overlay::Confirm(question) => confirm(buf, state, *question),
+    }
+}
+
+fn help(buf: &mut Buffer, state: &State, scroll: usize) {
+    let theme = state.theme;
+    let lines = help_lines(state.screen);
+    let area = popup(buf, text_area(state.size), "help: ↑ ↓ scroll, Esc closes", theme);
+    for (row, help) in lines.iter().skip(scroll).take(usize::from(area.height)).enumerate() {
+        if help.keys.is_empty() {
+            line(buf, area, row as u16, &[(&help.text, theme.style(Role::Title))]);
+        } else {
+            let keys = format!("  {:<14}", help.keys);
+            line(
+                buf,
+                area,
+                row as u16,
+                &[(&keys, theme.style(Role::Key)), (&help.text, theme.style(Role::Text))],
+            );
+        }
+    }
+}
+
+fn confirm(buf: &mut Buffer, state: &State, question: Question) {
+    let theme = state.theme;
+    let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
+    let lines = wrap(question.text(), 56);
+    let area = popup(buf, centered(body, 60, lines.len() as u16 + 4), "sure?", theme);
+    for (row, text) in lines.iter().enumerate() {
+        line(buf, area, row as u16, &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Text))]);
+    }
+    let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
+    line(
+        buf,
+        area,
+        lines.len() as u16 + 1,
+        &[(" y", key), (" yes   ", text), ("n", key), (" no", text)],
+    );
+}
+
+/// Draws a notice at the bottom of the screen.
+pub fn notice(buf: &mut Buffer, size: (u16, u16), theme: Theme, notice: &Notice) {
+    let Some(regions) = regions(size) else { return };
+    let body = regions.body;
+    let lines = wrap(&notice.text, usize::from(body.width.saturating_sub(4)));
+    let height = (lines.len().min(8) + 2) as u16;
+    let area = Rect { y: body.bottom().saturating_sub(height), height: height.min(body.height), ..body };
+    let (title, role) = match notice.error {
+        true => ("✘ it failed: Esc closes this", Role::Bad),
+        false => ("note", Role::Text),
+    };
+    let inner = popup(buf, area, title, theme);
+    for (row, text) in lines.iter().take(usize::from(inner.height)).enumerate() {
+        let style = if row == 0 { theme.style(role) } else { theme.style(Role::Text) };
+        line(buf, inner, row as u16, &[(" ", style), (text, style)]);
+    }
+}
