@@ -92,21 +92,24 @@ pub(super) fn run(
 
 /// One cell's record; a simulation that failed, or panicked, is a failed record.
 fn simulate(spec: &Spec) -> Record {
-    let record = Record::new(spec.clone(), Status::Failed, None);
     let job = Job { spec: spec.clone(), record: false };
     let mut warnings = Vec::new();
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        backend::run(&job, &mut |event| {
+    let failed = |reason: String| Record::new(spec.clone(), Status::Failed, Some(reason));
+    let simulated = catch_unwind(AssertUnwindSafe(|| {
+        let result = backend::run(&job, &mut |event| {
             if let backend::RunEvent::Warning { message } = event {
                 warnings.push(message);
             }
-        })
+        });
+        match result {
+            Ok((outcome, _)) => {
+                crate::launch::with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome)
+            }
+            Err(e) => failed(e.to_string()),
+        }
     }));
-    let mut record = match result {
-        Ok(Ok((outcome, _))) => crate::launch::with_outcome(record, outcome),
-        Ok(Err(e)) => Record { reason: Some(e.to_string()), ..record },
-        Err(_) => Record { reason: Some("internal error: the simulator panicked".into()), ..record },
-    };
+    let mut record =
+        simulated.unwrap_or_else(|_| failed("internal error: the simulation panicked".into()));
     record.warnings.append(&mut warnings);
     record
 }
