@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 #[command(name = "ladderscope", version, max_term_width = 100, after_help = EXIT_STATUS)]
 struct Cli {
     /// Where runs are stored
-    #[arg(long, global = true, value_name = "RUNS_DIR", default_value = "runs")]
+    #[arg(long, global = true, display_order = 900, value_name = "RUNS_DIR", default_value = "runs")]
     dir: PathBuf,
     #[command(subcommand)]
     verb: Option<Verb>,

@@ -38,7 +38,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         .map(|path| Ok((path, pareto::export_format(path, &["svg", "png", "csv"])?)));
     let export = export.transpose()?;
     let records = runs::filtered(runs::select(&args.runs, &dir)?, args.filter.as_deref(), None)?;
-    let comparison = analysis::compare(&analysis::aggregate(&records), &args.by)?;
+    // Runs as they are stored, not pooled: ratios pair by round.
+    let comparison = analysis::compare(&records, &args.by)?;
     if comparison.pairs.is_empty() {
         report::note(&format!("no two finished cells differ in {} alone", args.by));
     }

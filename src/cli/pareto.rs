@@ -33,7 +33,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         args.export.as_deref().map(|path| Ok((path, export_format(path, &["svg", "png", "csv"])?)));
     let export = export.transpose()?;
     let records = runs::filtered(runs::select(&args.runs, &dir)?, args.filter.as_deref(), None)?;
-    let mut points = analysis::pareto(&analysis::aggregate(&records));
+    let mut points = analysis::pareto(&records);
     if points.is_empty() {
         report::note("no finished runs, so no frontier; `ladderscope runs` lists what is stored");
     }

@@ -17,17 +17,13 @@ pub fn contract_object(record: &Record) -> Value {
     value
 }
 
-/// What a run's numbers go over: `cpu`, `cpu emulated:alpha_us=20,gb_s=50`, `h100_sxm gpt-fast`.
+/// What a run's numbers were had on: `cpu`, or `h100_sxm gpt-fast` where they are simulated.
 pub fn platform(record: &Record) -> String {
     let spec = &record.spec;
-    let mut text = match spec.backend {
+    match spec.backend {
         crate::spec::Backend::Sim => format!("{} {}", spec.hardware, spec.stack),
         backend => backend.as_str().to_owned(),
-    };
-    if spec.link.is_emulated() {
-        text += &format!(" {}", spec.link);
     }
-    text
 }
 
 /// The columns a person scans, a record a row.
@@ -43,6 +39,7 @@ pub fn narrow(records: &[Record]) -> Rows {
         "tokens",
         "p2p",
         "on",
+        "link",
         "completion ms",
         "TPOT ms",
         "tok/s",
@@ -65,13 +62,14 @@ pub fn narrow(records: &[Record]) -> Rows {
             Field::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
             Field::text(spec.p2p.as_str()),
             Field::text(platform(record)),
+            Field::text(spec.link),
             Field::number(metrics.map(|m| m.completion_ms), 2),
             Field::number(metrics.map(|m| m.tpot_ms.p50), 3),
             Field::number(metrics.map(|m| m.tokens_per_s), 1),
             Field::number(metrics.map(|m| m.tokens_per_s_per_gpu), 1),
             Field::number(record.overlap.as_ref().and_then(|o| o.overlap_pct), 1),
             Field::text(record.provenance),
-            record.reason.as_ref().map_or(Field::None, Field::text),
+            record.reason.as_ref().and_then(|why| why.lines().next()).map_or(Field::None, Field::text),
         ]);
     }
     rows
