@@ -1,12 +1,14 @@
 //! The trace file: Parquet through Polars, streaming, renamed into place when whole.
 //!
 //! Columns are in [`columns`]. The footer has `ladderscope.version`, `ladderscope.meta` and
-//! `ladderscope.operations` (JSON), and `ladderscope.checksum`: the numbers of bytes before the footer
-//! and of spans, and SHA-256 of both texts and of those bytes, so that a damaged trace is an error and
-//! never a wrong number.
+//! `ladderscope.operations` (JSON); `ladderscope.checksum`: the numbers of bytes before the footer and of
+//! spans, and SHA-256 of both texts and of those bytes; and `ladderscope.seal`: SHA-256 of the footer
+//! itself ([`footer`]). So a damaged trace is an error, and never a wrong number.
 
 mod columns;
 mod contain;
+mod footer;
+mod problem;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ const VERSION: &str = "ladderscope.version";
 const META: &str = "ladderscope.meta";
 const OPERATIONS: &str = "ladderscope.operations";
 const CHECKSUM: &str = "ladderscope.checksum";
+const SEAL: &str = "ladderscope.seal";
 
 /// Writes a whole trace.
 pub fn write(path: &Path, trace: &Trace) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Round trips, and every kind of broken file.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use polars::prelude::{Column, DataFrame, ParquetWriter};
 use proptest::prelude::*;
@@ -225,20 +226,32 @@ fn a_newer_format_that_does_not_fit_says_which_version_it_needs() {
 
 #[test]
 fn an_operation_that_does_not_exist_is_named_with_its_row() {
-    // a file of another writer, without a checksum, whose operations are too few
+    // a writer that believes in one operation more than it has
+    let trace = trace(vec![span(), Span { operation: 2, ..span() }]);
+    let (_dir, path) = place();
+    let mut writer = TraceWriter::create(&path, &trace.meta, &trace.operations).unwrap();
+    writer.operations = 3;
+    writer.write(&trace.spans).unwrap();
+    writer.finish().unwrap();
+    let error = read(&path).unwrap_err().to_string();
+    assert!(error.contains("row 1: operation is 2, but there are 2 operations"), "{error}");
+}
+
+#[test]
+fn the_parquet_of_others_is_never_decoded_even_if_it_looks_like_a_trace() {
     let trace = trace(Vec::new());
     let entries = vec![
         (super::VERSION.to_owned(), FORMAT_VERSION.to_string()),
         (super::META.to_owned(), serde_json::to_string(&trace.meta).unwrap()),
         (super::OPERATIONS.to_owned(), serde_json::to_string(&trace.operations).unwrap()),
     ];
-    let mut frame = super::columns::frame(&[span(), Span { operation: 2, ..span() }]).unwrap();
+    let mut frame = super::columns::frame(&[span()]).unwrap();
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes)
         .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
         .finish(&mut frame)
         .unwrap();
-    assert!(refused(&bytes).contains("row 1: operation is 2, but there are 2 operations"));
+    assert!(refused(&bytes).contains("its footer has no entry ladderscope.checksum"));
 }
 
 prop_compose! {
@@ -267,8 +280,15 @@ proptest! {
     }
 }
 
+/// A trace and its file, written once.
+static WHOLE: LazyLock<(Trace, Vec<u8>)> = LazyLock::new(|| {
+    let whole = trace((0..50).map(|i| Span { start_ns: i, end_ns: 3 * i, ..span() }).collect());
+    let bytes = written(&whole);
+    (whole, bytes)
+});
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     /// Damage anywhere is an error or makes no difference; it never panics, and is never a wrong number.
     #[test]
@@ -276,15 +296,15 @@ proptest! {
         changes in proptest::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 1..4),
         in_footer in any::<bool>(),
     ) {
-        let whole = trace((0..50).map(|i| Span { start_ns: i, end_ns: 3 * i, ..span() }).collect());
-        let mut bytes = written(&whole);
+        let (whole, bytes) = &*WHOLE;
+        let mut bytes = bytes.clone();
         let from = if in_footer { bytes.len() / 2 } else { 0 };
         let length = bytes.len() - from;
         for (index, change) in changes {
             bytes[from + index.index(length)] ^= change;
         }
         if let Ok(read) = read_bytes(&bytes) {
-            prop_assert!(read == whole);
+            prop_assert!(read == *whole);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,12 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::columns;
+use super::footer::{self, FooterBytes};
 use crate::error::{Error, Result};
 use crate::trace::{OperationInfo, Span, TraceMeta};
 
 /// Spans of a row group.
-pub(super) const ROW_GROUP: usize = 262_144;
+const ROW_GROUP: usize = 262_144;
 
 /// Writes a trace streaming. Nothing is at the path until [`TraceWriter::finish`]; a writer that is
 /// dropped before leaves nothing.
@@ -32,7 +33,7 @@ pub struct TraceWriter {
     footer: Vec<(String, String)>,
     /// Spans of the row group to come.
     pending: Vec<Span>,
-    operations: usize,
+    pub(super) operations: usize,
     ranks: u32,
     /// Spans written so far, pending ones included.
     spans: u64,
@@ -126,10 +127,13 @@ impl TraceWriter {
         let mut footer = std::mem::take(&mut self.footer);
         let checksum = format!("{}:{}:{}", written.bytes, self.spans, super::hex(written.hash));
         footer.push((super::CHECKSUM.into(), checksum));
+        // last, so that nothing in the texts before it can be taken for it
+        footer.push((super::SEAL.into(), footer::unsealed()));
         if let KeyValueMetadata::Static(footer) = KeyValueMetadata::from_static(footer) {
             let mut writer = self.parquet.get_writer().lock().unwrap_or_else(PoisonError::into_inner);
             writer.end(Some(footer)).map_err(|error| self.failed(&error))?;
         }
+        self.seal()?;
         self.file.as_file().sync_all().map_err(Error::io(&self.path))?;
         self.file.persist(&self.path).map_err(|error| Error::io(&self.path)(error.error))?;
         // the name must survive a crash too; where directories cannot be synced, the file still is
@@ -137,6 +141,20 @@ impl TraceWriter {
             let _ = directory.sync_all();
         }
         Ok(())
+    }
+
+    /// Writes the footer's own checksum into it.
+    fn seal(&mut self) -> Result<()> {
+        let file = self.file.as_file_mut();
+        let seal = FooterBytes::locate(file).map(|footer| footer.seal());
+        let (at, digits) = match seal {
+            Ok(Some(seal)) => seal,
+            Ok(None) => return Err(self.failed(&"the footer has no place for its checksum")),
+            Err(problem) => return Err(problem.of(&self.path)),
+        };
+        file.seek(SeekFrom::Start(at))
+            .and_then(|_| file.write_all(digits.as_bytes()))
+            .map_err(Error::io(&self.path))
     }
 
     fn row_group(&mut self, spans: &[Span]) -> Result<()> {

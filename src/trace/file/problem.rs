@@ -1,0 +1,68 @@
+//! What can be wrong with a trace file, and how a user is told.
+
+use std::path::Path;
+
+use polars::prelude::PolarsError;
+
+use super::contain::contained;
+use crate::error::Error;
+use crate::trace::FORMAT_VERSION;
+
+/// Why a file cannot be read.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The operating system would not.
+    Io(std::io::Error),
+    /// It is not a trace: something else was meant.
+    Foreign(String),
+    /// It is, or was, a trace and is damaged.
+    Damaged(String),
+    /// Written by a later version, and not readable.
+    Newer(u32, String),
+}
+
+/// What came of reading.
+pub(super) type Read<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    /// As the user sees it.
+    pub(super) fn of(self, path: &Path) -> Error {
+        let shown = path.display();
+        match self {
+            Self::Io(error) => Error::io(path)(error),
+            Self::Foreign(what) => Error::input_help(
+                format!("{shown}: not a Ladderscope trace: {what}"),
+                "a trace is what `run --trace FILE` writes; others can be imported with `ladderscope trace convert IN OUT`",
+            ),
+            Self::Damaged(what) => Error::input_help(
+                format!("{shown}: damaged trace: {what}"),
+                "record it again, or copy it again from where it was whole",
+            ),
+            Self::Newer(version, what) => Error::input_help(
+                format!(
+                    "{shown}: trace format {version} is newer than {FORMAT_VERSION}, which this version reads: {what}"
+                ),
+                "read it with the version of ladderscope that wrote it",
+            ),
+        }
+    }
+}
+
+impl From<PolarsError> for Problem {
+    fn from(error: PolarsError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Problem {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Runs the Parquet parser; what it panics with is damage.
+pub(super) fn inside<T>(work: impl FnOnce() -> Read<T>) -> Read<T> {
+    contained(work).unwrap_or_else(|panic| {
+        Err(Problem::Damaged(format!("the Parquet data make no sense ({panic})")))
+    })
+}
