@@ -85,7 +85,7 @@ pub struct Metrics {
     pub decode_ms: f64,
     /// Prefill and decode.
     pub completion_ms: f64,
-    /// Time of an output token: p50 is decode / (output_tokens - 1); percentiles over the steps of all samples.
+    /// Time of an output token: percentiles over the decode steps of all samples.
     pub tpot_ms: Percentiles,
     /// batch x output tokens / completion.
     pub tokens_per_s: f64,
