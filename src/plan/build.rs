@@ -454,7 +454,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     if let Some(problem) = shape.tp_problem(spec.tp) {
         return Err(PlanError::Shape(problem));
     }
-    if spec.lowering.shard_head && shape.vocab % spec.tp != 0 {
+    if spec.lowering.shard_head && !shape.vocab.is_multiple_of(spec.tp) {
         return Err(PlanError::Shape(format!(
             "TP {} does not divide the vocabulary of {} that a sharded head needs",
             spec.tp, shape.vocab
@@ -493,7 +493,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
                 let reduced = b.emit("all_reduce", Kind::AllReduce, &[partial], shape.hidden)?;
                 residual.in_flight.push_back(reduced);
             }
-            Reduce::Every(n) if (index as u32 + 1) % n == 0 || last => {
+            Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || last => {
                 let reads = [residual.value, partial];
                 let summand = b.emit("add_mean", Kind::AddMean, &reads, shape.hidden)?;
                 residual.value = b.emit("all_reduce", Kind::AllReduce, &[summand], shape.hidden)?;
