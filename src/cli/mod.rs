@@ -1,8 +1,8 @@
 //! The command line: one file a verb.
 //!
-//! [`app`] parses the arguments and calls the verb; a verb is a `clap::Args` struct and a function
-//! from it to an exit status. Results go to standard output through [`output`], progress and warnings
-//! to standard error, errors through [`report`].
+//! `app` parses the arguments and calls the verb; a verb is a `clap::Args` struct and a function
+//! from it to an exit status. Results go to standard output through `output`, progress and warnings
+//! to standard error, errors through `report`.
 
 mod app;
 mod compare;

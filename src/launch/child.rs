@@ -115,7 +115,12 @@ fn remember_panics() -> Arc<Mutex<Option<String>>> {
     let (store, usual) = (latest.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |info| {
         if let Ok(mut latest) = store.lock() {
-            let what = info.payload_as_str().unwrap_or("a panic without a message");
+            let payload = info.payload();
+            let what = payload
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("a panic without a message");
             let place = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
             *latest = Some(format!("{what}{place}"));
         }

@@ -22,8 +22,11 @@ pub struct Store {
     dir: PathBuf,
     ids: IdSource,
     /// What was read of each file, for as long as the file stays as it was.
-    cache: Arc<Mutex<HashMap<PathBuf, (Stamp, Arc<Loaded>)>>>,
+    cache: Arc<Mutex<Cache>>,
 }
+
+/// Files by path, as they were when they were read.
+type Cache = HashMap<PathBuf, (Stamp, Arc<Loaded>)>;
 
 /// Tells whether a file is still the one that was read.
 type Stamp = (u64, u64, Option<SystemTime>);

@@ -15,8 +15,8 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     /// An error at some bytes of the file; its message begins with `FILE:LINE:COLUMN`.
     pub fn error(&self, at: Range<usize>, message: impl AsRef<str>, help: Option<String>) -> Error {
-        let start = self.text.floor_char_boundary(at.start);
-        let end = self.text.floor_char_boundary(at.end).max(start);
+        let start = self.boundary(at.start);
+        let end = self.boundary(at.end).max(start);
         let before = &self.text[..start];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -27,6 +27,11 @@ impl Source<'_> {
             source_code: miette::NamedSource::new(file, self.text.to_owned()),
             span: (start..end).into(),
         }
+    }
+
+    /// The last place at or before `at` where a character begins.
+    fn boundary(&self, at: usize) -> usize {
+        (0..=at.min(self.text.len())).rev().find(|i| self.text.is_char_boundary(*i)).unwrap_or(0)
     }
 
     /// An error of a value's own, at the place where the value stands.
