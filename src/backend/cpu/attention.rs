@@ -3,6 +3,8 @@
 //! Decode reads each layer's cache once: `2 x kv_heads x head_dim x 4` bytes a cached token. Prefill
 //! works on blocks of [`BLOCK`] queries, so no more than `BLOCK x context` scores exist at a time.
 
+use pulp::{Simd, WithSimd};
+
 use super::kernels::{Kernels, View, dot, gemm};
 use crate::model::ModelShape;
 
@@ -209,21 +211,7 @@ impl Attention {
         let scores = &mut self.scores;
         scores.resize((keys.len() / dim).max(scores.len()), 0.0);
         let scores = &mut scores[..keys.len() / dim];
-        kernels.arch().dispatch(|| {
-            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(dim)) {
-                *score = dot(query, key) * scale;
-            }
-            let total = exponentials(scores);
-            out.fill(0.0);
-            for (score, value) in scores.iter().zip(values.chunks_exact(dim)) {
-                for (out, value) in out.iter_mut().zip(value) {
-                    *out = score.mul_add(*value, *out);
-                }
-            }
-            for out in out.iter_mut() {
-                *out /= total;
-            }
-        });
+        kernels.arch().dispatch(OneQuery { query, keys, values, scores, scale, out });
     }
 
     /// Many queries of one sequence and head, in blocks.
@@ -260,6 +248,38 @@ impl Attention {
             }
             let p = View::rows(scores, 0, context);
             gemm(count, dim, context, p, View::rows(values, 0, dim), out, offset + first * width, width);
+        }
+    }
+}
+
+/// One query over its context, for the instruction set at hand.
+struct OneQuery<'a> {
+    query: &'a [f32],
+    keys: &'a [f32],
+    values: &'a [f32],
+    scores: &'a mut [f32],
+    scale: f32,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for OneQuery<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let dim = self.query.len();
+        for (score, key) in self.scores.iter_mut().zip(self.keys.chunks_exact(dim)) {
+            *score = dot::<S>(self.query, key) * self.scale;
+        }
+        let total = exponentials(self.scores);
+        self.out.fill(0.0);
+        for (score, value) in self.scores.iter().zip(self.values.chunks_exact(dim)) {
+            for (out, value) in self.out.iter_mut().zip(value) {
+                *out += score * value;
+            }
+        }
+        for out in self.out.iter_mut() {
+            *out /= total;
         }
     }
 }

@@ -4,10 +4,11 @@
 //! For up to [`FEW_ROWS`] rows a product is bound by reading the weights once from memory, so
 //! [`matmul`] streams them through an own kernel (bf16 is read as bf16: half the bytes); for more rows
 //! it hands over to the `gemm` crate, widening bf16 weights panel by panel. Loops are written so that
-//! they vectorise, inside `pulp`'s run-time dispatch to AVX2/AVX-512/NEON.
+//! they vectorise, inside `pulp`'s run-time dispatch to AVX2/AVX-512/NEON. Each is a struct whose
+//! `with_simd` is always inlined: a closure would be compiled apart, without the instruction set.
 
 use half::bf16;
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use crate::model::{Matrix, MatrixData};
 
@@ -71,11 +72,7 @@ impl Kernels {
                     let from = &data[first * w.inputs..][..count * w.inputs];
                     let panel = &mut self.panel;
                     panel.resize(count * w.inputs, 0.0);
-                    self.arch.dispatch(|| {
-                        for (to, from) in panel.iter_mut().zip(from) {
-                            *to = from.widen();
-                        }
-                    });
+                    self.arch.dispatch(WidenAll { from, to: panel });
                     gemm_wt(x, &self.panel, w.inputs, y, w.outputs, first);
                 }
             }
@@ -93,47 +90,36 @@ impl Kernels {
             };
             let x = &x[at * inputs..][..count * inputs];
             let y = &mut y[at * outputs..][..count * outputs];
-            self.arch.dispatch(|| match count {
-                1 => rows_by_outputs::<1, 4, W>(x, w, inputs, y),
-                2 => rows_by_outputs::<2, 2, W>(x, w, inputs, y),
-                3 => rows_by_outputs::<3, 1, W>(x, w, inputs, y),
-                _ => rows_by_outputs::<4, 1, W>(x, w, inputs, y),
-            });
+            match count {
+                1 => self.arch.dispatch(Rows::<1, 4, W> { x, w, inputs, y }),
+                2 => self.arch.dispatch(Rows::<2, 2, W> { x, w, inputs, y }),
+                3 => self.arch.dispatch(Rows::<3, 1, W> { x, w, inputs, y }),
+                _ => self.arch.dispatch(Rows::<4, 1, W> { x, w, inputs, y }),
+            }
             at += count;
         }
     }
 
     /// RMSNorm of each row: `y = x / sqrt(mean(x^2) + eps) * weight`.
     pub fn norm(&self, x: &[f32], weight: &Matrix, eps: f32, y: &mut [f32]) {
-        let width = weight.inputs;
-        self.arch.dispatch(|| {
-            for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                let mean = dot(x, x) / width as f32;
-                let scale = 1.0 / (mean + eps).sqrt();
-                match &weight.data {
-                    MatrixData::F32(w) => scale_by(x, w, scale, y),
-                    MatrixData::Bf16(w) => scale_by(x, w, scale, y),
-                }
-            }
-        });
+        match &weight.data {
+            MatrixData::F32(weight) => self.arch.dispatch(NormRows { x, weight, eps, y }),
+            MatrixData::Bf16(weight) => self.arch.dispatch(NormRows { x, weight, eps, y }),
+        }
     }
 
     /// `y = a + b`.
     pub fn add(&self, a: &[f32], b: &[f32], y: &mut [f32]) {
-        self.arch.dispatch(|| {
-            for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-                *y = a + b;
-            }
-        });
+        for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+            *y = a + b;
+        }
     }
 
     /// `y = b + a x scale`.
     pub fn add_scaled(&self, a: &[f32], scale: f32, b: &[f32], y: &mut [f32]) {
-        self.arch.dispatch(|| {
-            for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-                *y = a * scale + b;
-            }
-        });
+        for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+            *y = a * scale + b;
+        }
     }
 
     /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
@@ -152,69 +138,116 @@ impl Kernels {
     }
 }
 
-#[inline(always)]
-fn scale_by<W: Widen>(x: &[f32], w: &[W], scale: f32, y: &mut [f32]) {
-    for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
-        *y = x * scale * w.widen();
+/// Widens all of `from`.
+struct WidenAll<'a, W> {
+    from: &'a [W],
+    to: &'a mut [f32],
+}
+
+impl<W: Widen> WithSimd for WidenAll<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to = from.widen();
+        }
+    }
+}
+
+/// RMSNorm of each row.
+struct NormRows<'a, W> {
+    x: &'a [f32],
+    weight: &'a [W],
+    eps: f32,
+    y: &'a mut [f32],
+}
+
+impl<W: Widen> WithSimd for NormRows<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let width = self.weight.len();
+        for (x, y) in self.x.chunks_exact(width).zip(self.y.chunks_exact_mut(width)) {
+            let mean = dot::<S>(x, x) / width as f32;
+            let scale = 1.0 / (mean + self.eps).sqrt();
+            for ((y, x), w) in y.iter_mut().zip(x).zip(self.weight) {
+                *y = x * scale * w.widen();
+            }
+        }
     }
 }
 
 /// `M` rows of x by all outputs, `R` weight rows at a time: `M x R` accumulators of [`LANES`].
-#[inline(always)]
-fn rows_by_outputs<const M: usize, const R: usize, W: Widen>(
-    x: &[f32],
-    w: &[W],
+struct Rows<'a, const M: usize, const R: usize, W> {
+    x: &'a [f32],
+    w: &'a [W],
     inputs: usize,
-    y: &mut [f32],
-) {
-    let outputs = w.len() / inputs;
-    let xs: [&[f32]; M] = std::array::from_fn(|m| &x[m * inputs..(m + 1) * inputs]);
-    let whole = outputs / R * R;
-    for first in (0..whole).step_by(R) {
-        let ws: [&[W]; R] = std::array::from_fn(|r| &w[(first + r) * inputs..][..inputs]);
-        let sums = products::<M, R, W>(&xs, &ws);
-        for (m, sums) in sums.iter().enumerate() {
-            y[m * outputs + first..][..R].copy_from_slice(sums);
+    y: &'a mut [f32],
+}
+
+impl<const M: usize, const R: usize, W: Widen> WithSimd for Rows<'_, M, R, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { x, w, inputs, y } = self;
+        let outputs = w.len() / inputs;
+        let xs: [&[f32]; M] = std::array::from_fn(|m| &x[m * inputs..(m + 1) * inputs]);
+        let whole = outputs / R * R;
+        for first in (0..whole).step_by(R) {
+            let ws: [&[W]; R] = std::array::from_fn(|r| &w[(first + r) * inputs..][..inputs]);
+            let sums = products::<S, M, R, W>(&xs, &ws);
+            for (m, sums) in sums.iter().enumerate() {
+                y[m * outputs + first..][..R].copy_from_slice(sums);
+            }
         }
-    }
-    for output in whole..outputs {
-        let sums = products::<M, 1, W>(&xs, &[&w[output * inputs..][..inputs]]);
-        for (m, sums) in sums.iter().enumerate() {
-            y[m * outputs + output] = sums[0];
+        for output in whole..outputs {
+            let sums = products::<S, M, 1, W>(&xs, &[&w[output * inputs..][..inputs]]);
+            for (m, sums) in sums.iter().enumerate() {
+                y[m * outputs + output] = sums[0];
+            }
         }
     }
 }
 
+/// `a b + c`: fused where the instruction set has it (elsewhere a fused product is a library call).
+#[inline(always)]
+fn multiply_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
+    if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
+}
+
 /// All `M x R` dot products of equally long slices.
 #[inline(always)]
-fn products<const M: usize, const R: usize, W: Widen>(
+fn products<S: Simd, const M: usize, const R: usize, W: Widen>(
     xs: &[&[f32]; M],
     ws: &[&[W]; R],
 ) -> [[f32; R]; M] {
     let inputs = xs[0].len();
     let mut sums = [[[0.0f32; LANES]; R]; M];
-    let whole = inputs / LANES * LANES;
-    for at in (0..whole).step_by(LANES) {
+    let steps = inputs / LANES;
+    // chunks of known length let the compiler drop bounds checks and keep the sums in registers
+    let xs_wide: [&[[f32; LANES]]; M] = std::array::from_fn(|m| xs[m].as_chunks().0);
+    let ws_wide: [&[[W; LANES]]; R] = std::array::from_fn(|r| &ws[r].as_chunks().0[..steps]);
+    for at in 0..steps {
         for r in 0..R {
-            let chunk = &ws[r][at..at + LANES];
-            let mut wide = [0.0f32; LANES];
-            for (wide, w) in wide.iter_mut().zip(chunk) {
-                *wide = w.widen();
-            }
+            let wide = ws_wide[r][at].map(Widen::widen);
             for m in 0..M {
-                let x = &xs[m][at..at + LANES];
+                let x = &xs_wide[m][at];
                 for lane in 0..LANES {
-                    sums[m][r][lane] = x[lane].mul_add(wide[lane], sums[m][r][lane]);
+                    sums[m][r][lane] = multiply_add::<S>(x[lane], wide[lane], sums[m][r][lane]);
                 }
             }
         }
     }
+    let whole = steps * LANES;
     let mut results = [[0.0; R]; M];
     for m in 0..M {
         for r in 0..R {
             let mut sum = sum_lanes(&sums[m][r]);
             for at in whole..inputs {
-                sum = xs[m][at].mul_add(ws[r][at].widen(), sum);
+                sum = multiply_add::<S>(xs[m][at], ws[r][at].widen(), sum);
             }
             results[m][r] = sum;
         }
@@ -234,8 +267,8 @@ fn sum_lanes(lanes: &[f32; LANES]) -> f32 {
 
 /// Dot product of two slices of the same length; inline so that it takes its caller's instruction set.
 #[inline(always)]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    products::<1, 1, f32>(&[a], &[b])[0][0]
+pub(super) fn dot<S: Simd>(a: &[f32], b: &[f32]) -> f32 {
+    products::<S, 1, 1, f32>(&[a], &[b])[0][0]
 }
 
 /// `y[.., first..first + outputs of w] = x W^T` for many rows, through the `gemm` crate.
