@@ -13,7 +13,7 @@ use crate::tui::widgets::paint::{empty, frame, line, wrap};
 use crate::tui::widgets::table::{self, Column};
 
 const COLUMNS: [Column; 9] = [
-    Column::text("baseline → other", 24, 0),
+    Column::text("baseline → other", 24, 0).growing(12),
     Column::number("speed-up", 8, 0),
     Column::text("95% interval", 15, 3),
     Column::text("differs", 7, 1),

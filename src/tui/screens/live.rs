@@ -20,7 +20,7 @@ use crate::tui::widgets::paint::{bar, empty, frame, line, wrap};
 use crate::tui::widgets::table::{self, Column};
 
 const COLUMNS: [Column; 8] = [
-    Column::text("  cell", 30, 0),
+    Column::text("  cell", 30, 0).growing(10),
     Column::number("round", 5, 5),
     Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),

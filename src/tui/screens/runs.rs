@@ -21,7 +21,7 @@ use crate::tui::widgets::table::{self, Column};
 
 /// One for each [`Key`], in its order.
 const COLUMNS: [Column; Key::ALL.len()] = [
-    Column::text("  run", 16, 0),
+    Column::text("  run", 17, 0).growing(26),
     Column::text("status", 11, 8),
     Column::text("architecture", 12, 0),
     Column::text("model", 13, 7),
@@ -32,7 +32,7 @@ const COLUMNS: [Column; Key::ALL.len()] = [
     Column::number("TPOT ms", 8, 1),
     Column::number("tok/s", 8, 2),
     Column::number("tok/s/GPU", 10, 5),
-    Column::number("overlap", 9, 1),
+    Column::number("overlap", 8, 1),
 ];
 
 /// Draws the screen.
