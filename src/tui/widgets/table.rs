@@ -42,18 +42,29 @@ impl Column {
     }
 }
 
-/// Draws header and rows; `cell` makes the text of (row, column). `mark` follows a column's title.
+/// Which rows there are, which of them is selected, and the mark of a column (its index, what follows
+/// its title).
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The selection and the first row shown.
+    pub list: &'a List,
+    /// How many rows there are.
+    pub len: usize,
+    /// What follows a column's title.
+    pub mark: Option<(usize, &'a str)>,
+}
+
+/// Draws header and rows; `cell` makes the text of (row, column).
 /// The last column takes the room that is left.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
     columns: &[Column],
-    list: &List,
-    len: usize,
-    mark: Option<(usize, &str)>,
+    rows: Rows<'_>,
     mut cell: impl FnMut(usize, usize) -> (String, Style),
 ) {
+    let Rows { list, len, mark } = rows;
     let shown = fitting(columns, area.width);
     let mut places = Vec::with_capacity(shown.len());
     let mut x = area.x;
