@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::format;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sweep::Experiment;
 
 /// Experiments that come with the binary: name and text.
@@ -52,17 +52,14 @@ pub fn load(dir: &Path) -> Vec<Entry> {
     }
     for (name, text) in BUILT_IN {
         if entries.iter().all(|e| e.name != *name) {
-            entries.push(Entry::new(name, "built in", (*text).into(), load_text(name, text)));
+            entries.push(Entry::new(
+                name,
+                "built in",
+                (*text).into(),
+                Experiment::from_str(text, Path::new(&format!("{name}.toml"))),
+            ));
         }
     }
     entries.sort_by_key(|e| (e.name != "quickstart", e.name.clone()));
     entries
-}
-
-/// An experiment whose text is no file of the user's: it goes through one, so that there is one reader.
-fn load_text(name: &str, text: &str) -> Result<Experiment> {
-    let dir = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
-    let path = dir.path().join(format!("{name}.toml"));
-    std::fs::write(&path, text).map_err(Error::io(&path))?;
-    Experiment::load(&path)
 }

@@ -10,10 +10,10 @@ use crate::tui::layout;
 use crate::tui::state::State;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{empty, frame, line, wrap};
-use crate::tui::widgets::table::{self, Column};
+use crate::tui::widgets::table::{self, Column, Rows};
 
 const COLUMNS: [Column; 9] = [
-    Column::text("baseline → other", 24, 0),
+    Column::text("baseline → other", 24, 0).growing(12),
     Column::number("speed-up", 8, 0),
     Column::text("95% interval", 15, 3),
     Column::text("differs", 7, 1),
@@ -50,18 +50,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         };
         empty(buf, area, &text, theme);
     } else {
-        table::draw(
-            buf,
-            area,
-            theme,
-            &COLUMNS,
-            &compare.list,
-            report.pairs.len(),
-            None,
-            |row, column| {
-                report.pairs.get(row).map_or_else(Default::default, |pair| content(pair, column, theme))
-            },
-        );
+        let rows = Rows { list: &compare.list, len: report.pairs.len(), mark: None };
+        table::draw(buf, area, theme, &COLUMNS, rows, |row, column| {
+            report.pairs.get(row).map_or_else(Default::default, |pair| content(pair, column, theme))
+        });
     }
     if let Some(selected) = compare.selected() {
         for (row, words) in describe(selected).iter().enumerate() {

@@ -56,23 +56,24 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     };
     let inner = frame(buf, right, &entry.name, theme);
     let stored = state.experiments.stored.get(state.experiments.list.selected);
-    let mut row = 0;
-    for (text, style) in
-        details(entry, stored.copied().unwrap_or_default(), theme, usize::from(inner.width) - 2)
-    {
-        if row == inner.height {
-            put(
-                buf,
-                inner,
-                inner.right().saturating_sub(2),
-                inner.bottom() - 1,
-                "…",
-                theme.style(Role::Dim),
-            );
-            break;
-        }
-        put(buf, inner, inner.x + 1, inner.y + row, &text, style);
-        row += 1;
+    let lines = details(
+        entry,
+        stored.copied().unwrap_or_default(),
+        theme,
+        usize::from(inner.width.saturating_sub(2)),
+    );
+    for (row, (text, style)) in (0..inner.height).zip(&lines) {
+        put(buf, inner, inner.x + 1, inner.y + row, text, *style);
+    }
+    if lines.len() > usize::from(inner.height) {
+        put(
+            buf,
+            inner,
+            inner.right().saturating_sub(2),
+            inner.bottom().saturating_sub(1),
+            "…",
+            theme.style(Role::Dim),
+        );
     }
 }
 

@@ -17,10 +17,10 @@ use crate::tui::state::State;
 use crate::tui::state::live::{CellState, Live, LiveCell};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{bar, empty, frame, line, wrap};
-use crate::tui::widgets::table::{self, Column};
+use crate::tui::widgets::table::{self, Column, Rows};
 
 const COLUMNS: [Column; 8] = [
-    Column::text("  cell", 30, 0),
+    Column::text("  cell", 30, 0).growing(10),
     Column::number("round", 5, 5),
     Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),
@@ -39,7 +39,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     };
     let (top, area, log) = layout::live(body);
     header(buf, top, state, name);
-    table::draw(buf, area, theme, &COLUMNS, &live.list, live.cells.len(), None, |row, column| {
+    let rows = Rows { list: &live.list, len: live.cells.len(), mark: None };
+    table::draw(buf, area, theme, &COLUMNS, rows, |row, column| {
         live.cells
             .get(row)
             .map_or_else(Default::default, |cell| content(live, cell, column, state.now_ms, theme))

@@ -17,11 +17,11 @@ use crate::tui::state::State;
 use crate::tui::state::runs::Column as Key;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{empty, frame, line, put, wrap};
-use crate::tui::widgets::table::{self, Column};
+use crate::tui::widgets::table::{self, Column, Rows};
 
 /// One for each [`Key`], in its order.
 const COLUMNS: [Column; Key::ALL.len()] = [
-    Column::text("  run", 16, 0),
+    Column::text("  run", 17, 0).growing(26),
     Column::text("status", 11, 8),
     Column::text("architecture", 12, 0),
     Column::text("model", 13, 7),
@@ -32,7 +32,7 @@ const COLUMNS: [Column; Key::ALL.len()] = [
     Column::number("TPOT ms", 8, 1),
     Column::number("tok/s", 8, 2),
     Column::number("tok/s/GPU", 10, 5),
-    Column::number("overlap", 9, 1),
+    Column::number("overlap", 8, 1),
 ];
 
 /// Draws the screen.
@@ -72,7 +72,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     }
     let at = Key::ALL.iter().position(|k| *k == runs.sort).unwrap_or(0);
     let mark = Some((at, if runs.ascending { "↑" } else { "↓" }));
-    table::draw(buf, area, theme, &COLUMNS, &runs.list, runs.order.len(), mark, |row, column| {
+    let rows = Rows { list: &runs.list, len: runs.order.len(), mark };
+    table::draw(buf, area, theme, &COLUMNS, rows, |row, column| {
         let record = runs.order.get(row).and_then(|i| stored.records.get(*i));
         record.map_or_else(Default::default, |record| content(record, Key::ALL[column], theme))
     });

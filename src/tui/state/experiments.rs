@@ -121,7 +121,7 @@ pub fn value(spec: &Spec, key: &str) -> String {
             crate::spec::Collective::OneShot => "one-shot".into(),
         },
         other => {
-            let name = other.strip_prefix("env.").unwrap_or(other);
+            let name = other.strip_prefix("env.").or(other.strip_prefix("set.")).unwrap_or(other);
             spec.env.get(name).or_else(|| spec.set.get(name)).cloned().unwrap_or_else(|| "-".into())
         }
     }

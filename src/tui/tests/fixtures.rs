@@ -123,14 +123,14 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
 }
 
 pub fn records() -> Vec<Record> {
-    let mut failed = record("20260102-4", spec("desync:2", 2, P2p::On, Backend::Cpu), 1.0);
+    let mut failed = record("20260102-0304-4", spec("desync:2", 2, P2p::On, Backend::Cpu), 1.0);
     failed.status = Status::Failed;
     failed.reason = Some("rank 1 died of signal 9".into());
     (failed.metrics, failed.overlap, failed.trace) = (None, None, None);
     vec![
-        record("20260102-1", spec("standard", 2, P2p::On, Backend::Cpu), 800.0),
-        record("20260102-2", spec("ladder", 2, P2p::On, Backend::Cpu), 1000.0),
-        record("20260102-3", spec("ladder", 2, P2p::Off, Backend::Cpu), 900.0),
+        record("20260102-0304-1", spec("standard", 2, P2p::On, Backend::Cpu), 800.0),
+        record("20260102-0304-2", spec("ladder", 2, P2p::On, Backend::Cpu), 1000.0),
+        record("20260102-0304-3", spec("ladder", 2, P2p::Off, Backend::Cpu), 900.0),
         failed,
         record("batch-1:0", spec("upper-bound", 8, P2p::On, Backend::Sim), 16_000.0),
         record("batch-1:1", spec("parallel", 1, P2p::On, Backend::Sim), 900.0),
@@ -155,7 +155,8 @@ pub fn points() -> Vec<ParetoPoint> {
         })
         .collect();
     let mut slow = points[0].clone();
-    (slow.run, slow.completion_ms, slow.tokens_per_s_per_gpu) = ("20260102-0".into(), 2400.0, 480.0);
+    (slow.run, slow.completion_ms, slow.tokens_per_s_per_gpu) =
+        ("20260102-0304-0".into(), 2400.0, 480.0);
     points.push(slow);
     points
 }
@@ -165,8 +166,8 @@ pub fn comparison() -> ComparisonReport {
         matched: "tiny tp2 b4 p2p-on cpu emulated:alpha_us=100,gb_s=20".into(),
         baseline: "standard".into(),
         value: value.into(),
-        baseline_run: "20260102-1".into(),
-        run: "20260102-2".into(),
+        baseline_run: "20260102-0304-1".into(),
+        run: "20260102-0304-2".into(),
         provenance: crate::spec::Provenance::EmulatedLink,
         baseline_tpot_ms: 5.0,
         tpot_ms: 5.0 / speedup,
@@ -252,7 +253,7 @@ pub fn trace() -> TraceIndex {
     let meta = TraceMeta {
         version: FORMAT_VERSION,
         provenance: spec.provenance(),
-        run: Some("20260102-1".into()),
+        run: Some("20260102-0304-1".into()),
         spec: Some(spec),
         ranks: 2,
         plan_hashes: Vec::new(),
@@ -261,7 +262,7 @@ pub fn trace() -> TraceIndex {
         recorder: "own".into(),
     };
     TraceIndex::new(
-        "20260102-1  tiny standard tp2".into(),
+        "20260102-0304-1  tiny standard tp2".into(),
         Trace { meta, operations, spans },
         Some(&decode),
     )
@@ -324,14 +325,14 @@ impl Driver {
             SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) }
         };
         let sample = Sample { prefill_ms: 4.0, decode_ms: 128.0, steps_ms: Vec::new(), overlap: None };
-        let done = record("20260102-9", experiment().cells[0].spec.clone(), 800.0);
+        let done = record("20260102-0304-9", experiment().cells[0].spec.clone(), 800.0);
         let run = |event| SweepEvent::Run { cell: 1, round: 0, event };
         let events = [
             (1_000, settled(2, Status::Skipped, "TP 3 does not divide 8 heads")),
             (1_000, settled(3, Status::Oom, "80.0 GB > 64 GB")),
-            (1_000, SweepEvent::RunStarted { cell: 0, round: 0, run: "20260102-9".into() }),
+            (1_000, SweepEvent::RunStarted { cell: 0, round: 0, run: "20260102-0304-9".into() }),
             (9_000, SweepEvent::RunEnded { cell: 0, round: 0, record: Box::new(done) }),
-            (9_000, SweepEvent::RunStarted { cell: 1, round: 0, run: "20260102-10".into() }),
+            (9_000, SweepEvent::RunStarted { cell: 1, round: 0, run: "20260102-0304-10".into() }),
             (10_000, SweepEvent::Log { cell: 1, line: "loading 12 MB of weights".into() }),
             (13_000, run(RunEvent::SampleDone { index: 1, of: 4, sample })),
             (13_000, run(RunEvent::Phase { name: "sample 3/4".into() })),

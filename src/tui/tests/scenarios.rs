@@ -175,8 +175,8 @@ fn runs_sort_and_reverse() {
     assert_eq!(driver.state.runs.sort, Column::TokensPerS);
     assert_eq!(shown_runs(&driver)[0], "batch-1:0", "the fastest first");
     driver.keys("r");
-    assert_eq!(shown_runs(&driver)[0], "20260102-1");
-    assert_eq!(shown_runs(&driver)[5], "20260102-4", "without a number: last");
+    assert_eq!(shown_runs(&driver)[0], "20260102-0304-1");
+    assert_eq!(shown_runs(&driver)[5], "20260102-0304-4", "without a number: last");
     driver.keys("<");
     assert_eq!(driver.state.runs.sort, Column::Tpot);
 }
@@ -222,9 +222,9 @@ fn enter_opens_the_timeline_of_the_selected_run() {
     driver.enter();
     let effects = driver.enter();
     let [Effect::OpenTrace { request, record }] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(record.run, "20260102-3");
+    assert_eq!(record.run, "20260102-0304-3");
     assert_eq!(driver.state.screen, Screen::Timeline);
-    assert!(driver.screen().contains("opening 20260102-3"));
+    assert!(driver.screen().contains("opening 20260102-0304-3"));
     let late = Message::Trace { request: request - 1, result: Err("too late".into()) };
     driver.send(late);
     assert!(driver.state.notice.is_none(), "an answer to an older request is dropped");
@@ -320,7 +320,7 @@ fn arrows_select_points_and_enter_opens_them() {
     driver.keys("5");
     driver.press(KeyCode::Right);
     let second = driver.state.pareto.current().map(|p| p.run.clone());
-    assert_eq!(second.as_deref(), Some("20260102-3"));
+    assert_eq!(second.as_deref(), Some("20260102-0304-3"));
     driver.press(KeyCode::Up);
     driver.press(KeyCode::Up);
     let fastest = driver.state.pareto.current().map(|p| p.tokens_per_s_per_gpu);
@@ -419,9 +419,9 @@ fn the_mouse_clicks_tabs_and_rows_and_can_be_switched_off() {
     driver.send(click(column, 0));
     assert_eq!(driver.state.screen, Screen::Runs);
     let shown = driver.screen();
-    let row = shown.lines().position(|l| l.contains("20260102-2")).expect("a row") as u16;
+    let row = shown.lines().position(|l| l.contains("20260102-0304-2")).expect("a row") as u16;
     driver.send(click(5, row));
-    assert_eq!(shown_runs(&driver)[driver.state.runs.list.selected], "20260102-2");
+    assert_eq!(shown_runs(&driver)[driver.state.runs.list.selected], "20260102-0304-2");
     driver.send(click(79, 23));
     assert!(matches!(driver.keys("m")[..], [Effect::CaptureMouse(false)]));
     assert!(matches!(driver.keys("m")[..], [Effect::CaptureMouse(true)]));

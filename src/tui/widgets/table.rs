@@ -21,38 +21,61 @@ pub struct Column {
     pub right: bool,
     /// The higher, the sooner it is left out; 0: never.
     pub spare: u8,
+    /// How much wider it may get where there is room.
+    pub grows: u16,
 }
 
 impl Column {
     /// A column of text.
     pub const fn text(title: &'static str, width: u16, spare: u8) -> Self {
-        Self { title, width, right: false, spare }
+        Self { title, width, right: false, spare, grows: 0 }
     }
 
     /// A column of numbers.
     pub const fn number(title: &'static str, width: u16, spare: u8) -> Self {
-        Self { title, width, right: true, spare }
+        Self { title, width, right: true, spare, grows: 0 }
+    }
+
+    /// The column, wider by up to so much where there is room.
+    pub const fn growing(self, grows: u16) -> Self {
+        Self { grows, ..self }
     }
 }
 
-/// Draws header and rows; `cell` makes the text of (row, column). `mark` follows a column's title.
+/// Which rows there are, which of them is selected, and the mark of a column (its index, what follows
+/// its title).
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The selection and the first row shown.
+    pub list: &'a List,
+    /// How many rows there are.
+    pub len: usize,
+    /// What follows a column's title.
+    pub mark: Option<(usize, &'a str)>,
+}
+
+/// Draws header and rows; `cell` makes the text of (row, column).
 /// The last column takes the room that is left.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
     columns: &[Column],
-    list: &List,
-    len: usize,
-    mark: Option<(usize, &str)>,
+    rows: Rows<'_>,
     mut cell: impl FnMut(usize, usize) -> (String, Style),
 ) {
+    let Rows { list, len, mark } = rows;
     let shown = fitting(columns, area.width);
     let mut places = Vec::with_capacity(shown.len());
     let mut x = area.x;
+    let needed: u16 = shown.iter().map(|i| columns[*i].width + 1).sum();
+    let mut extra = (area.width + 1).saturating_sub(needed);
     for (i, column) in shown.iter().enumerate() {
         let room = area.right().saturating_sub(x);
-        let width = if i + 1 == shown.len() { room } else { columns[*column].width.min(room) };
+        let more = columns[*column].grows.min(extra);
+        extra -= more;
+        let wanted = columns[*column].width + more;
+        let width = if i + 1 == shown.len() { room } else { wanted.min(room) };
         places.push((*column, x, width));
         x = x.saturating_add(width + 1);
     }
