@@ -133,9 +133,9 @@ fn backends(cpu: &Cpu, memory: &Memory, cuda: &Gpus, nccl: &Nccl) -> Vec<Backend
             name: "cpu",
             available: true,
             detail: format!(
-                "models that fit in {}; without oversubscription up to TP {} (a compute and a comm thread a rank)",
+                "models that fit in {}; a core for each rank up to TP {}; comm threads mostly sleep",
                 bytes(memory.available_bytes),
-                (cpu.threads / 2).max(1)
+                cpu.threads.max(1)
             ),
         },
         BackendState { name: "cuda", available: false, detail: gpu_detail },

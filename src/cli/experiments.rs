@@ -1,4 +1,5 @@
-//! `ladderscope experiments`: the experiment files under `./experiments`, with their questions.
+//! `ladderscope experiments`: the experiment files under `./experiments` and the built-in ones, with
+//! their questions.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use serde_json::json;
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::report;
 use crate::error::{Error, Result};
-use crate::sweep::{Experiment, Verdict};
+use crate::sweep::{BUILT_IN, Experiment, Verdict};
 
 const DIRECTORY: &str = "experiments";
 
@@ -18,6 +19,12 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
         match Experiment::load(&path) {
             Ok(experiment) => experiments.push(experiment),
             Err(error) => report::print(&error),
+        }
+    }
+    for (name, _) in BUILT_IN {
+        // a file hides the built-in experiment of its name
+        if experiments.iter().all(|experiment: &Experiment| experiment.name != name) {
+            experiments.push(Experiment { path: name.into(), ..Experiment::open(Path::new(name))? });
         }
     }
     match args.format {

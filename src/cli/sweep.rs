@@ -17,7 +17,7 @@ const SOME_FAILED: u8 = 3;
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The experiment file (see `ladderscope experiments`)
+    /// The experiment file, or the name of a built-in one (see `ladderscope experiments`)
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
     /// Run every cell again, finished ones included
@@ -29,7 +29,7 @@ pub struct Args {
 
 /// Runs the experiment and prints one record a cell, in file order.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let experiment = Experiment::load(&args.file)?;
+    let experiment = Experiment::open(&args.file)?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
     }

@@ -1,5 +1,6 @@
 //! Sweeps: experiment files, the grid of cells, rounds, resume.
 
+mod built_in;
 mod draft;
 mod execute;
 mod experiment;
@@ -16,6 +17,7 @@ use crate::backend::RunEvent;
 use crate::spec::Spec;
 use crate::store::{Record, Store};
 
+pub use built_in::BUILT_IN;
 pub use execute::{execute, run_one};
 pub use experiment::Experiment;
 pub use options::CellOptions;

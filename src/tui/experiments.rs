@@ -5,10 +5,7 @@ use std::path::Path;
 
 use super::format;
 use crate::error::Result;
-use crate::sweep::Experiment;
-
-/// Experiments that come with the binary: name and text.
-const BUILT_IN: &[(&str, &str)] = &[];
+use crate::sweep::{BUILT_IN, Experiment};
 
 /// An experiment, or why it is none.
 #[derive(Clone, Debug)]
@@ -51,11 +48,11 @@ pub fn load(dir: &Path) -> Vec<Entry> {
         entries.push(Entry::new(&name, &path.display().to_string(), text, Experiment::load(&path)));
     }
     for (name, text) in BUILT_IN {
-        if entries.iter().all(|e| e.name != *name) {
+        if entries.iter().all(|e| e.name != name) {
             entries.push(Entry::new(
                 name,
                 "built in",
-                (*text).into(),
+                text.into(),
                 Experiment::from_str(text, Path::new(&format!("{name}.toml"))),
             ));
         }

@@ -266,10 +266,10 @@ impl WithSimd for OneQuery<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let dim = self.query.len();
         for (score, key) in self.scores.iter_mut().zip(self.keys.chunks_exact(dim)) {
-            *score = dot::<S>(self.query, key) * self.scale;
+            *score = dot(simd, self.query, key) * self.scale;
         }
         let total = exponentials(self.scores);
         self.out.fill(0.0);

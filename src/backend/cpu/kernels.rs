@@ -15,28 +15,78 @@ use crate::model::{Matrix, MatrixData};
 /// Up to so many rows the own matrix-vector kernel is used.
 pub const FEW_ROWS: usize = 8;
 
-/// Elements that a kernel step handles at once: two AVX2 registers.
-const LANES: usize = 16;
-
 /// Outputs whose bf16 weights are widened at a time for a product with many rows.
 const PANEL: usize = 128;
 
-/// A weight element that can be widened to f32.
+/// A weight element: how a register's worth of them becomes f32.
+///
+/// Weights are taken in blocks of two f32 registers' elements. Widening a block may give its elements in
+/// another order than they lie in memory; [`Widen::arrange`] puts x into the same order, once a product.
 trait Widen: Copy {
+    type Block<S: Simd>: Copy;
+
     fn widen(self) -> f32;
+
+    /// Whole blocks of a row; what is left over is its last `len % (2 lanes)` elements.
+    fn blocks<S: Simd>(row: &[Self]) -> &[Self::Block<S>];
+
+    fn widen_block<S: Simd>(simd: S, block: Self::Block<S>) -> [S::f32s; 2];
+
+    /// One row of x in the order in which blocks of `2 lanes` are widened.
+    fn arrange(x: &mut [f32], lanes: usize);
 }
 
 impl Widen for f32 {
+    type Block<S: Simd> = [S::f32s; 2];
+
     #[inline(always)]
     fn widen(self) -> f32 {
         self
     }
+
+    #[inline(always)]
+    fn blocks<S: Simd>(row: &[Self]) -> &[Self::Block<S>] {
+        S::as_simd_f32s(row).0.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn widen_block<S: Simd>(_: S, block: Self::Block<S>) -> [S::f32s; 2] {
+        block
+    }
+
+    fn arrange(_: &mut [f32], _: usize) {}
 }
 
 impl Widen for bf16 {
+    type Block<S: Simd> = S::u32s;
+
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn blocks<S: Simd>(row: &[Self]) -> &[Self::Block<S>] {
+        // rows at odd addresses (odd widths) are left to the scalar loop
+        S::as_simd_u32s(bytemuck::try_cast_slice(row).unwrap_or_default()).0
+    }
+
+    /// A u32 holds two neighbours: the first in its low half (little endian), the second in its high.
+    #[inline(always)]
+    fn widen_block<S: Simd>(simd: S, block: Self::Block<S>) -> [S::f32s; 2] {
+        let first = simd.wrapping_dyn_shl_u32s(block, simd.splat_u32s(16));
+        let second = simd.and_u32s(block, simd.splat_u32s(0xFFFF_0000));
+        [simd.transmute_f32s_u32s(first), simd.transmute_f32s_u32s(second)]
+    }
+
+    fn arrange(x: &mut [f32], lanes: usize) {
+        let mut block_of_x = vec![0.0; 2 * lanes];
+        for block in x.chunks_exact_mut(2 * lanes) {
+            block_of_x.copy_from_slice(block);
+            for (i, pair) in block_of_x.chunks_exact(2).enumerate() {
+                (block[i], block[lanes + i]) = (pair[0], pair[1]);
+            }
+        }
     }
 }
 
@@ -45,11 +95,12 @@ impl Widen for bf16 {
 pub struct Kernels {
     arch: Arch,
     panel: Vec<f32>,
+    arranged: Vec<f32>,
 }
 
 impl Default for Kernels {
     fn default() -> Self {
-        Self { arch: Arch::new(), panel: Vec::new() }
+        Self { arch: Arch::new(), panel: Vec::new(), arranged: Vec::new() }
     }
 }
 
@@ -79,24 +130,16 @@ impl Kernels {
         }
     }
 
-    fn few_rows<W: Widen>(&self, x: &[f32], w: &[W], inputs: usize, y: &mut [f32]) {
+    fn few_rows<W: Widen>(&mut self, x: &[f32], w: &[W], inputs: usize, y: &mut [f32]) {
         let outputs = w.len() / inputs;
-        let mut at = 0;
-        let rows = x.len() / inputs;
-        while at < rows {
-            let count = match rows - at {
-                n @ 1..=4 => n,
-                _ => 4,
-            };
-            let x = &x[at * inputs..][..count * inputs];
-            let y = &mut y[at * outputs..][..count * outputs];
-            match count {
-                1 => self.arch.dispatch(Rows::<1, 4, W> { x, w, inputs, y }),
-                2 => self.arch.dispatch(Rows::<2, 2, W> { x, w, inputs, y }),
-                3 => self.arch.dispatch(Rows::<3, 1, W> { x, w, inputs, y }),
-                _ => self.arch.dispatch(Rows::<4, 1, W> { x, w, inputs, y }),
+        for (x, y) in x.chunks(4 * inputs).zip(y.chunks_mut(4 * outputs)) {
+            let arranged = &mut self.arranged;
+            match x.len() / inputs {
+                1 => self.arch.dispatch(Rows::<1, 4, W> { x, arranged, w, inputs, y }),
+                2 => self.arch.dispatch(Rows::<2, 4, W> { x, arranged, w, inputs, y }),
+                3 => self.arch.dispatch(Rows::<3, 2, W> { x, arranged, w, inputs, y }),
+                _ => self.arch.dispatch(Rows::<4, 2, W> { x, arranged, w, inputs, y }),
             }
-            at += count;
         }
     }
 
@@ -167,10 +210,10 @@ impl<W: Widen> WithSimd for NormRows<'_, W> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let width = self.weight.len();
         for (x, y) in self.x.chunks_exact(width).zip(self.y.chunks_exact_mut(width)) {
-            let mean = dot::<S>(x, x) / width as f32;
+            let mean = dot(simd, x, x) / width as f32;
             let scale = 1.0 / (mean + self.eps).sqrt();
             for ((y, x), w) in y.iter_mut().zip(x).zip(self.weight) {
                 *y = x * scale * w.widen();
@@ -179,9 +222,11 @@ impl<W: Widen> WithSimd for NormRows<'_, W> {
     }
 }
 
-/// `M` rows of x by all outputs, `R` weight rows at a time: `M x R` accumulators of [`LANES`].
+/// `M` rows of x by all outputs, `R` weight rows at a time: `M x R` accumulator registers.
 struct Rows<'a, const M: usize, const R: usize, W> {
     x: &'a [f32],
+    /// Scratch memory for x in the order of the widened weights.
+    arranged: &'a mut Vec<f32>,
     w: &'a [W],
     inputs: usize,
     y: &'a mut [f32],
@@ -191,20 +236,27 @@ impl<const M: usize, const R: usize, W: Widen> WithSimd for Rows<'_, M, R, W> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Self { x, w, inputs, y } = self;
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { x, arranged, w, inputs, y } = self;
         let outputs = w.len() / inputs;
-        let xs: [&[f32]; M] = std::array::from_fn(|m| &x[m * inputs..(m + 1) * inputs]);
+        arranged.clear();
+        arranged.extend_from_slice(x);
+        for row in arranged.chunks_exact_mut(inputs) {
+            W::arrange(row, S::F32_LANES);
+        }
+        let plain: [&[f32]; M] = std::array::from_fn(|m| &x[m * inputs..(m + 1) * inputs]);
+        let blocks: [&[[S::f32s; 2]]; M] =
+            std::array::from_fn(|m| f32::blocks::<S>(&arranged[m * inputs..(m + 1) * inputs]));
         let whole = outputs / R * R;
         for first in (0..whole).step_by(R) {
             let ws: [&[W]; R] = std::array::from_fn(|r| &w[(first + r) * inputs..][..inputs]);
-            let sums = products::<S, M, R, W>(&xs, &ws);
+            let sums = products::<S, M, R, W>(simd, &plain, &blocks, &ws);
             for (m, sums) in sums.iter().enumerate() {
                 y[m * outputs + first..][..R].copy_from_slice(sums);
             }
         }
         for output in whole..outputs {
-            let sums = products::<S, M, 1, W>(&xs, &[&w[output * inputs..][..inputs]]);
+            let sums = products::<S, M, 1, W>(simd, &plain, &blocks, &[&w[output * inputs..][..inputs]]);
             for (m, sums) in sums.iter().enumerate() {
                 y[m * outputs + output] = sums[0];
             }
@@ -212,42 +264,38 @@ impl<const M: usize, const R: usize, W: Widen> WithSimd for Rows<'_, M, R, W> {
     }
 }
 
-/// `a b + c`: fused where the instruction set has it (elsewhere a fused product is a library call).
-#[inline(always)]
-fn multiply_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
-    if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
-}
-
-/// All `M x R` dot products of equally long slices.
+/// All `M x R` dot products of rows of x (as they are, and in arranged blocks) with weight rows.
 #[inline(always)]
 fn products<S: Simd, const M: usize, const R: usize, W: Widen>(
+    simd: S,
     xs: &[&[f32]; M],
+    x_blocks: &[&[[S::f32s; 2]]; M],
     ws: &[&[W]; R],
 ) -> [[f32; R]; M] {
-    let inputs = xs[0].len();
-    let mut sums = [[[0.0f32; LANES]; R]; M];
-    let steps = inputs / LANES;
-    // chunks of known length let the compiler drop bounds checks and keep the sums in registers
-    let xs_wide: [&[[f32; LANES]]; M] = std::array::from_fn(|m| xs[m].as_chunks().0);
-    let ws_wide: [&[[W; LANES]]; R] = std::array::from_fn(|r| &ws[r].as_chunks().0[..steps]);
-    for at in 0..steps {
+    let blocks: [&[W::Block<S>]; R] = std::array::from_fn(|r| W::blocks::<S>(ws[r]));
+    let count = blocks.iter().map(|b| b.len()).min().unwrap_or(0);
+    let count = x_blocks.iter().map(|b| b.len()).min().unwrap_or(0).min(count);
+    // known lengths let the compiler drop bounds checks
+    let blocks: [&[W::Block<S>]; R] = std::array::from_fn(|r| &blocks[r][..count]);
+    let x_blocks: [&[[S::f32s; 2]]; M] = std::array::from_fn(|m| &x_blocks[m][..count]);
+    let mut sums = [[simd.splat_f32s(0.0); R]; M];
+    for at in 0..count {
         for r in 0..R {
-            let wide = ws_wide[r][at].map(Widen::widen);
+            let wide = W::widen_block(simd, blocks[r][at]);
             for m in 0..M {
-                let x = &xs_wide[m][at];
-                for lane in 0..LANES {
-                    sums[m][r][lane] = multiply_add::<S>(x[lane], wide[lane], sums[m][r][lane]);
-                }
+                let x = x_blocks[m][at];
+                let sum = simd.mul_add_e_f32s(x[0], wide[0], sums[m][r]);
+                sums[m][r] = simd.mul_add_e_f32s(x[1], wide[1], sum);
             }
         }
     }
-    let whole = steps * LANES;
+    let whole = count * 2 * S::F32_LANES;
     let mut results = [[0.0; R]; M];
     for m in 0..M {
         for r in 0..R {
-            let mut sum = sum_lanes(&sums[m][r]);
-            for at in whole..inputs {
-                sum = multiply_add::<S>(xs[m][at], ws[r][at].widen(), sum);
+            let mut sum = simd.reduce_sum_f32s(sums[m][r]);
+            for (x, w) in xs[m][whole..].iter().zip(&ws[r][whole..]) {
+                sum += x * w.widen();
             }
             results[m][r] = sum;
         }
@@ -255,20 +303,10 @@ fn products<S: Simd, const M: usize, const R: usize, W: Widen>(
     results
 }
 
-#[inline(always)]
-fn sum_lanes(lanes: &[f32; LANES]) -> f32 {
-    let mut eight = [0.0f32; 8];
-    for lane in 0..8 {
-        eight[lane] = lanes[lane] + lanes[lane + 8];
-    }
-    let four = [eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]];
-    (four[0] + four[2]) + (four[1] + four[3])
-}
-
 /// Dot product of two slices of the same length; inline so that it takes its caller's instruction set.
 #[inline(always)]
-pub(super) fn dot<S: Simd>(a: &[f32], b: &[f32]) -> f32 {
-    products::<S, 1, 1, f32>(&[a], &[b])[0][0]
+pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    products::<S, 1, 1, f32>(simd, &[a], &[f32::blocks::<S>(a)], &[b])[0][0]
 }
 
 /// `y[.., first..first + outputs of w] = x W^T` for many rows, through the `gemm` crate.

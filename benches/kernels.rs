@@ -1,0 +1,37 @@
+//! Matrix-vector products against the machine's read bandwidth: bytes of weights a second.
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use half::bf16;
+use ladderscope::backend::cpu::Kernels;
+use ladderscope::model::{Matrix, MatrixData};
+
+/// 128 MB of f32: four times the largest cache of common server CPUs' share.
+const OUTPUTS: usize = 16384;
+const INPUTS: usize = 2048;
+
+fn matvec(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("matvec");
+    group.sample_size(10);
+    let numbers: Vec<f32> = (0..OUTPUTS * INPUTS).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+    let narrow = MatrixData::Bf16(numbers.iter().map(|n| bf16::from_f32(*n)).collect());
+    let formats = [("bf16", 2, narrow), ("f32", 4, MatrixData::F32(numbers))];
+    for (name, bytes, data) in formats {
+        let matrix = Matrix { outputs: OUTPUTS, inputs: INPUTS, data };
+        group.throughput(Throughput::Bytes((OUTPUTS * INPUTS * bytes) as u64));
+        for rows in [1, 2, 4, 8] {
+            let x = vec![0.25; rows * INPUTS];
+            let mut y = vec![0.0; rows * OUTPUTS];
+            let mut kernels = Kernels::default();
+            group.bench_function(BenchmarkId::new(name, rows), |b| {
+                b.iter(|| kernels.matmul(&x, &matrix, &mut y));
+            });
+        }
+    }
+    // the yardstick: the same machine's plain reads, by one thread
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("read_bandwidth", |b| b.iter(|| ladderscope::cli::read_bandwidth(1)));
+    group.finish();
+}
+
+criterion_group!(benches, matvec);
+criterion_main!(benches);
