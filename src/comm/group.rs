@@ -31,6 +31,8 @@ pub struct Group {
     ranks: usize,
     clock: Clock,
     link: Option<EmulatedLink>,
+    /// How much earlier than the link's completion a sleep must end to be in time (ns).
+    early_ns: i64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -58,7 +60,8 @@ impl Group {
     pub fn new(ranks: usize, link: Option<EmulatedLink>, clock: Clock) -> Self {
         let empty = || (0..ranks).map(|_| None).collect();
         let state = State { given: empty(), results: empty(), ..State::default() };
-        Self { ranks, clock, link, state: Mutex::new(state), changed: Condvar::new() }
+        let early_ns = if link.is_some() { clock.sleep_overshoot() } else { 0 };
+        Self { ranks, clock, link, early_ns, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,7 +106,9 @@ impl Group {
         let (last_arrival, complete_at) = (state.last_arrival, state.complete_at);
         let buffer = state.results[rank].take().unwrap_or_default();
         drop(state);
-        self.clock.sleep_until(complete_at);
+        if self.link.is_some() {
+            self.clock.sleep_until(complete_at, self.early_ns);
+        }
         Ok(Reduced { buffer, last_arrival })
     }
 

@@ -4,6 +4,6 @@ mod clock;
 mod nvtx;
 mod spans;
 
-pub use clock::Clock;
+pub use clock::{Clock, precise_sleep};
 pub use nvtx::{name_thread, range};
 pub use spans::SpanRecorder;

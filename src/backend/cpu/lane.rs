@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::comm::{Broken, Group};
 use crate::plan::Phase;
-use crate::record::{Clock, SpanRecorder, name_thread, range};
+use crate::record::{Clock, SpanRecorder, name_thread, precise_sleep, range};
 use crate::trace::Span;
 
 /// What the compute thread asks of its comm thread, in lane order.
@@ -41,9 +41,7 @@ pub(super) fn serve(
     let mut recorder = recorder;
     let mut names: Arc<[String]> = Arc::new([]);
     name_thread(&format!("rank {rank} comm"));
-    // the emulated link sleeps for tens of microseconds: the kernel's default slack of 50 us would show
-    #[cfg(target_os = "linux")]
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    precise_sleep();
     for ask in asks {
         let answer = match ask {
             Ask::Enter { on, sample, phase, step, base, names: new } => {
