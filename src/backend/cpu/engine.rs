@@ -9,6 +9,7 @@ use crossbeam_channel::unbounded;
 use super::attention::{Attention, KvCache, RopeTable};
 use super::kernels::Kernels;
 use super::lane;
+use super::placement::Placement;
 use super::program::{Program, Weights};
 use super::rank::{Bound, Rank};
 use super::sample::Sampling;
@@ -52,6 +53,7 @@ pub(super) struct Shared {
     pub decode: Program,
     pub group: Group,
     pub clock: Clock,
+    pub placement: Placement,
 }
 
 /// Plans and the group; nothing is loaded and no thread started yet.
@@ -62,7 +64,8 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     };
     let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
     let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
-    Ok(Shared { prefill, decode, group: Group::new(setup.tp as usize, setup.link, clock), clock })
+    let group = Group::new(setup.tp as usize, setup.link, clock);
+    Ok(Shared { prefill, decode, group, clock, placement: Placement::here(setup.tp as usize) })
 }
 
 /// Runs `body` on every rank's compute thread, and `main` on this thread meanwhile; results in rank
@@ -89,11 +92,13 @@ pub(super) fn run_ranks<T: Send, E: Send>(
                 std::thread::Builder::new()
                     .name(format!("rank{index}-comm"))
                     .spawn_scoped(scope, move || {
+                        shared.placement.comm(index);
                         lane::serve(index, &shared.group, shared.clock, comm, &asked, &answers);
                     })
                     .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))?;
                 let compute = move || -> Result<T> {
                     name_thread(&format!("rank {index} compute"));
+                    shared.placement.compute(index);
                     let weights =
                         whole.clone().with_rank(source, &shared.decode.plan, index, setup.dtype)?;
                     let shape = &setup.model.shape;
@@ -110,6 +115,7 @@ pub(super) fn run_ranks<T: Send, E: Send>(
                             rope: Arc::clone(rope),
                             sampling: setup.sampling,
                             clock: shared.clock,
+                            steps_aside: shared.placement.shares_cores(),
                             recorder: SpanRecorder::new(index, Lane::Compute),
                             asks,
                             answers: answered,

@@ -5,6 +5,7 @@
 //! | `engine` | starts the ranks' threads, hands each its weights, ends all when one dies |
 //! | `rank` | executes a plan's operations on one rank |
 //! | `lane` | the communication thread |
+//! | `placement` | which core each thread runs on |
 //! | `program` | a plan made ready: buffers, waits, weights |
 //! | `kernels`, `attention`, `sample` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
@@ -15,6 +16,7 @@ mod engine;
 mod generate;
 mod kernels;
 mod lane;
+mod placement;
 mod program;
 mod rank;
 mod run;

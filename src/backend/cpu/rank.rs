@@ -93,6 +93,8 @@ pub(super) struct Rank {
     pub rope: Arc<RopeTable>,
     pub sampling: Sampling,
     pub clock: Clock,
+    /// Whether it shares a core with its communication thread.
+    pub steps_aside: bool,
     pub recorder: SpanRecorder,
     pub asks: Sender<Ask>,
     pub answers: Receiver<Answer>,
@@ -136,6 +138,10 @@ impl Rank {
                 let buffer = std::mem::take(&mut bound.slots[slot]);
                 let ready = bound.ready[operation.reads[0].index()];
                 self.ask(Ask::Reduce { operation: at, ready, buffer })?;
+                if self.steps_aside {
+                    std::thread::yield_now();
+                    now = self.clock.now();
+                }
                 continue;
             }
             if let Some(wanted) = program.awaits[index]

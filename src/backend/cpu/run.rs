@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
+use super::placement::Placement;
 use super::rank::Place;
 use super::sample::Sampling;
 use crate::analysis;
@@ -100,7 +101,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         samples,
         memory_bytes_per_rank: memory_bytes,
         plan_hashes: plan_hashes.clone(),
-        environment: environment(spec, &model, &instruction_sets, &plan_hashes),
+        environment: environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes),
     };
     let trace = job.record.then(|| {
         spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
@@ -219,6 +220,7 @@ fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
 fn environment(
     spec: &Spec,
     model: &Model,
+    placement: &Placement,
     instruction_sets: &[String],
     plan_hashes: &[String],
 ) -> Environment {
@@ -228,7 +230,7 @@ fn environment(
         ("instruction_set".into(), json!(instruction_sets.first())),
         ("compute_threads".into(), json!(spec.tp)),
         ("comm_threads".into(), json!(spec.tp)),
-        ("thread_placement".into(), json!("not pinned; the kernel schedules the ranks' threads")),
+        ("thread_placement".into(), json!(placement.describe())),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!("f32")),
         ("kv_cache".into(), json!("f32")),
