@@ -1,6 +1,6 @@
 //! Runs as child processes: own process group, events as JSON lines, watchdog, clean-up.
 //!
-//! The parent writes one [`protocol::Request`] to the child's standard input and keeps the pipe open:
+//! The parent writes one `Request` (protocol.rs) to the child's standard input and keeps the pipe open:
 //! its end tells the child that the parent is gone, even by kill -9. The child answers with
 //! [`crate::backend::RunEvent`]s, a JSON line each, on standard output; what it writes to standard error
 //! is the run's log.

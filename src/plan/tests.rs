@@ -246,7 +246,8 @@ fn all_reduces_a_layer_are_the_tables() {
 
 /// The modules' first and last compute operations and their all-reduce, in order.
 fn modules(plan: &Plan) -> Vec<(Vec<OpId>, OpId)> {
-    let mut modules: Vec<((Module, Option<u32>), Vec<OpId>, Option<OpId>)> = Vec::new();
+    type Key = (Module, Option<u32>);
+    let mut modules: Vec<(Key, Vec<OpId>, Option<OpId>)> = Vec::new();
     for (index, operation) in plan.operations.iter().enumerate() {
         if operation.layer.is_none() {
             continue;
