@@ -4,6 +4,8 @@
 mod errors;
 mod help;
 mod interruption;
+mod nvtx;
 mod running;
 mod support;
+mod terminal;
 mod verbs;

@@ -1,0 +1,96 @@
+//! Two ratios, each measured within one run because machines drift: decode's read rate over the
+//! machine's read bandwidth, and TPOT with recording over TPOT without (arms alternate).
+//!
+//! Not criterion: what is compared are whole generations in pairs, not calls.
+
+use ladderscope::analysis::statistics::{median, percentile};
+use ladderscope::backend::{self, Job};
+use ladderscope::model::{DType, Model};
+use ladderscope::plan::{Architecture, Lowering, Phase, Plan, PlanSpec, Precision};
+use ladderscope::sweep::CellOptions;
+
+const PAIRS: usize = 10;
+
+fn options(dtype: DType, tp: u32) -> CellOptions {
+    CellOptions {
+        architecture: Some(Architecture::Ladder(ladderscope::plan::LadderLayers::All)),
+        model: Some("stories-110m".into()),
+        backend: Some(ladderscope::spec::Backend::Cpu),
+        dtype: Some(dtype),
+        tp: Some(tp),
+        prompt_tokens: Some(8),
+        output_tokens: Some(33),
+        samples: Some(3),
+        warmup: Some(1),
+        ..CellOptions::default()
+    }
+}
+
+/// Median TPOT (ms) of one process's run.
+fn tpot(dtype: DType, tp: u32, record: bool) -> f64 {
+    let (spec, _) = options(dtype, tp).resolve().expect("the options are valid");
+    let job = Job { spec, record };
+    let (outcome, _) = backend::run(&job, &mut |_| ()).expect("it runs anywhere");
+    let steps: Vec<f64> = outcome.samples.iter().flat_map(|s| s.steps_ms.clone()).collect();
+    median(&steps).expect("there are steps")
+}
+
+/// Bytes of weights that all ranks read in one decode step.
+fn weight_bytes(dtype: DType, tp: u32) -> f64 {
+    let shape = Model::resolve("stories-110m").expect("built in").shape;
+    let precision = Precision::cpu(dtype);
+    let spec = PlanSpec {
+        architecture: Architecture::Standard,
+        tp,
+        phase: Phase::Decode,
+        precision,
+        lowering: Lowering::default(),
+        shape: shape.clone(),
+    };
+    let plan = Plan::new(&spec).expect("TP divides it");
+    // of the embedding only one row is read
+    let embedding = u64::from(shape.vocab) * u64::from(shape.hidden) * dtype.bytes();
+    (u64::from(tp) * (plan.weight_bytes(precision) - embedding)) as f64
+}
+
+fn main() {
+    println!("decode, batch 1, stories-110m: bytes of weights read a second over the read bandwidth");
+    for tp in [1, 2] {
+        for dtype in [DType::F32, DType::Bf16] {
+            let mut shares = Vec::new();
+            let mut times = Vec::new();
+            for _ in 0..5 {
+                let bandwidth = ladderscope::cli::read_bandwidth(tp as usize);
+                let ms = tpot(dtype, tp, false);
+                times.push(ms);
+                shares.push(weight_bytes(dtype, tp) / (ms / 1e3) / bandwidth);
+            }
+            println!(
+                "  TP {tp} {dtype}: {:.0} % of bandwidth ({:.0} to {:.0} %), TPOT {:.2} ms",
+                100.0 * median(&shares).unwrap_or(f64::NAN),
+                100.0 * percentile(&shares, 0.0).unwrap_or(f64::NAN),
+                100.0 * percentile(&shares, 100.0).unwrap_or(f64::NAN),
+                median(&times).unwrap_or(f64::NAN),
+            );
+        }
+    }
+    println!("recording: TPOT with over TPOT without, TP 2 f32, {PAIRS} alternating pairs");
+    let ratios: Vec<f64> = (0..PAIRS)
+        .map(|pair| {
+            // which arm comes first alternates too
+            if pair % 2 == 0 {
+                let with = tpot(DType::F32, 2, true);
+                with / tpot(DType::F32, 2, false)
+            } else {
+                let without = tpot(DType::F32, 2, false);
+                tpot(DType::F32, 2, true) / without
+            }
+        })
+        .collect();
+    println!(
+        "  overhead {:+.2} % (median; quartiles {:+.2} to {:+.2} %)",
+        100.0 * (median(&ratios).unwrap_or(f64::NAN) - 1.0),
+        100.0 * (percentile(&ratios, 25.0).unwrap_or(f64::NAN) - 1.0),
+        100.0 * (percentile(&ratios, 75.0).unwrap_or(f64::NAN) - 1.0),
+    );
+}
