@@ -23,6 +23,10 @@ const PANEL: usize = 128;
 /// Weights are taken in blocks of two f32 registers' elements. Widening a block may give its elements in
 /// another order than they lie in memory; [`Widen::arrange`] puts x into the same order, once a product.
 trait Widen: Copy {
+    /// Whether a single row of x does best reading one weight row after the other (short rows leave the
+    /// prefetcher little to go on), rather than four at a time; measured.
+    const ONE_STREAM: bool;
+
     type Block<S: Simd>: Copy;
 
     fn widen(self) -> f32;
@@ -37,6 +41,8 @@ trait Widen: Copy {
 }
 
 impl Widen for f32 {
+    const ONE_STREAM: bool = false;
+
     type Block<S: Simd> = [S::f32s; 2];
 
     #[inline(always)]
@@ -58,6 +64,8 @@ impl Widen for f32 {
 }
 
 impl Widen for bf16 {
+    const ONE_STREAM: bool = true;
+
     type Block<S: Simd> = S::u32s;
 
     #[inline(always)]
@@ -135,10 +143,13 @@ impl Kernels {
         for (x, y) in x.chunks(4 * inputs).zip(y.chunks_mut(4 * outputs)) {
             let arranged = &mut self.arranged;
             match x.len() / inputs {
-                1 => self.arch.dispatch(Rows::<1, 4, W> { x, arranged, w, inputs, y }),
-                2 => self.arch.dispatch(Rows::<2, 4, W> { x, arranged, w, inputs, y }),
-                3 => self.arch.dispatch(Rows::<3, 2, W> { x, arranged, w, inputs, y }),
-                _ => self.arch.dispatch(Rows::<4, 2, W> { x, arranged, w, inputs, y }),
+                1 if W::ONE_STREAM => {
+                    self.arch.dispatch(Rows::<1, 1, 4, W> { x, arranged, w, inputs, y })
+                }
+                1 => self.arch.dispatch(Rows::<1, 4, 1, W> { x, arranged, w, inputs, y }),
+                2 => self.arch.dispatch(Rows::<2, 4, 1, W> { x, arranged, w, inputs, y }),
+                3 => self.arch.dispatch(Rows::<3, 2, 1, W> { x, arranged, w, inputs, y }),
+                _ => self.arch.dispatch(Rows::<4, 2, 1, W> { x, arranged, w, inputs, y }),
             }
         }
     }
@@ -222,8 +233,9 @@ impl<W: Widen> WithSimd for NormRows<'_, W> {
     }
 }
 
-/// `M` rows of x by all outputs, `R` weight rows at a time: `M x R` accumulator registers.
-struct Rows<'a, const M: usize, const R: usize, W> {
+/// `M` rows of x by all outputs, `R` weight rows at a time, each product summed in `C` chains (one alone
+/// waits for the adder's latency): `M x R x C` accumulator registers.
+struct Rows<'a, const M: usize, const R: usize, const C: usize, W> {
     x: &'a [f32],
     /// Scratch memory for x in the order of the widened weights.
     arranged: &'a mut Vec<f32>,
@@ -232,7 +244,7 @@ struct Rows<'a, const M: usize, const R: usize, W> {
     y: &'a mut [f32],
 }
 
-impl<const M: usize, const R: usize, W: Widen> WithSimd for Rows<'_, M, R, W> {
+impl<const M: usize, const R: usize, const C: usize, W: Widen> WithSimd for Rows<'_, M, R, C, W> {
     type Output = ();
 
     #[inline(always)]
@@ -250,13 +262,14 @@ impl<const M: usize, const R: usize, W: Widen> WithSimd for Rows<'_, M, R, W> {
         let whole = outputs / R * R;
         for first in (0..whole).step_by(R) {
             let ws: [&[W]; R] = std::array::from_fn(|r| &w[(first + r) * inputs..][..inputs]);
-            let sums = products::<S, M, R, W>(simd, &plain, &blocks, &ws);
+            let sums = products::<S, M, R, C, W>(simd, &plain, &blocks, &ws);
             for (m, sums) in sums.iter().enumerate() {
                 y[m * outputs + first..][..R].copy_from_slice(sums);
             }
         }
         for output in whole..outputs {
-            let sums = products::<S, M, 1, W>(simd, &plain, &blocks, &[&w[output * inputs..][..inputs]]);
+            let sums =
+                products::<S, M, 1, C, W>(simd, &plain, &blocks, &[&w[output * inputs..][..inputs]]);
             for (m, sums) in sums.iter().enumerate() {
                 y[m * outputs + output] = sums[0];
             }
@@ -266,7 +279,7 @@ impl<const M: usize, const R: usize, W: Widen> WithSimd for Rows<'_, M, R, W> {
 
 /// All `M x R` dot products of rows of x (as they are, and in arranged blocks) with weight rows.
 #[inline(always)]
-fn products<S: Simd, const M: usize, const R: usize, W: Widen>(
+fn products<S: Simd, const M: usize, const R: usize, const C: usize, W: Widen>(
     simd: S,
     xs: &[&[f32]; M],
     x_blocks: &[&[[S::f32s; 2]]; M],
@@ -278,22 +291,30 @@ fn products<S: Simd, const M: usize, const R: usize, W: Widen>(
     // known lengths let the compiler drop bounds checks
     let blocks: [&[W::Block<S>]; R] = std::array::from_fn(|r| &blocks[r][..count]);
     let x_blocks: [&[[S::f32s; 2]]; M] = std::array::from_fn(|m| &x_blocks[m][..count]);
-    let mut sums = [[simd.splat_f32s(0.0); R]; M];
-    for at in 0..count {
-        for r in 0..R {
-            let wide = W::widen_block(simd, blocks[r][at]);
-            for m in 0..M {
-                let x = x_blocks[m][at];
-                let sum = simd.mul_add_e_f32s(x[0], wide[0], sums[m][r]);
-                sums[m][r] = simd.mul_add_e_f32s(x[1], wide[1], sum);
+    let mut sums = [[[simd.splat_f32s(0.0); C]; R]; M];
+    let mut at = 0;
+    while at < count {
+        for half in 0..2.min(count - at) {
+            for r in 0..R {
+                let wide = W::widen_block(simd, blocks[r][at + half]);
+                for m in 0..M {
+                    let x = x_blocks[m][at + half];
+                    for part in 0..2 {
+                        let chain = &mut sums[m][r][(2 * half + part) % C];
+                        *chain = simd.mul_add_e_f32s(x[part], wide[part], *chain);
+                    }
+                }
             }
         }
+        at += 2;
     }
     let whole = count * 2 * S::F32_LANES;
     let mut results = [[0.0; R]; M];
     for m in 0..M {
         for r in 0..R {
-            let mut sum = simd.reduce_sum_f32s(sums[m][r]);
+            let chains = sums[m][r];
+            let lanes = chains[1..].iter().fold(chains[0], |sum, chain| simd.add_f32s(sum, *chain));
+            let mut sum = simd.reduce_sum_f32s(lanes);
             for (x, w) in xs[m][whole..].iter().zip(&ws[r][whole..]) {
                 sum += x * w.widen();
             }
@@ -306,7 +327,7 @@ fn products<S: Simd, const M: usize, const R: usize, W: Widen>(
 /// Dot product of two slices of the same length; inline so that it takes its caller's instruction set.
 #[inline(always)]
 pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
-    products::<S, 1, 1, f32>(simd, &[a], &[f32::blocks::<S>(a)], &[b])[0][0]
+    products::<S, 1, 1, 4, f32>(simd, &[a], &[f32::blocks::<S>(a)], &[b])[0][0]
 }
 
 /// `y[.., first..first + outputs of w] = x W^T` for many rows, through the `gemm` crate.
