@@ -113,9 +113,10 @@ impl Default for Kernels {
 }
 
 impl Kernels {
-    /// The instruction set in use, for the record.
+    /// The instruction set in use, for the record: `Scalar`, `V3` (AVX2), `V4` (AVX-512), `Neon`, ...
     pub fn instruction_set(&self) -> String {
-        format!("{:?}", self.arch)
+        let described = format!("{:?}", self.arch);
+        described.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
     }
 
     /// `y[rows, outputs] = x[rows, inputs] W^T`. Reads each weight once for up to [`FEW_ROWS`] rows.
