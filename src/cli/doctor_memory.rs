@@ -6,6 +6,8 @@ use std::time::Instant;
 use pulp::{Arch, Simd, WithSimd};
 use serde::Serialize;
 
+/// Last-level caches that fit into the buffer: virtual machines may not tell of all they have.
+const CACHES: u64 = 16;
 /// Timed passes over the buffer.
 const PASSES: usize = 7;
 /// Bytes of a buffer where the size of the last-level cache is not known.
@@ -33,14 +35,14 @@ pub struct Bandwidth {
 /// Measures with one thread and with `threads`. `l3_bytes` is 0 where unknown; the buffer takes at
 /// most a quarter of `available_bytes`.
 pub fn measure(threads: usize, l3_bytes: u64, available_bytes: u64) -> Bandwidth {
-    let wanted = if l3_bytes == 0 { DEFAULT_BUFFER } else { 4 * l3_bytes + (1 << 20) };
+    let wanted = if l3_bytes == 0 { DEFAULT_BUFFER } else { CACHES * l3_bytes };
     let buffer_bytes = wanted.min(LARGEST_BUFFER).min((available_bytes / 4).max(1 << 20));
     Bandwidth {
         one_thread_gb_s: read_bandwidth_over(1, buffer_bytes) / 1e9,
         all_threads_gb_s: read_bandwidth_over(threads, buffer_bytes) / 1e9,
         threads,
         buffer_bytes,
-        exceeds_caches: l3_bytes > 0 && buffer_bytes > 4 * l3_bytes,
+        exceeds_caches: l3_bytes > 0 && buffer_bytes >= 4 * l3_bytes,
         passes: PASSES,
     }
 }
@@ -49,41 +51,44 @@ pub fn measure(threads: usize, l3_bytes: u64, available_bytes: u64) -> Bandwidth
 /// buffer several times the last-level cache: the median of several passes.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let l3 = super::doctor_machine::cpu().l3_bytes;
-    let bytes = if l3 == 0 { DEFAULT_BUFFER } else { (4 * l3 + (1 << 20)).min(LARGEST_BUFFER) };
+    let bytes = if l3 == 0 { DEFAULT_BUFFER } else { (CACHES * l3).min(LARGEST_BUFFER) };
     read_bandwidth_over(threads, bytes)
 }
 
 fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
     let threads = threads.max(1);
     let floats = (bytes as usize / size_of::<f32>()).div_ceil(threads);
-    let barrier = Barrier::new(threads + 1);
-    let mut seconds = Vec::with_capacity(PASSES);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                // Each thread touches its own part first: on several sockets it lies near its reader.
-                let part = vec![1.0_f32; floats];
-                let arch = Arch::new();
-                // One pass more than is timed, to warm up.
-                for _ in 0..=PASSES {
-                    barrier.wait();
-                    std::hint::black_box(arch.dispatch(Sum(std::hint::black_box(&part))));
-                    barrier.wait();
-                }
-            });
-        }
-        for pass in 0..=PASSES {
-            barrier.wait();
-            let start = Instant::now();
-            barrier.wait();
-            if pass > 0 {
-                seconds.push(start.elapsed().as_secs_f64());
-            }
-        }
+    let barrier = Barrier::new(threads);
+    // each reader times its own passes: a thread that only watched would compete with them for cores
+    let read_all = || -> Vec<(Instant, Instant)> {
+        // Each thread touches its own part first: on several sockets it lies near its reader.
+        let part = vec![1.0_f32; floats];
+        let arch = Arch::new();
+        // One pass more than is timed, to warm up.
+        (0..=PASSES)
+            .map(|_| {
+                barrier.wait();
+                let start = Instant::now();
+                std::hint::black_box(arch.dispatch(Sum(std::hint::black_box(&part))));
+                (start, Instant::now())
+            })
+            .collect()
+    };
+    let readers: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(&read_all)).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
+    // a pass lasts from its first reader's start to its last reader's end
+    let mut seconds: Vec<f64> = (1..=PASSES)
+        .filter_map(|pass| {
+            let first = readers.iter().map(|passes| passes[pass].0).min()?;
+            let last = readers.iter().map(|passes| passes[pass].1).max()?;
+            Some((last - first).as_secs_f64())
+        })
+        .collect();
     seconds.sort_by(f64::total_cmp);
     let read = (floats * threads * size_of::<f32>()) as f64;
-    read / seconds[PASSES / 2].max(f64::MIN_POSITIVE)
+    read / seconds.get(PASSES / 2).copied().unwrap_or(f64::INFINITY).max(f64::MIN_POSITIVE)
 }
 
 /// A sum with enough accumulators that additions are not what it waits for.
