@@ -75,7 +75,7 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
             .collect()
     };
     let readers: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(&read_all)).collect();
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(read_all)).collect();
         handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
     // a pass lasts from its first reader's start to its last reader's end
