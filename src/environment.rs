@@ -28,7 +28,7 @@ pub fn collect() -> Environment {
     put("commit", software::commit());
     put("binary_sha256", software::binary_hash());
     put("build", json!(if cfg!(debug_assertions) { "debug" } else { "release" }));
-    put("command", json!(std::env::args().collect::<Vec<_>>()));
+    put("command", json!(command()));
     let uname = rustix::system::uname();
     put("host", json!(uname.nodename().to_string_lossy()));
     put("kernel", json!(uname.release().to_string_lossy()));
@@ -70,6 +70,18 @@ fn variables(all: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>
 /// Records are shared and published; what looks like a credential stays out of them.
 fn is_secret(name: &str) -> bool {
     ["TOKEN", "SECRET", "PASSWORD", "JWT", "CREDENTIAL"].iter().any(|word| name.contains(word))
+}
+
+/// The command line; of the program only its name, since where it lies says something about the user
+/// and nothing about the run (its hash is beside it).
+fn command() -> Vec<String> {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut()
+        && let Some(name) = std::path::Path::new(program).file_name()
+    {
+        *program = name.to_string_lossy().into_owned();
+    }
+    words
 }
 
 #[cfg(test)]

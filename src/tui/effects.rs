@@ -158,8 +158,14 @@ fn open(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     let output_tokens = record.spec.output_tokens.min(RESIMULATED_STEPS + 1);
     let spec = Spec { output_tokens, samples: 1, warmup: 0, ..record.spec.clone() };
     let (_, trace) = backend::run(&Job { spec, record: true }, &mut |_| {})?;
+    // said first, so that a part is never taken for the whole
+    let name = if output_tokens < record.spec.output_tokens {
+        format!("first {RESIMULATED_STEPS} of {} steps: {}", record.spec.output_tokens - 1, record.run)
+    } else {
+        record.run.clone()
+    };
     match trace {
-        Some(trace) => Ok(index(trace, Some(&record.run))),
+        Some(trace) => Ok(index(trace, Some(&name))),
         None => Err(Error::failed(format!("simulating run {} again gave no trace", record.run))),
     }
 }
