@@ -304,3 +304,38 @@ impl Spec {
         format!("{} tp{} b{} p2p-{}", self.architecture, self.tp, self.batch, self.p2p.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn links_round_trip(alpha_us in 0.0f64..1e6, gb_s in 1e-3f64..1e6) {
+            let link = Link::Emulated { alpha_us, gb_s };
+            prop_assert_eq!(link.to_string().parse::<Link>().unwrap(), link);
+        }
+
+        #[test]
+        fn the_link_parser_never_panics(text in "(emulated:)?[a-z_=0-9.,:-]{0,40}") {
+            let _ = text.parse::<Link>();
+        }
+    }
+
+    #[test]
+    fn bad_links_say_what_would_be_right() {
+        for (text, wanted) in [
+            ("emulated:alpha_us=5", "alpha_us and gb_s are both needed"),
+            ("emulated:alpha_us=5,gb_s=0", "gb_s must be above 0"),
+            ("emulated:alpha_us=x,gb_s=1", "alpha_us = 'x' is not a number"),
+            ("emulated:alfa=5,gb_s=1", "unknown parameter 'alfa'"),
+            ("nvlink", "not a link"),
+        ] {
+            let error = text.parse::<Link>().unwrap_err();
+            assert!(error.to_string().contains(wanted), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

@@ -8,4 +8,5 @@ mod nvtx;
 mod running;
 mod support;
 mod terminal;
+mod traces;
 mod verbs;

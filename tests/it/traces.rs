@@ -1,0 +1,35 @@
+//! The recorded traces that come with the repository: whole, as the manifest says, and readable.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+#[test]
+fn every_trace_is_what_the_manifest_says() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let manifest: toml::Table = std::fs::read_to_string(dir.join("MANIFEST.toml")).unwrap().parse().unwrap();
+    let traces = manifest["trace"].as_array().unwrap();
+    assert!(!traces.is_empty());
+    for trace in traces {
+        let text = |key: &str| trace[key].as_str().unwrap_or_else(|| panic!("{key} is missing: {trace}"));
+        let path = dir.join(text("file"));
+        let bytes = std::fs::read(&path).unwrap();
+        let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(sum, text("sha256"), "{}", path.display());
+        for key in ["hardware", "software", "command"] {
+            assert!(!text(key).is_empty(), "{key} of {}", path.display());
+        }
+        let meta = ladderscope::trace::read(&path).unwrap().meta;
+        assert_eq!(meta.provenance.as_str(), text("provenance"));
+
+        let overlap = std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope"))
+            .args(["overlap", "--format", "json"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let overlap: serde_json::Value = serde_json::from_slice(&overlap.stdout).unwrap();
+        let pct = overlap["all"]["overlap_pct"].as_f64().unwrap();
+        let wanted = trace["overlap_pct"].as_float().unwrap();
+        assert!((pct - wanted).abs() < 0.005, "{}: {pct} is not {wanted}", path.display());
+    }
+}
