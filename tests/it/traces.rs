@@ -7,11 +7,13 @@ use sha2::{Digest, Sha256};
 #[test]
 fn every_trace_is_what_the_manifest_says() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let manifest: toml::Table = std::fs::read_to_string(dir.join("MANIFEST.toml")).unwrap().parse().unwrap();
+    let manifest: toml::Table =
+        std::fs::read_to_string(dir.join("MANIFEST.toml")).unwrap().parse().unwrap();
     let traces = manifest["trace"].as_array().unwrap();
     assert!(!traces.is_empty());
     for trace in traces {
-        let text = |key: &str| trace[key].as_str().unwrap_or_else(|| panic!("{key} is missing: {trace}"));
+        let text =
+            |key: &str| trace[key].as_str().unwrap_or_else(|| panic!("{key} is missing: {trace}"));
         let path = dir.join(text("file"));
         let bytes = std::fs::read(&path).unwrap();
         let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
