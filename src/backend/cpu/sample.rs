@@ -100,7 +100,12 @@ mod tests {
         for (token, share) in [(0, 0.1), (1, 0.3), (3, 0.6)] {
             assert!((f64::from(counts[token]) / 20_000.0 - share).abs() < 0.02, "{counts:?}");
         }
-        assert_eq!(sampling.choose(&logits, 1, 5), sampling.choose(&logits, 1, 5));
+        let draws = |seed| -> Vec<u32> {
+            let sampling = Sampling::Random { temperature: 1.0, top_k: 3, seed };
+            (0..50).map(|position| sampling.choose(&logits, 1, position)).collect()
+        };
+        assert_eq!(draws(7), draws(7));
+        assert_ne!(draws(7), draws(8));
         // a low temperature is greedy
         let cold = Sampling::Random { temperature: 0.01, top_k: 4, seed: 7 };
         assert!((0..100).all(|position| cold.choose(&logits, 0, position) == 3));
