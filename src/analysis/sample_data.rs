@@ -14,6 +14,7 @@ pub fn span(rank: u32, lane: Lane, start_ns: i64, end_ns: i64) -> Span {
         step: 0,
         rank,
         lane,
+        stream: 0,
         operation: lane as u32,
         ready_ns: start_ns,
         start_ns,
@@ -57,8 +58,11 @@ pub fn trace(spans: Vec<Span>) -> Trace {
         environment: Default::default(),
         clock: "virtual".into(),
         recorder: "sim".into(),
+        streams: Vec::new(),
+        range_names: Vec::new(),
+        import: None,
     };
-    Trace { meta, operations, spans }
+    Trace { meta, operations, spans, ranges: Vec::new() }
 }
 
 /// A simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.

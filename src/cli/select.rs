@@ -199,6 +199,7 @@ mod tests {
             step,
             rank: 0,
             lane: Lane::Compute,
+            stream: 0,
             operation: 0,
             ready_ns: start_ns,
             start_ns,
@@ -216,9 +217,13 @@ mod tests {
                 environment: Default::default(),
                 clock: "monotonic".into(),
                 recorder: "events".into(),
+                streams: Vec::new(),
+                range_names: Vec::new(),
+                import: None,
             },
             operations: Vec::new(),
             spans: vec![span(0, 0, 5_000), span(0, 1, 7_000), span(1, 0, 15_000), span(1, 1, 17_000)],
+            ranges: Vec::new(),
         }
     }
 

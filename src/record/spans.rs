@@ -46,6 +46,7 @@ impl SpanRecorder {
                 step,
                 rank: self.rank,
                 lane: self.lane,
+                stream: 0,
                 operation: self.base + operation,
                 ready_ns: ready,
                 start_ns: start,

@@ -6,6 +6,8 @@
 
 mod file;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use file::{TraceWriter, panic_is_contained, read, read_meta, write};
@@ -30,9 +32,12 @@ pub struct Span {
     pub rank: u32,
     /// The lane.
     pub lane: Lane,
+    /// Index into [`TraceMeta::streams`]; 0 where that is empty.
+    pub stream: u16,
     /// Index into the trace's operations.
     pub operation: u32,
-    /// When everything it waits for was there (ns).
+    /// When everything it waits for was there (ns). Of an imported trace: when the host had launched
+    /// it; its start where that is unknown.
     pub ready_ns: i64,
     /// When it started (ns).
     pub start_ns: i64,
@@ -41,6 +46,54 @@ pub struct Span {
     /// Collectives only: when the last rank arrived (ns). Before it the span waited for a peer,
     /// after it data moved. -1 elsewhere.
     pub last_arrival_ns: i64,
+}
+
+/// A stream of a device: a row of a timeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// The rank it belongs to.
+    pub rank: u32,
+    /// Process, as the profiler names it.
+    pub process: Option<i64>,
+    /// Device of that process.
+    pub device: Option<i64>,
+    /// The stream's number in the profiler's file.
+    pub id: i64,
+}
+
+/// A named range of host or device time: NVTX, a user annotation, a profiler step. Ranges of one
+/// thread nest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The rank it belongs to.
+    pub rank: u32,
+    /// Number of the thread (or device row) that it was pushed on, counted from 0 within the rank.
+    pub thread: u16,
+    /// How many ranges of its thread it lies in.
+    pub depth: u16,
+    /// Index into [`TraceMeta::range_names`].
+    pub name: u32,
+    /// When it started (ns).
+    pub start_ns: i64,
+    /// When it ended (ns).
+    pub end_ns: i64,
+}
+
+/// What an importer read, used and left, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportReport {
+    /// Format of the files: `Kineto JSON`, `Nsight Systems SQLite`.
+    pub format: String,
+    /// The files, in order of ranks.
+    pub files: Vec<String>,
+    /// Events read, whatever they were.
+    pub events: u64,
+    /// Events used, by what they became: `kernel`, `memcpy`, `range`, `launch`.
+    pub used: BTreeMap<String, u64>,
+    /// Events ignored, by why.
+    pub ignored: BTreeMap<String, u64>,
+    /// What was missing or odd, a sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// What a span executed: an operation of the plan, or of an imported trace.
@@ -89,6 +142,15 @@ pub struct TraceMeta {
     pub clock: String,
     /// What recorded the spans; overlap from different recorders is never compared.
     pub recorder: String,
+    /// Streams of all ranks; empty where a rank's two lanes are its streams (own traces).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
+    /// Names of [`Trace::ranges`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub range_names: Vec<String>,
+    /// Of an imported trace, what was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportReport>,
 }
 
 /// A whole trace in memory; spans sorted by (sample, phase, step, rank, lane, start).
@@ -100,6 +162,8 @@ pub struct Trace {
     pub operations: Vec<OperationInfo>,
     /// Executions.
     pub spans: Vec<Span>,
+    /// Named ranges, sorted by (rank, thread, start, longest first).
+    pub ranges: Vec<Range>,
 }
 
 impl Trace {

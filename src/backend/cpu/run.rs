@@ -118,9 +118,13 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                     "CLOCK_MONOTONIC, one for all ranks (threads of one process); ns since the run began"
                         .into(),
                 recorder: "cpu threads".into(),
+                streams: Vec::new(),
+                range_names: Vec::new(),
+                import: None,
             },
             operations: trace::operations(&shared.prefill.plan, &shared.decode.plan),
             spans: std::mem::take(&mut spans),
+            ranges: Vec::new(),
         }
     });
     Ok((outcome, trace))

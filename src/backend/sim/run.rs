@@ -64,9 +64,13 @@ pub fn simulate(spec: &Spec, shape: &ModelShape, profile: &Profile, record: bool
             environment: outcome.environment.clone(),
             clock: "simulated: picoseconds since the run began, one clock for all ranks".into(),
             recorder: "sim".into(),
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
         },
         operations: operations(&prefill, &decode),
         spans: recorder.spans,
+        ranges: Vec::new(),
     });
     Ok((outcome, trace))
 }
@@ -219,6 +223,7 @@ impl Recorder {
                     step,
                     rank,
                     lane: event.lane,
+                    stream: 0,
                     operation: base + event.operation as u32,
                     ready_ns: nanoseconds(event.ready),
                     start_ns,

@@ -100,6 +100,7 @@ pub(super) fn spans(frame: &DataFrame, operations: usize, ranks: u32) -> Result<
             step: step[row],
             rank: rank[row],
             lane: if comm[row] { Lane::Comm } else { Lane::Compute },
+            stream: 0,
             operation: operation[row],
             ready_ns: start[row].wrapping_sub(wait[row]),
             start_ns: start[row],

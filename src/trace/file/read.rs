@@ -47,7 +47,7 @@ fn whole(bytes: &[u8]) -> Read<Trace> {
             }
             other => other,
         })?;
-        Ok(Trace { meta: footer.meta, operations: footer.operations, spans })
+        Ok(Trace { meta: footer.meta, operations: footer.operations, spans, ranges: Vec::new() })
     })
 }
 

@@ -42,9 +42,13 @@ fn trace(spans: Vec<Span>) -> Trace {
             environment: [("cpu".to_owned(), serde_json::json!({ "cores": 2 }))].into(),
             clock: "monotonic".into(),
             recorder: "cpu".into(),
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
         },
         operations: vec![operation("decode/a", Lane::Compute), operation("decode/ü \"b\"", Lane::Comm)],
         spans,
+        ranges: Vec::new(),
     }
 }
 
@@ -55,6 +59,7 @@ fn span() -> Span {
         step: 4,
         rank: 2,
         lane: Lane::Comm,
+        stream: 0,
         operation: 1,
         ready_ns: 5,
         start_ns: 10,
@@ -264,6 +269,7 @@ prop_compose! {
             sample, step, rank, operation, ready_ns, last_arrival_ns,
             phase: if decode { Phase::Decode } else { Phase::Prefill },
             lane: if comm { Lane::Comm } else { Lane::Compute },
+            stream: 0,
             start_ns: bounds.0.min(bounds.1),
             end_ns: bounds.0.max(bounds.1),
         }

@@ -234,6 +234,7 @@ pub fn trace() -> TraceIndex {
                     step: number,
                     rank,
                     lane,
+                    stream: 0,
                     operation: base + operation,
                     ready_ns: start - 300,
                     start_ns: start,
@@ -260,10 +261,13 @@ pub fn trace() -> TraceIndex {
         environment: BTreeMap::new(),
         clock: "one clock".into(),
         recorder: "own".into(),
+        streams: Vec::new(),
+        range_names: Vec::new(),
+        import: None,
     };
     TraceIndex::new(
         "20260102-0304-1  tiny standard tp2".into(),
-        Trace { meta, operations, spans },
+        Trace { meta, operations, spans, ranges: Vec::new() },
         Some(&decode),
     )
 }
