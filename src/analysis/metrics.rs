@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::overlap::overlap_pct;
 use super::statistics::{bootstrap, mean, median, percentile};
 use crate::spec::{Provenance, Spec};
-use crate::store::{Metrics, Overlap, Percentiles, Record, Sample, Status};
+use crate::store::{Metrics, Overlap, Percentiles, Record, Sample, Status, Split};
 
 /// Metrics of one run or of a cell's pooled runs: `rounds` holds each round's samples.
 /// `memory_bytes_per_rank` is passed through. `None` without samples.
@@ -152,6 +152,7 @@ impl<'a> Cell<'a> {
             overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
             compute_ms: average(|o| o.compute_ms)?,
             idle_ms: average(|o| o.idle_ms)?,
+            split: split(&overlaps),
         })
     }
 
@@ -197,6 +198,18 @@ fn origins(record: &Record) -> Vec<String> {
 /// A text in the record's environment.
 fn text<'a>(record: &'a Record, key: &str) -> Option<&'a str> {
     record.environment.get(key).and_then(|value| value.as_str())
+}
+
+/// The average of the runs' splits; `None` unless all have one.
+fn split(overlaps: &[Overlap]) -> Option<Split> {
+    let splits: Vec<Split> = overlaps.iter().map(|overlap| overlap.split).collect::<Option<_>>()?;
+    let average = |of: fn(&Split) -> f64| mean(&splits.iter().map(of).collect::<Vec<_>>());
+    Some(Split {
+        work_ms: average(|s| s.work_ms)?,
+        contention_ms: average(|s| s.contention_ms)?,
+        peer_wait_ms: average(|s| s.peer_wait_ms)?,
+        transfer_ms: average(|s| s.transfer_ms)?,
+    })
 }
 
 /// What recorded the run's spans, where it says; overlap from different recorders is never compared.

@@ -69,14 +69,14 @@ fn text(profiles: &[Profile]) -> String {
 }
 
 fn gpus(profiles: &[Profile]) -> Rows {
-    let mut rows = Rows::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "launch us", "GPUs a node"]);
+    let mut rows = Rows::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "latency tables", "GPUs a node"]);
     for profile in profiles {
         rows.push(vec![
             Field::text(&profile.name),
             Field::text(bytes(profile.memory_bytes)),
             Field::Number(profile.hbm_gb_s, 0),
             Field::Number(profile.tflops.bf16, 1),
-            Field::Number(profile.launch_us, 1),
+            Field::text(profile.tables.as_deref().unwrap_or("-")),
             Field::Whole(profile.gpus_per_node.into()),
         ]);
     }

@@ -2,9 +2,9 @@
 
 use crate::model::ModelShape;
 use crate::plan::{Element, Phase, Plan, PlanSpec, Precision, Rows, Step, Tensor};
-use crate::spec::Spec;
+use crate::spec::{Backend, Spec};
 
-use super::stack;
+use super::stack::{AttentionKind, Stack, lowering};
 
 /// What one rank needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct MemoryNeed {
     pub kv: u64,
     /// Activations of the largest step, logits included.
     pub activations: u64,
+    /// Attention scores, and K and V expanded to all query heads, where the stack keeps them in memory.
+    pub scores: u64,
+    /// What libraries keep for themselves.
+    pub workspace: u64,
 }
 
 impl MemoryNeed {
@@ -28,7 +32,7 @@ impl MemoryNeed {
                 tp: spec.tp,
                 phase,
                 precision,
-                lowering: stack::lowering(&spec.stack).unwrap_or_default(),
+                lowering: lowering(&spec.stack).unwrap_or_default(),
             })
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {
@@ -46,8 +50,10 @@ impl MemoryNeed {
         decode: &Plan,
     ) -> Self {
         let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
-        // gpt-fast keeps logits in the activations' format, the native stack in f32
-        let logit_bytes = if spec.stack == "gpt-fast" { precision.activations.bytes() } else { 4 };
+        // the cpu backend has no stack and keeps what the plan says
+        let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend != Backend::Cpu);
+        let f32_logits = stack.as_ref().is_none_or(|stack| stack.logits_f32);
+        let logit_bytes = if f32_logits { 4 } else { precision.activations.bytes() };
         let activations = |plan: &Plan, step: &Step| -> u64 {
             let buffers = plan.buffers().buffers;
             let sizes = buffers.iter().map(|buffer| {
@@ -72,12 +78,16 @@ impl MemoryNeed {
                 .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
             activations: activations(prefill, &Step::prefill(batch, prompt))
                 .max(activations(decode, &Step::decode(batch, prompt, 0))),
+            scores: stack.as_ref().map_or(0, |stack| scores(spec, shape, precision, stack)),
+            workspace: stack.map_or(0, |stack| u64::from(stack.workspace_mb) * 1_000_000),
         }
     }
 
     /// In all.
     pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.kv).saturating_add(self.activations)
+        [self.kv, self.activations, self.scores, self.workspace]
+            .iter()
+            .fold(self.weights, |sum, part| sum.saturating_add(*part))
     }
 
     /// Whether a GPU with this memory holds it.
@@ -85,17 +95,34 @@ impl MemoryNeed {
         self.total() <= capacity_bytes
     }
 
-    /// `weights 70.6 GB + KV cache 0.1 GB + activations 0.2 GB = 70.9 GB` (GB = 1e9 bytes).
+    /// `weights 70.6 GB + KV cache 0.1 GB + activations 0.2 GB = 70.9 GB` (GB = 1e9 bytes); scores
+    /// and workspace where there are any.
     pub fn arithmetic(&self) -> String {
         let unit = Unit::of(self.total());
-        format!(
-            "weights {} + KV cache {} + activations {} = {}",
-            unit.show(self.weights),
-            unit.show(self.kv),
-            unit.show(self.activations),
-            unit.show(self.total())
-        )
+        let always = [("weights", self.weights), ("KV cache", self.kv), ("activations", self.activations)];
+        let maybe = [("attention scores", self.scores), ("workspace", self.workspace)];
+        let maybe = maybe.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let terms: Vec<String> = always
+            .into_iter()
+            .chain(maybe)
+            .map(|(name, bytes)| format!("{name} {}", unit.show(bytes)))
+            .collect();
+        format!("{} = {}", terms.join(" + "), unit.show(self.total()))
     }
+}
+
+/// Of one layer's prefill, the largest step: scores before and after the softmax, and expanded K and V.
+fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) -> u64 {
+    if stack.attention.kind != AttentionKind::Math {
+        return 0;
+    }
+    let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+    let slots = prompt + if stack.static_kv { u64::from(spec.output_tokens) } else { 0 };
+    let heads = batch.saturating_mul(u64::from(shape.heads / spec.tp.max(1)));
+    let bytes = precision.activations.bytes();
+    let scores = heads.saturating_mul(prompt).saturating_mul(slots).saturating_mul(2 * bytes);
+    let expanded = heads.saturating_mul(slots).saturating_mul(u64::from(shape.head_dim) * 2 * bytes);
+    scores.saturating_add(expanded)
 }
 
 /// One rank's weights; a head tied to the embedding is the embedding, not a second copy of it.
@@ -148,6 +175,7 @@ mod tests {
         let expected = 2 * (80 * (layer / 2 + 2 * h) + 2 * v * h + h);
         assert_eq!(need.weights, expected);
         assert_eq!(need.kv, 2 * 80 * 4 * 128 * 2 * 1536);
+        assert_eq!((need.scores, need.workspace), (0, 96_000_000));
         assert!(
             need.arithmetic()
                 .starts_with(&format!("weights {:.1} GB + KV cache 0.3 GB", expected as f64 / 1e9))
@@ -161,6 +189,14 @@ mod tests {
         assert!(fits(2, 1) && fits(2, 4));
         assert!(!fits(2, 16) && !fits(2, 64));
         assert!(fits(4, 64) && fits(8, 64));
+    }
+
+    #[test]
+    fn plain_attention_keeps_its_scores_in_memory() {
+        let need = need_70b(8, 4, "gpt-fast");
+        // two f16 matrices of 4 sequences x 8 heads x 1024 x 1536, and K and V of 1536 x 128
+        assert_eq!(need.scores, 4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128));
+        assert!(need.arithmetic().contains(" + attention scores 0.2 GB + workspace 0.1 GB = "));
     }
 
     #[test]
@@ -189,7 +225,12 @@ mod tests {
 
     #[test]
     fn small_models_are_shown_in_small_units() {
-        let need = MemoryNeed { weights: 1_500_000, kv: 200_000, activations: 100_000 };
+        let need = MemoryNeed {
+            weights: 1_500_000,
+            kv: 200_000,
+            activations: 100_000,
+            ..MemoryNeed::default()
+        };
         assert_eq!(need.arithmetic(), "weights 1.5 MB + KV cache 0.2 MB + activations 0.1 MB = 1.8 MB");
     }
 }

@@ -1,12 +1,18 @@
-//! Hardware: profiles of GPUs and their links, software stacks, and what a cell needs of memory.
+//! Hardware: profiles of GPUs and their links, measured latency tables, software stacks, and what a
+//! cell needs of memory.
 
+mod check;
 mod link;
 mod memory;
 mod overrides;
 mod profile;
 mod stack;
+mod tables;
+mod target;
 
-pub use link::{InterNode, LinkPoint, LinkTable, Links};
+pub use link::{CollectiveCost, InterNode, LargeMessages, LinkPoint, LinkTable, Links};
 pub use memory::MemoryNeed;
-pub use profile::{Profile, Tflops};
-pub use stack::{STACKS, lowering};
+pub use profile::{Profile, Skew, Tflops};
+pub use stack::{AttentionKind, Contention, STACKS, Stack, lowering};
+pub use tables::{CostSource, Peaks, Tables};
+pub use target::Target;

@@ -1,45 +1,81 @@
-//! `--set KEY=VALUE`: any value of a profile, by its dotted path in the profile's TOML.
+//! `--set KEY=VALUE`: any value of a profile, by its dotted path in the profile's or the stack's TOML.
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::Profile;
+use super::{Profile, Stack, Target};
 use crate::error::{Error, Result, nearest};
+
+/// A target with values replaced.
+pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {
+    let mut profile = Values::of("profile", &target.profile.name, &target.profile)?;
+    let mut stack = Values::of("stack", &target.stack.name, &target.stack)?;
+    let mut ordered: Vec<(&String, &String)> = set.iter().collect();
+    // shorter keys first, so that a longer one refines them
+    ordered.sort_by_key(|(key, _)| key.split('.').count());
+    for (key, value) in ordered {
+        let of_stack = key.strip_prefix("stack.");
+        let done = of_stack.is_none() && profile.set(key, key, value)?
+            || stack.set(of_stack.unwrap_or(key), key, value)?;
+        if !done {
+            return Err(unknown(key, &profile, &stack));
+        }
+    }
+    let (profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+    let checked = profile.check().and_then(|()| stack.check());
+    checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
+    Ok(Target { profile, stack })
+}
 
 impl Profile {
     /// This profile with values replaced: keys are dotted paths (`hbm_gb_s`, `link.p2p_on.tp.8.gb_s`).
     /// A link's numbers may be set for all TPs at once (`link.p2p_on.alpha_us`), or for all links
     /// inside a node (`link.alpha_us`, `link.gb_s`). Shorter keys are applied first, so that a longer
-    /// one refines them. Unknown keys are errors that name the nearest valid one.
+    /// one refines them. Keys of the native stack are accepted and change nothing here.
     pub fn with(&self, set: &BTreeMap<String, String>) -> Result<Self> {
         if set.is_empty() {
             return Ok(self.clone());
         }
-        let failed = |problem: String| Error::failed(format!("profile {}: {problem}", self.name));
+        let target = Target { profile: self.clone(), stack: Stack::load("native")? };
+        apply(&target, set).map(|target| target.profile)
+    }
+}
+
+/// The values of a profile or a stack, as a table of TOML.
+struct Values {
+    table: Table,
+    /// Dotted paths of all values but lists.
+    keys: Vec<String>,
+}
+
+impl Values {
+    fn of<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
+        let failed = |problem: String| Error::failed(format!("{what} {name}: {problem}"));
         // through text: the table form has no place for numbers as keys
-        let text = toml::to_string(self).map_err(|error| failed(error.to_string()))?;
-        let mut table: Table = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        let text = toml::to_string(value).map_err(|error| failed(error.to_string()))?;
+        let table: Table = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
         let mut keys = Vec::new();
         leaves(&table, "", &mut keys);
-        let mut ordered: Vec<(&String, &String)> = set.iter().collect();
-        ordered.sort_by_key(|(key, _)| key.split('.').count());
-        for (key, value) in ordered {
-            let targets: Vec<&String> = keys.iter().filter(|path| means(key, path)).collect();
-            if targets.is_empty() {
-                return Err(unknown(key, &keys));
-            }
-            for path in targets {
-                if let Some(place) = place(&mut table, path) {
-                    *place = converted(key, value, place)?;
-                }
+        Ok(Self { table, keys })
+    }
+
+    /// Replaces what `key` means; whether there is such a value. `given` is the key as typed.
+    fn set(&mut self, key: &str, given: &str, value: &str) -> Result<bool> {
+        let targets: Vec<String> = self.keys.iter().filter(|path| means(key, path)).cloned().collect();
+        for path in &targets {
+            if let Some(place) = place(&mut self.table, path) {
+                *place = converted(given, value, place)?;
             }
         }
-        let text = toml::to_string(&table).map_err(|error| failed(error.to_string()))?;
-        let changed: Self = toml::from_str(&text)
-            .map_err(|error| Error::input(format!("--set: {}", error.message())))?;
-        changed.check().map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
-        Ok(changed)
+        Ok(!targets.is_empty())
+    }
+
+    fn parsed<T: DeserializeOwned>(&self) -> Result<T> {
+        let text = toml::to_string(&self.table).map_err(|error| Error::failed(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| Error::input(format!("--set: {}", error.message())))
     }
 }
 
@@ -78,19 +114,23 @@ fn converted(key: &str, text: &str, old: &Value) -> Result<Value> {
     let text = text.trim();
     match old {
         Value::Float(_) => text.parse().map(Value::Float).map_err(|_| wrong("a number")),
+        Value::Boolean(_) => text.parse().map(Value::Boolean).map_err(|_| wrong("true or false")),
         Value::Integer(_) => text.parse().map(Value::Integer).map_err(|_| wrong("a whole number")),
         _ => Ok(Value::String(text.to_owned())),
     }
 }
 
-fn unknown(key: &str, keys: &[String]) -> Error {
-    let shorthands = ["link.alpha_us", "link.gb_s"];
-    let valid = keys.iter().map(String::as_str).chain(shorthands);
-    let guess = nearest(key, valid).map(|name| format!("did you mean '{name}'? ")).unwrap_or_default();
+fn unknown(key: &str, profile: &Values, stack: &Values) -> Error {
+    let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
+    let of_stack = stack.keys.iter().flat_map(|key| [key.clone(), format!("stack.{key}")]);
+    let valid: Vec<String> = profile.keys.iter().cloned().chain(shorthands).chain(of_stack).collect();
+    let guess = nearest(key, valid.iter().map(String::as_str))
+        .map(|name| format!("did you mean '{name}'? "))
+        .unwrap_or_default();
     Error::input_help(
-        format!("--set {key}: the hardware profile has no such value"),
+        format!("--set {key}: neither the hardware profile nor the stack has such a value"),
         format!(
-            "{guess}any key of the profile works, for example launch_us, hbm_gb_s, link.alpha_us, link.p2p_off.gb_s"
+            "{guess}any key of either works, for example hbm_gb_s, link.alpha_us, link.p2p_off.gb_s, stack.launch_us"
         ),
     )
 }
@@ -144,7 +184,7 @@ mod tests {
         assert!(message.contains("lunch_us"));
         assert!(help.unwrap().contains("did you mean 'launch_us'?"));
         for (key, value) in [
-            ("launch_us", "fast"),
+            ("stack.launch_us", "fast"),
             ("gpus_per_node", "2.5"),
             ("link.gb_s", "0"),
             ("hbm_efficiency", "nan"),

@@ -23,7 +23,9 @@ mod record;
 
 pub use directory::{Listing, RunDir, Store};
 pub use index::IndexEntry;
-pub use record::{Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Status};
+pub use record::{
+    Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status,
+};
 
 #[cfg(test)]
 mod tests;

@@ -114,6 +114,23 @@ pub struct Overlap {
     pub compute_ms: f64,
     /// Neither lane busy.
     pub idle_ms: f64,
+    /// Where the decode phase went, where the backend can tell (sim).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
+}
+
+/// Where the decode phase of one sample went, per rank, averaged over ranks. With idle time the parts
+/// make up the phase; what one architecture has more of than another says where the difference is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Split {
+    /// What the compute lane's operations take alone.
+    pub work_ms: f64,
+    /// What they take longer because communication ran beside them.
+    pub contention_ms: f64,
+    /// Exposed communication that waited for a peer.
+    pub peer_wait_ms: f64,
+    /// Exposed communication that moved data.
+    pub transfer_ms: f64,
 }
 
 /// What a sceptic asks for: machine, software, clocks, variables. Names to JSON values.

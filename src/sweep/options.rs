@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::hardware::Profile;
+use crate::hardware::{Profile, Stack, Target};
 use crate::model::{DType, Model};
 use crate::plan::Architecture;
 use crate::spec::{Backend, Collective, Link, P2p, Spec};
@@ -211,16 +211,15 @@ impl CellOptions {
             ));
         }
         let mut set = pairs("set", &self.set)?;
+        let stack = if sim { self.stack.as_deref().unwrap_or("native") } else { "native" };
         if sim {
-            Profile::load(hardware)?.with(&set)?;
+            Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? }.with(&set)?;
         } else {
             if from_profile {
                 Profile::load(hardware)?;
             }
             set.clear();
         }
-        let stack = if sim { self.stack.as_deref().unwrap_or("native") } else { "native" };
-        crate::hardware::lowering(stack)?;
         let checkpoint = model.dtype.filter(|dtype| !cpu || *dtype != DType::F16);
         let architecture = self.architecture.clone().unwrap_or_else(|| {
             model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)

@@ -1,51 +1,209 @@
-//! How long an operation takes on simulated hardware.
+//! How long an operation takes on simulated hardware, alone on its lane.
 //!
-//! Compute: `launch_us + max(FLOPs / reachable arithmetic, bytes / reachable bandwidth)`. A collective:
-//! `alpha_us + message bytes / (gb_s x 1e9)`. Times are whole picoseconds, so that sums are exact.
+//! Matrix multiplications and decode attention come from measured latency tables where the profile has
+//! them, scaled to the stack; everything else from bytes and FLOPs over what kernels reach, plus a fixed
+//! time a kernel. Collectives come from the link. Times are whole nanoseconds, so that sums are exact.
+//! Operations of the same kind and size are costed once (some twenty a plan), and between decode steps
+//! only those that depend on the context are costed again.
 
-use crate::hardware::Profile;
-use crate::model::DType;
-use crate::plan::{Lane, Operation, Plan, Quantity, Step};
+use crate::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
+use crate::model::{DType, ModelShape};
+use crate::plan::{Cost, Kind, Lane, Operation, Phase, Plan, Quantity, Rows, Step};
+use crate::spec::Spec;
 
-/// Picoseconds in a microsecond.
-const PS_PER_US: f64 = 1e6;
+/// Nanoseconds in a microsecond.
+const NS_PER_US: f64 = 1e3;
 
-/// What decides how long operations take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Machine {
-    launch_ps: f64,
-    ps_per_flop: f64,
-    ps_per_byte: f64,
-    alpha_ps: f64,
-    ps_per_message_byte: f64,
+/// What decides how long the operations of one plan take.
+#[derive(Clone, Debug)]
+pub(super) struct Machine<'a> {
+    target: &'a Target,
+    collective: CollectiveCost<'a>,
+    tables: Option<&'static Tables>,
+    phase: Phase,
+    dtype: DType,
+    head_dim: u64,
+    /// KV heads of the rank.
+    kv_heads: u64,
+    /// Slots of a static KV cache, a sequence.
+    slots: u64,
 }
 
-impl Machine {
-    /// Of a profile, for arithmetic in `dtype` and all-reduces over `link` (alpha_us, gb_s).
-    pub(super) fn new(profile: &Profile, dtype: DType, link: (f64, f64)) -> Self {
+/// What one operation takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Taken {
+    us: f64,
+    source: CostSource,
+    /// Whether arithmetic, not memory, decides.
+    arithmetic: bool,
+}
+
+/// Operations that take the same time.
+#[derive(Clone, Debug, PartialEq)]
+struct Class {
+    kind: Kind,
+    lane: Lane,
+    cost: Cost,
+    /// Inputs and outputs of its weight.
+    weight: Option<(u32, u32)>,
+    rows: Rows,
+    /// Columns of what it writes.
+    columns: u32,
+}
+
+impl<'a> Machine<'a> {
+    /// Of a target, for the plans of one phase of a cell; collectives take `collective`.
+    pub(super) fn new(
+        target: &'a Target,
+        collective: CollectiveCost<'a>,
+        spec: &Spec,
+        shape: &ModelShape,
+        phase: Phase,
+    ) -> Self {
         Self {
-            launch_ps: profile.launch_us * PS_PER_US,
-            // 1 TFLOP/s is one FLOP a picosecond, 1 GB/s a thousandth of a byte a picosecond
-            ps_per_flop: 1.0 / (profile.tflops.of(dtype) * profile.compute_efficiency),
-            ps_per_byte: 1000.0 / (profile.hbm_gb_s * profile.hbm_efficiency),
-            alpha_ps: link.0 * PS_PER_US,
-            ps_per_message_byte: 1000.0 / link.1,
+            target,
+            collective,
+            // measured in 2-byte numbers
+            tables: target.profile.tables.as_deref().filter(|_| spec.dtype != DType::F32).and_then(Tables::of),
+            phase,
+            dtype: spec.dtype,
+            head_dim: u64::from(shape.head_dim),
+            kv_heads: u64::from(shape.kv_heads / spec.tp.max(1)),
+            slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
         }
     }
 
-    /// How long one operation takes in one step (ps).
-    fn duration(&self, operation: &Operation, step: &Numbers) -> i64 {
-        let cost = &operation.cost;
-        let ps = match operation.lane {
-            Lane::Comm => self.alpha_ps + step.of(&cost.message_bytes) * self.ps_per_message_byte,
-            Lane::Compute => {
-                let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
-                let arithmetic = step.of(&cost.flops) * self.ps_per_flop;
-                self.launch_ps + arithmetic.max(bytes * self.ps_per_byte)
+    fn class(plan: &Plan, operation: &Operation) -> Class {
+        let written = operation.writes.first().map(|value| &plan.values[value.index()]);
+        Class {
+            kind: operation.kind.clone(),
+            lane: operation.lane,
+            cost: operation.cost,
+            weight: operation.weight.map(|w| {
+                let weight = &plan.weights[w.index()];
+                (weight.inputs, weight.outputs)
+            }),
+            rows: written.map_or(Rows::Tokens, |value| value.rows),
+            columns: written.map_or(0, |value| value.columns),
+        }
+    }
+
+    /// How long one operation takes in one step.
+    fn taken(&self, class: &Class, step: &Step) -> Taken {
+        let numbers = Numbers::new(step);
+        let cost = &class.cost;
+        if class.lane == Lane::Comm {
+            let (us, source) = self.collective.us(numbers.of(&cost.message_bytes));
+            return Taken { us, source, arithmetic: false };
+        }
+        let stack = &self.target.stack;
+        let (kernels, mut taken) = match (&class.kind, class.weight) {
+            (Kind::MatMul, Some((inputs, outputs))) => {
+                let rows = if class.rows == Rows::Tokens { step.rows() } else { step.sequences };
+                (1, self.matmul(rows, inputs.into(), outputs.into(), cost, &numbers))
             }
+            (Kind::Attend, _) => (stack.attention.kernels, self.attend(class, step, &numbers)),
+            (Kind::Sample, _) => (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels)),
+            _ => (1, self.streamed(cost, &numbers, 1)),
         };
-        // saturates; the lanes report times that do not fit
-        ps.round() as i64
+        if !stack.cuda_graphs {
+            taken.us = taken.us.max(f64::from(kernels) * stack.eager_launch_us);
+        }
+        taken
+    }
+
+    /// Time of bytes at the bandwidth that kernels reach (us).
+    fn memory_us(&self, bytes: f64) -> f64 {
+        bytes / (self.target.profile.hbm_gb_s * self.target.profile.hbm_efficiency * 1e3)
+    }
+
+    /// Roofline: a fixed time a kernel, and what bytes or FLOPs take.
+    fn streamed(&self, cost: &Cost, step: &Numbers, kernels: u32) -> Taken {
+        let profile = &self.target.profile;
+        let memory = self.memory_us(step.of(&cost.bytes_read) + step.of(&cost.bytes_written));
+        let reached = profile.tflops.of(self.dtype) * profile.compute_efficiency;
+        let arithmetic = step.of(&cost.flops) / (reached * 1e6);
+        Taken {
+            us: f64::from(kernels) * self.target.stack.launch_us + memory.max(arithmetic),
+            source: CostSource::Roofline,
+            arithmetic: arithmetic > memory,
+        }
+    }
+
+    fn matmul(&self, rows: u64, inputs: u64, outputs: u64, cost: &Cost, step: &Numbers) -> Taken {
+        let (profile, stack) = (&self.target.profile, &self.target.stack);
+        let roofline = self.streamed(cost, step, 1);
+        if self.phase == Phase::Decode && rows <= u64::from(stack.matvec.rows) {
+            let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
+            let us = stack.launch_us + bytes / (profile.hbm_gb_s * stack.matvec.efficiency * 1e3);
+            return Taken { us, source: CostSource::Calibrated, arithmetic: false };
+        }
+        let scale = match self.phase {
+            Phase::Prefill => stack.matmul.prefill_scale,
+            Phase::Decode => stack.matmul.decode_scale,
+        };
+        let peaks = Peaks { tflops: profile.tflops.of(self.dtype), gb_s: profile.hbm_gb_s };
+        match self.tables.and_then(|tables| tables.matmul_us([rows, outputs, inputs], peaks)) {
+            Some((us, source)) => Taken { us: us * scale, source, arithmetic: roofline.arithmetic },
+            None => Taken { us: roofline.us * scale, ..roofline },
+        }
+    }
+
+    fn attend(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
+        let (profile, stack) = (&self.target.profile, &self.target.stack);
+        let attention = &stack.attention;
+        let launch = f64::from(attention.kernels) * stack.launch_us;
+        let heads = u64::from(class.columns) / self.head_dim.max(1);
+        let flops_us = |pairs_x_columns: f64| {
+            let reached = profile.tflops.of(self.dtype) * attention.prefill_efficiency;
+            4.0 * pairs_x_columns / (reached * 1e6)
+        };
+        match attention.kind {
+            AttentionKind::Math => {
+                let slots = if stack.static_kv { self.slots } else { step.context };
+                let cells = step.sequences as f64 * heads as f64 * slots as f64;
+                let expanded = 2.0 * cells * self.head_dim as f64 * self.dtype.bytes() as f64;
+                if self.phase == Phase::Decode {
+                    let us = launch + expanded / (attention.expanded_kv_gb_s * 1e3);
+                    return Taken { us, source: CostSource::Calibrated, arithmetic: false };
+                }
+                let scores = cells * step.new_tokens as f64;
+                let passes = f64::from(attention.score_passes * attention.score_bytes);
+                // K and V are expanded: written, and read again
+                let memory = self.memory_us(scores * passes + 2.0 * expanded);
+                let us = launch + memory + flops_us(scores * self.head_dim as f64);
+                Taken { us, source: CostSource::Roofline, arithmetic: false }
+            }
+            AttentionKind::Fused if self.phase == Phase::Decode => {
+                let measured = self.tables.filter(|_| self.head_dim == 128 && heads == 8 * self.kv_heads);
+                match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
+                    Some((us, source)) => Taken { us, source, arithmetic: false },
+                    None => self.streamed(&class.cost, numbers, attention.kernels),
+                }
+            }
+            AttentionKind::Fused => {
+                let bytes =
+                    numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
+                let memory = self.memory_us(bytes);
+                let arithmetic = flops_us(numbers.pairs * f64::from(class.columns));
+                Taken {
+                    us: launch + memory.max(arithmetic),
+                    source: CostSource::Roofline,
+                    arithmetic: arithmetic > memory,
+                }
+            }
+        }
+    }
+
+    /// What the operation loses of its rate to, or makes the other lane lose with, contention: for
+    /// compute the loss to a large collective, for a collective how much of that it causes.
+    fn contention(&self, class: &Class, taken: &Taken, step: &Step) -> f64 {
+        let contention = &self.target.stack.contention;
+        match class.lane {
+            Lane::Comm => contention.intensity(Numbers::new(step).of(&class.cost.message_bytes)),
+            Lane::Compute if taken.arithmetic => contention.arithmetic,
+            Lane::Compute => contention.memory,
+        }
     }
 }
 
@@ -78,89 +236,148 @@ impl Numbers {
     }
 }
 
-/// How long each operation of a plan takes, kept up to date from step to step. Between decode steps
-/// only the context grows, so only operations that depend on it are evaluated again.
+/// How long each operation of a plan takes, kept up to date from step to step.
 #[derive(Debug)]
-pub(super) struct Durations {
-    machine: Machine,
-    /// Of each operation (ps).
-    pub(super) ps: Vec<i64>,
-    /// Operations whose cost depends on the context.
-    growing: Vec<u32>,
+pub(super) struct Durations<'a> {
+    machine: Machine<'a>,
+    classes: Vec<Class>,
+    taken: Vec<Taken>,
+    /// The class of each operation.
+    class_of: Vec<u32>,
+    /// Classes and operations whose cost depends on the context.
+    growing: (Vec<u32>, Vec<u32>),
+    /// Of each operation (ns).
+    pub(super) ns: Vec<i64>,
+    /// Of each operation, what contention means to it; see [`Machine::contention`].
+    pub(super) contention: Vec<f64>,
+    /// Share of its rate that a collective loses while compute runs.
+    pub(super) comm_loss: f64,
 }
 
-impl Durations {
+impl<'a> Durations<'a> {
     /// For a first step.
-    pub(super) fn new(machine: Machine, plan: &Plan, step: &Step) -> Self {
-        let numbers = Numbers::new(step);
-        let grows = |operation: &Operation| {
-            let cost = &operation.cost;
-            [cost.flops, cost.bytes_read, cost.bytes_written, cost.message_bytes]
-                .iter()
-                .any(|quantity| quantity.kv_token > 0 || quantity.pair > 0)
-        };
+    pub(super) fn new(machine: Machine<'a>, plan: &Plan, step: &Step) -> Self {
+        let mut classes: Vec<Class> = Vec::new();
+        let class_of: Vec<u32> = plan
+            .operations
+            .iter()
+            .map(|operation| {
+                let class = Machine::class(plan, operation);
+                let at = classes.iter().position(|known| *known == class).unwrap_or_else(|| {
+                    classes.push(class);
+                    classes.len() - 1
+                });
+                at as u32
+            })
+            .collect();
+        let taken: Vec<Taken> = classes.iter().map(|class| machine.taken(class, step)).collect();
+        let contention: Vec<f64> = classes
+            .iter()
+            .zip(&taken)
+            .map(|(class, taken)| machine.contention(class, taken, step))
+            .collect();
+        let growing: Vec<u32> = (0_u32..)
+            .zip(&classes)
+            .filter(|(_, class)| machine.grows(class))
+            .map(|(index, _)| index)
+            .collect();
+        let operations =
+            (0_u32..).zip(&class_of).filter(|(_, class)| growing.contains(class)).map(|(i, _)| i);
         Self {
-            ps: plan.operations.iter().map(|o| machine.duration(o, &numbers)).collect(),
-            growing: (0_u32..).zip(&plan.operations).filter(|(_, o)| grows(o)).map(|(i, _)| i).collect(),
+            ns: class_of.iter().map(|&class| ns(&taken[class as usize])).collect(),
+            contention: class_of.iter().map(|&class| contention[class as usize]).collect(),
+            comm_loss: machine.target.stack.contention.comm,
+            growing: (growing.clone(), operations.collect()),
             machine,
+            classes,
+            taken,
+            class_of,
         }
     }
 
-    /// For a step that differs from the last one in its context alone.
-    pub(super) fn grow(&mut self, plan: &Plan, step: &Step) {
-        let numbers = Numbers::new(step);
-        for &index in &self.growing {
-            let index = index as usize;
-            self.ps[index] = self.machine.duration(&plan.operations[index], &numbers);
+    /// For a step that differs from the last one in its context alone; whether anything changed.
+    pub(super) fn grow(&mut self, step: &Step) -> bool {
+        let mut changed = false;
+        for &class in &self.growing.0 {
+            let class = class as usize;
+            let taken = self.machine.taken(&self.classes[class], step);
+            changed |= taken != self.taken[class];
+            self.taken[class] = taken;
         }
+        if changed {
+            for &operation in &self.growing.1 {
+                let operation = operation as usize;
+                self.ns[operation] = ns(&self.taken[self.class_of[operation] as usize]);
+            }
+        }
+        changed
+    }
+
+    /// Whether any operation's time depends on the context.
+    pub(super) fn is_growing(&self) -> bool {
+        !self.growing.0.is_empty()
+    }
+
+    /// Time by how it is known (us), in the order of [`CostSource::ALL`].
+    pub(super) fn by_source(&self) -> [f64; 4] {
+        let mut us = [0.0; 4];
+        for &class in &self.class_of {
+            let taken = &self.taken[class as usize];
+            us[taken.source as usize] += taken.us;
+        }
+        us
+    }
+}
+
+impl Machine<'_> {
+    /// Whether the operation takes longer as the context grows.
+    fn grows(&self, class: &Class) -> bool {
+        let cost = &class.cost;
+        let depends = [cost.flops, cost.bytes_read, cost.bytes_written, cost.message_bytes]
+            .iter()
+            .any(|quantity| quantity.kv_token > 0 || quantity.pair > 0);
+        let fixed = self.target.stack.attention.kind == AttentionKind::Math && self.target.stack.static_kv;
+        depends && !(fixed && class.kind == Kind::Attend)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::sim::testing::{plan, shape_tiny};
-    use crate::plan::{Architecture, Phase};
-
-    #[test]
-    fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
-        let mut profile = Profile::load("h100_sxm").unwrap();
-        (profile.launch_us, profile.hbm_gb_s, profile.hbm_efficiency) = (2.0, 1000.0, 0.5);
-        (profile.tflops.bf16, profile.compute_efficiency) = (100.0, 0.5);
-        let machine = Machine::new(&profile, DType::Bf16, (10.0, 4.0));
-        let plan = plan(&Architecture::Standard, &shape_tiny(), 2, Phase::Decode);
-        let mut operation = plan.operations[0].clone();
-        let step = Numbers::new(&Step::decode(1, 8, 0));
-        let fixed = |fixed| Quantity { fixed, ..Quantity::ZERO };
-        operation.lane = Lane::Compute;
-        operation.cost.flops = fixed(50_000_000); // 1 us at 50 TFLOP/s
-        operation.cost.bytes_read = fixed(300_000); // with the written ones 0.8 us at 500 GB/s
-        operation.cost.bytes_written = fixed(100_000);
-        assert_eq!(machine.duration(&operation, &step), 3_000_000);
-        operation.cost.bytes_written = fixed(700_000);
-        assert_eq!(machine.duration(&operation, &step), 4_000_000);
-        operation.lane = Lane::Comm;
-        operation.cost.message_bytes = fixed(20_000); // 5 us at 4 GB/s
-        assert_eq!(machine.duration(&operation, &step), 15_000_000);
+impl Durations<'_> {
+    /// Of operations that do not contend (ns).
+    pub(super) fn given(ns: &[i64]) -> Self {
+        Self::contending(ns, &vec![0.0; ns.len()], 0.0)
     }
 
-    #[test]
-    fn growing_costs_are_the_same_as_fresh_ones() {
-        let profile = Profile::load("h100_sxm").unwrap();
-        let machine = Machine::new(&profile, DType::Bf16, (10.0, 4.0));
-        let plan = plan(&Architecture::Standard, &shape_tiny(), 2, Phase::Decode);
-        let mut durations = Durations::new(machine, &plan, &Step::decode(3, 1000, 0));
-        let first = durations.ps.clone();
-        let later = Step::decode(3, 1000, 200_000);
-        durations.grow(&plan, &later);
-        assert_eq!(durations.ps, Durations::new(machine, &plan, &later).ps);
-        assert_ne!(durations.ps, first);
-    }
-
-    #[test]
-    fn numbers_agree_with_the_plan_s_own_evaluation() {
-        let step = Step { sequences: 3, new_tokens: 5, context: 12 };
-        let quantity = Quantity { fixed: 1, row: 2, sequence: 3, kv_token: 5, pair: 7 };
-        assert_eq!(Numbers::new(&step).of(&quantity), quantity.at(&step) as f64);
+    /// Likewise, of operations that do.
+    pub(super) fn contending(ns: &[i64], contention: &[f64], comm_loss: f64) -> Self {
+        use std::sync::LazyLock;
+        static TARGET: LazyLock<Target> =
+            LazyLock::new(|| Target::of(&super::testing::spec("standard", "tiny")).unwrap());
+        let machine = Machine::new(
+            &TARGET,
+            CollectiveCost::Formula { alpha_us: 0.0, gb_s: 1.0 },
+            &super::testing::spec("standard", "tiny"),
+            &super::testing::shape_tiny(),
+            Phase::Decode,
+        );
+        Self {
+            machine,
+            classes: Vec::new(),
+            taken: Vec::new(),
+            class_of: Vec::new(),
+            growing: (Vec::new(), Vec::new()),
+            ns: ns.to_vec(),
+            contention: contention.to_vec(),
+            comm_loss,
+        }
     }
 }
+
+/// Whole nanoseconds; saturates, and the lanes report times that do not fit.
+fn ns(taken: &Taken) -> i64 {
+    (taken.us * NS_PER_US).round() as i64
+}
+
+#[cfg(test)]
+#[path = "cost_tests.rs"]
+mod tests;

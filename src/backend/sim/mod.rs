@@ -1,16 +1,24 @@
-//! The simulator: discrete events over the plan, on lanes, with roofline and alpha-beta costs.
+//! The simulator: discrete events over the plan, on lanes, with costs from latency tables and links.
 //!
 //! Nothing here knows architectures: it executes the same plans as the other backends, and only the
-//! clock is arithmetic. Ranks are alike, so one is simulated and stands for all.
+//! clock is arithmetic. Ranks that are alike are simulated once; with skew each rank is. A cell costs
+//! O(steps x operations), with skew O(steps x operations x ranks^2); steps that are alike (a static KV
+//! cache) are simulated once and counted as often as there are.
 
 mod cost;
 mod lanes;
 mod overlap;
+mod plans;
+mod predict;
+mod recorder;
 mod run;
+mod skew;
 
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use run::{run, simulate};
+pub use plans::Plans;
+pub use predict::{Prediction, predict};
+pub use run::{run, simulate, simulate_plans};

@@ -3,28 +3,41 @@
 use serde_json::json;
 
 use super::cost::{Durations, Machine};
-use super::lanes::{Clock, Event, Lanes, nanoseconds};
-use super::overlap::Overlap;
+use super::lanes::{Clock, Lanes};
+use super::overlap::{Overlap, average};
+use super::plans::Plans;
+use super::recorder::Recorder;
+use super::skew::Skewed;
 use crate::backend::{Job, Outcome, RunResult};
 use crate::error::{Error, Result};
-use crate::hardware::{MemoryNeed, Profile, lowering};
+use crate::hardware::{CollectiveCost, CostSource, MemoryNeed, Target};
 use crate::model::{Model, ModelShape};
-use crate::plan::{Lane, Phase, Plan, PlanSpec, Precision, Step};
+use crate::plan::{Phase, Precision, Step};
 use crate::spec::{Collective, Link, P2p, Provenance, Spec};
 use crate::store::{Environment, Sample};
-use crate::trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
+use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
 
 /// Simulates one run: prefill and every decode step.
 pub fn run(job: &Job) -> RunResult {
     let model = Model::resolve(&job.spec.model)?;
-    let profile = Profile::load(&job.spec.hardware)?.with(&job.spec.set)?;
-    simulate(&job.spec, &model.shape, &profile, job.record)
+    simulate(&job.spec, &model.shape, &Target::of(&job.spec)?, job.record)
 }
 
-/// Simulates `spec` on a model and a profile that are already at hand (`spec.model`, `spec.hardware`
-/// and `spec.set` are not looked at): the call behind every what-if. One sample, as nothing varies.
-/// The trace, if `record`, has every rank, all alike.
-pub fn simulate(spec: &Spec, shape: &ModelShape, profile: &Profile, record: bool) -> RunResult {
+/// Simulates `spec` on a model and a target that are already at hand (`spec.model`, `spec.hardware`,
+/// `spec.stack` and `spec.set` are not looked at). One sample: but for skew nothing varies, and that
+/// follows from the seed. The trace, if `record`, has every rank.
+pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) -> RunResult {
+    simulate_plans(&Plans::new(spec, shape, &target.stack)?, spec, shape, target, record)
+}
+
+/// Likewise with plans that are already at hand: the call behind every what-if and every sweep.
+pub fn simulate_plans(
+    plans: &Plans,
+    spec: &Spec,
+    shape: &ModelShape,
+    target: &Target,
+    record: bool,
+) -> RunResult {
     for (name, value) in [
         ("batch", spec.batch),
         ("prompt_tokens", spec.prompt_tokens),
@@ -34,24 +47,15 @@ pub fn simulate(spec: &Spec, shape: &ModelShape, profile: &Profile, record: bool
             return Err(Error::input(format!("{name} is 0; it must be at least 1")));
         }
     }
+    let replay = Replay { plans, spec, shape, target };
+    let (sample, sources, spans) = replay.run(record)?;
     let precision = Precision::uniform(spec.dtype);
-    let lowering = lowering(&spec.stack)?;
-    let plan = |phase| {
-        let (shape, architecture) = (shape.clone(), spec.architecture.clone());
-        Plan::new(&PlanSpec { shape, architecture, tp: spec.tp, phase, precision, lowering })
-            .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
-    };
-    let (prefill, decode) = (plan(Phase::Prefill)?, plan(Phase::Decode)?);
-    let link = link(spec, profile);
-    let machine = Machine::new(profile, spec.dtype, link.0);
-
-    let mut spans = record.then(|| Recorder::new(spec, &prefill, &decode));
-    let sample = replay(spec, machine, &prefill, &decode, &mut spans)?;
+    let need = MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode);
     let outcome = Outcome {
         samples: vec![sample],
-        memory_bytes_per_rank: MemoryNeed::of_plans(spec, shape, precision, &prefill, &decode).total(),
-        plan_hashes: vec![prefill.hash(), decode.hash()],
-        environment: environment(spec, profile, link),
+        memory_bytes_per_rank: need.total(),
+        plan_hashes: plans.hashes.clone(),
+        environment: environment(spec, target, &sources),
     };
     let trace = spans.map(|recorder| Trace {
         meta: TraceMeta {
@@ -62,105 +66,216 @@ pub fn simulate(spec: &Spec, shape: &ModelShape, profile: &Profile, record: bool
             ranks: spec.tp,
             plan_hashes: outcome.plan_hashes.clone(),
             environment: outcome.environment.clone(),
-            clock: "simulated: picoseconds since the run began, one clock for all ranks".into(),
+            clock: "simulated: nanoseconds since the run began, one clock for all ranks".into(),
             recorder: "sim".into(),
             streams: Vec::new(),
             range_names: Vec::new(),
             import: None,
         },
-        operations: operations(&prefill, &decode),
+        operations: operations(&plans.prefill, &plans.decode),
         spans: recorder.spans,
         ranges: Vec::new(),
     });
     Ok((outcome, trace))
 }
 
-/// Prefill and every decode step. Nothing is allocated between steps.
-fn replay(
-    spec: &Spec,
-    machine: Machine,
-    prefill: &Plan,
-    decode: &Plan,
-    spans: &mut Option<Recorder>,
-) -> Result<Sample> {
-    let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
-    let steps = spec.output_tokens.saturating_sub(1);
-    let mut clock = Clock::default();
+/// Time by how it is known, of prefill and of the middle decode step.
+type Sources = [(&'static str, [f64; 4]); 2];
 
-    let durations = Durations::new(machine, prefill, &Step::prefill(batch, prompt));
-    Lanes::new(prefill).step(&durations.ps, &mut clock, |event| {
-        if let Some(recorder) = spans {
-            recorder.add(&event);
+/// One cell about to be replayed.
+struct Replay<'a> {
+    plans: &'a Plans,
+    spec: &'a Spec,
+    shape: &'a ModelShape,
+    target: &'a Target,
+}
+
+impl<'a> Replay<'a> {
+    fn run(&self, record: bool) -> Result<(Sample, Sources, Option<Recorder>)> {
+        let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
+        let steps = self.spec.output_tokens.saturating_sub(1);
+        let prefill = self.durations(Phase::Prefill, &Step::prefill(batch, prompt));
+        let decode = self.durations(Phase::Decode, &Step::decode(batch, prompt, 0));
+        let middle = self.durations(
+            Phase::Decode,
+            &Step::decode(batch, prompt, u64::from(steps.saturating_sub(1) / 2)),
+        );
+        let sources = [("prefill", prefill.by_source()), ("decode", middle.by_source())];
+        let alike = self.target.profile.skew.is_none() || self.spec.tp == 1;
+        let ranks = if alike { 1 } else { self.spec.tp as usize };
+        let mut recorder = record.then(|| Recorder::new(self.spec, self.plans, ranks));
+        let (times, overlap) = if alike {
+            self.alike(&prefill, decode, &mut recorder)
+        } else {
+            self.skewed(&prefill, decode, &mut recorder)
+        };
+        let (&prefill_end, &end) = (times.first().unwrap_or(&0), times.last().unwrap_or(&0));
+        // times saturate at the end of the clock
+        if end == i64::MAX {
+            return Err(Error::input(format!(
+                "{}: the simulated run takes more than 292 years, which is where the clock ends",
+                self.spec.label()
+            )));
         }
-    });
-    if let Some(recorder) = spans {
-        recorder.end_step(Phase::Prefill, 0);
+        let sample = Sample {
+            prefill_ms: milliseconds(prefill_end),
+            decode_ms: milliseconds(end - prefill_end),
+            steps_ms: times.windows(2).map(|pair| milliseconds(pair[1] - pair[0])).collect(),
+            overlap,
+        };
+        Ok((sample, sources, recorder))
     }
-    let prefill_end = clock.tokens;
 
-    let mut overlap = Overlap::default();
-    let mut steps_ms = Vec::with_capacity(steps as usize);
-    let mut lanes = Lanes::new(decode);
-    let mut durations = Durations::new(machine, decode, &Step::decode(batch, prompt, 0));
-    for step in 0..steps {
-        durations.grow(decode, &Step::decode(batch, prompt, u64::from(step)));
-        let begin = clock.tokens;
-        lanes.step(&durations.ps, &mut clock, |event| {
-            overlap.add(&event);
-            if let Some(recorder) = spans {
-                recorder.add(&event);
+    fn durations(&self, phase: Phase, step: &Step) -> Durations<'a> {
+        let plan = if phase == Phase::Prefill { &self.plans.prefill } else { &self.plans.decode };
+        let collective = collective(self.spec, self.target).0;
+        let machine = Machine::new(self.target, collective, self.spec, self.shape, phase);
+        Durations::new(machine, plan, step)
+    }
+
+    fn step(&self, step: u32) -> Step {
+        Step::decode(u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens), u64::from(step))
+    }
+
+    /// Ranks that are alike: one stands for all. When prefill's tokens were there, and each step's
+    /// (ns). Nothing is allocated between steps.
+    fn alike(
+        &self,
+        prefill: &Durations<'_>,
+        mut durations: Durations<'_>,
+        recorder: &mut Option<Recorder>,
+    ) -> (Vec<i64>, Option<crate::store::Overlap>) {
+        let steps = self.spec.output_tokens.saturating_sub(1);
+        let mut clock = Clock::default();
+        Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| {
+            if let Some(recorder) = recorder {
+                recorder.add(0, &event);
             }
         });
-        overlap.settle();
-        if let Some(recorder) = spans {
-            recorder.end_step(Phase::Decode, step);
+        if let Some(recorder) = recorder {
+            recorder.end_step(Phase::Prefill, 0);
         }
-        steps_ms.push(milliseconds(clock.tokens - begin));
+        let mut times = Vec::with_capacity(steps as usize + 1);
+        times.push(clock.tokens);
+        let mut overlap = Overlap::default();
+        let mut lanes = Lanes::new(&self.plans.decode);
+        let mut step = 0;
+        while step < steps {
+            let grew = durations.grow(&self.step(step));
+            let (before, begin) = (overlap.sums(), clock);
+            lanes.step(&durations, &mut clock, |event| {
+                overlap.add(&event);
+                if let Some(recorder) = recorder {
+                    recorder.add(0, &event);
+                }
+            });
+            overlap.settle();
+            if let Some(recorder) = recorder {
+                recorder.end_step(Phase::Decode, step);
+            }
+            times.push(clock.tokens);
+            step += 1;
+            // the next step is this one again if the lanes stand alike and nothing will have grown:
+            // then so are all others
+            let length = clock.tokens.saturating_sub(begin.tokens);
+            let alike = clock.earlier(length) == begin && overlap.is_settled();
+            if recorder.is_none() && alike && !grew && step > 1 && !durations.is_growing() {
+                let left = i64::from(steps - step);
+                overlap.repeat(&before, left, left.saturating_mul(length));
+                times.extend((1..=left).map(|n| clock.tokens.saturating_add(n.saturating_mul(length))));
+                break;
+            }
+        }
+        (times, overlap.finish())
     }
-    // times saturate at the end of the clock
-    if clock.tokens == i64::MAX {
-        return Err(Error::input(format!(
-            "{}: the simulated run takes more than 106 days, which is where the clock ends",
-            spec.label()
-        )));
+
+    /// Every rank for itself.
+    fn skewed(
+        &self,
+        prefill: &Durations<'_>,
+        mut durations: Durations<'_>,
+        recorder: &mut Option<Recorder>,
+    ) -> (Vec<i64>, Option<crate::store::Overlap>) {
+        let steps = self.spec.output_tokens.saturating_sub(1);
+        let (skew, seed) = (self.target.profile.skew, self.spec.seed);
+        let clocks = vec![Clock::default(); self.spec.tp as usize];
+        let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, &clocks);
+        ranks.step(prefill, |rank, event| {
+            if let Some(recorder) = recorder {
+                recorder.add(rank, &event);
+            }
+        });
+        if let Some(recorder) = recorder {
+            recorder.end_step(Phase::Prefill, 0);
+        }
+        let mut times = vec![ranks.tokens()];
+        let mut overlaps: Vec<Overlap> = clocks.iter().map(|_| Overlap::default()).collect();
+        let mut ranks = Skewed::new(&self.plans.decode, skew, seed.wrapping_add(1), &ranks.clocks());
+        for step in 0..steps {
+            durations.grow(&self.step(step));
+            ranks.step(&durations, |rank, event| {
+                overlaps[rank].add(&event);
+                if let Some(recorder) = recorder {
+                    recorder.add(rank, &event);
+                }
+            });
+            for overlap in &mut overlaps {
+                overlap.settle();
+            }
+            if let Some(recorder) = recorder {
+                recorder.end_step(Phase::Decode, step);
+            }
+            times.push(ranks.tokens());
+        }
+        (times, average(overlaps))
     }
-    Ok(Sample {
-        prefill_ms: milliseconds(prefill_end),
-        decode_ms: milliseconds(clock.tokens - prefill_end),
-        steps_ms,
-        overlap: overlap.finish(),
-    })
 }
 
-fn milliseconds(ps: i64) -> f64 {
-    ps as f64 / 1e9
+fn milliseconds(ns: i64) -> f64 {
+    ns as f64 / 1e6
 }
 
-/// The link's (alpha_us, gb_s), and which all-reduce it is (`None`: an emulated one, of no kind).
-type ChosenLink = ((f64, f64), Option<Collective>);
-
-fn link(spec: &Spec, profile: &Profile) -> ChosenLink {
+/// What collectives cost, and which all-reduce it is (`None`: an emulated one, of no kind).
+pub(super) fn collective<'a>(
+    spec: &Spec,
+    target: &'a Target,
+) -> (CollectiveCost<'a>, Option<Collective>) {
     let of = |p2p| {
-        let (link, used) = profile.link_of(spec.collective, p2p, spec.tp);
-        (link, Some(used))
+        let scale = target.stack.collective.latency_scale;
+        let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale);
+        (cost, Some(used))
     };
     match spec.link {
         Link::Native => of(spec.p2p),
         Link::P2pOn => of(P2p::On),
         Link::P2pOff => of(P2p::Off),
-        Link::Emulated { alpha_us, gb_s } => ((alpha_us, gb_s), None),
+        Link::Emulated { alpha_us, gb_s } => (CollectiveCost::Formula { alpha_us, gb_s }, None),
     }
 }
 
 /// What the simulator adds to the record's environment: everything that decided the numbers.
-fn environment(spec: &Spec, profile: &Profile, (link, used): ChosenLink) -> Environment {
+fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
+    let Target { profile, stack } = target;
     let mut environment = Environment::from([
-        ("simulator".to_owned(), json!("discrete events; roofline compute, alpha-beta collectives")),
+        ("simulator".to_owned(), json!("discrete events; latency tables, rooflines, contention")),
         ("hardware_profile".to_owned(), json!(profile.name)),
-        ("stack".to_owned(), json!(spec.stack)),
+        ("stack".to_owned(), json!(stack.name)),
+        ("stack_note".to_owned(), json!(stack.note)),
+        ("cost_sources".to_owned(), shares(sources)),
     ]);
+    if !profile.skew.is_none() {
+        environment.insert("skew".to_owned(), json!(profile.skew));
+    }
     if spec.tp > 1 {
-        environment.insert("link".to_owned(), json!({ "alpha_us": link.0, "gb_s": link.1 }));
+        let (cost, used) = collective(spec, target);
+        let (small, large) = (cost.us(16384.0).0, cost.us(16_777_216.0).0);
+        environment.insert(
+            "link".to_owned(),
+            match spec.link {
+                Link::Emulated { alpha_us, gb_s } => json!({ "alpha_us": alpha_us, "gb_s": gb_s }),
+                _ => json!({ "us_16KiB": small, "us_16MiB": large }),
+            },
+        );
         let collective = match (spec.collective, used) {
             (_, None) => "emulated",
             (Collective::OneShot, Some(Collective::Nccl)) => {
@@ -171,8 +286,16 @@ fn environment(spec: &Spec, profile: &Profile, (link, used): ChosenLink) -> Envi
         };
         environment.insert("collective".to_owned(), json!(collective));
         let off = matches!((spec.link, spec.p2p), (Link::Native, P2p::Off) | (Link::P2pOff, _));
-        let table = if off { &profile.link.p2p_off } else { &profile.link.p2p_on };
-        if let (Some(_), Some(note)) = (used.filter(|used| *used == Collective::Nccl), &table.note) {
+        let note = match used {
+            None => &None,
+            Some(Collective::OneShot) => match &profile.link.one_shot {
+                Some(table) => &table.note,
+                None => &None,
+            },
+            Some(Collective::Nccl) if off => &profile.link.p2p_off.note,
+            Some(Collective::Nccl) => &profile.link.p2p_on.note,
+        };
+        if let Some(note) = note {
             environment.insert("link_note".to_owned(), json!(note));
         }
     }
@@ -182,58 +305,12 @@ fn environment(spec: &Spec, profile: &Profile, (link, used): ChosenLink) -> Envi
     environment
 }
 
-/// Turns one rank's events into every rank's spans, sorted as traces are.
-struct Recorder {
-    ranks: u32,
-    /// Where the current plan's operations begin in the trace's table.
-    decode_base: u32,
-    compute: Vec<Event>,
-    comm: Vec<Event>,
-    spans: Vec<Span>,
-}
-
-impl Recorder {
-    fn new(spec: &Spec, prefill: &Plan, decode: &Plan) -> Self {
-        let steps = spec.output_tokens.saturating_sub(1) as usize;
-        let events = prefill.operations.len() + steps * decode.operations.len();
-        Self {
-            ranks: spec.tp,
-            decode_base: prefill.operations.len() as u32,
-            compute: Vec::with_capacity(decode.operations.len()),
-            comm: Vec::with_capacity(decode.operations.len()),
-            spans: Vec::with_capacity(events * spec.tp as usize),
-        }
-    }
-
-    fn add(&mut self, event: &Event) {
-        match event.lane {
-            Lane::Compute => self.compute.push(*event),
-            Lane::Comm => self.comm.push(*event),
-        }
-    }
-
-    fn end_step(&mut self, phase: Phase, step: u32) {
-        let base = if phase == Phase::Prefill { 0 } else { self.decode_base };
-        for rank in 0..self.ranks {
-            self.spans.extend(self.compute.iter().chain(&self.comm).map(|event| {
-                let start_ns = nanoseconds(event.start);
-                Span {
-                    sample: 0,
-                    phase,
-                    step,
-                    rank,
-                    lane: event.lane,
-                    stream: 0,
-                    operation: base + event.operation as u32,
-                    ready_ns: nanoseconds(event.ready),
-                    start_ns,
-                    end_ns: nanoseconds(event.end),
-                    // ranks are alike: nobody waits for a peer
-                    last_arrival_ns: if event.lane == Lane::Comm { start_ns } else { -1 },
-                }
-            }));
-        }
-        self.compute.clear();
-        self.comm.clear();
-    }
+/// Shares of the predicted time by how it is known, by phase (0 to 1; three digits).
+fn shares(sources: &Sources) -> serde_json::Value {
+    let of = |us: &[f64; 4]| -> serde_json::Value {
+        let all: f64 = us.iter().sum();
+        let share = |us: &f64| if all > 0.0 { (us / all * 1e3).round() / 1e3 } else { 0.0 };
+        CostSource::ALL.iter().zip(us).map(|(source, us)| (source.as_str(), json!(share(us)))).collect()
+    };
+    sources.iter().map(|(phase, us)| ((*phase).to_owned(), of(us))).collect()
 }

@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::lanes::{Clock, Event, Lanes, nanoseconds};
+use super::cost::Durations;
+use super::lanes::{Clock, Event, Lanes};
 use super::overlap::Overlap;
 use super::simulate;
 use super::testing::{plan, shape_70b, shape_tiny, spec};
 use crate::error::Error;
-use crate::hardware::Profile;
+use crate::hardware::Target;
 use crate::model::ModelShape;
 use crate::plan::{Architecture, Lane, OpId, Phase, Plan, ValueId};
 use crate::spec::{Collective, Link, P2p, Provenance, Spec};
@@ -27,13 +28,11 @@ const ARCHITECTURES: [&str; 9] = [
 ];
 
 fn sample(spec: &Spec, shape: &ModelShape) -> Sample {
-    let profile = Profile::load(&spec.hardware).unwrap();
-    simulate(spec, shape, &profile, false).unwrap().0.samples.remove(0)
+    simulate(spec, shape, &Target::of(spec).unwrap(), false).unwrap().0.samples.remove(0)
 }
 
 fn traced(spec: &Spec, shape: &ModelShape) -> (Sample, Trace) {
-    let profile = Profile::load(&spec.hardware).unwrap();
-    let (mut outcome, trace) = simulate(spec, shape, &profile, true).unwrap();
+    let (mut outcome, trace) = simulate(spec, shape, &Target::of(spec).unwrap(), true).unwrap();
     (outcome.samples.remove(0), trace.unwrap())
 }
 
@@ -53,7 +52,9 @@ fn three(wiring: [(Lane, Option<usize>); 3]) -> Plan {
 
 fn events(plan: &Plan, durations: &[i64], clock: &mut Clock) -> Vec<Event> {
     let mut events = Vec::new();
-    Lanes::new(plan).step(durations, clock, |event| events.push(event));
+    Lanes::new(plan).step(&Durations::given(durations), clock, |event| events.push(event));
+    // as the plan has them
+    events.sort_by_key(|event| event.operation);
     events
 }
 
@@ -74,8 +75,8 @@ fn a_chain_over_both_lanes_waits_at_each_link() {
 #[test]
 fn compute_that_does_not_read_the_message_overlaps_it() {
     let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
-    let events = events(&plan, &[10_000, 20_000, 5_000], &mut Clock::default());
-    assert_eq!(starts(&events), [(0, 10_000), (10_000, 30_000), (10_000, 15_000)]);
+    let events = events(&plan, &[10, 20, 5], &mut Clock::default());
+    assert_eq!(starts(&events), [(0, 10), (10, 30), (10, 15)]);
     let mut overlap = Overlap::default();
     events.iter().for_each(|event| overlap.add(event));
     let overlap = overlap.finish().unwrap();
@@ -99,7 +100,7 @@ fn a_transfer_that_outlives_its_step_overlaps_the_next_and_an_explicit_edge_is_o
     let mut overlap = Overlap::default();
     let mut lanes = Lanes::new(&plan);
     for _ in 0..2 {
-        lanes.step(&[10_000, 20_000, 5_000], &mut clock, |event| overlap.add(&event));
+        lanes.step(&Durations::given(&[10, 20, 5]), &mut clock, |event| overlap.add(&event));
         overlap.settle();
     }
     // compute 0-10 10-15 | 15-25 25-30, comm 10-30 | 30-50
@@ -111,12 +112,11 @@ fn a_transfer_that_outlives_its_step_overlaps_the_next_and_an_explicit_edge_is_o
 }
 
 #[test]
-fn nanoseconds_round_to_nearest_and_never_accumulate() {
-    assert_eq!([0, 499, 500, 1499, 1500].map(nanoseconds), [0, 0, 1, 1, 2]);
+fn the_trace_ends_when_the_run_does() {
     let spec = Spec { output_tokens: 300, ..spec("ladder", "tiny") };
     let (sample, trace) = traced(&spec, &shape_tiny());
     let last = trace.spans.iter().map(|s| s.end_ns).max().unwrap() as f64 / 1e6;
-    assert!((last - sample.prefill_ms - sample.decode_ms).abs() <= 0.5e-6);
+    assert!((last - sample.prefill_ms - sample.decode_ms).abs() < 1e-9);
 }
 
 /// Unions of a rank's intervals by marking every boundary: slow, obvious, and unlike the simulator's.
@@ -250,14 +250,16 @@ fn gpt_fast_prefill_pays_for_all_logits() {
     };
     let (native, gpt_fast) = (of("native"), of("gpt-fast"));
     assert!(gpt_fast.prefill_ms > native.prefill_ms);
-    assert_eq!(gpt_fast.decode_ms, native.decode_ms);
+    // and decode for every slot of its static cache, however few are used
+    assert!(gpt_fast.decode_ms > native.decode_ms);
 }
 
 #[test]
 fn what_cannot_be_simulated_is_refused_with_the_reason() {
     let refused = |spec: Spec| {
-        let profile = Profile::load("h100_sxm").unwrap();
-        let error: Error = simulate(&spec, &shape_tiny(), &profile, false).unwrap_err();
+        let error: Error = Target::of(&spec)
+            .and_then(|target| simulate(&spec, &shape_tiny(), &target, false))
+            .unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     };
@@ -273,7 +275,7 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
             .contains("unknown stack 'vllm'")
     );
     let endless = Link::Emulated { alpha_us: 1e300, gb_s: 1.0 };
-    assert!(refused(Spec { link: endless, ..spec("standard", "tiny") }).contains("106 days"));
+    assert!(refused(Spec { link: endless, ..spec("standard", "tiny") }).contains("292 years"));
 }
 
 #[test]
@@ -286,11 +288,16 @@ fn one_output_token_is_prefill_alone() {
 #[test]
 fn the_environment_says_what_decided_the_numbers() {
     let spec = Spec { p2p: P2p::Off, ..spec("ladder", "tiny") };
-    let profile = Profile::load("h100_sxm").unwrap();
-    let (outcome, _) = simulate(&spec, &shape_tiny(), &profile, false).unwrap();
+    let target = Target::of(&spec).unwrap();
+    let (outcome, _) = simulate(&spec, &shape_tiny(), &target, false).unwrap();
     assert_eq!(outcome.environment["hardware_profile"], "h100_sxm");
-    assert_eq!(outcome.environment["link"]["alpha_us"], profile.link(P2p::Off, 2).0);
-    assert!(outcome.environment["link_note"].as_str().unwrap().contains("stand-in"));
+    assert_eq!(outcome.environment["stack"], "native");
+    let small = target.profile.collective(Collective::Nccl, P2p::Off, 2, 1.0).0.us(16384.0).0;
+    assert_eq!(outcome.environment["link"]["us_16KiB"], small);
+    assert!(outcome.environment["link_note"].as_str().unwrap().contains("calibrated"));
+    let shares = outcome.environment["cost_sources"]["decode"].as_object().unwrap();
+    let sum: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 0.003 && shares.len() == 4);
     assert_eq!(outcome.plan_hashes.len(), 2);
 }
 

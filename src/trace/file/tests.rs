@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{TraceWriter, read, read_meta, write};
 use crate::backend::sim::{simulate, testing};
 use crate::error::Error;
-use crate::hardware::Profile;
+use crate::hardware::Target;
 use crate::plan::{Lane, Phase};
 use crate::spec::{Provenance, Spec};
 use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
@@ -101,8 +101,8 @@ fn refused(bytes: &[u8]) -> String {
 #[test]
 fn a_simulated_run_comes_back_as_it_was() {
     let spec = Spec { tp: 4, output_tokens: 9, ..testing::spec("ladder", "tiny") };
-    let profile = Profile::load("h100_sxm").unwrap();
-    let trace = simulate(&spec, &testing::shape_tiny(), &profile, true).unwrap().1.unwrap();
+    let target = Target::of(&spec).unwrap();
+    let trace = simulate(&spec, &testing::shape_tiny(), &target, true).unwrap().1.unwrap();
     let (_dir, path) = place();
     write(&path, &trace).unwrap();
     let (meta, operations) = read_meta(&path).unwrap();

@@ -109,6 +109,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
             overlap_pct: (spec.tp > 1).then_some(75.0),
             compute_ms: 30.0,
             idle_ms: 1.0,
+            split: None,
         }),
         spec,
         environment: BTreeMap::from([("host".into(), "bench-1".into()), ("cores".into(), 16.into())]),

@@ -1,0 +1,38 @@
+//! The plans of a cell, which cells that differ in batch, tokens or link share.
+
+use crate::error::{Error, Result};
+use crate::hardware::Stack;
+use crate::model::ModelShape;
+use crate::plan::{Phase, Plan, PlanSpec, Precision};
+use crate::spec::Spec;
+
+/// The prefill and the decode plan of a cell as a stack lowers them.
+#[derive(Clone, Debug)]
+pub struct Plans {
+    /// Of the prompt.
+    pub prefill: Plan,
+    /// Of one decode step.
+    pub decode: Plan,
+    /// Hashes of both.
+    pub hashes: Vec<String>,
+}
+
+impl Plans {
+    /// Depends on the spec's architecture, TP and dtype alone. Errors where TP does not divide the
+    /// model.
+    pub fn new(spec: &Spec, shape: &ModelShape, stack: &Stack) -> Result<Self> {
+        let plan = |phase| {
+            Plan::new(&PlanSpec {
+                shape: shape.clone(),
+                architecture: spec.architecture.clone(),
+                tp: spec.tp,
+                phase,
+                precision: Precision::uniform(spec.dtype),
+                lowering: stack.lowering(),
+            })
+            .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
+        };
+        let (prefill, decode) = (plan(Phase::Prefill)?, plan(Phase::Decode)?);
+        Ok(Self { hashes: vec![prefill.hash(), decode.hash()], prefill, decode })
+    }
+}
