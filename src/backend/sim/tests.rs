@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::cost::Durations;
 use super::lanes::{Clock, Event, Lanes};
 use super::overlap::Overlap;
-use super::simulate;
+use super::{Plans, predict, simulate};
 use super::testing::{plan, shape_70b, shape_tiny, spec};
 use crate::error::Error;
 use crate::hardware::Target;
@@ -34,6 +34,14 @@ fn sample(spec: &Spec, shape: &ModelShape) -> Sample {
 fn traced(spec: &Spec, shape: &ModelShape) -> (Sample, Trace) {
     let (mut outcome, trace) = simulate(spec, shape, &Target::of(spec).unwrap(), true).unwrap();
     (outcome.samples.remove(0), trace.unwrap())
+}
+
+/// Lanes that leave each other alone.
+fn alone(mut spec: Spec) -> Spec {
+    for key in ["contention.memory", "contention.arithmetic", "contention.comm"] {
+        spec.set.insert(key.into(), "0".into());
+    }
+    spec
 }
 
 /// Three operations of the tiny plan, rewired: `reads` names writers (None: the step's tokens).
@@ -199,7 +207,7 @@ fn time_is_conserved_on_each_lane_and_over_steps() {
 fn upper_bound_bounds_ladder_and_ladder_beats_standard_but_for_its_extra_addition() {
     for (tp, batch, p2p) in [(2, 1, P2p::On), (4, 16, P2p::Off), (8, 1, P2p::Off), (8, 64, P2p::On)] {
         let of =
-            |architecture| sample(&Spec { tp, batch, p2p, ..spec(architecture, "70b") }, &shape_70b());
+            |architecture| sample(&alone(Spec { tp, batch, p2p, ..spec(architecture, "70b") }), &shape_70b());
         let (standard, ladder, bound) = (of("standard"), of("ladder"), of("upper-bound"));
         let compute = |s: &Sample| s.overlap.unwrap().compute_ms;
         let extra = (compute(&ladder) - compute(&standard)).max(0.0);
@@ -301,6 +309,127 @@ fn the_environment_says_what_decided_the_numbers() {
     assert_eq!(outcome.plan_hashes.len(), 2);
 }
 
+#[test]
+fn lanes_that_are_busy_together_slow_each_other() {
+    // compute 0 ends at 10; then 1 (comm, 20 us alone) and 2 (compute, 5 alone) run side by side
+    let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
+    let durations = Durations::contending(&[10_000, 20_000, 5_000], &[0.5, 1.0, 0.5], 0.2);
+    let mut events = Vec::new();
+    Lanes::new(&plan).step(&durations, &mut Clock::default(), |event| events.push(event));
+    events.sort_by_key(|event| event.operation);
+    // half its rate: 5 us of work take 10; meanwhile the transfer does 8 of its 20 us, then 12 alone
+    assert_eq!(starts(&events), [(0, 10_000), (10_000, 32_000), (10_000, 20_000)]);
+    let mut overlap = Overlap::default();
+    events.iter().for_each(|event| overlap.add(event));
+    let overlap = overlap.finish().unwrap();
+    let split = overlap.split.unwrap();
+    assert!((split.work_ms - 15e-3).abs() < 1e-9 && (split.contention_ms - 5e-3).abs() < 1e-9);
+    assert!((split.transfer_ms - 12e-3).abs() < 1e-9 && split.peer_wait_ms == 0.0);
+    assert_eq!((overlap.comm_ms, overlap.exposed_comm_ms), (22e-3, 12e-3));
+}
+
+#[test]
+fn a_small_message_contends_less() {
+    let plan = three([(Lane::Compute, None), (Lane::Comm, Some(0)), (Lane::Compute, Some(0))]);
+    let end = |intensity: f64| {
+        let durations = Durations::contending(&[10, 20_000, 5_000], &[0.5, intensity, 0.5], 0.0);
+        let mut end = 0;
+        Lanes::new(&plan).step(&durations, &mut Clock::default(), |event| {
+            if event.operation == 2 {
+                end = event.end;
+            }
+        });
+        end
+    };
+    assert_eq!([end(0.0), end(0.4), end(1.0)], [5_010, 6_260, 10_010]);
+}
+
+#[test]
+fn the_parts_of_the_split_and_idle_make_up_the_decode_phase() {
+    for (architecture, skew) in [("standard", "0"), ("ladder", "0"), ("ladder", "3"), ("desync:2", "3")] {
+        let mut spec = Spec { tp: 4, batch: 4, output_tokens: 9, ..spec(architecture, "llama-3-70b") };
+        spec.set.insert("skew.operation_pct".into(), skew.into());
+        spec.set.insert("skew.rank_pct".into(), skew.into());
+        let sample = sample(&spec, &shape_70b());
+        let (overlap, split) = (sample.overlap.unwrap(), sample.overlap.unwrap().split.unwrap());
+        let parts = split.work_ms + split.contention_ms + split.peer_wait_ms + split.transfer_ms;
+        let all = parts + overlap.idle_ms;
+        // with skew ranks do not begin and end together
+        let slack = if skew == "0" { 1e-6 } else { 0.02 * sample.decode_ms };
+        assert!((all - sample.decode_ms).abs() <= slack, "{architecture}: {all} of {}", sample.decode_ms);
+        assert!((split.peer_wait_ms + split.transfer_ms - overlap.exposed_comm_ms).abs() < 1e-6);
+        assert_eq!(split.peer_wait_ms > 0.0, skew != "0", "{architecture} {skew}");
+    }
+}
+
+#[test]
+fn ranks_that_differ_by_nothing_are_ranks_that_are_alike() {
+    for architecture in ARCHITECTURES {
+        let plain = Spec { tp: 4, output_tokens: 4, ..spec(architecture, "tiny") };
+        let mut skewed = plain.clone();
+        // the smallest skew that is one
+        skewed.set.insert("skew.operation_pct".into(), "1e-300".into());
+        let (alike, each) = (sample(&plain, &shape_tiny()), sample(&skewed, &shape_tiny()));
+        let difference = (alike.decode_ms - each.decode_ms).abs();
+        // both round to nanoseconds, in their own order
+        assert!(difference <= 1e-4 * alike.decode_ms, "{architecture}: {difference} ms");
+    }
+}
+
+#[test]
+fn skew_makes_stragglers_that_follow_from_the_seed() {
+    let of = |seed, pct: &str| {
+        let mut spec = Spec { tp: 4, output_tokens: 5, seed, ..spec("standard", "tiny") };
+        spec.set.insert("skew.rank_pct".into(), pct.into());
+        sample(&spec, &shape_tiny())
+    };
+    assert_eq!(of(1, "5"), of(1, "5"));
+    assert_ne!(of(1, "5").decode_ms, of(2, "5").decode_ms);
+    assert!(of(1, "5").decode_ms > of(1, "0").decode_ms, "the slowest rank sets the pace");
+    let mut spec = Spec { tp: 4, output_tokens: 3, ..spec("ladder", "tiny") };
+    spec.set.insert("skew.rank_pct".into(), "10".into());
+    let (_, trace) = traced(&spec, &shape_tiny());
+    let waited = |rank| -> i64 {
+        let comm = trace.spans.iter().filter(|s| s.rank == rank && s.lane == Lane::Comm);
+        comm.map(|s| s.last_arrival_ns - s.start_ns).sum()
+    };
+    let waits: Vec<i64> = (0..4).map(waited).collect();
+    // the slowest rank waits least, and somebody waits for it
+    assert!(waits.iter().min() < waits.iter().max(), "{waits:?}");
+    assert!(trace.spans.is_sorted_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns)));
+}
+
+#[test]
+fn more_staleness_never_slows_without_contention_but_for_its_extra_additions() {
+    for (tp, p2p) in [(8, P2p::On), (8, P2p::Off), (4, P2p::Off)] {
+        let of = |architecture: &str| {
+            let spec = Spec { tp, p2p, output_tokens: 3, ..spec(architecture, "70b") };
+            sample(&alone(spec), &shape_70b())
+        };
+        let stale = ["standard", "stale:1", "stale:2", "stale:3"].map(of);
+        for pair in stale.windows(2) {
+            let work = |s: &Sample| s.overlap.unwrap().split.unwrap().work_ms;
+            let extra = (work(&pair[1]) - work(&pair[0])).max(0.0);
+            assert!(pair[1].decode_ms <= pair[0].decode_ms + extra, "tp {tp}");
+        }
+    }
+}
+
+#[test]
+fn predictions_from_a_few_steps_agree_with_all_of_them() {
+    for (stack, batch) in [("native", 1), ("native", 64), ("gpt-fast", 16)] {
+        let spec =
+            Spec { stack: stack.into(), tp: 8, batch, ..spec("ladder", "llama-3-70b") };
+        let (shape, target) = (shape_70b(), Target::of(&spec).unwrap());
+        let plans = Plans::new(&spec, &shape, &target.stack).unwrap();
+        let quick = predict(&plans, &spec, &shape, &target);
+        let whole = sample(&spec, &shape);
+        assert_eq!(quick.prefill_ms, whole.prefill_ms);
+        let off = (quick.decode_ms / whole.decode_ms - 1.0).abs();
+        assert!(off < 2e-3, "{stack} {batch}: {off}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -315,7 +444,8 @@ proptest! {
     ) {
         let of = |alpha_us, gb_s| {
             let link = Link::Emulated { alpha_us, gb_s };
-            sample(&Spec { link, batch, tp: 4, output_tokens: 4, ..spec(architecture, "tiny") }, &shape_tiny())
+            let spec = Spec { link, batch, tp: 4, output_tokens: 4, ..spec(architecture, "tiny") };
+            sample(&alone(spec), &shape_tiny())
         };
         let slow = of(alpha_us, gb_s);
         let fast = of(alpha_us * less, gb_s * more);
