@@ -5,6 +5,7 @@
 
 pub mod analysis;
 pub mod backend;
+pub mod calibrate;
 pub mod cli;
 pub mod comm;
 pub mod environment;

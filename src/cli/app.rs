@@ -47,6 +47,8 @@ enum Verb {
     Trace(super::trace::Args),
     /// Tokens from a checkpoint, any architecture, any TP
     Generate(Box<super::generate::Args>),
+    /// Fit the free constants of a software stack and its links to measured runs
+    Calibrate(super::calibrate::Args),
     /// Built-in model shapes
     Models(output::FormatArgs),
     /// Built-in hardware profiles
@@ -112,6 +114,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Verb::Compare(args)) => super::compare::run(&args, dir),
         Some(Verb::Trace(args)) => super::trace::run(&args),
         Some(Verb::Generate(args)) => super::generate::run(&args),
+        Some(Verb::Calibrate(args)) => super::calibrate::run(&args, dir),
         Some(Verb::Models(args)) => super::models::run(&args),
         Some(Verb::Hardware(args)) => super::hardware::run(&args),
         Some(Verb::Experiments(args)) => super::experiments::run(&args),

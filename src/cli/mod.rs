@@ -5,6 +5,7 @@
 //! to standard error, errors through `report`.
 
 mod app;
+mod calibrate;
 mod compare;
 mod completions;
 mod doctor;
