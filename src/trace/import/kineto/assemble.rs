@@ -1,19 +1,15 @@
 //! From the tables of all files to one trace: ranks, streams, operations, nesting, order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
 use rayon::prelude::*;
 
-use super::event::Gpu;
 use super::number::last_integer;
+use super::operations::{Names, Operations};
 use super::ranks::{Place, places};
 use super::report::{report, warnings};
-use super::scan::unescape;
 use super::table::{PART, Table};
 use super::top::Facts;
-use crate::plan::{Cost, Lane, Phase};
 use crate::spec::Provenance;
-use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Stream, Trace, TraceMeta};
+use crate::trace::{FORMAT_VERSION, Range, Stream, Trace, TraceMeta};
 
 /// A file, read and linked.
 pub(super) struct ReadFile {
@@ -39,40 +35,6 @@ pub(super) fn stream_key(key: &[u8]) -> StreamKey {
     StreamKey { pid: next(), device: next(), id: next() }
 }
 
-/// Names of all files, decoded and numbered in their own order, so that numbers do not depend on which
-/// thread read what.
-struct Names {
-    texts: Vec<String>,
-    replaced: u64,
-}
-
-impl Names {
-    /// Of every file's used names; the result's second part maps a file's numbers to these.
-    fn of(files: &[ReadFile], used: impl Fn(&ReadFile) -> BTreeSet<u32>) -> (Self, Vec<HashMap<u32, u32>>) {
-        let mut replaced = 0;
-        let mut all: BTreeMap<String, u32> = BTreeMap::new();
-        let decoded: Vec<Vec<(u32, String)>> = files
-            .iter()
-            .map(|file| {
-                let texts = file.table.names.texts();
-                let decode = |number: u32| {
-                    let (text, lossy) = unescape(texts[number as usize]);
-                    replaced += u64::from(lossy);
-                    all.insert(text.clone(), 0);
-                    (number, text)
-                };
-                used(file).into_iter().map(decode).collect()
-            })
-            .collect();
-        all.values_mut().zip(0..).for_each(|(number, at)| *number = at);
-        let maps = decoded
-            .into_iter()
-            .map(|names| names.into_iter().map(|(number, text)| (number, all[&text])).collect())
-            .collect();
-        (Self { texts: all.into_keys().collect(), replaced }, maps)
-    }
-}
-
 /// One trace of all files. There is at least one.
 pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
     let mut said = warnings(&files);
@@ -81,23 +43,18 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
     let shifts = shifts(&files, &mut said);
     let report = report(&files);
 
-    // operations: distinct names and kinds
-    let (operation_names, name_maps) = Names::of(&files, |file| {
-        file.table.spans.iter().map(|span| span.operation / 3).collect()
-    });
-    let mut operations: BTreeMap<(u32, u32), u32> = files
+    let operations = Operations::of(&files);
+    let used_by_ranges: Vec<Vec<bool>> = files
         .iter()
-        .zip(&name_maps)
-        .flat_map(|(file, map)| file.table.spans.iter().map(|span| (map[&(span.operation / 3)], span.operation % 3)))
-        .map(|operation| (operation, 0))
+        .map(|file| {
+            let mut used = vec![false; file.table.names.len()];
+            let ranges = file.table.host_ranges.iter().chain(&file.table.device_ranges);
+            ranges.for_each(|range| used[range.name as usize] = true);
+            used
+        })
         .collect();
-    operations.values_mut().zip(0..).for_each(|(number, at)| *number = at);
-
-    let (range_names, range_maps) = Names::of(&files, |file| {
-        let ranges = file.table.host_ranges.iter().chain(&file.table.device_ranges);
-        ranges.map(|range| range.name).collect()
-    });
-    let replaced = operation_names.replaced + range_names.replaced;
+    let (range_names, range_maps) = Names::of(&files, &used_by_ranges);
+    let replaced = operations.names.replaced + range_names.replaced;
     if replaced > 0 {
         said.push(format!("{replaced} names hold bytes that are no UTF-8; they are shown as \u{fffd}"));
     }
@@ -111,7 +68,6 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
         streams.extend(place.streams());
         let mut file_spans = std::mem::take(&mut file.table.spans);
         let shift = shifts[file_at];
-        let mut known: HashMap<u32, u32> = HashMap::new();
         file_spans.retain_mut(|span| {
             let Ok(stream) = u16::try_from(first_stream + span.stream as usize) else {
                 lost += 1;
@@ -119,9 +75,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
             };
             span.rank = place.rank_of(span.stream);
             span.stream = stream;
-            span.operation = *known.entry(span.operation).or_insert_with(|| {
-                operations[&(name_maps[file_at][&(span.operation / 3)], span.operation % 3)]
-            });
+            span.operation = operations.maps[file_at][span.operation as usize];
             let moved = (
                 span.ready_ns.checked_add(shift),
                 span.start_ns.checked_add(shift),
@@ -152,7 +106,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
                 clipped += 1;
                 continue;
             };
-            let name = range_maps[file_at][&range.name];
+            let name = range_maps[file_at][range.name as usize];
             let thread = rows[&(on_device, range.thread)];
             ranges.push(Range { rank, thread, depth: 0, name, start_ns, end_ns });
         }
@@ -182,22 +136,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
         range_names: range_names.texts,
         import: Some(crate::trace::ImportReport { warnings: said, ..report }),
     };
-    let operations = operations
-        .into_keys()
-        .map(|(name, kind)| OperationInfo {
-            name: operation_names.texts[name as usize].clone(),
-            phase: Phase::Decode,
-            kind: Gpu::ALL[kind as usize].as_str().into(),
-            module: String::new(),
-            layer: None,
-            lane: Lane::Compute,
-            shape: String::new(),
-            cost: Cost::default(),
-            origins: Vec::new(),
-            waits_for: Vec::new(),
-        })
-        .collect();
-    Trace { meta, operations, spans, ranges }
+    Trace { meta, operations: operations.table(), spans, ranges }
 }
 
 /// What to add to each file's times so that all count from the earliest base.

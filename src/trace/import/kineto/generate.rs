@@ -91,26 +91,31 @@ pub struct Generated {
 
 const KERNELS: [(&str, &str, &str); 6] = [
     ("kernel", "kernel", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"),
-    ("kernel", "kernel", "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)"),
+    (
+        "kernel",
+        "kernel",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)",
+    ),
     ("kernel", "kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
-    ("kernel", "kernel", "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_32x6_tn_align8>(cutlass_80::Params)"),
+    (
+        "kernel",
+        "kernel",
+        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_32x6_tn_align8>(cutlass_80::Params)",
+    ),
     ("gpu_memcpy", "memcpy", "Memcpy DtoD (Device -> Device)"),
     ("gpu_memset", "memset", "Memset (Device)"),
 ];
 
-const OPERATORS: [&str; 5] = ["aten::linear", "aten::addmm", "aten::empty_strided", "c10d::allreduce_", "aten::to"];
+const OPERATORS: [&str; 5] =
+    ["aten::linear", "aten::addmm", "aten::empty_strided", "c10d::allreduce_", "aten::to"];
 
 /// First time of a trace (ns): past 2^53 / 1000 in microseconds, so that a float would lose digits.
 const FIRST_NS: i64 = 4_458_676_522_690_655_123;
 
 /// Writes a trace.
 pub fn generate(shape: Shape, style: Style) -> Generated {
-    let mut writer = Writer {
-        style,
-        rng: Rng::with_seed(shape.seed),
-        out: Generated::default(),
-        first: true,
-    };
+    let mut writer =
+        Writer { style, rng: Rng::with_seed(shape.seed), out: Generated::default(), first: true };
     let gap = if style.spaced { "\n  " } else { "" };
     if !style.bare {
         writer.out.json.push('{');
@@ -211,7 +216,15 @@ impl Writer {
             true => (name.to_owned(), name.to_owned()),
             false => self.name(name),
         };
-        self.event("X", "user_annotation", &written, "4242", "4242", Some((start, end - start)), "{\"External id\": 9}");
+        self.event(
+            "X",
+            "user_annotation",
+            &written,
+            "4242",
+            "4242",
+            Some((start, end - start)),
+            "{\"External id\": 9}",
+        );
         self.out.ranges.push((name, start, end));
     }
 
@@ -225,10 +238,7 @@ impl Writer {
         if !self.style.escaped || self.rng.bool() {
             return (plain.to_owned(), plain.to_owned());
         }
-        (
-            format!("{plain} \"q\\\" é\n{{"),
-            format!("{plain} \\\"q\\\\\\\" \\u00e9\\n{{"),
-        )
+        (format!("{plain} \"q\\\" é\n{{"), format!("{plain} \\\"q\\\\\\\" \\u00e9\\n{{"))
     }
 
     /// Writes an event. A duration below 0 is left out.

@@ -23,6 +23,11 @@ impl Interner {
         number
     }
 
+    /// How many texts.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
     /// The texts, each at its number.
     pub(super) fn texts(&self) -> Vec<&[u8]> {
         let mut texts = vec![&b""[..]; self.numbers.len()];

@@ -14,6 +14,7 @@ mod intern;
 mod link;
 mod number;
 mod open;
+mod operations;
 mod pipeline;
 mod ranks;
 mod report;

@@ -94,7 +94,8 @@ fn exponent(text: &[u8]) -> Result<i64, NotATime> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(NotATime::NotANumber);
     }
-    let value = digits.iter().fold(0i64, |value, byte| (value * 10 + i64::from(byte - b'0')).min(1 << 40));
+    let value =
+        digits.iter().fold(0i64, |value, byte| (value * 10 + i64::from(byte - b'0')).min(1 << 40));
     Ok(if negative { -value } else { value })
 }
 
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn what_is_no_time_says_why() {
-        for text in ["", "-", ".", "NaN", "null", "1.", "1.2.3", "1e", "1e+", "0x10", "--1", "1 2", "e5"] {
+        for text in ["", "-", ".", "NaN", "null", "1.", "1.2.3", "1e", "1e+", "0x10", "--1", "1 2", "e5"]
+        {
             let expected = if text == "1." { Ok(1000) } else { Err(NotATime::NotANumber) };
             assert_eq!(nanoseconds(text.as_bytes()), expected, "{text}");
         }

@@ -1,9 +1,10 @@
 //! Whose events they are: a rank a file, or a rank a device where one process drives several.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::assemble::{ReadFile, StreamKey, stream_key};
 use super::event::Gpu;
+use super::operations::KINDS;
 use super::top::rank_in_name;
 use crate::trace::{Range, Stream};
 
@@ -90,16 +91,13 @@ pub(super) fn places(files: &[ReadFile]) -> (Vec<Place>, Vec<String>) {
 
 /// Which of the file's ranks, from 0, each of its streams belongs to.
 fn parts(file: &ReadFile, keys: &[StreamKey], said: &mut Vec<String>) -> Vec<u32> {
-    let busy: HashSet<u16> = file
-        .table
-        .spans
-        .iter()
-        .filter(|span| span.operation % 3 == Gpu::Kernel as u32)
-        .map(|span| span.stream)
-        .collect();
+    let mut busy = vec![false; keys.len()];
+    for span in &file.table.spans {
+        busy[span.stream as usize] |= span.operation % KINDS as u32 == Gpu::Kernel as u32;
+    }
     // a device that only copies take part in is no rank
     let with_kernels = |of: fn(&StreamKey) -> Option<i64>| -> BTreeSet<i64> {
-        busy.iter().filter_map(|stream| of(keys.get(*stream as usize)?)).collect()
+        busy.iter().zip(keys).filter(|(busy, _)| **busy).filter_map(|(_, key)| of(key)).collect()
     };
     let devices = with_kernels(|key| key.device);
     let processes = with_kernels(|key| key.pid);

@@ -79,10 +79,13 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
         if spans == 0 {
             say("no GPU events: none of category kernel, gpu_memcpy or gpu_memset".into());
         } else if file.table.launches_read == 0 {
-            say("no launches of the host: waiting for the host cannot be told from other idle time".into());
+            say("no launches of the host: waiting for the host cannot be told from other idle time"
+                .into());
         } else if (file.launched as u64) < spans {
             let rest = spans - file.launched as u64;
-            say(format!("{rest} of {spans} GPU events without a launch of the host: taken as ready when they start"));
+            say(format!(
+                "{rest} of {spans} GPU events without a launch of the host: taken as ready when they start"
+            ));
         }
     }
     said

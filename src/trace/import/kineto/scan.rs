@@ -248,11 +248,7 @@ mod tests {
             let value = match cursor.value().unwrap() {
                 Value::String(text) | Value::Nested(text, _) | Value::Scalar(text) => text,
             };
-            seen.push(format!(
-                "{}={}",
-                String::from_utf8_lossy(key),
-                String::from_utf8_lossy(value)
-            ));
+            seen.push(format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(value)));
         }
         assert_eq!(seen, ["a=1.5e3", r#"b=x\"y"#, r#"c={"d":[1,{"e":"}"}]}"#, "f=NaN"]);
         assert_eq!(&text[cursor.at..], b"rest");

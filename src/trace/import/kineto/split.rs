@@ -64,7 +64,10 @@ pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sin
             top.warnings.push(format!("{reason}; everything before it was read"));
         }
         Err(Break(reason)) => {
-            return Err(Error::input_help(format!("{name}: {reason}"), "expected a PyTorch profiler trace: JSON, an object with traceEvents or an array of events; plain, gzip or zstd"));
+            return Err(Error::input_help(
+                format!("{name}: {reason}"),
+                "expected a PyTorch profiler trace: JSON, an object with traceEvents or an array of events; plain, gzip or zstd",
+            ));
         }
     }
     Ok(top)
@@ -101,7 +104,9 @@ impl Splitter<'_> {
         }
         if self.peek()?.is_some() {
             let place = self.place();
-            self.top.warnings.push(format!("byte {place}: the trace is closed, but more follows; not read"));
+            self.top
+                .warnings
+                .push(format!("byte {place}: the trace is closed, but more follows; not read"));
         }
         Ok(())
     }
@@ -289,7 +294,9 @@ impl Splitter<'_> {
         let end = self.offset + self.length as u64;
         Break(match (&self.trouble, self.source.packed) {
             (Some(trouble), Some(packed)) => {
-                format!("the {packed} stream breaks after {end} bytes of JSON ({trouble}), inside {inside}")
+                format!(
+                    "the {packed} stream breaks after {end} bytes of JSON ({trouble}), inside {inside}"
+                )
             }
             _ => format!("{ends} at byte {end}, inside {inside}"),
         })

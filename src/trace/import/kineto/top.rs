@@ -95,7 +95,8 @@ fn gpus(devices: &Value) -> Value {
 /// as in `trace_3.json.gz`.
 pub(super) fn rank_in_name(name: &str, loose: bool) -> Option<u32> {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
-    let after_rank = name.rfind("rank").map(|at| name[at + 4..].trim_start_matches(['_', '-', '=', '.']));
+    let after_rank =
+        name.rfind("rank").map(|at| name[at + 4..].trim_start_matches(['_', '-', '=', '.']));
     let digits = |text: &str| -> Option<u32> {
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         text[..end].parse().ok().filter(|rank| *rank <= MOST_RANK)
@@ -132,8 +133,14 @@ mod tests {
     #[test]
     fn the_top_tells_rank_gpus_and_versions() {
         let values = [
-            ("distributedInfo", r#"{"rank": 3, "world_size": 8, "nccl_version": "2.21.5", "backend": "nccl"}"#),
-            ("deviceProperties", r#"[{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 5, "numSms": 132}]"#),
+            (
+                "distributedInfo",
+                r#"{"rank": 3, "world_size": 8, "nccl_version": "2.21.5", "backend": "nccl"}"#,
+            ),
+            (
+                "deviceProperties",
+                r#"[{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 5, "numSms": 132}]"#,
+            ),
             ("cuda_driver_version", "12090"),
             ("baseTimeNanoseconds", "1711964646000000000"),
             ("traceName", r#""/tmp/x.json""#),

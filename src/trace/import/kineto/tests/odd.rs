@@ -11,7 +11,10 @@ fn only(json: &str) -> (i64, i64) {
 
 #[test]
 fn times_are_cut_below_a_nanosecond_and_then_added() {
-    assert_eq!(only(&kernel(r#""ts": 1365627862757.0649, "dur": 2.0009"#)), (1_365_627_862_757_064, 1_365_627_862_759_064));
+    assert_eq!(
+        only(&kernel(r#""ts": 1365627862757.0649, "dur": 2.0009"#)),
+        (1_365_627_862_757_064, 1_365_627_862_759_064)
+    );
     assert_eq!(only(&kernel(r#""ts": "12", "dur": "1.5e1""#)), (12_000, 27_000));
     assert_eq!(only(&kernel(r#""dur": 0, "ts": -3"#)), (-3_000, -3_000));
 }
@@ -31,7 +34,12 @@ fn events_without_what_is_needed_are_counted_by_what_lacks() {
     ] {
         let trace = read(&kernel(keys));
         assert_eq!(trace.spans.len(), 0, "{keys}");
-        assert_eq!(import_report(&trace).ignored.get(why), Some(&1), "{keys}: {:?}", import_report(&trace));
+        assert_eq!(
+            import_report(&trace).ignored.get(why),
+            Some(&1),
+            "{keys}: {:?}",
+            import_report(&trace)
+        );
         assert!(import_report(&trace).warnings.iter().any(|said| said.contains(&why[8..])), "{keys}");
         assert_accounted(&trace);
     }
@@ -52,7 +60,8 @@ fn phases_and_categories_that_are_not_read_are_named() {
         r#""name": "f""#,
         r#""ph": "X", "cat": "cuda_runtime", "name": "cudaGetDevice", "ts": 1, "dur": 2, "args": {}"#,
     ]));
-    let ignored: Vec<_> = import_report(&trace).ignored.iter().map(|(why, n)| format!("{n} {why}")).collect();
+    let ignored: Vec<_> =
+        import_report(&trace).ignored.iter().map(|(why, n)| format!("{n} {why}")).collect();
     assert_eq!(
         ignored,
         [
@@ -79,7 +88,10 @@ fn broken_events_are_left_out_with_their_place_and_the_others_read() {
     assert_eq!(trace.spans.len(), 2);
     let report = import_report(&trace);
     assert_eq!((report.events, report.ignored["event: broken JSON, or no event"]), (6, 4));
-    assert_eq!(report.warnings[0], "t.json: byte 70: broken JSON, expected :; 4 such elements were left out");
+    assert_eq!(
+        report.warnings[0],
+        "t.json: byte 70: broken JSON, expected :; 4 such elements were left out"
+    );
     assert_eq!(&json[69..71], " \"");
     assert_accounted(&trace);
 }
@@ -129,9 +141,13 @@ fn names_that_are_no_utf8_are_shown_and_counted() {
 #[test]
 fn deep_nesting_is_passed_over() {
     let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
-    let json = format!(r#"{{"deep": {deep}, "traceEvents": {}}}"#, kernel(&format!(r#""x": {deep}, "ts": 1, "dur": 1"#)));
+    let json = format!(
+        r#"{{"deep": {deep}, "traceEvents": {}}}"#,
+        kernel(&format!(r#""x": {deep}, "ts": 1, "dur": 1"#))
+    );
     assert_eq!(only(&json), (1_000, 2_000));
-    let json = format!(r#"{{"distributedInfo": {deep}, "traceEvents": {}}}"#, kernel(r#""ts": 1, "dur": 1"#));
+    let json =
+        format!(r#"{{"distributedInfo": {deep}, "traceEvents": {}}}"#, kernel(r#""ts": 1, "dur": 1"#));
     let said = import_report(&read(&json)).warnings.join(" ");
     assert!(said.contains("distributedInfo at the top could not be read"), "{said}");
 }
@@ -161,9 +177,21 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
 
 #[test]
 fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
-    let step = |n: u32, at: u32| format!(r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {at}, "dur": 100"#);
-    let launch = |c: u32, at: u32| format!(r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 5, "args": {{"correlation": {c}}}"#);
-    let gpu = |args: &str, at: u32| format!(r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7{args}}}"#);
+    let step = |n: u32, at: u32| {
+        format!(
+            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {at}, "dur": 100"#
+        )
+    };
+    let launch = |c: u32, at: u32| {
+        format!(
+            r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 5, "args": {{"correlation": {c}}}"#
+        )
+    };
+    let gpu = |args: &str, at: u32| {
+        format!(
+            r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7{args}}}"#
+        )
+    };
     let json = events(&[
         &step(4, 0),
         &step(5, 100),
@@ -177,7 +205,8 @@ fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
         &gpu(r#", "correlation": 99"#, 190),
     ]);
     let trace = read(&json);
-    let mut seen: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.step, span.ready_ns)).collect();
+    let mut seen: Vec<_> =
+        trace.spans.iter().map(|span| (span.start_ns, span.step, span.ready_ns)).collect();
     seen.sort_unstable();
     assert_eq!(
         seen,
@@ -211,7 +240,8 @@ fn old_and_rocm_traces_are_read_too() {
         r#""ph": "X", "cat": "kernel", "name": "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32", "pid": 0, "tid": 0, "ts": 8, "dur": 2, "args": {"device": 0, "stream": 0, "correlation": 7}"#,
     ]);
     let trace = read(&json);
-    let spans: Vec<_> = described(&trace).into_iter().map(|s| (s.name, s.kind, s.stream, s.ready_ns)).collect();
+    let spans: Vec<_> =
+        described(&trace).into_iter().map(|s| (s.name, s.kind, s.stream, s.ready_ns)).collect();
     assert_eq!(
         spans,
         [

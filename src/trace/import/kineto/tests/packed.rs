@@ -43,7 +43,8 @@ fn a_broken_stream_reads_up_to_the_break() {
                     let said = import_report(&trace).warnings.join("\n");
                     assert!(said.contains(&format!("the {packing} stream breaks after")), "{said}");
                     let starts: Vec<_> = truth(&generated).iter().map(|span| span.start_ns).collect();
-                    assert!(trace.spans.iter().all(|span| starts.binary_search(&span.start_ns).is_ok() || starts.contains(&span.start_ns)));
+                    assert!(trace.spans.iter().all(|span| starts.binary_search(&span.start_ns).is_ok()
+                        || starts.contains(&span.start_ns)));
                     assert!(trace.spans.len() < starts.len() || share > 0.99);
                 }
                 Err(error) => assert!(error.to_string().contains(packing), "{error}"),

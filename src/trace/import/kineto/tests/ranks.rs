@@ -7,7 +7,9 @@ use super::super::{import, import_with};
 use super::*;
 
 fn gpu(device: u32, at: u32, category: &str) -> String {
-    format!(r#""ph": "X", "cat": "{category}", "name": "k", "pid": {device}, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": {device}, "stream": 7}}"#)
+    format!(
+        r#""ph": "X", "cat": "{category}", "name": "k", "pid": {device}, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": {device}, "stream": 7}}"#
+    )
 }
 
 fn ranks(trace: &Trace) -> Vec<(i64, u32)> {
@@ -61,7 +63,10 @@ fn names_tell_ranks_where_files_do_not_and_order_where_names_do_not() {
 #[test]
 fn clocks_of_files_are_tied_by_their_base() {
     let file = |base: &str, at| {
-        format!(r#"{{"baseTimeNanoseconds": {base}, "traceEvents": {}}}"#, events(&[&gpu(0, at, "kernel")]))
+        format!(
+            r#"{{"baseTimeNanoseconds": {base}, "traceEvents": {}}}"#,
+            events(&[&gpu(0, at, "kernel")])
+        )
     };
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "rank0.json", &file("1000000000000", 5));
@@ -71,13 +76,15 @@ fn clocks_of_files_are_tied_by_their_base() {
 
 #[test]
 fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
-    let list = [gpu(0, 1, "kernel"), gpu(3, 2, "kernel"), gpu(3, 3, "gpu_memcpy"), gpu(9, 4, "gpu_memcpy")];
+    let list =
+        [gpu(0, 1, "kernel"), gpu(3, 2, "kernel"), gpu(3, 3, "gpu_memcpy"), gpu(9, 4, "gpu_memcpy")];
     let list: Vec<&str> = list.iter().map(String::as_str).collect();
     let json = events(&list);
     let trace = read(&json);
     assert_eq!(ranks(&trace), [(1, 0), (2, 1), (3, 1), (4, 0)]);
     assert_eq!(trace.meta.ranks, 2);
-    let named = format!(r#"{{"distributedInfo": {{"rank": 5, "world_size": 8}}, "traceEvents": {json}}}"#);
+    let named =
+        format!(r#"{{"distributedInfo": {{"rank": 5, "world_size": 8}}, "traceEvents": {json}}}"#);
     let trace = read(&named);
     assert_eq!(ranks(&trace), [(1, 5), (2, 5), (3, 5), (4, 5)]);
     assert!(import_report(&trace).warnings.iter().any(|said| said.contains("taken as one rank")));

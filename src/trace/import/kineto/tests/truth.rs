@@ -7,13 +7,8 @@ use super::*;
 
 fn style() -> impl Strategy<Value = Style> {
     let times = prop::sample::select(vec![Times::Fraction, Times::Text, Times::Exponent, Times::Excess]);
-    (any::<[bool; 5]>(), times).prop_map(|([bare, spaced, shuffled, escaped, events_first], times)| Style {
-        bare,
-        spaced,
-        shuffled,
-        escaped,
-        times,
-        events_first,
+    (any::<[bool; 5]>(), times).prop_map(|([bare, spaced, shuffled, escaped, events_first], times)| {
+        Style { bare, spaced, shuffled, escaped, times, events_first }
     })
 }
 
@@ -57,9 +52,8 @@ fn operators_become_ranges_only_if_asked_for() {
     let generated = generated(Style::default());
     let options = Options { operators: true, ..small() };
     let with = import_bytes("t.json", generated.json.as_bytes(), options).unwrap();
-    let operators = with.ranges.iter().filter(|range| {
-        with.meta.range_names[range.name as usize].contains("::")
-    });
+    let operators =
+        with.ranges.iter().filter(|range| with.meta.range_names[range.name as usize].contains("::"));
     let written = generated.json.matches("cpu_op").count();
     assert_eq!(operators.count(), written);
     assert_accounted(&with);
@@ -67,7 +61,10 @@ fn operators_become_ranges_only_if_asked_for() {
 
 #[test]
 fn threads_and_pieces_change_nothing() {
-    let generated = generate(Shape { events: 3000, ..Shape::default() }, Style { escaped: true, ..Style::default() });
+    let generated = generate(
+        Shape { events: 3000, ..Shape::default() },
+        Style { escaped: true, ..Style::default() },
+    );
     let one = read(&generated.json);
     for (parsers, piece) in [(1, 64 << 10), (2, 1), (3, 10_000), (2, 1 << 20)] {
         let options = Options { parsers, piece, operators: false };
