@@ -127,6 +127,10 @@ impl<'a> Cursor<'a> {
                 let start = self.at;
                 let rest = &self.bytes[start..];
                 let length = rest.iter().take_while(|byte| !ends_scalar(**byte)).count();
+                // outside strings it has no business, and its quote would count for some and not for others
+                if rest.get(length) == Some(&b'\\') {
+                    return Err(self.broken("a value"));
+                }
                 self.at += length;
                 Ok(Value::Scalar(&rest[..length]))
             }
@@ -136,7 +140,7 @@ impl<'a> Cursor<'a> {
 
 #[inline(always)]
 fn ends_scalar(byte: u8) -> bool {
-    byte <= b' ' || matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
+    byte <= b' ' || matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':' | b'\\')
 }
 
 /// Where the string that starts at `from` ends: its closing quote.

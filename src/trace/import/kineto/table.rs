@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::blocks::after_close;
 use super::event::{Class, Event, Gpu};
 use super::intern::Interner;
 use super::number::{NotATime, last_integer, nanoseconds};
@@ -109,16 +110,11 @@ impl Table {
             if self.first_broken.is_none_or(|first| offset < first.offset) {
                 self.first_broken = Some(BrokenAt { offset, expected: broken.expected });
             }
-            // the reader that cut the file into elements saw where this one ends
+            // on from where the reader, which cut by brackets alone, saw an element end
             cursor.at = start;
-            cursor.at = match byte {
-                b'{' | b'[' => super::blocks::after_close(bytes, start, 0).unwrap_or(bytes.len()),
-                _ => match cursor.value() {
-                    Ok(_) => cursor.at,
-                    // a string without an end: looking on from every byte of it would take forever
-                    Err(_) if byte == b'"' => bytes.len(),
-                    Err(_) => start + 1,
-                },
+            cursor.at = match (byte, cursor.value()) {
+                (b'{' | b'[', _) | (_, Err(_)) => after_close(bytes, start, 0).unwrap_or(bytes.len()),
+                (_, Ok(_)) => cursor.at,
             };
         }
     }

@@ -97,6 +97,20 @@ fn broken_events_are_left_out_with_their_place_and_the_others_read() {
 }
 
 #[test]
+fn damage_costs_the_same_events_however_the_file_is_cut() {
+    let good = r#"{"ph": "X", "cat": "kernel", "name": "a {", "ts": 1, "dur": 1}"#;
+    for damage in [r#"{"x": \"y{"}"#, r#"\"{"#, r#"" , "#, "{]", "17 \\", "}{"] {
+        let json = format!("[{good},{good},{damage},{good},{good}]");
+        let read = |piece| {
+            let trace = import_bytes("t.json", json.as_bytes(), Options { piece, ..small() }).unwrap();
+            assert!(trace.spans.len() >= 2, "{damage}");
+            trace.spans
+        };
+        assert_eq!(read(1), read(1 << 20), "{damage}");
+    }
+}
+
+#[test]
 fn what_is_no_trace_is_an_error_that_says_why() {
     for (bytes, why) in [
         (&b""[..], "t.json: the file is empty"),

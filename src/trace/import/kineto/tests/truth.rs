@@ -162,6 +162,9 @@ proptest! {
         }
         if let Ok(trace) = import_bytes("t.json", &bytes, small()) {
             assert_accounted(&trace);
+            let pieces = Options { piece: 64, ..small() };
+            let again = import_bytes("t.json", &bytes, pieces).unwrap();
+            prop_assert_eq!(&again.spans, &trace.spans);
             for span in &trace.spans {
                 prop_assert!(span.end_ns >= span.start_ns && span.rank < trace.meta.ranks);
                 prop_assert!((span.operation as usize) < trace.operations.len());
