@@ -5,6 +5,7 @@
 //! into place, so a trace that exists is whole.
 
 mod file;
+pub mod import;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,181 @@
+//! From the tables of all files to one trace: ranks, streams, operations, nesting, order.
+
+use rayon::prelude::*;
+
+use super::number::last_integer;
+use super::operations::{Names, Operations};
+use super::ranks::{Place, places};
+use super::report::{report, warnings};
+use super::table::{PART, Table};
+use super::top::Facts;
+use crate::spec::Provenance;
+use crate::trace::{FORMAT_VERSION, Range, Stream, Trace, TraceMeta};
+
+/// A file, read and linked.
+pub(super) struct ReadFile {
+    pub(super) name: String,
+    pub(super) table: Table,
+    pub(super) facts: Facts,
+    pub(super) warnings: Vec<String>,
+    /// Spans whose launch is known.
+    pub(super) launched: usize,
+}
+
+/// A stream's key, taken apart.
+pub(super) struct StreamKey {
+    pub(super) pid: Option<i64>,
+    pub(super) device: Option<i64>,
+    pub(super) id: Option<i64>,
+}
+
+/// Takes a [`Table::streams`] key apart.
+pub(super) fn stream_key(key: &[u8]) -> StreamKey {
+    let mut parts = key.split(|byte| *byte == PART).map(last_integer);
+    let mut next = || parts.next().flatten();
+    StreamKey { pid: next(), device: next(), id: next() }
+}
+
+/// One trace of all files. There is at least one.
+pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
+    let mut said = warnings(&files);
+    let (placed, rank_warnings) = places(&files);
+    said.extend(rank_warnings);
+    let shifts = shifts(&files, &mut said);
+    let report = report(&files);
+
+    let operations = Operations::of(&files);
+    let used_by_ranges: Vec<Vec<bool>> = files
+        .iter()
+        .map(|file| {
+            let mut used = vec![false; file.table.names.len()];
+            let ranges = file.table.host_ranges.iter().chain(&file.table.device_ranges);
+            ranges.for_each(|range| used[range.name as usize] = true);
+            used
+        })
+        .collect();
+    let (range_names, range_maps) = Names::of(&files, &used_by_ranges);
+    let replaced = operations.names.replaced + range_names.replaced;
+    if replaced > 0 {
+        said.push(format!("{replaced} names hold bytes that are no UTF-8; they are shown as \u{fffd}"));
+    }
+
+    let mut streams: Vec<Stream> = Vec::new();
+    let (mut spans, mut ranges) = (Vec::new(), Vec::new());
+    let (mut lost, mut clipped) = (0u64, 0u64);
+    for (file_at, file) in files.iter_mut().enumerate() {
+        let place = &placed[file_at];
+        let first_stream = streams.len();
+        streams.extend(place.streams());
+        let mut file_spans = std::mem::take(&mut file.table.spans);
+        let shift = shifts[file_at];
+        file_spans.retain_mut(|span| {
+            let Ok(stream) = u16::try_from(first_stream + span.stream as usize) else {
+                lost += 1;
+                return false;
+            };
+            span.rank = place.rank_of(span.stream);
+            span.stream = stream;
+            span.operation = operations.maps[file_at][span.operation as usize];
+            let moved = (
+                span.ready_ns.checked_add(shift),
+                span.start_ns.checked_add(shift),
+                span.end_ns.checked_add(shift),
+            );
+            let (Some(ready), Some(start), Some(end)) = moved else {
+                clipped += 1;
+                return false;
+            };
+            (span.ready_ns, span.start_ns, span.end_ns) = (ready, start, end);
+            true
+        });
+        if spans.is_empty() {
+            spans = file_spans;
+        } else {
+            spans.reserve_exact(file_spans.len());
+            spans.append(&mut file_spans);
+        }
+        let host = std::mem::take(&mut file.table.host_ranges);
+        let device = std::mem::take(&mut file.table.device_ranges);
+        let rows = place.rows(&host, &device);
+        let host = host.into_iter().map(|range| (range, false));
+        for (range, on_device) in host.chain(device.into_iter().map(|range| (range, true))) {
+            let rank = if on_device { place.rank_of(range.thread) } else { place.first_rank() };
+            let (Some(start_ns), Some(end_ns)) =
+                (range.start_ns.checked_add(shift), range.end_ns.checked_add(shift))
+            else {
+                clipped += 1;
+                continue;
+            };
+            let name = range_maps[file_at][range.name as usize];
+            let thread = rows[&(on_device, range.thread)];
+            ranges.push(Range { rank, thread, depth: 0, name, start_ns, end_ns });
+        }
+    }
+    if lost > 0 {
+        said.push(format!("{lost} GPU events ignored: more than 65536 streams in all files together"));
+    }
+    if clipped > 0 {
+        said.push(format!("{clipped} events ignored: their times do not fit on one clock of all files"));
+    }
+    spans.par_sort_unstable_by_key(|span| {
+        (span.step, span.rank, span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns)
+    });
+    nest(&mut ranges);
+
+    let meta = TraceMeta {
+        version: FORMAT_VERSION,
+        provenance: Provenance::Measured,
+        run: None,
+        spec: None,
+        ranks: placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1),
+        plan_hashes: Vec::new(),
+        environment: files.first().map(|file| file.facts.environment.clone()).unwrap_or_default(),
+        clock: clock(&files, &shifts),
+        recorder: "kineto".into(),
+        streams,
+        range_names: range_names.texts,
+        import: Some(crate::trace::ImportReport { warnings: said, ..report }),
+    };
+    Trace { meta, operations: operations.table(), spans, ranges }
+}
+
+/// What to add to each file's times so that all count from the earliest base.
+fn shifts(files: &[ReadFile], said: &mut Vec<String>) -> Vec<i64> {
+    let bases: Vec<Option<i64>> = files.iter().map(|file| file.facts.base_ns).collect();
+    let first = bases.iter().flatten().min().copied();
+    if files.len() > 1 && bases.iter().any(Option::is_none) && first.is_some() {
+        said.push("some files do not say what their times count from (baseTimeNanoseconds); times of ranks may be apart".into());
+    }
+    let shift = |base: &Option<i64>| Some((*base)?.saturating_sub(first?));
+    bases.iter().map(|base| shift(base).unwrap_or(0)).collect()
+}
+
+fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
+    if files.len() == 1 {
+        return "the profiler's, one for host and devices".into();
+    }
+    if shifts.iter().any(|shift| *shift != 0) {
+        return "the profiler's, one a file, tied together by baseTimeNanoseconds".into();
+    }
+    "the profiler's, one a file, taken as one".into()
+}
+
+/// Sorts ranges and counts in how many of their thread each lies.
+fn nest(ranges: &mut [Range]) {
+    let order = |range: &Range| {
+        (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns), range.name)
+    };
+    ranges.par_sort_unstable_by_key(order);
+    let mut open: Vec<i64> = Vec::new();
+    let mut row = None;
+    for range in ranges {
+        if row.replace((range.rank, range.thread)) != Some((range.rank, range.thread)) {
+            open.clear();
+        }
+        while open.last().is_some_and(|end| *end <= range.start_ns) {
+            open.pop();
+        }
+        range.depth = u16::try_from(open.len()).unwrap_or(u16::MAX);
+        open.push(range.end_ns);
+    }
+}

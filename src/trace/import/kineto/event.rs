@@ -1,0 +1,202 @@
+//! One event: its few keys that matter, in any order, and the quickest way past the others.
+
+use super::blocks::after_close;
+use super::scan::{Broken, Cursor, Value};
+
+/// What an executed GPU operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gpu {
+    Kernel,
+    Memcpy,
+    Memset,
+}
+
+impl Gpu {
+    /// All of them, in the order of their numbers.
+    pub(super) const ALL: [Self; 3] = [Self::Kernel, Self::Memcpy, Self::Memset];
+
+    /// The name as an operation's kind.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Memcpy => "memcpy",
+            Self::Memset => "memset",
+        }
+    }
+}
+
+/// What the events of a category are to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Gpu(Gpu),
+    /// Calls of the host to the GPU's runtime or driver.
+    Launch,
+    /// Annotations on a thread of the host.
+    HostRange,
+    /// The same, as the device's streams saw them.
+    DeviceRange,
+    /// Operators of the framework: ranges if asked for.
+    Operator,
+    Other,
+}
+
+impl Class {
+    /// The class of a category, whatever its case.
+    pub(super) fn of(category: &[u8]) -> Self {
+        let is = |name: &str| category.eq_ignore_ascii_case(name.as_bytes());
+        let ends = |name: &str| {
+            category
+                .len()
+                .checked_sub(name.len())
+                .is_some_and(|at| category[at..].eq_ignore_ascii_case(name.as_bytes()))
+        };
+        if is("kernel") {
+            Self::Gpu(Gpu::Kernel)
+        } else if is("gpu_memcpy") || is("memcpy") {
+            Self::Gpu(Gpu::Memcpy)
+        } else if is("gpu_memset") || is("memset") {
+            Self::Gpu(Gpu::Memset)
+        } else if is("runtime") || is("driver") || ends("_runtime") || ends("_driver") {
+            Self::Launch
+        } else if is("user_annotation") || is("nvtx") || is("record_function") {
+            Self::HostRange
+        } else if is("gpu_user_annotation") {
+            Self::DeviceRange
+        } else if is("cpu_op") || is("operator") {
+            Self::Operator
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The keys that matter, as they stand in the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Event<'a> {
+    pub(super) phase: Option<&'a [u8]>,
+    pub(super) category: Option<&'a [u8]>,
+    pub(super) name: Option<&'a [u8]>,
+    pub(super) pid: &'a [u8],
+    pub(super) tid: &'a [u8],
+    pub(super) start: Option<&'a [u8]>,
+    pub(super) duration: Option<&'a [u8]>,
+    args: Option<usize>,
+}
+
+/// The arguments that matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arguments<'a> {
+    pub(super) stream: Option<&'a [u8]>,
+    pub(super) device: Option<&'a [u8]>,
+    pub(super) correlation: Option<&'a [u8]>,
+    pub(super) external: Option<&'a [u8]>,
+}
+
+impl<'a> Event<'a> {
+    /// Reads the object at the cursor and leaves the cursor behind it. As soon as phase and category
+    /// are known, `wanted` says whether the rest is worth reading.
+    #[inline]
+    pub(super) fn read(
+        cursor: &mut Cursor<'a>,
+        mut wanted: impl FnMut(&Self) -> bool,
+    ) -> Result<Self, Broken> {
+        let start = cursor.at;
+        cursor.enter()?;
+        let mut event = Self::default();
+        while let Some(key) = cursor.key()? {
+            let value = cursor.value()?;
+            match key {
+                b"ph" => event.phase = value.text(),
+                b"cat" => event.category = value.text(),
+                b"name" => {
+                    event.name = match value {
+                        Value::String(text) => Some(text),
+                        Value::Scalar(text) => Some(text),
+                        Value::Nested(..) => None,
+                    }
+                }
+                b"pid" => event.pid = value.text().unwrap_or_default(),
+                b"tid" => event.tid = value.text().unwrap_or_default(),
+                b"ts" => event.start = value.text(),
+                b"dur" => event.duration = value.text(),
+                b"args" => {
+                    event.args = match value {
+                        Value::Nested(_, at) => Some(at),
+                        _ => None,
+                    }
+                }
+                _ => {}
+            }
+            if matches!(key, b"ph" | b"cat") && event.is_known() && !wanted(&event) {
+                cursor.at = after_close(cursor.bytes, cursor.at, 1)
+                    .ok_or(Broken { at: start, expected: "an object that is closed" })?;
+                return Ok(event);
+            }
+        }
+        Ok(event)
+    }
+
+    /// Whether more keys cannot change what kind of event it is.
+    fn is_known(&self) -> bool {
+        self.phase.is_some_and(|phase| phase != b"X" || self.category.is_some())
+    }
+
+    /// Reads the arguments. `bytes` are those that the event was read from.
+    #[inline]
+    pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<Arguments<'a>, Broken> {
+        let mut arguments = Arguments::default();
+        let Some(at) = self.args else { return Ok(arguments) };
+        let mut cursor = Cursor::new(bytes, at);
+        if cursor.peek() != Some(b'{') {
+            return Ok(arguments);
+        }
+        cursor.enter()?;
+        while let Some(key) = cursor.key()? {
+            let value = cursor.value()?;
+            match key {
+                b"stream" => arguments.stream = value.text(),
+                b"device" => arguments.device = value.text(),
+                b"correlation" => arguments.correlation = value.text(),
+                b"External id" | b"external id" => arguments.external = value.text(),
+                _ => {}
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn categories_have_a_class_in_any_case() {
+        for (category, class) in [
+            ("kernel", Class::Gpu(Gpu::Kernel)),
+            ("Kernel", Class::Gpu(Gpu::Kernel)),
+            ("Memcpy", Class::Gpu(Gpu::Memcpy)),
+            ("gpu_memset", Class::Gpu(Gpu::Memset)),
+            ("cuda_runtime", Class::Launch),
+            ("cuda_driver", Class::Launch),
+            ("hip_runtime", Class::Launch),
+            ("Runtime", Class::Launch),
+            ("user_annotation", Class::HostRange),
+            ("gpu_user_annotation", Class::DeviceRange),
+            ("cpu_op", Class::Operator),
+            ("Operator", Class::Operator),
+            ("python_function", Class::Other),
+            ("", Class::Other),
+        ] {
+            assert_eq!(Class::of(category.as_bytes()), class, "{category}");
+        }
+    }
+
+    #[test]
+    fn an_unwanted_event_is_left_as_soon_as_it_is_known() {
+        let text = br#"{"ph": "X", "cat": "cpu_op", "name": "x}", "args": {"a": "]"}} tail"#;
+        let mut cursor = Cursor::new(text, 0);
+        let event = Event::read(&mut cursor, |_| false).unwrap();
+        assert_eq!((event.category, event.name), (Some(&b"cpu_op"[..]), None));
+        assert_eq!(&text[cursor.at..], b" tail");
+    }
+}

@@ -1,0 +1,92 @@
+//! What belongs to what: GPU work to the host's call that launched it, and both to a profiler step.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+
+use super::scan::unescape;
+use super::table::{Launch, Table};
+use crate::trace::Range;
+
+/// The profiler's name of a step, before its number.
+const STEP: &[u8] = b"ProfilerStep#";
+
+/// A profiler step's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct StepTime {
+    start_ns: i64,
+    end_ns: i64,
+    step: u32,
+}
+
+/// Gives every span its step and the time it was launched at. Returns how many spans found their launch.
+pub(super) fn link(table: &mut Table) -> usize {
+    let mut launches = std::mem::take(&mut table.launches);
+    launches.par_sort_unstable();
+    let numbers = step_numbers(table);
+    let host = steps(&numbers, table.host_ranges.iter());
+    let mut device: HashMap<u16, Vec<StepTime>> = HashMap::new();
+    for range in table.device_ranges.iter().filter(|range| numbers.contains_key(&range.name)) {
+        device.entry(range.thread).or_insert_with(|| {
+            steps(&numbers, table.device_ranges.iter().filter(|other| other.thread == range.thread))
+        });
+    }
+    table
+        .spans
+        .par_iter_mut()
+        .with_min_len(4096)
+        .map(|span| {
+            let launch = launch(&launches, span.ready_ns, span.start_ns);
+            let by_launch = launch.and_then(|launch| at(&host, launch.start_ns));
+            // a launch outside all steps settles it, where the host has steps at all
+            let settled = launch.is_some() && !host.is_empty();
+            let seen = || device.get(&span.stream).and_then(|steps| at(steps, span.start_ns));
+            span.step = match by_launch {
+                Some(step) => step,
+                None if settled => 0,
+                None => seen().or_else(|| at(&host, span.start_ns)).unwrap_or(0),
+            };
+            // a kernel may start before the call that launched it returns
+            span.ready_ns = launch.map_or(span.start_ns, |launch| launch.end_ns.min(span.start_ns));
+            usize::from(launch.is_some())
+        })
+        .sum()
+}
+
+/// The launch of a link. Where files of several processes were merged, numbers come again: the last
+/// before the work's start is the likely one.
+fn launch(sorted: &[Launch], link: i64, start_ns: i64) -> Option<Launch> {
+    if link == -1 {
+        return None;
+    }
+    let before = sorted.partition_point(|launch| (launch.link, launch.start_ns) <= (link, start_ns));
+    let of_link = |at: usize| sorted.get(at).copied().filter(|launch| launch.link == link);
+    before.checked_sub(1).and_then(of_link).or_else(|| of_link(before))
+}
+
+/// Numbers of steps by number of name.
+fn step_numbers(table: &Table) -> HashMap<u32, u32> {
+    let numbered = |(number, text): (usize, &[u8])| {
+        let (step, _) = unescape(text.strip_prefix(STEP)?);
+        Some((number as u32, step.trim().parse().ok()?))
+    };
+    table.names.texts().into_iter().enumerate().filter_map(numbered).collect()
+}
+
+fn steps<'a>(numbers: &HashMap<u32, u32>, ranges: impl Iterator<Item = &'a Range>) -> Vec<StepTime> {
+    let mut steps: Vec<_> = ranges
+        .filter_map(|range| {
+            let step = *numbers.get(&range.name)?;
+            Some(StepTime { start_ns: range.start_ns, end_ns: range.end_ns, step })
+        })
+        .collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// The step at a time.
+fn at(steps: &[StepTime], time_ns: i64) -> Option<u32> {
+    let before = steps.partition_point(|step| step.start_ns <= time_ns);
+    let step = steps.get(before.checked_sub(1)?)?;
+    (time_ns < step.end_ns).then_some(step.step)
+}

@@ -1,0 +1,29 @@
+//! Traces of the PyTorch profiler (Kineto): Chrome JSON, plain or packed, one file or one a rank.
+//!
+//! The road of a file: [`source`] unpacks it, [`split`] cuts it into pieces of whole events by their
+//! brackets ([`blocks`], 64 bytes at a time), threads parse the pieces ([`pipeline`], [`event`] by
+//! [`event`](event::Event)) into rows of numbers ([`table`]), [`link`] finds each kernel's launch and step,
+//! [`assemble`] gives ranks and order. JSON is never held whole; times never touch a floating-point number.
+
+mod assemble;
+mod blocks;
+mod event;
+#[doc(hidden)]
+pub mod generate;
+mod intern;
+mod link;
+mod number;
+mod open;
+mod operations;
+mod pipeline;
+mod ranks;
+mod report;
+mod scan;
+mod source;
+mod split;
+mod table;
+#[cfg(test)]
+mod tests;
+mod top;
+
+pub use open::{Options, import, import_bytes, import_files, import_with};

@@ -1,0 +1,99 @@
+//! The doors of the importer: a path, several, or bytes.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::assemble::{ReadFile, assemble};
+use super::link::link;
+use super::pipeline::{Reading, read};
+use super::source::unpack;
+use super::split::PIECE;
+use super::top::facts;
+use crate::error::{Error, Result};
+use crate::trace::Trace;
+
+/// What to read besides GPU work and annotations, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Keep the framework's operators (`cpu_op`) as ranges.
+    pub operators: bool,
+    /// Threads that parse beside the one that reads; 0 parses on that one.
+    pub parsers: usize,
+    /// Bytes of JSON that are parsed at once.
+    pub piece: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { operators: false, parsers: cores.min(8), piece: PIECE }
+    }
+}
+
+/// Reads a trace of the PyTorch profiler: a file, or a directory whose files are ranks.
+pub fn import(path: &Path) -> Result<Trace> {
+    import_with(path, Options::default())
+}
+
+/// [`import`], with options.
+pub fn import_with(path: &Path, options: Options) -> Result<Trace> {
+    if !path.is_dir() {
+        return import_files(&[path.to_path_buf()], options);
+    }
+    let entries = std::fs::read_dir(path).map_err(Error::io(path))?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(Error::io(path))?.path();
+        let name = file.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        if file.is_file() && [".json", ".json.gz", ".json.zst"].iter().any(|end| name.ends_with(end)) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Error::input_help(
+            format!("{}: no traces in this directory", path.display()),
+            "expected files that end in .json, .json.gz or .json.zst, one a rank",
+        ));
+    }
+    import_files(&files, options)
+}
+
+/// Reads several files as one trace, a rank a file: the rank that `distributedInfo` names, else the one in
+/// the file's name (`rank3`, `trace_3`), else in this order.
+pub fn import_files(paths: &[PathBuf], options: Options) -> Result<Trace> {
+    if paths.is_empty() {
+        return Err(Error::input("no trace files were given"));
+    }
+    let files: Vec<ReadFile> = paths
+        .par_iter()
+        .map(|path| {
+            let file = File::open(path).map_err(Error::io(path))?;
+            read_file(&path.display().to_string(), file, options)
+        })
+        .collect::<Result<_>>()?;
+    Ok(assemble(files))
+}
+
+/// Reads a trace from memory, plain or packed; `name` is what messages call it.
+pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
+    Ok(assemble(vec![read_file(name, bytes, options)?]))
+}
+
+pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<ReadFile> {
+    let source = unpack(name, raw)?;
+    let Options { operators, parsers, piece } = options;
+    let (top, mut table) = read(name, source, Reading { parsers, piece, operators })?;
+    if table.with_phase == 0 && table.events > 0 {
+        return Err(Error::input_help(
+            format!("{name}: none of its {} elements is a trace event with a phase (ph)", table.events),
+            "expected a PyTorch profiler trace: an object with traceEvents, or an array of events",
+        ));
+    }
+    let facts = facts(&top);
+    let launched = link(&mut table);
+    Ok(ReadFile { name: name.to_owned(), table, facts, warnings: top.warnings, launched })
+}

@@ -1,0 +1,92 @@
+//! What was read, used and left, in words.
+
+use std::collections::BTreeMap;
+
+use super::assemble::ReadFile;
+use super::event::{Class, Gpu};
+use crate::trace::ImportReport;
+
+/// Counts over all files; warnings are the caller's.
+pub(super) fn report(files: &[ReadFile]) -> ImportReport {
+    let mut report = ImportReport {
+        format: "Kineto JSON".into(),
+        files: files.iter().map(|file| file.name.clone()).collect(),
+        ..ImportReport::default()
+    };
+    let add = |counts: &mut BTreeMap<String, u64>, what: String, count: u64| {
+        if count > 0 {
+            *counts.entry(what).or_default() += count;
+        }
+    };
+    for ReadFile { table, .. } in files {
+        report.events += table.events;
+        for (gpu, count) in Gpu::ALL.iter().zip(table.used) {
+            add(&mut report.used, gpu.as_str().into(), count);
+        }
+        let ranges = table.host_ranges.len() + table.device_ranges.len();
+        add(&mut report.used, "range".into(), ranges as u64);
+        add(&mut report.used, "launch".into(), table.launches_read);
+        for category in &table.categories {
+            let name = String::from_utf8_lossy(&category.name);
+            let what = match (category.class, &*name) {
+                (Class::Operator, name) => format!("category {name}: operators of the framework"),
+                (_, "python_function") => "category python_function: Python's stack".into(),
+                (_, "overhead") => "category overhead: the profiler's own".into(),
+                (_, "Trace") => "category Trace: the profiler's own".into(),
+                (_, name) => format!("category {name}"),
+            };
+            add(&mut report.ignored, what, category.ignored);
+        }
+        for (phase, count) in &table.phases {
+            let what = match phase {
+                b'M' => "metadata (ph M)",
+                b's' | b't' | b'f' => "flow arrows (ph s, t, f)",
+                b'C' => "counters (ph C)",
+                b'i' | b'I' | b'R' => "instants (ph i, I, R)",
+                b'B' | b'E' => "begin or end alone (ph B, E); only whole events (ph X) are read",
+                b'b' | b'n' | b'e' | b'S' | b'T' | b'p' | b'F' => "asynchronous events (ph b, n, e)",
+                _ => "events of another phase (ph)",
+            };
+            add(&mut report.ignored, what.into(), *count);
+        }
+        for ((what, why), count) in &table.odd {
+            add(&mut report.ignored, format!("{what}: {why}"), *count);
+        }
+    }
+    report
+}
+
+/// What was missing or odd in each file.
+pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
+    let mut said = Vec::new();
+    for file in files {
+        let name = &file.name;
+        let mut say = |text: String| said.push(format!("{name}: {text}"));
+        file.warnings.iter().chain(&file.facts.warnings).for_each(|text| say(text.clone()));
+        if let Some(broken) = file.table.first_broken {
+            let count = file.table.odd.get(&("event", super::table::BROKEN)).copied().unwrap_or(0);
+            say(format!(
+                "byte {}: broken JSON, expected {}; {count} such elements were left out",
+                broken.offset, broken.expected
+            ));
+        }
+        for ((what, why), count) in &file.table.odd {
+            if *why != super::table::BROKEN && *why != super::table::NO_CORRELATION {
+                say(format!("{count} ignored ({what}): {why}"));
+            }
+        }
+        let spans = file.table.used.iter().sum::<u64>();
+        if spans == 0 {
+            say("no GPU events: none of category kernel, gpu_memcpy or gpu_memset".into());
+        } else if file.table.launches_read == 0 {
+            say("no launches of the host: waiting for the host cannot be told from other idle time"
+                .into());
+        } else if (file.launched as u64) < spans {
+            let rest = spans - file.launched as u64;
+            say(format!(
+                "{rest} of {spans} GPU events without a launch of the host: taken as ready when they start"
+            ));
+        }
+    }
+    said
+}

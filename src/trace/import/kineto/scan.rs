@@ -1,0 +1,306 @@
+//! A cursor over the JSON of one event: keys, values, strings. It understands what it must to find
+//! its way and lets the rest be: a value nobody asks for may be `NaN`.
+
+use super::blocks::after_close;
+
+/// What is wrong with the JSON, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Offset in the bytes that were given.
+    pub(super) at: usize,
+    /// What should have been there.
+    pub(super) expected: &'static str,
+}
+
+/// A value as it stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    /// What lies between the quotes, escapes and all.
+    String(&'a [u8]),
+    /// An object or array with its brackets; and where it starts.
+    Nested(&'a [u8], usize),
+    /// Numbers, `true`, `null`, and what is none of them.
+    Scalar(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// The text of a scalar or string.
+    #[inline]
+    pub(super) fn text(self) -> Option<&'a [u8]> {
+        match self {
+            Self::String(text) => Some(text.trim_ascii()),
+            Self::Scalar(text) => Some(text),
+            Self::Nested(..) => None,
+        }
+    }
+}
+
+/// A place in some bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// At `at` of `bytes`.
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
+    }
+
+    fn broken(&self, expected: &'static str) -> Broken {
+        Broken { at: self.at.min(self.bytes.len()), expected }
+    }
+
+    /// The next byte that is not blank; the cursor stops at it.
+    #[inline(always)]
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.bytes.get(self.at)?;
+            if byte > b' ' {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Goes into the object that starts here.
+    #[inline]
+    pub(super) fn enter(&mut self) -> Result<(), Broken> {
+        match self.peek() {
+            Some(b'{') => {
+                self.at += 1;
+                Ok(())
+            }
+            _ => Err(self.broken("{")),
+        }
+    }
+
+    /// The next key of the object, the cursor before its value; `None`, and the cursor after the
+    /// object, where there is none.
+    #[inline]
+    pub(super) fn key(&mut self) -> Result<Option<&'a [u8]>, Broken> {
+        let mut next = self.peek();
+        while next == Some(b',') {
+            self.at += 1;
+            next = self.peek();
+        }
+        match next {
+            Some(b'"') => {}
+            Some(b'}') => {
+                self.at += 1;
+                return Ok(None);
+            }
+            _ => return Err(self.broken("a key in quotes, or }")),
+        }
+        let key = self.string()?;
+        if self.peek() != Some(b':') {
+            return Err(self.broken(":"));
+        }
+        self.at += 1;
+        Ok(Some(key))
+    }
+
+    /// The string whose quote the cursor is at.
+    #[inline]
+    fn string(&mut self) -> Result<&'a [u8], Broken> {
+        let start = self.at + 1;
+        let end = closing_quote(self.bytes, start).ok_or(self.broken("the string's closing quote"))?;
+        self.at = end + 1;
+        Ok(&self.bytes[start..end])
+    }
+
+    /// The value here.
+    #[inline]
+    pub(super) fn value(&mut self) -> Result<Value<'a>, Broken> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Value::String),
+            Some(b'{' | b'[') => {
+                let start = self.at;
+                let end = after_close(self.bytes, start, 0)
+                    .ok_or(self.broken("an object or array that is closed"))?;
+                self.at = end;
+                Ok(Value::Nested(&self.bytes[start..end], start))
+            }
+            Some(b',' | b'}' | b']' | b':') | None => Err(self.broken("a value")),
+            Some(_) => {
+                let start = self.at;
+                let rest = &self.bytes[start..];
+                let length = rest.iter().take_while(|byte| !ends_scalar(**byte)).count();
+                // outside strings it has no business, and its quote would count for some and not for others
+                if rest.get(length) == Some(&b'\\') {
+                    return Err(self.broken("a value"));
+                }
+                self.at += length;
+                Ok(Value::Scalar(&rest[..length]))
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn ends_scalar(byte: u8) -> bool {
+    byte <= b' ' || matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':' | b'\\')
+}
+
+/// Where the string that starts at `from` ends: its closing quote.
+#[inline]
+pub(super) fn closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        at = quote_or_backslash(bytes, at)?;
+        if bytes[at] == b'"' {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+/// Most strings end within a few bytes, for which a call costs more than it saves.
+#[inline]
+fn quote_or_backslash(bytes: &[u8], from: usize) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let zeros = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
+    let mut at = from;
+    for _ in 0..3 {
+        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+        let word = u64::from_le_bytes(*word);
+        // the lowest set bit is exact; only higher ones may be false
+        let hits = zeros(word ^ (LOW * u64::from(b'"'))) | zeros(word ^ (LOW * u64::from(b'\\')));
+        if hits != 0 {
+            return Some(at + hits.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|found| at + found)
+}
+
+/// A string as it was meant: escapes resolved, what is no UTF-8 replaced. The flag says whether
+/// anything had to be replaced.
+pub(super) fn unescape(raw: &[u8]) -> (String, bool) {
+    let bytes = if raw.contains(&b'\\') { resolve(raw) } else { raw.to_vec() };
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, false),
+        Err(wrong) => (String::from_utf8_lossy(wrong.as_bytes()).into_owned(), true),
+    }
+}
+
+fn resolve(raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while let Some(byte) = raw.get(at) {
+        at += 1;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+            continue;
+        }
+        let Some(escape) = raw.get(at) else { break };
+        at += 1;
+        match escape {
+            b'n' => bytes.push(b'\n'),
+            b't' => bytes.push(b'\t'),
+            b'r' => bytes.push(b'\r'),
+            b'b' => bytes.push(8),
+            b'f' => bytes.push(12),
+            b'u' => {
+                let (character, used) = unicode(&raw[at..]);
+                at += used;
+                bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            // also of escapes that JSON does not know: the character itself
+            other => bytes.push(*other),
+        }
+    }
+    bytes
+}
+
+/// The character of `XXXX`, or of `XXXX\uXXXX` where that is a pair, and how many bytes it took.
+fn unicode(text: &[u8]) -> (char, usize) {
+    let Some(first) = hex4(text) else { return (char::REPLACEMENT_CHARACTER, 0) };
+    if let Some(character) = char::from_u32(first) {
+        return (character, 4);
+    }
+    let second = text.get(4..6).filter(|next| *next == b"\\u").and_then(|_| hex4(&text[6..]));
+    match second {
+        Some(low @ 0xDC00..=0xDFFF) if first < 0xDC00 => {
+            let code = 0x10000 + ((first - 0xD800) << 10) + (low - 0xDC00);
+            (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 10)
+        }
+        _ => (char::REPLACEMENT_CHARACTER, 4),
+    }
+}
+
+fn hex4(text: &[u8]) -> Option<u32> {
+    let digits = text.get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_values_come_in_order_with_any_blanks() {
+        let text = br#" { "a" : 1.5e3,"b":"x\"y" , "c":{"d":[1,{"e":"}"}]},"f": NaN, }rest"#;
+        let mut cursor = Cursor::new(text, 0);
+        cursor.enter().unwrap();
+        let mut seen = Vec::new();
+        while let Some(key) = cursor.key().unwrap() {
+            let value = match cursor.value().unwrap() {
+                Value::String(text) | Value::Nested(text, _) | Value::Scalar(text) => text,
+            };
+            seen.push(format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(value)));
+        }
+        assert_eq!(seen, ["a=1.5e3", r#"b=x\"y"#, r#"c={"d":[1,{"e":"}"}]}"#, "f=NaN"]);
+        assert_eq!(&text[cursor.at..], b"rest");
+    }
+
+    #[test]
+    fn broken_json_says_where_and_what_was_expected() {
+        for (text, at, expected) in [
+            (r#"{"a" 1}"#, 5, ":"),
+            (r#"{a:1}"#, 1, "a key in quotes, or }"),
+            (r#"{"a":}"#, 5, "a value"),
+            (r#"{"a":"b"#, 5, "the string's closing quote"),
+            (r#"{"a":[1"#, 5, "an object or array that is closed"),
+        ] {
+            let mut cursor = Cursor::new(text.as_bytes(), 0);
+            cursor.enter().unwrap();
+            let broken = cursor.key().and_then(|_| cursor.value()).unwrap_err();
+            assert_eq!(broken, Broken { at, expected }, "{text}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_resolved_and_bad_bytes_replaced() {
+        for (raw, text, lossy) in [
+            (&b"plain"[..], "plain", false),
+            (br#"a\"b\\c\/d\n\u00e9\ud83d\ude00"#, "a\"b\\c/d\né😀", false),
+            (br"\ud800x\uZZ\q", "\u{fffd}x\u{fffd}ZZq", false),
+            (b"\xffx", "\u{fffd}x", true),
+            (b"x\\", "x", false),
+        ] {
+            assert_eq!(unescape(raw), (text.to_owned(), lossy));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn strings_read_back_as_they_were(text in any::<String>()) {
+            let json = serde_json::to_string(&text).unwrap();
+            let end = closing_quote(json.as_bytes(), 1);
+            prop_assert_eq!(end, Some(json.len() - 1));
+            prop_assert_eq!(unescape(&json.as_bytes()[1..json.len() - 1]).0, text);
+        }
+
+        #[test]
+        fn quotes_are_found_where_a_search_byte_by_byte_finds_them(text in "[a\"\\\\\u{ff}]{0,60}", from in 0..5usize) {
+            let bytes = text.as_bytes();
+            let plain = (from..bytes.len()).find(|at| matches!(bytes[*at], b'"' | b'\\'));
+            prop_assert_eq!(quote_or_backslash(bytes, from), plain);
+        }
+    }
+}

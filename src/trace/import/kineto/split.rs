@@ -1,0 +1,304 @@
+//! Cuts a trace into pieces of whole events, while it is being read: the top of the file, key by key, then
+//! the events by their brackets alone. Never more than one piece is held here.
+
+use super::blocks::{Elements, after_close};
+use super::scan::closing_quote;
+use super::source::Source;
+use crate::error::{Error, Result};
+
+/// Bytes of a piece: small enough for a core's own cache, large enough that handing it on costs nothing.
+pub(super) const PIECE: usize = 512 << 10;
+/// The longest event or value at the top. Real ones have kilobytes; what is longer is no trace, and
+/// memory must stay bounded.
+const LONGEST: usize = 64 << 20;
+/// The longest value at the top that is kept.
+const LONGEST_KEPT: usize = 4 << 20;
+
+/// Whole events and the commas between them.
+pub(super) struct Piece {
+    pub(super) data: Vec<u8>,
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// Place of `data[from]` in the uncompressed file.
+    pub(super) offset: u64,
+}
+
+/// What the top of the file says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Top {
+    /// Values at the top that may be worth keeping, as they stand there.
+    pub(super) values: Vec<(String, Vec<u8>)>,
+    /// An array of events was found.
+    pub(super) has_events: bool,
+    /// What was odd, in words.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Where the file stopped making sense.
+struct Break(String);
+
+/// Takes a piece and gives a buffer back, if it has one to spare.
+pub(super) type Sink<'a> = dyn FnMut(Piece) -> Option<Vec<u8>> + 'a;
+
+/// Reads `source` to its end and hands the events to `sink`.
+pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sink<'_>) -> Result<Top> {
+    let mut splitter = Splitter {
+        source,
+        buffer: Vec::new(),
+        length: 0,
+        at: 0,
+        offset: 0,
+        ended: false,
+        trouble: None,
+        piece: piece.max(1),
+        top: Top::default(),
+    };
+    let outcome = splitter.file(sink);
+    if let (Some(trouble), None) = (splitter.trouble.take(), splitter.source.packed) {
+        return Err(Error::io(name)(trouble));
+    }
+    let mut top = splitter.top;
+    match outcome {
+        Ok(()) => {}
+        Err(Break(reason)) if top.has_events => {
+            top.warnings.push(format!("{reason}; everything before it was read"));
+        }
+        Err(Break(reason)) => {
+            return Err(Error::input_help(
+                format!("{name}: {reason}"),
+                "expected a PyTorch profiler trace: JSON, an object with traceEvents or an array of events; plain, gzip or zstd",
+            ));
+        }
+    }
+    Ok(top)
+}
+
+struct Splitter<'a> {
+    source: Source<'a>,
+    buffer: Vec<u8>,
+    length: usize,
+    at: usize,
+    /// Place of `buffer[0]` in the file.
+    offset: u64,
+    ended: bool,
+    trouble: Option<std::io::Error>,
+    piece: usize,
+    top: Top,
+}
+
+impl Splitter<'_> {
+    fn file(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
+        let first = self.peek()?;
+        if first == Some(0xef) && self.buffer[..self.length].starts_with(b"\xef\xbb\xbf") {
+            self.at = 3;
+        }
+        match self.peek()? {
+            Some(b'[') => self.events(sink)?,
+            Some(b'{') => self.object(sink)?,
+            Some(byte) => {
+                let byte = std::ascii::escape_default(byte);
+                return Err(self.break_here(&format!("found '{byte}', expected {{ or [")));
+            }
+            None if self.trouble.is_none() => return Err(Break("the file is empty".into())),
+            None => return Err(self.ended_in("the file ends", "its beginning")),
+        }
+        if self.peek()?.is_some() {
+            let place = self.place();
+            self.top
+                .warnings
+                .push(format!("byte {place}: the trace is closed, but more follows; not read"));
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
+        self.at += 1;
+        loop {
+            match self.peek()? {
+                Some(b'"') => {}
+                Some(b',') => {
+                    self.at += 1;
+                    continue;
+                }
+                Some(b'}') => {
+                    self.at += 1;
+                    break;
+                }
+                Some(_) => return Err(self.break_here("expected a key in quotes, or }")),
+                None => return Err(self.ended_in("the file ends", "the object at its top")),
+            }
+            let key = self.whole("a key", |bytes| closing_quote(bytes, 1).map(|end| end + 1))?;
+            let key = String::from_utf8_lossy(&self.buffer[key.0 + 1..key.1 - 1]).into_owned();
+            match self.peek()? {
+                Some(b':') => self.at += 1,
+                Some(_) => return Err(self.break_here("expected :")),
+                None => return Err(self.ended_in("the file ends", "the object at its top")),
+            }
+            match self.peek()? {
+                Some(b'[') if key == "traceEvents" => self.events(sink)?,
+                Some(byte) => self.value(key, byte)?,
+                None => return Err(self.ended_in("the file ends", "the object at its top")),
+            }
+        }
+        if !self.top.has_events {
+            return Err(Break("a JSON object without traceEvents".into()));
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, key: String, first: u8) -> Result<(), Break> {
+        let (from, to) = match first {
+            b'"' => self.whole("a string", |bytes| closing_quote(bytes, 1).map(|end| end + 1))?,
+            b'{' | b'[' => self.whole("a value", |bytes| after_close(bytes, 0, 0))?,
+            b',' | b'}' | b']' | b':' => return Err(self.break_here("expected a value")),
+            _ => self.whole("a number", |bytes| {
+                bytes.iter().position(|byte| *byte <= b' ' || matches!(byte, b',' | b'}' | b']'))
+            })?,
+        };
+        if to - from <= LONGEST_KEPT && self.top.values.len() < 256 {
+            self.top.values.push((key, self.buffer[from..to].to_vec()));
+        }
+        Ok(())
+    }
+
+    /// The array at the cursor.
+    fn events(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
+        self.at += 1;
+        self.top.has_events = true;
+        let mut elements = Elements::default();
+        let mut scanned = self.at;
+        loop {
+            let found = elements.scan(&self.buffer[..self.length], scanned);
+            scanned = self.length;
+            if let Some(end) = found.end {
+                self.hand_on(end, sink);
+                self.at = 1;
+                return Ok(());
+            }
+            if let Some(complete) = found.complete {
+                self.hand_on(complete, sink);
+                scanned = self.length;
+            }
+            let before = self.at;
+            if !self.more()? {
+                return Err(self.cut(elements.is_inside()));
+            }
+            // what is left may have moved to the start of the buffer
+            scanned -= before - self.at;
+        }
+    }
+
+    fn cut(&self, inside: bool) -> Break {
+        let inside = if inside { "an event" } else { "the array of events" };
+        self.ended_in("the file ends", inside)
+    }
+
+    /// Gives the sink everything up to `end`, and goes on with what follows in another buffer.
+    fn hand_on(&mut self, end: usize, sink: &mut Sink<'_>) {
+        let from = self.at;
+        let rest = self.length - end;
+        let whole = std::mem::take(&mut self.buffer);
+        // most often a piece's rest is one event's beginning
+        let tail = whole[end..self.length].to_vec();
+        let offset = self.offset + from as u64;
+        self.buffer = sink(Piece { data: whole, from, to: end, offset }).unwrap_or_default();
+        let wanted = self.piece.max(2 * rest);
+        if self.buffer.len() < wanted {
+            self.buffer.resize(wanted, 0);
+        }
+        self.buffer[..rest].copy_from_slice(&tail);
+        self.offset += end as u64;
+        (self.at, self.length) = (0, rest);
+    }
+
+    /// Reads on until the buffer is full or the file ends. `false` where there is nothing more.
+    fn more(&mut self) -> Result<bool, Break> {
+        if self.ended {
+            return Ok(false);
+        }
+        if self.at > 0 {
+            self.buffer.copy_within(self.at..self.length, 0);
+            self.offset += self.at as u64;
+            self.length -= self.at;
+            self.at = 0;
+        }
+        if self.length == self.buffer.len() {
+            if self.length >= LONGEST {
+                return Err(self.break_here("an event or value of more than 64 MiB"));
+            }
+            let wanted = self.piece.max(2 * self.length);
+            self.buffer.resize(wanted, 0);
+        }
+        let before = self.length;
+        while self.length < self.buffer.len() {
+            match self.source.bytes.read(&mut self.buffer[self.length..]) {
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(count) => self.length += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.trouble = Some(error);
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
+        Ok(self.length > before)
+    }
+
+    /// The next byte that is not blank.
+    fn peek(&mut self) -> Result<Option<u8>, Break> {
+        loop {
+            let rest = &self.buffer[self.at..self.length];
+            if let Some(found) = rest.iter().position(|byte| *byte > b' ') {
+                self.at += found;
+                return Ok(Some(self.buffer[self.at]));
+            }
+            self.at = self.length;
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads on until `end` finds the end of what starts at the cursor; the cursor goes behind it.
+    fn whole(
+        &mut self,
+        what: &str,
+        end: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Result<(usize, usize), Break> {
+        loop {
+            if let Some(length) = end(&self.buffer[self.at..self.length]) {
+                let from = self.at;
+                self.at += length;
+                return Ok((from, self.at));
+            }
+            if !self.more()? {
+                return Err(self.ended_in("the file ends", what));
+            }
+        }
+    }
+
+    /// The cursor's place in the file.
+    fn place(&self) -> u64 {
+        self.offset + self.at as u64
+    }
+
+    fn break_here(&self, what: &str) -> Break {
+        Break(format!("byte {}: {what}", self.place()))
+    }
+
+    fn ended_in(&self, ends: &str, inside: &str) -> Break {
+        let end = self.offset + self.length as u64;
+        Break(match (&self.trouble, self.source.packed) {
+            (Some(trouble), Some(packed)) => {
+                format!(
+                    "the {packed} stream breaks after {end} bytes of JSON ({trouble}), inside {inside}"
+                )
+            }
+            _ => format!("{ends} at byte {end}, inside {inside}"),
+        })
+    }
+}

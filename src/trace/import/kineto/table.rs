@@ -1,0 +1,380 @@
+//! What is kept of the events: rows of numbers, and texts kept once. Each parsing thread fills a table of its
+//! own; at the end they become one.
+
+use std::collections::BTreeMap;
+
+use super::blocks::after_close;
+use super::event::{Class, Event, Gpu};
+use super::intern::Interner;
+use super::number::{NotATime, last_integer, nanoseconds};
+use super::scan::{Broken, Cursor};
+use crate::plan::{Lane, Phase};
+use crate::trace::{Range, Span};
+
+/// Separates the parts of a row's key; no number and no sane name contains it.
+pub(super) const PART: u8 = 0x1f;
+
+/// A call of the host, by what links it to what it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Launch {
+    /// [`link`] of correlation or external id.
+    pub(super) link: i64,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+}
+
+/// A category seen in the file.
+#[derive(Clone, Debug)]
+pub(super) struct Category {
+    pub(super) name: Box<[u8]>,
+    pub(super) class: Class,
+    /// Events of it that were passed over because of it.
+    pub(super) ignored: u64,
+}
+
+/// The first thing that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BrokenAt {
+    /// Byte of the uncompressed file.
+    pub(super) offset: u64,
+    pub(super) expected: &'static str,
+}
+
+/// Rows and counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// Whether operators are kept as ranges.
+    pub(super) operators: bool,
+    pub(super) names: Interner,
+    /// Keys of streams: pid, device, stream.
+    pub(super) streams: Interner,
+    /// Keys of host threads: pid, tid.
+    pub(super) threads: Interner,
+    /// Unlinked: `operation` is 3 x name + kind, `ready_ns` the [`link`].
+    pub(super) spans: Vec<Span>,
+    pub(super) launches: Vec<Launch>,
+    /// How many launches there were, kept when they are linked and gone.
+    pub(super) launches_read: u64,
+    /// Annotations of the host; `thread` is a number of `threads`.
+    pub(super) host_ranges: Vec<Range>,
+    /// Annotations of devices; `thread` is a number of `streams`.
+    pub(super) device_ranges: Vec<Range>,
+    pub(super) categories: Vec<Category>,
+    /// Events by a phase other than `X`.
+    pub(super) phases: BTreeMap<u8, u64>,
+    /// Events with something missing or wrong: category, what.
+    pub(super) odd: BTreeMap<(&'static str, &'static str), u64>,
+    pub(super) events: u64,
+    /// Events with a phase: without any, it is no trace.
+    pub(super) with_phase: u64,
+    pub(super) used: [u64; 3],
+    pub(super) first_broken: Option<BrokenAt>,
+}
+
+/// Why an element was left out that is no readable event.
+pub(super) const BROKEN: &str = "broken JSON, or no event";
+/// Why a call of the host was left out: most such calls launch nothing.
+pub(super) const NO_CORRELATION: &str = "no correlation";
+/// Distinct streams and threads that are told apart.
+const MOST_ROWS: u32 = u16::MAX as u32;
+/// Distinct categories that are told apart; real traces have about 15.
+const MOST_CATEGORIES: usize = 100;
+
+/// How an event names what belongs to it: correlations from 0, external ids from -2 down, -1 nothing.
+fn link(correlation: Option<&[u8]>, external: Option<&[u8]>) -> i64 {
+    let number = |text: Option<&[u8]>| text.and_then(last_integer).filter(|n| *n >= 0);
+    number(correlation).or_else(|| number(external).map(|id| (-2i64).saturating_sub(id))).unwrap_or(-1)
+}
+
+impl Table {
+    /// Reads the elements of an array in `bytes`, whole ones, with the commas between them. `offset` is
+    /// the place of `bytes` in the file.
+    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) {
+        let mut cursor = Cursor::new(bytes, 0);
+        while let Some(byte) = cursor.peek() {
+            let start = cursor.at;
+            let broken = match byte {
+                b',' => {
+                    cursor.at += 1;
+                    continue;
+                }
+                b'{' => match self.event(&mut cursor) {
+                    Ok(()) => continue,
+                    Err(broken) => broken,
+                },
+                _ => Broken { at: start, expected: "an event: {" },
+            };
+            self.events += 1;
+            self.note("event", BROKEN);
+            let offset = offset + broken.at as u64;
+            if self.first_broken.is_none_or(|first| offset < first.offset) {
+                self.first_broken = Some(BrokenAt { offset, expected: broken.expected });
+            }
+            // on from where the reader, which cut by brackets alone, saw an element end
+            cursor.at = start;
+            cursor.at = match (byte, cursor.value()) {
+                (b'{' | b'[', _) | (_, Err(_)) => after_close(bytes, start, 0).unwrap_or(bytes.len()),
+                (_, Ok(_)) => cursor.at,
+            };
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Broken> {
+        let bytes = cursor.bytes;
+        let mut class = None;
+        let mut passed = false;
+        let event = Event::read(cursor, |event| {
+            passed = !self.is_wanted(event, &mut class);
+            !passed
+        })?;
+        if !passed {
+            match (event.phase, class) {
+                (Some(_), Some(class)) => self.keep(&event, class, bytes)?,
+                (Some(_), None) => self.note("event", "no category"),
+                (None, _) => self.note("event", "no phase (ph)"),
+            }
+        }
+        self.events += 1;
+        self.with_phase += u64::from(event.phase.is_some());
+        Ok(())
+    }
+
+    /// Whether an event of this phase and category is kept; if not, it is counted.
+    #[inline]
+    fn is_wanted(&mut self, event: &Event<'_>, class: &mut Option<Class>) -> bool {
+        let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
+        if phase != b'X' {
+            *self.phases.entry(phase).or_default() += 1;
+            return false;
+        }
+        let found = self.category(event.category.unwrap_or_default());
+        let found = &mut self.categories[found];
+        let unwanted = match found.class {
+            Class::Other => true,
+            Class::Operator => !self.operators,
+            _ => false,
+        };
+        found.ignored += u64::from(unwanted);
+        *class = Some(found.class);
+        !unwanted
+    }
+
+    #[inline]
+    fn category(&mut self, name: &[u8]) -> usize {
+        match self.categories.iter().position(|known| *known.name == *name) {
+            Some(at) => at,
+            None => self.new_category(name),
+        }
+    }
+
+    #[cold]
+    fn new_category(&mut self, name: &[u8]) -> usize {
+        let class = Class::of(name);
+        if self.categories.len() >= MOST_CATEGORIES && class == Class::Other {
+            // the last of the table stands for all others
+            return match self.categories.iter().position(|known| *known.name == *b"others") {
+                Some(at) => at,
+                None => {
+                    self.categories.push(Category { name: (*b"others").into(), class, ignored: 0 });
+                    self.categories.len() - 1
+                }
+            };
+        }
+        self.categories.push(Category { name: name.into(), class, ignored: 0 });
+        self.categories.len() - 1
+    }
+
+    fn note(&mut self, what: &'static str, why: &'static str) {
+        *self.odd.entry((what, why)).or_default() += 1;
+    }
+
+    #[inline]
+    fn keep(&mut self, event: &Event<'_>, class: Class, bytes: &[u8]) -> Result<(), Broken> {
+        let what = match class {
+            Class::Gpu(gpu) => gpu.as_str(),
+            Class::Launch => "launch",
+            _ => "annotation",
+        };
+        let (start_ns, end_ns) = match times(event) {
+            Ok(times) => times,
+            Err(why) => {
+                self.note(what, why);
+                return Ok(());
+            }
+        };
+        match class {
+            Class::Gpu(gpu) => self.span(event, gpu, (start_ns, end_ns), bytes)?,
+            Class::Launch => {
+                let arguments = event.arguments(bytes)?;
+                match link(arguments.correlation, arguments.external) {
+                    -1 => self.note(what, NO_CORRELATION),
+                    link => {
+                        self.launches_read += 1;
+                        self.launches.push(Launch { link, start_ns, end_ns });
+                    }
+                }
+            }
+            Class::HostRange | Class::DeviceRange | Class::Operator | Class::Other => {
+                self.range(event, class, (start_ns, end_ns), bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn span(
+        &mut self,
+        event: &Event<'_>,
+        gpu: Gpu,
+        (start_ns, end_ns): (i64, i64),
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let Some(name) = event.name else {
+            self.note(gpu.as_str(), "no name");
+            return Ok(());
+        };
+        let arguments = event.arguments(bytes)?;
+        let device = arguments.device.unwrap_or(event.pid);
+        let stream = arguments.stream.unwrap_or(event.tid);
+        let row = self.stream(event.pid, device, stream);
+        if row >= MOST_ROWS {
+            self.note(gpu.as_str(), "more than 65535 streams");
+            return Ok(());
+        }
+        let operation = self.names.intern(name).saturating_mul(3).saturating_add(gpu as u32);
+        self.used[gpu as usize] += 1;
+        self.spans.push(Span {
+            sample: 0,
+            phase: Phase::Decode,
+            step: 0,
+            rank: 0,
+            lane: Lane::Compute,
+            stream: row as u16,
+            operation,
+            ready_ns: link(arguments.correlation, arguments.external),
+            start_ns,
+            end_ns,
+            last_arrival_ns: -1,
+        });
+        Ok(())
+    }
+
+    fn stream(&mut self, pid: &[u8], device: &[u8], stream: &[u8]) -> u32 {
+        key(&[pid, device, stream], |key| self.streams.intern(key))
+    }
+
+    fn range(
+        &mut self,
+        event: &Event<'_>,
+        class: Class,
+        (start_ns, end_ns): (i64, i64),
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let Some(name) = event.name else {
+            self.note("annotation", "no name");
+            return Ok(());
+        };
+        let row = if class == Class::DeviceRange {
+            let arguments = event.arguments(bytes)?;
+            let device = arguments.device.unwrap_or(event.pid);
+            self.stream(event.pid, device, arguments.stream.unwrap_or(event.tid))
+        } else {
+            key(&[event.pid, event.tid], |key| self.threads.intern(key))
+        };
+        if row >= MOST_ROWS {
+            self.note("annotation", "more than 65535 threads");
+            return Ok(());
+        }
+        let name = self.names.intern(name);
+        let range = Range { rank: 0, thread: row as u16, depth: 0, name, start_ns, end_ns };
+        match class {
+            Class::DeviceRange => self.device_ranges.push(range),
+            _ => self.host_ranges.push(range),
+        }
+        Ok(())
+    }
+
+    /// Takes over another table's rows.
+    pub(super) fn absorb(&mut self, other: Self) {
+        if self.events == 0 && self.odd.is_empty() {
+            *self = Self { operators: self.operators, ..other };
+            return;
+        }
+        let names = self.names.absorb(&other.names);
+        let streams = self.streams.absorb(&other.streams);
+        let threads = self.threads.absorb(&other.threads);
+        // a number that no longer fits in 16 bits is one of the last row's
+        let row = |rows: &[u32], row: u16| rows[row as usize].min(MOST_ROWS - 1) as u16;
+        self.spans.reserve_exact(other.spans.len());
+        self.spans.extend(other.spans.into_iter().map(|span| Span {
+            operation: names[span.operation as usize / 3] * 3 + span.operation % 3,
+            stream: row(&streams, span.stream),
+            ..span
+        }));
+        let named = |range: Range, rows: &[u32]| Range {
+            name: names[range.name as usize],
+            thread: row(rows, range.thread),
+            ..range
+        };
+        self.host_ranges.extend(other.host_ranges.into_iter().map(|range| named(range, &threads)));
+        self.device_ranges.extend(other.device_ranges.into_iter().map(|range| named(range, &streams)));
+        self.launches.reserve_exact(other.launches.len());
+        self.launches.extend(other.launches);
+        self.launches_read += other.launches_read;
+        for category in other.categories {
+            let at = self.category(&category.name);
+            self.categories[at].ignored += category.ignored;
+        }
+        for (phase, count) in other.phases {
+            *self.phases.entry(phase).or_default() += count;
+        }
+        for (odd, count) in other.odd {
+            *self.odd.entry(odd).or_default() += count;
+        }
+        self.events += other.events;
+        self.with_phase += other.with_phase;
+        for (mine, theirs) in self.used.iter_mut().zip(other.used) {
+            *mine += theirs;
+        }
+        self.first_broken = match (self.first_broken, other.first_broken) {
+            (Some(mine), Some(theirs)) if theirs.offset < mine.offset => Some(theirs),
+            (mine, theirs) => mine.or(theirs),
+        };
+    }
+}
+
+/// Calls `with` with the parts as one key, without memory of its own for all but absurd ones.
+#[inline]
+fn key<T>(parts: &[&[u8]], with: impl FnOnce(&[u8]) -> T) -> T {
+    let mut buffer = [0u8; 96];
+    let mut at = 0;
+    for part in parts {
+        let Some(room) = buffer.get_mut(at..at + part.len() + 1) else {
+            return with(&parts.join(&PART));
+        };
+        room[..part.len()].copy_from_slice(part);
+        room[part.len()] = PART;
+        at += part.len() + 1;
+    }
+    with(&buffer[..at - 1])
+}
+
+#[inline]
+fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
+    let start = event.start.ok_or("no start (ts)")?;
+    let duration = event.duration.ok_or("no duration (dur)")?;
+    let start = nanoseconds(start).map_err(|wrong| match wrong {
+        NotATime::NotANumber => "a start (ts) that is not a number",
+        NotATime::TooLarge => "a time beyond 2^63 ns",
+    })?;
+    let duration = nanoseconds(duration).map_err(|wrong| match wrong {
+        NotATime::NotANumber => "a duration (dur) that is not a number",
+        NotATime::TooLarge => "a time beyond 2^63 ns",
+    })?;
+    if duration < 0 {
+        return Err("a negative duration (dur)");
+    }
+    let end = start.checked_add(duration).ok_or("a time beyond 2^63 ns")?;
+    Ok((start, end))
+}

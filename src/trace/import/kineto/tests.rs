@@ -1,0 +1,86 @@
+//! The importer against generated traces with known answers, and against everything else.
+
+mod odd;
+mod packed;
+mod ranks;
+mod truth;
+
+use super::generate::{Generated, Shape, Style, TrueSpan, generate};
+use super::{Options, import_bytes};
+use crate::error::Error;
+use crate::trace::Trace;
+
+/// Small pieces, so that small traces cross their borders; one thread, so that tests are quick.
+fn small() -> Options {
+    Options { parsers: 0, piece: 700, ..Options::default() }
+}
+
+fn read(json: &str) -> Trace {
+    import_bytes("t.json", json.as_bytes(), small()).unwrap()
+}
+
+fn message(bytes: &[u8]) -> String {
+    match import_bytes("t.json", bytes, small()) {
+        Err(error @ Error::Input { .. }) => error.to_string(),
+        other => panic!("expected an error of the input, got {other:?}"),
+    }
+}
+
+/// An array with one event, its keys given.
+fn events(list: &[&str]) -> String {
+    format!("[{}]", list.iter().map(|keys| format!("{{{keys}}}")).collect::<Vec<_>>().join(",\n"))
+}
+
+/// A kernel with these keys besides its name and category.
+fn kernel(keys: &str) -> String {
+    events(&[&format!(r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, {keys}"#)])
+}
+
+fn generated(style: Style) -> Generated {
+    generate(Shape::default(), style)
+}
+
+/// The spans as the generator would describe them, in its order of time.
+fn described(trace: &Trace) -> Vec<TrueSpan> {
+    let mut spans: Vec<TrueSpan> = trace
+        .spans
+        .iter()
+        .map(|span| {
+            let operation = &trace.operations[span.operation as usize];
+            TrueSpan {
+                step: span.step,
+                start_ns: span.start_ns,
+                end_ns: span.end_ns,
+                ready_ns: span.ready_ns,
+                stream: trace.meta.streams[span.stream as usize].id,
+                name: operation.name.clone(),
+                kind: match operation.kind.as_str() {
+                    "kernel" => "kernel",
+                    "memcpy" => "memcpy",
+                    "memset" => "memset",
+                    other => panic!("unknown kind {other}"),
+                },
+            }
+        })
+        .collect();
+    spans.sort();
+    spans
+}
+
+fn truth(generated: &Generated) -> Vec<TrueSpan> {
+    let mut spans: Vec<TrueSpan> = generated.spans.iter().map(|(_, span)| span.clone()).collect();
+    spans.sort();
+    spans
+}
+
+fn import_report(trace: &Trace) -> &crate::trace::ImportReport {
+    trace.meta.import.as_ref().unwrap()
+}
+
+/// Every event is either used or ignored.
+fn assert_accounted(trace: &Trace) {
+    let report = import_report(trace);
+    let used: u64 = report.used.values().sum();
+    let ignored: u64 = report.ignored.values().sum();
+    assert_eq!(used + ignored, report.events, "{report:?}");
+}

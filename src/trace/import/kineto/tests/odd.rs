@@ -1,0 +1,268 @@
+//! What is missing, wrong or strange in single events and files.
+
+use super::*;
+
+/// Start and end of the only span.
+fn only(json: &str) -> (i64, i64) {
+    let trace = read(json);
+    assert_eq!(trace.spans.len(), 1, "{:?}", import_report(&trace));
+    (trace.spans[0].start_ns, trace.spans[0].end_ns)
+}
+
+#[test]
+fn times_are_cut_below_a_nanosecond_and_then_added() {
+    assert_eq!(
+        only(&kernel(r#""ts": 1365627862757.0649, "dur": 2.0009"#)),
+        (1_365_627_862_757_064, 1_365_627_862_759_064)
+    );
+    assert_eq!(only(&kernel(r#""ts": "12", "dur": "1.5e1""#)), (12_000, 27_000));
+    assert_eq!(only(&kernel(r#""dur": 0, "ts": -3"#)), (-3_000, -3_000));
+}
+
+#[test]
+fn events_without_what_is_needed_are_counted_by_what_lacks() {
+    for (keys, why) in [
+        (r#""dur": 1"#, "kernel: no start (ts)"),
+        (r#""ts": 1"#, "kernel: no duration (dur)"),
+        (r#""ts": null, "dur": 1"#, "kernel: a start (ts) that is not a number"),
+        (r#""ts": 1, "dur": NaN"#, "kernel: a duration (dur) that is not a number"),
+        (r#""ts": 1, "dur": -0.001"#, "kernel: a negative duration (dur)"),
+        (r#""ts": 9223372036854775808, "dur": 1"#, "kernel: a time beyond 2^63 ns"),
+        (r#""ts": 9223372036854775, "dur": 1"#, "kernel: a time beyond 2^63 ns"),
+        (r#""ts": 1, "dur": 1e300"#, "kernel: a time beyond 2^63 ns"),
+        (r#""ts": [1], "dur": 1"#, "kernel: no start (ts)"),
+    ] {
+        let trace = read(&kernel(keys));
+        assert_eq!(trace.spans.len(), 0, "{keys}");
+        assert_eq!(
+            import_report(&trace).ignored.get(why),
+            Some(&1),
+            "{keys}: {:?}",
+            import_report(&trace)
+        );
+        assert!(import_report(&trace).warnings.iter().any(|said| said.contains(&why[8..])), "{keys}");
+        assert_accounted(&trace);
+    }
+    let nameless = read(&events(&[r#""ph": "X", "cat": "kernel", "ts": 1, "dur": 1"#]));
+    assert_eq!(import_report(&nameless).ignored["kernel: no name"], 1);
+}
+
+#[test]
+fn phases_and_categories_that_are_not_read_are_named() {
+    let trace = read(&events(&[
+        r#""ph": "B", "cat": "user_annotation", "name": "a", "ts": 1"#,
+        r#""ph": "E", "ts": 2"#,
+        r#""name": "mem", "ph": "C", "ts": 2"#,
+        r#""cat": "ac2g", "ph": "f", "id": 1"#,
+        r#""ph": "i", "name": "x", "ts": 3"#,
+        r#""ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 2"#,
+        r#""ph": "X", "name": "f", "ts": 1, "dur": 2"#,
+        r#""name": "f""#,
+        r#""ph": "X", "cat": "cuda_runtime", "name": "cudaGetDevice", "ts": 1, "dur": 2, "args": {}"#,
+    ]));
+    let ignored: Vec<_> =
+        import_report(&trace).ignored.iter().map(|(why, n)| format!("{n} {why}")).collect();
+    assert_eq!(
+        ignored,
+        [
+            "2 begin or end alone (ph B, E); only whole events (ph X) are read",
+            "1 category python_function: Python's stack",
+            "1 counters (ph C)",
+            "1 event: no category",
+            "1 event: no phase (ph)",
+            "1 flow arrows (ph s, t, f)",
+            "1 instants (ph i, I, R)",
+            "1 launch: no correlation",
+        ]
+    );
+    assert_accounted(&trace);
+    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("no GPU events")));
+}
+
+#[test]
+fn broken_events_are_left_out_with_their_place_and_the_others_read() {
+    let json = r#"[{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1},
+ {"ph" "X", "cat": "kernel"}, 17, "text", null,
+ {"ph": "X", "cat": "kernel", "name": "b", "ts": 5, "dur": 1}]"#;
+    let trace = read(json);
+    assert_eq!(trace.spans.len(), 2);
+    let report = import_report(&trace);
+    assert_eq!((report.events, report.ignored["event: broken JSON, or no event"]), (6, 4));
+    assert_eq!(
+        report.warnings[0],
+        "t.json: byte 70: broken JSON, expected :; 4 such elements were left out"
+    );
+    assert_eq!(&json[69..71], " \"");
+    assert_accounted(&trace);
+}
+
+#[test]
+fn damage_costs_the_same_events_however_the_file_is_cut() {
+    let good = r#"{"ph": "X", "cat": "kernel", "name": "a {", "ts": 1, "dur": 1}"#;
+    for damage in [r#"{"x": \"y{"}"#, r#"\"{"#, r#"" , "#, "{]", "17 \\", "}{"] {
+        let json = format!("[{good},{good},{damage},{good},{good}]");
+        let read = |piece| {
+            let trace = import_bytes("t.json", json.as_bytes(), Options { piece, ..small() }).unwrap();
+            assert!(trace.spans.len() >= 2, "{damage}");
+            trace.spans
+        };
+        assert_eq!(read(1), read(1 << 20), "{damage}");
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_an_error_that_says_why() {
+    for (bytes, why) in [
+        (&b""[..], "t.json: the file is empty"),
+        (b" \n ", "t.json: the file is empty"),
+        (b"hello", "t.json: byte 0: found 'h', expected { or ["),
+        (b"\xff\xfe{", "t.json: byte 0: found '\\xff', expected { or ["),
+        (b"{}", "t.json: a JSON object without traceEvents"),
+        (b"{\"a\": 1, \"b\": [1, {}]}", "t.json: a JSON object without traceEvents"),
+        (b"{\"traceEvents\": 7}", "t.json: a JSON object without traceEvents"),
+        (b"{\"a\" 1}", "t.json: byte 5: expected :"),
+        (b"{a: 1}", "t.json: byte 1: expected a key in quotes, or }"),
+        (b"{\"a\": 1, \"tra", "t.json: the file ends at byte 13, inside a key"),
+        (b"{\"a\": [[1, 2]", "t.json: the file ends at byte 13, inside a value"),
+        (b"[1, 2, 3]", "t.json: none of its 3 elements is a trace event with a phase (ph)"),
+        (b"[{\"a\": 1}]", "t.json: none of its 1 elements is a trace event with a phase (ph)"),
+    ] {
+        assert_eq!(message(bytes), why, "{}", String::from_utf8_lossy(bytes));
+    }
+}
+
+#[test]
+fn a_trace_without_events_and_one_with_more_behind_it_are_warned_of() {
+    let trace = read(r#"{"traceEvents": []}"#);
+    assert!(import_report(&trace).warnings[0].contains("no GPU events"), "{:?}", import_report(&trace));
+    let trace = read("\u{feff}[] {");
+    assert_eq!(
+        import_report(&trace).warnings[0],
+        "t.json: byte 6: the trace is closed, but more follows; not read"
+    );
+}
+
+#[test]
+fn names_that_are_no_utf8_are_shown_and_counted() {
+    let mut bytes = kernel(r#""ts": 1, "dur": 1"#).into_bytes();
+    let at = bytes.windows(3).position(|part| part == b"\"k\"").unwrap();
+    bytes[at + 1] = 0xff;
+    let trace = import_bytes("t.json", &bytes, small()).unwrap();
+    assert_eq!(trace.operations[0].name, "\u{fffd}");
+    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("no UTF-8")));
+}
+
+#[test]
+fn deep_nesting_is_passed_over() {
+    let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
+    let json = format!(
+        r#"{{"deep": {deep}, "traceEvents": {}}}"#,
+        kernel(&format!(r#""x": {deep}, "ts": 1, "dur": 1"#))
+    );
+    assert_eq!(only(&json), (1_000, 2_000));
+    let json =
+        format!(r#"{{"distributedInfo": {deep}, "traceEvents": {}}}"#, kernel(r#""ts": 1, "dur": 1"#));
+    let said = import_report(&read(&json)).warnings.join(" ");
+    assert!(said.contains("distributedInfo at the top could not be read"), "{said}");
+}
+
+#[test]
+fn a_line_without_end_is_given_up_within_bounded_memory() {
+    // 4 GB of one string, without a file
+    struct Endless(u64);
+    impl std::io::Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            assert!(self.0 < 300 << 20, "read on and on");
+            self.0 += buffer.len() as u64;
+            buffer.fill(b'a');
+            Ok(buffer.len())
+        }
+    }
+    for start in ["{\"", "{\"x\": \"", "[{\"name\": \""] {
+        let raw = std::io::Read::chain(start.as_bytes(), Endless(0));
+        let outcome = super::super::open::read_file("t.json", raw, small());
+        let said = match outcome {
+            Ok(file) => file.warnings.join(" "),
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains("an event or value of more than 64 MiB"), "{start}: {said}");
+    }
+}
+
+#[test]
+fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
+    let step = |n: u32, at: u32| {
+        format!(
+            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {at}, "dur": 100"#
+        )
+    };
+    let launch = |c: u32, at: u32| {
+        format!(
+            r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 5, "args": {{"correlation": {c}}}"#
+        )
+    };
+    let gpu = |args: &str, at: u32| {
+        format!(
+            r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7{args}}}"#
+        )
+    };
+    let json = events(&[
+        &step(4, 0),
+        &step(5, 100),
+        &launch(1, 90),
+        &gpu(r#", "correlation": 1"#, 130),
+        &launch(2, 150),
+        &gpu(r#", "correlation": 2"#, 152),
+        &gpu("", 170),
+        &launch(3, 300),
+        &gpu(r#", "correlation": 3"#, 310),
+        &gpu(r#", "correlation": 99"#, 190),
+    ]);
+    let trace = read(&json);
+    let mut seen: Vec<_> =
+        trace.spans.iter().map(|span| (span.start_ns, span.step, span.ready_ns)).collect();
+    seen.sort_unstable();
+    assert_eq!(
+        seen,
+        [
+            (130_000, 4, 95_000),  // launched in the step before
+            (152_000, 5, 152_000), // started before its launch returned
+            (170_000, 5, 170_000), // no correlation: the step it started in
+            (190_000, 5, 190_000), // a launch that is not in the file
+            (310_000, 0, 305_000), // launched outside all steps
+        ]
+    );
+}
+
+#[test]
+fn steps_of_the_device_count_where_the_host_says_nothing() {
+    let json = events(&[
+        r#""ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#8", "pid": 0, "tid": 7, "ts": 10, "dur": 50"#,
+        r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 20, "dur": 10, "args": {"device": 0, "stream": 7}"#,
+        r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 70, "dur": 10, "args": {"device": 0, "stream": 7}"#,
+    ]);
+    let steps: Vec<_> = read(&json).spans.iter().map(|span| (span.start_ns, span.step)).collect();
+    assert_eq!(steps, [(70_000, 0), (20_000, 8)]);
+}
+
+#[test]
+fn old_and_rocm_traces_are_read_too() {
+    let json = events(&[
+        r#""ph": "X", "cat": "Kernel", "name": "a", "pid": "GPU 0", "tid": "stream 7", "ts": 1, "dur": 2, "args": {"external id": 5}"#,
+        r#""ph": "X", "cat": "Memcpy", "name": "Memcpy", "pid": "GPU 0", "tid": "stream 7", "ts": 4, "dur": 2"#,
+        r#""ph": "X", "cat": "Runtime", "name": "hipLaunchKernel", "pid": 3, "tid": 3, "ts": 0, "dur": 1, "args": {"external id": 5}"#,
+        r#""ph": "X", "cat": "kernel", "name": "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32", "pid": 0, "tid": 0, "ts": 8, "dur": 2, "args": {"device": 0, "stream": 0, "correlation": 7}"#,
+    ]);
+    let trace = read(&json);
+    let spans: Vec<_> =
+        described(&trace).into_iter().map(|s| (s.name, s.kind, s.stream, s.ready_ns)).collect();
+    assert_eq!(
+        spans,
+        [
+            ("a".to_owned(), "kernel", 7, 1_000),
+            ("Memcpy".to_owned(), "memcpy", 7, 4_000),
+            ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32".to_owned(), "kernel", 0, 8_000),
+        ]
+    );
+    assert_eq!(import_report(&trace).used["launch"], 1);
+}

@@ -1,0 +1,3 @@
+//! Traces of other profilers, read into the one format.
+
+pub mod kineto;
