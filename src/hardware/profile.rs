@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::link::Links;
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Result};
 use crate::model::DType;
 
 /// A hardware profile. Names in files carry their units; GB = 1e9 bytes.
@@ -114,7 +114,7 @@ impl Profile {
 
     /// Parses and checks the text of a profile; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
-        let profile: Self = toml::from_str(text).map_err(|error| located(file, text, &error))?;
+        let profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         profile.check().map_err(|(key, problem)| {
             Error::input_help(format!("{file}: {key} {problem}"), "correct the profile and try again")
         })?;
@@ -168,28 +168,6 @@ impl Profile {
         }
         above("link.inter_node.alpha_us", links.inter_node.alpha_us, 0.0, true)?;
         above("link.inter_node.gb_s", links.inter_node.gb_s, 0.0, false)
-    }
-}
-
-/// A TOML error with file, line, column and, for an unknown name, the nearest valid one.
-fn located(file: &str, text: &str, error: &toml::de::Error) -> Error {
-    let span = error.span().unwrap_or(0..0);
-    let before = text.get(..span.start).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    // serde quotes the offending name first, the valid ones after it
-    let quoted: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
-    let help = match quoted.split_first() {
-        Some((given, valid)) if error.message().starts_with("unknown field") => {
-            nearest(given, valid.iter().copied()).map(|name| format!("did you mean '{name}'?"))
-        }
-        _ => None,
-    };
-    Error::At {
-        message: format!("{file}:{line}:{column}: {}", error.message()),
-        help,
-        source_code: miette::NamedSource::new(file, text.to_owned()),
-        span: span.into(),
     }
 }
 

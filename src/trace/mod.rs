@@ -5,6 +5,8 @@
 //! into place, so a trace that exists is whole.
 
 mod file;
+pub mod import;
+pub mod rules;
 
 use std::collections::BTreeMap;
 
