@@ -12,6 +12,7 @@ mod report;
 mod tests;
 
 pub use file::{BUILT_IN, Rule, Rules, What};
+pub use classify::sort;
 pub use function::function;
 pub use report::{Matched, RuleMatches, RuleReport, Unsure};
 
