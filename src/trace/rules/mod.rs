@@ -11,8 +11,8 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use file::{BUILT_IN, Rule, Rules, What};
 pub use classify::sort;
+pub use file::{BUILT_IN, Rule, Rules, What};
 pub use function::function;
 pub use report::{Matched, RuleMatches, RuleReport, Unsure};
 
