@@ -87,6 +87,43 @@ impl Error {
         Self::input_help(format!("unknown {what} '{given}'"), help)
     }
 
+    /// A place in a file: the message begins with `FILE:LINE:COLUMN`. Offsets beyond the text or inside a
+    /// character are moved to the nearest place before.
+    pub fn at(
+        file: &str,
+        text: &str,
+        span: std::ops::Range<usize>,
+        message: impl AsRef<str>,
+        help: Option<String>,
+    ) -> Self {
+        let boundary =
+            |at: usize| (0..=at.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        let start = boundary(span.start);
+        let end = boundary(span.end).max(start);
+        let before = &text[..start];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Self::At {
+            message: format!("{file}:{line}:{column}: {}", message.as_ref()),
+            help,
+            source_code: miette::NamedSource::new(file, text.to_owned()),
+            span: (start..end).into(),
+        }
+    }
+
+    /// A TOML error with file, line, column and, for an unknown name, the nearest valid one.
+    pub fn toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
+        // serde quotes the offending name first, the valid ones after it
+        let quoted: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
+        let help = match quoted.split_first() {
+            Some((given, valid)) if error.message().starts_with("unknown ") => {
+                nearest(given, valid.iter().copied()).map(|name| format!("did you mean '{name}'?"))
+            }
+            _ => None,
+        };
+        Self::at(file, text, error.span().unwrap_or(0..0), error.message(), help)
+    }
+
     /// The process's exit status for this error (contract.md).
     pub fn exit_code(&self) -> u8 {
         match self {

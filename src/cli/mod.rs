@@ -24,6 +24,7 @@ mod pareto;
 mod progress;
 mod record_table;
 mod report;
+mod rules;
 mod run;
 mod runs;
 mod schema;

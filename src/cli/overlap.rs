@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
+use super::rules::RulesArgs;
 use super::select::SelectArgs;
 use super::show;
 use super::source::Source;
@@ -13,11 +14,13 @@ use crate::store::Store;
 /// Arguments of `overlap`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A stored run (id, prefix, 'last') or a trace file
+    /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
     #[arg(value_name = "RUN|TRACE")]
     pub source: String,
     #[command(flatten)]
     pub select: SelectArgs,
+    #[command(flatten)]
+    pub rules: RulesArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -25,7 +28,7 @@ pub struct Args {
 /// Prints the report.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
-    let trace = Source::find(&args.source, &store)?.trace(&store)?;
+    let (trace, _) = Source::find(&args.source, &store)?.trace(&store, &args.rules.load()?)?;
     let selection = args.select.resolve(&trace)?;
     let mut report = analysis::overlap(&trace, &selection);
     report.provenance = report.provenance.or(Some(trace.meta.provenance));

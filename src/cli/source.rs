@@ -1,20 +1,20 @@
-//! What a RUN or TRACE on the command line stands for: a stored run, or a trace file.
+//! What a RUN or TRACE on the command line stands for: a stored run, a trace file, or a directory of them.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::backend::{self, Job};
 use crate::error::{Error, Result};
 use crate::spec::Backend;
 use crate::store::{Record, Status, Store};
-use crate::trace::{self, Trace};
+use crate::trace::rules::{RuleReport, Rules};
+use crate::trace::{Trace, import};
 
 /// What was named.
 #[derive(Debug)]
 pub enum Source {
     /// A stored run.
     Stored(Box<Record>),
-    /// A trace file.
+    /// A trace file, or a directory of them, a file a rank.
     File(PathBuf),
 }
 
@@ -25,20 +25,29 @@ impl Source {
         if path.is_file() {
             return Ok(Self::File(path.to_path_buf()));
         }
+        if path.is_dir() {
+            // A run's id may be the name of a directory; whoever writes a separator means the directory.
+            let run =
+                if given.contains(std::path::MAIN_SEPARATOR) { None } else { store.get(given).ok() };
+            return Ok(
+                run.map_or(Self::File(path.to_path_buf()), |record| Self::Stored(Box::new(record)))
+            );
+        }
         if given.contains(std::path::MAIN_SEPARATOR) || path.extension().is_some() {
             return Err(Error::input_help(
                 format!("{given}: no such file"),
-                "name a trace file, or a stored run by its id, a prefix of it, or 'last' (see `ladderscope runs`)",
+                "name a trace file, a directory of them, or a stored run by its id, a prefix of it, or 'last' (see `ladderscope runs`)",
             ));
         }
         store.get(given).map(|record| Self::Stored(Box::new(record)))
     }
 
-    /// Its trace: read where there is a file; a simulated run, which keeps none, is simulated again.
-    pub fn trace(&self, store: &Store) -> Result<Trace> {
+    /// Its trace and what the rules did to it: opened where there is a file; a simulated run, which keeps
+    /// none, is simulated again.
+    pub fn trace(&self, store: &Store, rules: &Rules) -> Result<(Trace, RuleReport)> {
         match self {
-            Self::File(path) => read(path),
-            Self::Stored(record) => of_record(record, store),
+            Self::File(path) => import::open_with(path, rules),
+            Self::Stored(record) => Ok((of_record(record, store)?, RuleReport::default())),
         }
     }
 }
@@ -46,7 +55,7 @@ impl Source {
 /// The trace of a stored run.
 pub fn of_record(record: &Record, store: &Store) -> Result<Trace> {
     if let Some(path) = store.trace_path(record) {
-        return read(&path);
+        return import::open(&path);
     }
     match (record.status, record.spec.backend) {
         (Status::Ok, Backend::Sim) => {
@@ -70,25 +79,5 @@ pub fn of_record(record: &Record, store: &Store) -> Result<Trace> {
             status.as_str(),
             record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
         ))),
-    }
-}
-
-fn read(path: &Path) -> Result<Trace> {
-    let mut head = [0; 16];
-    let got = std::fs::File::open(path).and_then(|mut f| f.read(&mut head)).map_err(Error::io(path))?;
-    let head = &head[..got];
-    let foreign = if head.starts_with(b"SQLite format 3") {
-        Some("an SQLite file (Nsight Systems?)")
-    } else if head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[") {
-        Some("JSON (PyTorch profiler?)")
-    } else {
-        None
-    };
-    match foreign {
-        Some(what) => Err(Error::input_help(
-            format!("{}: this is {what}, and importing traces is not in this version", path.display()),
-            "give a trace that ladderscope recorded (a Parquet file)",
-        )),
-        None => trace::read(path),
     }
 }

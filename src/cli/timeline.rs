@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use super::rules::RulesArgs;
 use super::select::SelectArgs;
 use super::source::Source;
 use super::{output, pareto};
@@ -13,7 +14,7 @@ use crate::{plot, tui};
 /// Arguments of `timeline`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A stored run (id, prefix, 'last') or a trace file
+    /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
     #[arg(value_name = "RUN|TRACE")]
     pub source: String,
     /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
@@ -21,6 +22,8 @@ pub struct Args {
     pub export: Option<PathBuf>,
     #[command(flatten)]
     pub select: SelectArgs,
+    #[command(flatten)]
+    pub rules: RulesArgs,
 }
 
 /// Opens or exports the timeline.
@@ -34,7 +37,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         ));
     }
     let store = Store::open(&dir);
-    let trace = Source::find(&args.source, &store)?.trace(&store)?;
+    let (trace, _) = Source::find(&args.source, &store)?.trace(&store, &args.rules.load()?)?;
     match &args.export {
         Some(path) => {
             let (from, to) = args.select.window(&trace)?;

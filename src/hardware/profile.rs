@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::{Bounds, located};
+use super::check::Bounds;
 use super::link::Links;
 use super::tables::Tables;
 use crate::error::{Error, Result};
@@ -150,7 +150,7 @@ impl Profile {
 
     /// Parses and checks the text of a profile; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
-        let profile: Self = toml::from_str(text).map_err(|error| located(file, text, &error))?;
+        let profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         profile.check().map_err(|(key, problem)| {
             Error::input_help(format!("{file}: {key} {problem}"), "correct the profile and try again")
         })?;

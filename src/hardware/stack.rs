@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::{Bounds, located};
+use super::check::Bounds;
 use crate::error::{Error, Result};
 use crate::plan::Lowering;
 
@@ -186,7 +186,7 @@ impl Stack {
 
     /// Parses and checks the text of a stack; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
-        let stack: Self = toml::from_str(text).map_err(|error| located(file, text, &error))?;
+        let stack: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         stack.check().map_err(|(key, problem)| {
             Error::input_help(format!("{file}: {key} {problem}"), "correct the stack and try again")
         })?;

@@ -6,6 +6,7 @@
 
 mod file;
 pub mod import;
+pub mod rules;
 
 use std::collections::BTreeMap;
 

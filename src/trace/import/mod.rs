@@ -1,3 +1,15 @@
-//! Traces of other profilers, read into the one format.
+//! Traces that other profilers recorded.
+//!
+//! [`open()`] recognises a file by its content. Importers read what is in the files and say in an
+//! [`ImportReport`](super::ImportReport) what they left; then the [rules](super::rules) say what is
+//! communication.
 
+mod directory;
 pub mod kineto;
+pub mod nsight;
+mod open;
+mod recognise;
+#[cfg(test)]
+mod tests;
+
+pub use open::{open, open_with};

@@ -1,0 +1,19 @@
+//! `--rules`: what is communication in a trace that another profiler recorded.
+
+use crate::error::Result;
+use crate::trace::rules::Rules;
+
+/// The option, to be flattened into a verb's arguments.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RulesArgs {
+    /// What is communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
+    #[arg(long, value_name = "RULES", default_value = "default")]
+    pub rules: String,
+}
+
+impl RulesArgs {
+    /// The rules.
+    pub fn load(&self) -> Result<Rules> {
+        Rules::load(&self.rules)
+    }
+}

@@ -1,0 +1,171 @@
+//! An SQLite file, read only and never trusted: which tables and columns there are, and their rows.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use crate::error::{Error, Result};
+
+/// An open file.
+pub(super) struct Database {
+    connection: Connection,
+    path: PathBuf,
+    /// Columns by table; only ordinary tables: a view or a virtual table could run anything.
+    tables: BTreeMap<String, Vec<String>>,
+}
+
+/// How reading a table ended.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// Rows read.
+    pub count: u64,
+    /// What broke it off, in words.
+    pub broken: Option<String>,
+}
+
+/// A row: values in the order of the columns asked for. What is missing, or of another type, is `None`.
+pub(super) struct Row<'a>(&'a rusqlite::Row<'a>);
+
+impl Row<'_> {
+    pub fn integer(&self, column: usize) -> Option<i64> {
+        match self.0.get_ref(column) {
+            Ok(ValueRef::Integer(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn text(&self, column: usize) -> Option<&str> {
+        match self.0.get_ref(column) {
+            Ok(ValueRef::Text(bytes)) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+}
+
+impl Database {
+    /// Opens a file read only, as one that nobody changes: no lock, no journal, no side file is touched.
+    pub fn open(path: &Path) -> Result<Self> {
+        let unreadable = |error: rusqlite::Error| {
+            Error::input_help(
+                format!("{}: not a readable SQLite database: {error}", path.display()),
+                "it is damaged, encrypted, or of another kind; export it again with `nsys export --type sqlite`",
+            )
+        };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_URI
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(uri(path), flags).map_err(unreadable)?;
+        // Looks into damaged pages before using what they say; a schema may not call functions.
+        connection
+            .execute_batch(
+                "PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;",
+            )
+            .map_err(unreadable)?;
+        let mut names = Vec::new();
+        {
+            let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
+            let mut statement = connection.prepare(sql).map_err(unreadable)?;
+            let mut rows = statement.query([]).map_err(unreadable)?;
+            while let Some(row) = rows.next().map_err(unreadable)? {
+                names.extend(Row(row).text(0).map(str::to_owned));
+            }
+        }
+        let mut tables = BTreeMap::new();
+        for name in names {
+            let mut columns = Vec::new();
+            let sql = format!("PRAGMA table_info({})", quoted(&name));
+            let mut statement = connection.prepare(&sql).map_err(unreadable)?;
+            let mut rows = statement.query([]).map_err(unreadable)?;
+            while let Some(row) = rows.next().map_err(unreadable)? {
+                columns.extend(Row(row).text(1).map(str::to_owned));
+            }
+            tables.insert(name, columns);
+        }
+        Ok(Self { connection, path: path.to_path_buf(), tables })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names of all tables.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// Whether there is such a table.
+    pub fn has(&self, table: &str) -> bool {
+        self.tables.contains_key(table)
+    }
+
+    /// Those of the columns that a table lacks.
+    pub fn missing<'a>(&self, table: &str, columns: &[&'a str]) -> Vec<&'a str> {
+        columns.iter().copied().filter(|column| self.column(table, column).is_none()).collect()
+    }
+
+    fn column(&self, table: &str, column: &str) -> Option<&str> {
+        let columns = self.tables.get(table)?;
+        columns.iter().map(String::as_str).find(|name| name.eq_ignore_ascii_case(column))
+    }
+
+    /// Calls `each` with every row of a table, in the file's order. A column that is not there is `None` in
+    /// every row. Rows read before something broke stay read.
+    pub fn rows(&self, table: &str, columns: &[&str], mut each: impl FnMut(&Row)) -> Rows {
+        let mut read = Rows::default();
+        let wanted: Vec<String> = columns
+            .iter()
+            .map(|column| self.column(table, column).map_or("NULL".into(), quoted))
+            .collect();
+        let sql = format!("SELECT {} FROM {}", wanted.join(", "), quoted(table));
+        let mut reading = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare(&sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                read.count += 1;
+                each(&Row(row));
+            }
+            Ok(())
+        };
+        if let Err(error) = reading() {
+            read.broken = Some(format!(
+                "table {table}: {error} after {} rows; the rest of it is missing",
+                read.count
+            ));
+        }
+        read
+    }
+
+    /// The string of an id, from `StringIds`.
+    pub fn string(&self, id: i64) -> Option<String> {
+        if !self.has("StringIds") {
+            return None;
+        }
+        let mut statement =
+            self.connection.prepare_cached("SELECT value FROM StringIds WHERE id = ?1").ok()?;
+        statement.query_row([id], |row| Ok(Row(row).text(0).map(str::to_owned))).optional().ok()??
+    }
+}
+
+/// An SQL name.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The file as SQLite's URI, which says that it does not change.
+fn uri(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut uri = String::from("file:");
+    for byte in absolute.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                uri.push(*byte as char)
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri + "?mode=ro&immutable=1"
+}

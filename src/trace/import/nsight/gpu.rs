@@ -1,0 +1,246 @@
+//! What the GPUs did: kernels, copies, fills, and CUDA graphs that were recorded as a whole.
+
+use std::collections::HashMap;
+
+use super::database::{Database, Row};
+use super::import::{Notes, interval};
+use super::launches::{Process, process};
+use super::memory;
+use crate::error::{Error, Result};
+
+const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
+const FILLS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
+const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+/// Columns that every GPU table has.
+const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
+const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
+/// Columns that name a kernel, the best first.
+const NAMES: [&str; 3] = ["demangledName", "shortName", "mangledName"];
+
+/// Where something ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The process; `None` in exports that do not say.
+    pub process: Option<Process>,
+    pub device: i64,
+    pub stream: i64,
+}
+
+/// One GPU event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub start: i64,
+    pub end: i64,
+    /// 0 where it is not known.
+    pub correlation: u32,
+    /// Index into [`Gpu::operations`].
+    pub operation: u32,
+    /// Index into [`Gpu::places`].
+    pub place: u32,
+}
+
+/// A CUDA graph, launched and recorded as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GraphLaunch {
+    pub start: i64,
+    pub end: i64,
+    pub graph: i64,
+    pub place: Place,
+}
+
+/// All GPU events of a file.
+#[derive(Debug, Default)]
+pub(super) struct Gpu {
+    pub events: Vec<Event>,
+    pub places: Vec<Place>,
+    /// Names and kinds.
+    pub operations: Vec<(String, &'static str)>,
+    pub graphs: Vec<GraphLaunch>,
+}
+
+/// Numbers places and operations.
+#[derive(Default)]
+struct Tables {
+    places: HashMap<Place, u32>,
+    last_place: Option<(Place, u32)>,
+    operations: HashMap<(String, &'static str), u32>,
+    /// Operations by what the row says, so that no name is made twice.
+    by_key: HashMap<(&'static str, [i64; 3]), u32>,
+}
+
+impl Gpu {
+    /// Reads the GPU tables.
+    pub fn read(db: &Database, notes: &mut Notes) -> Result<Self> {
+        let mut gpu = Self::default();
+        let mut tables = Tables::default();
+        if db.has(KERNELS) {
+            let mut missing = db.missing(KERNELS, &NEEDED);
+            if db.missing(KERNELS, &NAMES).len() == NAMES.len() {
+                missing.push(NAMES[0]);
+            }
+            if !missing.is_empty() {
+                return Err(Error::input_help(
+                    format!(
+                        "{}: table {KERNELS} has no column {}",
+                        db.path().display(),
+                        missing.join(", ")
+                    ),
+                    "this is no export of Nsight Systems, or of a version that is not known; export it again with \
+                     a newer `nsys export --type sqlite`",
+                ));
+            }
+            gpu.kernels(db, &mut tables, notes);
+        } else {
+            notes.warn(format!("no table {KERNELS}: no kernel was recorded"));
+        }
+        gpu.memory(db, &mut tables, notes);
+        gpu.graphs(db, notes);
+        gpu.places = in_order(tables.places);
+        gpu.operations = in_order(tables.operations);
+        Ok(gpu)
+    }
+
+    fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) {
+        let columns: Vec<&str> = COMMON.into_iter().chain(NAMES).chain(["graphNodeId"]).collect();
+        let (mut unnamed, mut nodes) = (0u64, 0u64);
+        let read = db.rows(KERNELS, &columns, |row| {
+            let Some(mut event) = tables.event(row, "kernel", notes) else { return };
+            let name = NAMES.len() + COMMON.len();
+            nodes += u64::from(row.integer(name).is_some_and(|node| node != 0));
+            let id = (COMMON.len()..name).find_map(|column| row.integer(column));
+            event.operation = match id {
+                Some(id) => tables.operation("kernel", [id, 0, 0], || {
+                    db.string(id).unwrap_or_else(|| {
+                        unnamed += 1;
+                        format!("kernel {id} (its name is missing)")
+                    })
+                }),
+                // exports that spell names out
+                None => match (COMMON.len()..name).find_map(|column| row.text(column)) {
+                    Some(text) => tables.named(text.to_owned(), "kernel"),
+                    None => tables.operation("kernel", [-1, -1, -1], || {
+                        unnamed += 1;
+                        "kernel (its name is missing)".to_owned()
+                    }),
+                },
+            };
+            self.events.push(event);
+        });
+        notes.use_("kernel", self.events.len() as u64);
+        notes.read(&read);
+        if unnamed > 0 {
+            notes.warn(format!("{unnamed} kernel names are not in table StringIds"));
+        }
+        if nodes > 0 {
+            notes.warn(format!(
+                "{nodes} kernels are nodes of CUDA graphs: the whole graph's launch counts as theirs"
+            ));
+        }
+    }
+
+    fn memory(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) {
+        for (table, kind, more) in [
+            (COPIES, "memcpy", ["copyKind", "srcKind", "dstKind"]),
+            (FILLS, "memset", ["memKind", "", ""]),
+        ] {
+            if !db.has(table) {
+                // nsys writes no empty tables
+                continue;
+            }
+            let missing = db.missing(table, &NEEDED);
+            if !missing.is_empty() {
+                notes
+                    .warn(format!("table {table} has no column {}: it is left out", missing.join(", ")));
+                continue;
+            }
+            let columns: Vec<&str> = COMMON.into_iter().chain(more).collect();
+            let before = self.events.len();
+            let read = db.rows(table, &columns, |row| {
+                let Some(mut event) = tables.event(row, kind, notes) else { return };
+                let details = [6, 7, 8].map(|column| row.integer(column));
+                let key = details.map(|detail| detail.unwrap_or(-1));
+                event.operation = tables.operation(kind, key, || match kind {
+                    "memcpy" => memory::copy(details[0], details[1], details[2]),
+                    _ => memory::fill(details[0]),
+                });
+                self.events.push(event);
+            });
+            notes.use_(kind, (self.events.len() - before) as u64);
+            notes.read(&read);
+        }
+    }
+
+    fn graphs(&mut self, db: &Database, notes: &mut Notes) {
+        if !db.has(GRAPHS) || !db.missing(GRAPHS, &NEEDED).is_empty() {
+            return;
+        }
+        let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
+        let read = db.rows(GRAPHS, &columns, |row| {
+            let Some((start, end)) = interval(row, "graph launch", notes) else { return };
+            let Some(place) = place(row) else {
+                notes.ignore("graph launch without a device or stream", 1);
+                return;
+            };
+            self.graphs.push(GraphLaunch { start, end, graph: row.integer(6).unwrap_or(0), place });
+        });
+        notes.read(&read);
+        if !self.graphs.is_empty() {
+            notes.warn(format!(
+                "{} launches of CUDA graphs were recorded as a whole: what is in them counts for nothing, for \
+                 nobody can tell what of it is communication. They are shown as ranges. Record with `nsys \
+                 profile --cuda-graph-trace=node`",
+                self.graphs.len()
+            ));
+        }
+    }
+}
+
+fn place(row: &Row) -> Option<Place> {
+    Some(Place {
+        process: row.integer(5).map(process),
+        device: row.integer(2)?,
+        stream: row.integer(3)?,
+    })
+}
+
+impl Tables {
+    /// The event of a row but for its operation.
+    fn event(&mut self, row: &Row, kind: &str, notes: &mut Notes) -> Option<Event> {
+        let (start, end) = interval(row, kind, notes)?;
+        let Some(place) = place(row) else {
+            notes.ignore(&format!("{kind} without a device or stream"), 1);
+            return None;
+        };
+        let number = match self.last_place {
+            Some((last, number)) if last == place => number,
+            _ => {
+                let next = self.places.len() as u32;
+                *self.places.entry(place).or_insert(next)
+            }
+        };
+        self.last_place = Some((place, number));
+        let correlation = row.integer(4).and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+        Some(Event { start, end, correlation, operation: 0, place: number })
+    }
+
+    fn operation(&mut self, kind: &'static str, key: [i64; 3], name: impl FnOnce() -> String) -> u32 {
+        if let Some(number) = self.by_key.get(&(kind, key)) {
+            return *number;
+        }
+        let number = self.named(name(), kind);
+        self.by_key.insert((kind, key), number);
+        number
+    }
+
+    fn named(&mut self, name: String, kind: &'static str) -> u32 {
+        let next = self.operations.len() as u32;
+        *self.operations.entry((name, kind)).or_insert(next)
+    }
+}
+
+fn in_order<T>(numbered: HashMap<T, u32>) -> Vec<T> {
+    let mut list: Vec<(u32, T)> = numbered.into_iter().map(|(item, number)| (number, item)).collect();
+    list.sort_by_key(|(number, _)| *number);
+    list.into_iter().map(|(_, item)| item).collect()
+}

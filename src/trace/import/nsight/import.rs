@@ -1,0 +1,190 @@
+//! The way of an Nsight Systems export into a trace, and what is noted on it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::assemble::{Parts, assemble};
+use super::database::{Database, Row, Rows};
+use super::gpu::Gpu;
+use super::launches::Launches;
+use super::ranges::HostRanges;
+use super::{environment, join};
+use crate::error::{Error, Result};
+use crate::trace::{ImportReport, Trace};
+
+/// Times beyond 73 years from the clock's zero are damage; differences of those within cannot overflow (ns).
+pub(super) const MOST: u64 = 1 << 61;
+
+/// Warnings of one kind are not repeated beyond this.
+const MOST_WARNINGS: usize = 50;
+
+/// Imports Nsight Systems SQLite exports, unclassified; several files are of several nodes or ranks, in
+/// that order.
+///
+/// # Errors
+/// A file that is not an SQLite database, not an export of Nsight Systems, or has no GPU work in it.
+pub fn import(paths: &[PathBuf]) -> Result<Trace> {
+    let mut traces = Vec::with_capacity(paths.len());
+    for path in paths {
+        traces.push(one(path)?);
+    }
+    join::join(traces)
+}
+
+/// One file's trace, and when its recording began on the wall clock (ns since 1970).
+fn one(path: &Path) -> Result<(Trace, Option<i64>)> {
+    let db = Database::open(path)?;
+    recognise(&db)?;
+    // The host's tables and the GPUs' are read at the same time, each through a connection of its own.
+    let (host, gpu) = rayon::join(
+        || {
+            let mut notes = Notes::default();
+            let db = Database::open(path)?;
+            let launches = Launches::read(&db, &mut notes);
+            let ranges = HostRanges::read(&db, &mut notes);
+            Ok::<_, Error>((launches, ranges, notes))
+        },
+        || {
+            let mut notes = Notes::default();
+            let db = Database::open(path)?;
+            Gpu::read(&db, &mut notes).map(|gpu| (gpu, notes))
+        },
+    );
+    let ((gpu, mut notes), (launches, ranges, host_notes)) = (gpu?, host?);
+    notes.add(host_notes);
+    if gpu.events.is_empty() {
+        return Err(nothing(&db, &notes));
+    }
+    let environment = environment::read(&db);
+    let parts = Parts { gpu, launches, ranges, environment };
+    let mut trace = assemble(parts, &mut notes)
+        .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
+    trace.meta.import = Some(notes.report(path));
+    Ok((trace, environment::began(&db)))
+}
+
+/// An SQLite file that is something else gets an error that says what it has.
+fn recognise(db: &Database) -> Result<()> {
+    let known = |table: &str| table.starts_with("CUPTI_ACTIVITY_KIND_") || table == "NVTX_EVENTS";
+    if db.tables().any(known) {
+        return Ok(());
+    }
+    let path = db.path().display();
+    let nsight = db.has("META_DATA_EXPORT") || db.has("TARGET_INFO_SYSTEM_ENV");
+    let names: Vec<&str> = db.tables().take(6).collect();
+    Err(if nsight {
+        Error::input_help(
+            format!("{path}: an Nsight Systems export without any CUDA activity"),
+            "record with `nsys profile -t cuda,nvtx`",
+        )
+    } else if db.tables().any(|table| table.starts_with("rocpd")) {
+        Error::input_help(
+            format!("{path}: a database of ROCm's profiler, which cannot be imported"),
+            "export it as JSON, or record with PyTorch's profiler",
+        )
+    } else if names.is_empty() {
+        Error::input(format!("{path}: an SQLite database without tables"))
+    } else {
+        Error::input_help(
+            format!(
+                "{path}: an SQLite database, but no export of Nsight Systems; it has {}",
+                names.join(", ")
+            ),
+            "an export (`nsys export --type sqlite`) has tables CUPTI_ACTIVITY_KIND_KERNEL and StringIds",
+        )
+    })
+}
+
+fn nothing(db: &Database, notes: &Notes) -> Error {
+    let ignored: Vec<String> =
+        notes.ignored.iter().take(5).map(|(reason, count)| format!("{count} {reason}")).collect();
+    let why = match (ignored.is_empty(), notes.warnings.first()) {
+        (false, _) => format!(" (ignored: {})", ignored.join(", ")),
+        (true, Some(warning)) => format!(" ({warning})"),
+        (true, None) => String::new(),
+    };
+    Error::input_help(
+        format!("{}: no kernel, copy or fill in it{why}", db.path().display()),
+        "record with `nsys profile -t cuda,nvtx --cuda-graph-trace=node`",
+    )
+}
+
+/// What was read, used and left.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    events: u64,
+    used: BTreeMap<String, u64>,
+    ignored: BTreeMap<String, u64>,
+    warnings: Vec<String>,
+}
+
+impl Notes {
+    /// A table was read.
+    pub fn read(&mut self, rows: &Rows) {
+        self.events += rows.count;
+        if let Some(broken) = &rows.broken {
+            self.warn(broken.clone());
+        }
+    }
+
+    /// Events became something.
+    pub fn use_(&mut self, what: &str, count: u64) {
+        count_up(&mut self.used, what, count);
+    }
+
+    /// Events were left, and why.
+    pub fn ignore(&mut self, reason: &str, count: u64) {
+        count_up(&mut self.ignored, reason, count);
+    }
+
+    pub fn warn(&mut self, sentence: String) {
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push(sentence);
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.events += other.events;
+        other.used.into_iter().for_each(|(what, count)| count_up(&mut self.used, &what, count));
+        other.ignored.into_iter().for_each(|(why, count)| count_up(&mut self.ignored, &why, count));
+        other.warnings.into_iter().for_each(|warning| self.warn(warning));
+    }
+
+    fn report(self, path: &Path) -> ImportReport {
+        ImportReport {
+            format: "Nsight Systems SQLite".into(),
+            files: vec![path.display().to_string()],
+            events: self.events,
+            used: self.used,
+            ignored: self.ignored,
+            warnings: self.warnings,
+        }
+    }
+}
+
+/// Adds to a count; allocates only for what is new.
+fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
+    if count == 0 {
+        return;
+    }
+    match counts.get_mut(what) {
+        Some(known) => *known += count,
+        None => {
+            counts.insert(what.to_owned(), count);
+        }
+    }
+}
+
+/// Start and end in a row's first two columns; what makes no sense is counted.
+pub(super) fn interval(row: &Row, what: &str, notes: &mut Notes) -> Option<(i64, i64)> {
+    let why = match (row.integer(0), row.integer(1)) {
+        (Some(start), Some(end)) if start.abs_diff(0) > MOST || end.abs_diff(0) > MOST => {
+            "beyond any clock"
+        }
+        (Some(start), Some(end)) if end < start => "that ends before it starts",
+        (Some(start), Some(end)) => return Some((start, end)),
+        _ => "without a start or end",
+    };
+    notes.ignore(&format!("{what} {why}"), 1);
+    None
+}

@@ -1,0 +1,119 @@
+//! Exports of several nodes or ranks as one trace.
+
+use std::collections::HashMap;
+
+use super::import::MOST;
+use crate::error::{Error, Result};
+use crate::trace::rules::sort;
+use crate::trace::{ImportReport, OperationInfo, Trace};
+
+/// One trace of several, each with the wall clock's time (ns since 1970) of its zero where that is known.
+/// Ranks are counted on from file to file.
+pub(super) fn join(traces: Vec<(Trace, Option<i64>)>) -> Result<Trace> {
+    let began: Option<Vec<i64>> = traces.iter().map(|(_, began)| *began).collect();
+    let earliest = began.as_ref().and_then(|began| began.iter().min().copied());
+    let several = traces.len() > 1;
+    let mut traces = traces.into_iter();
+    let Some((mut all, began)) = traces.next() else {
+        return Err(Error::input("no file to import"));
+    };
+    if !several {
+        return Ok(all);
+    }
+    shift(&mut all, began, earliest);
+    let key = |operation: &OperationInfo| (operation.name.clone(), operation.kind.clone());
+    let mut operations: HashMap<_, u32> = all.operations.iter().map(key).zip(0..).collect();
+    let mut names: HashMap<String, u32> = all.meta.range_names.iter().cloned().zip(0..).collect();
+    for (mut trace, began) in traces {
+        shift(&mut trace, began, earliest);
+        let first_rank = all.meta.ranks;
+        let first_stream = all.meta.streams.len();
+        if first_stream + trace.meta.streams.len() > usize::from(u16::MAX) {
+            return Err(Error::input_help(
+                "more than 65535 streams in these files",
+                "import fewer at once",
+            ));
+        }
+        let to: Vec<u32> = trace
+            .operations
+            .into_iter()
+            .map(|operation| {
+                *operations.entry(key(&operation)).or_insert_with(|| {
+                    all.operations.push(operation);
+                    all.operations.len() as u32 - 1
+                })
+            })
+            .collect();
+        let name_to: Vec<u32> = trace
+            .meta
+            .range_names
+            .into_iter()
+            .map(|name| {
+                *names.entry(name).or_insert_with_key(|name| {
+                    all.meta.range_names.push(name.clone());
+                    all.meta.range_names.len() as u32 - 1
+                })
+            })
+            .collect();
+        all.spans.extend(trace.spans.into_iter().map(|mut span| {
+            span.rank += first_rank;
+            span.stream += first_stream as u16;
+            span.operation = to[span.operation as usize];
+            span
+        }));
+        all.ranges.extend(trace.ranges.into_iter().map(|mut range| {
+            range.rank += first_rank;
+            range.name = name_to[range.name as usize];
+            range
+        }));
+        all.meta.streams.extend(trace.meta.streams.into_iter().map(|mut stream| {
+            stream.rank += first_rank;
+            stream
+        }));
+        all.meta.ranks += trace.meta.ranks;
+        if let (Some(report), Some(more)) = (&mut all.meta.import, trace.meta.import) {
+            add(report, more);
+        }
+    }
+    sort(&mut all.spans);
+    let clock = match earliest {
+        Some(_) => {
+            "Nsight Systems: files put together by the wall clocks of their hosts, good to about a millisecond"
+        }
+        None => "Nsight Systems: each file on a clock of its own; they are not put together",
+    };
+    all.meta.clock = clock.into();
+    if let Some(report) = &mut all.meta.import {
+        report.warnings.push(format!("several files: {}", clock.replace("Nsight Systems: ", "")));
+    }
+    Ok(all)
+}
+
+/// Moves a trace onto the clock of the recording that began first.
+fn shift(trace: &mut Trace, began: Option<i64>, earliest: Option<i64>) {
+    let by = began.zip(earliest).and_then(|(began, earliest)| began.checked_sub(earliest));
+    let Some(by) = by.filter(|by| by.unsigned_abs() <= MOST) else { return };
+    let moved = |time: i64| time.saturating_add(by);
+    for span in &mut trace.spans {
+        span.ready_ns = moved(span.ready_ns);
+        span.start_ns = moved(span.start_ns);
+        span.end_ns = moved(span.end_ns);
+    }
+    for range in &mut trace.ranges {
+        range.start_ns = moved(range.start_ns);
+        range.end_ns = moved(range.end_ns);
+    }
+}
+
+fn add(report: &mut ImportReport, more: ImportReport) {
+    let file = more.files.first().cloned().unwrap_or_default();
+    report.files.extend(more.files);
+    report.events += more.events;
+    for (what, count) in more.used {
+        *report.used.entry(what).or_default() += count;
+    }
+    for (why, count) in more.ignored {
+        *report.ignored.entry(why).or_default() += count;
+    }
+    report.warnings.extend(more.warnings.into_iter().map(|warning| format!("{file}: {warning}")));
+}

@@ -1,0 +1,120 @@
+//! NVTX: ranges of host threads, by name.
+
+use std::collections::HashMap;
+
+use super::database::{Database, Row};
+use super::import::{MOST, Notes};
+
+const TABLE: &str = "NVTX_EVENTS";
+
+/// A range; its end is `None` where it was never ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostRange {
+    pub start: i64,
+    pub end: Option<i64>,
+    /// Serialized id of the thread that began it.
+    pub thread: i64,
+    /// Index into [`HostRanges::names`].
+    pub name: u32,
+}
+
+/// All ranges of a file.
+#[derive(Debug, Default)]
+pub(super) struct HostRanges {
+    pub list: Vec<HostRange>,
+    pub names: Vec<String>,
+}
+
+/// What the numbers of event types mean for us.
+fn is_range(event_type: i64) -> bool {
+    matches!(event_type, 59 | 60 | 70 | 71)
+}
+
+impl HostRanges {
+    /// Reads the table of NVTX events.
+    pub fn read(db: &Database, notes: &mut Notes) -> Self {
+        let mut ranges = Self::default();
+        if !db.has(TABLE) {
+            notes.warn(format!(
+                "no table {TABLE}: no ranges and no steps (record with `nsys profile -t cuda,nvtx`)"
+            ));
+            return ranges;
+        }
+        let missing = db.missing(TABLE, &["start", "end", "globalTid"]);
+        if !missing.is_empty() {
+            notes.warn(format!("table {TABLE} has no column {}: no ranges", missing.join(", ")));
+            return ranges;
+        }
+        let mut by_text: HashMap<String, u32> = HashMap::new();
+        let mut by_id: HashMap<i64, Option<u32>> = HashMap::new();
+        let mut cut = 0u64;
+        let mut named = |text: &str, names: &mut Vec<String>| {
+            let short = without_numbers(text);
+            cut += u64::from(short.len() < text.len());
+            if let Some(number) = by_text.get(short) {
+                return *number;
+            }
+            let number = names.len() as u32;
+            names.push(short.to_owned());
+            by_text.insert(short.to_owned(), number);
+            number
+        };
+        let columns = ["start", "end", "eventType", "text", "textId", "globalTid"];
+        let read = db.rows(TABLE, &columns, |row| {
+            if row.integer(2).is_some_and(|kind| !is_range(kind)) {
+                let reason =
+                    if row.integer(2) == Some(34) { "NVTX mark" } else { "NVTX event that is no range" };
+                notes.ignore(reason, 1);
+                return;
+            }
+            let Some((start, end)) = times(row, notes) else { return };
+            let Some(thread) = row.integer(5) else {
+                notes.ignore("range of no thread", 1);
+                return;
+            };
+            let name = match (row.text(3), row.integer(4)) {
+                (Some(text), _) => Some(named(text, &mut ranges.names)),
+                (None, Some(id)) => *by_id
+                    .entry(id)
+                    .or_insert_with(|| db.string(id).map(|text| named(&text, &mut ranges.names))),
+                (None, None) => None,
+            };
+            let Some(name) = name else {
+                notes.ignore("range without a name", 1);
+                return;
+            };
+            ranges.list.push(HostRange { start, end, thread, name });
+        });
+        notes.read(&read);
+        if cut > 0 {
+            notes.warn(format!(
+                "PyTorch's sequence numbers (', seq = 1, op_id = 2') were cut off the names of {cut} ranges"
+            ));
+        }
+        ranges
+    }
+}
+
+/// Start and end of a range, which may be open.
+fn times(row: &Row, notes: &mut Notes) -> Option<(i64, Option<i64>)> {
+    let Some(start) = row.integer(0) else {
+        notes.ignore("range without a start", 1);
+        return None;
+    };
+    let end = row.integer(1);
+    if start.abs_diff(0) > MOST || end.is_some_and(|end| end.abs_diff(0) > MOST) {
+        notes.ignore("range beyond any clock", 1);
+        return None;
+    }
+    if end.is_some_and(|end| end < start) {
+        notes.ignore("range that ends before it starts", 1);
+        return None;
+    }
+    Some((start, end))
+}
+
+/// PyTorch numbers the ranges of its operators; the name alone says what ran.
+fn without_numbers(text: &str) -> &str {
+    let at = [", seq = ", ", op_id = "].iter().filter_map(|mark| text.find(mark)).min();
+    at.map_or(text, |at| &text[..at])
+}

@@ -1,0 +1,105 @@
+//! Damaged exports, and random ones against what is in them.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::generate::{Export, global};
+use super::import;
+use crate::trace::rules::Rules;
+
+/// An export of several pages in every table.
+fn whole() -> Vec<u8> {
+    let mut export = Export::new();
+    export.sql("BEGIN");
+    for k in 0..200 {
+        export.kernel(&format!("kernel {k}"), (1 + k % 2, 0, 7), k + 1, (k * 10, k * 10 + 5));
+        export.launch((1 + k % 2, 1), k + 1, (k * 10 - 5, k * 10 - 2));
+        export.range((1 + k % 2, 1), &format!("step {k}"), (k * 10 - 9, Some(k * 10)));
+    }
+    export.sql("COMMIT");
+    std::fs::read(&export.path).expect("written")
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Cut(usize),
+    Flip(Vec<(usize, u8)>),
+    Zero(usize, usize),
+}
+
+fn damage(length: usize) -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (0..length).prop_map(Damage::Cut),
+        prop::collection::vec((0..length, 1u8..), 1..40).prop_map(Damage::Flip),
+        (0..length, 1..5000usize).prop_map(|(at, count)| Damage::Zero(at, count)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn a_damaged_export_is_an_error_or_what_could_be_read(damage in damage(whole().len())) {
+        let mut bytes = whole();
+        match damage {
+            Damage::Cut(length) => bytes.truncate(length),
+            Damage::Flip(flips) => flips.into_iter().for_each(|(at, with)| bytes[at] ^= with),
+            Damage::Zero(at, count) => bytes.iter_mut().skip(at).take(count).for_each(|byte| *byte = 0),
+        }
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), bytes).expect("written");
+        match import(&[file.path().to_path_buf()]) {
+            Ok(mut trace) => {
+                Rules::default().classify(&mut trace);
+                for span in &trace.spans {
+                    prop_assert!(span.ready_ns <= span.start_ns && span.start_ns <= span.end_ns);
+                    prop_assert!(span.rank < trace.meta.ranks);
+                    prop_assert!((span.operation as usize) < trace.operations.len());
+                    prop_assert!(usize::from(span.stream) < trace.meta.streams.len());
+                }
+            }
+            Err(error) => prop_assert!(error.to_string().contains(&file.path().display().to_string()), "{error}"),
+        }
+    }
+}
+
+/// An event: process, device, stream, start, length.
+fn events() -> impl Strategy<Value = Vec<(i64, i64, i64, i64, i64)>> {
+    let time = prop_oneof![8 => 0i64..1000, 1 => any::<i64>()];
+    let length = prop_oneof![8 => 0i64..50, 1 => -20i64..0];
+    prop::collection::vec((1i64..4, 0i64..3, 7i64..9, time, length), 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn every_event_that_makes_sense_is_there_and_every_other_is_counted(events in events()) {
+        let mut export = Export::new();
+        let mut expected: BTreeMap<(i64, i64), Vec<(i64, i64)>> = BTreeMap::new();
+        for (process, device, stream, start, length) in &events {
+            let end = start.saturating_add(*length);
+            export.kernel("k", (*process, *device, *stream), 0, (*start, end));
+            if *length >= 0 && start.unsigned_abs() <= 1 << 61 && end.unsigned_abs() <= 1 << 61 {
+                expected.entry((*process, *device)).or_default().push((*start, end));
+            }
+        }
+        expected.values_mut().for_each(|list| list.sort_unstable());
+        let Ok(trace) = import(std::slice::from_ref(&export.path)) else {
+            prop_assert!(expected.is_empty());
+            return Ok(());
+        };
+        super::accounted(&trace);
+        prop_assert_eq!(trace.meta.ranks as usize, expected.len());
+        for (rank, list) in expected.values().enumerate() {
+            let mut found: Vec<_> = trace
+                .spans
+                .iter()
+                .filter(|span| span.rank as usize == rank)
+                .map(|span| (span.start_ns, span.end_ns))
+                .collect();
+            found.sort_unstable();
+            prop_assert_eq!(&found, list);
+        }
+        prop_assert_eq!(global(1) >> 24 & 0xFF_FFFF, 1);
+    }
+}

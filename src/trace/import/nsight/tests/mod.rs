@@ -1,0 +1,353 @@
+//! The importer on exports of known content, and on broken ones.
+
+mod broken;
+mod generate;
+
+use generate::{Export, global};
+
+use super::import;
+use crate::analysis::{self, Selection};
+use crate::error::Error;
+use crate::plan::Lane;
+use crate::trace::Trace;
+use crate::trace::rules::Rules;
+
+fn imported(export: &Export) -> Trace {
+    import(std::slice::from_ref(&export.path)).expect("imports")
+}
+
+fn warned(trace: &Trace, words: &str) -> bool {
+    trace.meta.import.as_ref().is_some_and(|report| report.warnings.iter().any(|w| w.contains(words)))
+}
+
+fn refused(export: &Export) -> String {
+    match import(std::slice::from_ref(&export.path)) {
+        Err(Error::Input { message, help }) => format!("{message}\n{}", help.unwrap_or_default()),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Every row is used or ignored for a reason.
+fn accounted(trace: &Trace) {
+    let report = trace.meta.import.as_ref().expect("a report");
+    let sum = report.used.values().sum::<u64>() + report.ignored.values().sum::<u64>();
+    assert_eq!(report.events, sum, "{report:?}");
+}
+
+#[test]
+fn a_rank_is_a_process_and_device_and_streams_are_kept() {
+    let mut export = Export::new();
+    for (process, device, stream, start) in
+        [(20, 1, 7, 50), (10, 1, 7, 10), (10, 0, 7, 20), (10, 0, 9, 30)]
+    {
+        export.kernel("k", (process, device, stream), 0, (start, start + 5));
+    }
+    let trace = imported(&export);
+    accounted(&trace);
+    assert_eq!(trace.meta.ranks, 3);
+    let ids: Vec<_> = trace.meta.streams.iter().map(|s| (s.rank, s.process, s.device, s.id)).collect();
+    assert_eq!(
+        ids,
+        [
+            (0, Some(10), Some(0), 7),
+            (0, Some(10), Some(0), 9),
+            (1, Some(10), Some(1), 7),
+            (2, Some(20), Some(1), 7)
+        ]
+    );
+    let spans: Vec<_> = trace.spans.iter().map(|s| (s.rank, s.stream, s.start_ns, s.end_ns)).collect();
+    assert_eq!(spans, [(0, 0, 20, 25), (0, 1, 30, 35), (1, 2, 10, 15), (2, 3, 50, 55)]);
+    assert_eq!(trace.operations.len(), 1, "one kernel, whichever of its strings named it");
+}
+
+#[test]
+fn overlap_of_an_import_is_exact_by_the_rules() {
+    let mut export = Export::new();
+    export.kernel("void gemm_kernel<1>(int)", (1, 0, 7), 0, (1000, 4000));
+    export.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", (1, 0, 8), 0, (3000, 6001));
+    export.kernel("void vllm::cross_device_reduce_1stage<half, 8>()", (1, 0, 7), 0, (7000, 7500));
+    export.kernel("void tiny()", (1, 0, 7), 0, (9000, 9000));
+    export.sql(&format!(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (6000, 6500, 0, 7, 0, {0}, 1, 1, 2);
+         INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (500, 600, 0, 7, 0, {0}, 2)",
+        global(1)
+    ));
+    let unclassified = imported(&export);
+    accounted(&unclassified);
+    let names: Vec<_> =
+        unclassified.operations.iter().map(|o| (o.name.as_str(), o.kind.as_str())).collect();
+    assert!(names.contains(&("Memcpy HtoD (Pinned -> Device)", "memcpy")), "{names:?}");
+    assert!(names.contains(&("Memset (Device)", "memset")), "{names:?}");
+    for (rules, comm_us, compute_us) in [("default", 3.501, 3.0), ("nccl-name", 3.001, 3.5)] {
+        let mut trace = unclassified.clone();
+        Rules::load(rules).expect("built in").classify(&mut trace);
+        let rank = &analysis::overlap(&trace, &Selection::default()).ranks[0];
+        assert_eq!((rank.comm_us, rank.compute_us, rank.memory_us), (comm_us, compute_us, 0.6));
+        assert_eq!((rank.overlap_us, rank.busy_us, rank.span_us), (1.0, 6.1, 8.5));
+    }
+}
+
+#[test]
+fn a_kernel_is_ready_when_its_own_process_had_launched_it() {
+    let mut export = Export::new();
+    for process in [1, 2] {
+        export.kernel("k", (process, 0, 7), 5, (100 * process, 100 * process + 50));
+        export.launch((process, process), 5, (10 * process, 10 * process + 6));
+        // a driver call within the runtime call
+        export.launch((process, process), 5, (10 * process + 1, 10 * process + 4));
+    }
+    export.launch((1, 1), 6, (90, 130)); // returns after its kernel began
+    export.kernel("late", (1, 0, 7), 6, (120, 125));
+    export.launch((1, 1), 7, (1, 2)); // launched nothing
+    export.kernel("unknown", (1, 0, 7), 99, (400, 401));
+    let trace = imported(&export);
+    accounted(&trace);
+    let ready: Vec<_> = trace.spans.iter().map(|span| (span.rank, span.ready_ns)).collect();
+    assert_eq!(ready, [(0, 16), (0, 120), (0, 400), (1, 26)]);
+    let report = trace.meta.import.as_ref().expect("a report");
+    assert_eq!((report.used["launch"], report.ignored["host call that launched nothing"]), (5, 1));
+    assert!(warned(&trace, "the launch of 1 GPU events"));
+}
+
+#[test]
+fn steps_follow_the_launch_not_the_execution() {
+    let mut export = Export::new();
+    export.range((1, 1), "decode step 3", (0, Some(100)));
+    export.range((1, 1), "decode step 4", (100, Some(200)));
+    export.range((1, 1), "iteration 9", (0, Some(500)));
+    for (correlation, launched, start) in [(1, 50, 150), (2, 150, 250), (3, 300, 310)] {
+        export.launch((1, 1), correlation, (launched, launched + 2));
+        export.kernel("k", (1, 0, 7), correlation, (start, start + 10));
+    }
+    let trace = imported(&export);
+    accounted(&trace);
+    let mut steps: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.step)).collect();
+    steps.sort_unstable();
+    assert_eq!(steps, [(150, 3), (250, 4), (310, 0)]);
+    assert!(warned(&trace, "steps go by the 2 ranges named 'decode step N'; not by 'iteration N'"));
+    assert!(warned(&trace, "1 GPU events lie in no step"));
+}
+
+#[test]
+fn ranges_have_names_from_text_or_registered_strings_and_nest() {
+    let mut export = Export::new();
+    let id = export.string("ncclAllReduce");
+    export.range((1, 5), "outer", (0, Some(100)));
+    export.range((1, 5), "aten::mm, seq = 3, op_id = 12", (10, Some(50)));
+    export.range((1, 5), "aten::mm, op_id = 13", (60, None));
+    export.range((2, 5), "elsewhere", (0, Some(1)));
+    export.sql(&format!(
+        "INSERT INTO NVTX_EVENTS VALUES (20, 30, 59, NULL, {0}, {id}, 1);
+         INSERT INTO NVTX_EVENTS VALUES (90, 110, 60, 'started by hand', {0}, NULL, 0);
+         INSERT INTO NVTX_EVENTS VALUES (40, NULL, 34, 'a mark', {0}, NULL, 0);
+         INSERT INTO NVTX_EVENTS VALUES (40, 41, 59, NULL, {0}, 77, 0);
+         INSERT INTO NVTX_EVENTS VALUES (40, 41, 59, 'of nobody', NULL, NULL, 0);
+         INSERT INTO NVTX_EVENTS VALUES (0, NULL, 75, 'NCCL', {0}, NULL, 1)",
+        global(1) + 5
+    ));
+    export.kernel("k", (1, 0, 7), 0, (0, 80));
+    let trace = imported(&export);
+    accounted(&trace);
+    let ranges: Vec<_> = trace
+        .ranges
+        .iter()
+        .map(|r| {
+            (trace.meta.range_names[r.name as usize].as_str(), r.thread, r.depth, r.start_ns, r.end_ns)
+        })
+        .collect();
+    assert_eq!(
+        ranges,
+        [
+            ("outer", 0, 0, 0, 100),
+            ("aten::mm", 0, 1, 10, 50),
+            ("ncclAllReduce", 0, 2, 20, 30),
+            ("aten::mm", 0, 1, 60, 80),
+            ("started by hand", 1, 0, 90, 110),
+        ]
+    );
+    let ignored = &trace.meta.import.as_ref().expect("a report").ignored;
+    for (reason, count) in [
+        ("NVTX mark", 1),
+        ("NVTX event that is no range", 1),
+        ("range without a name", 1),
+        ("range of no thread", 1),
+        ("range of a process without GPU work", 1),
+    ] {
+        assert_eq!(ignored.get(reason), Some(&count), "{reason}");
+    }
+    assert!(warned(&trace, "1 ranges were never ended"));
+}
+
+#[test]
+fn threads_of_a_process_with_several_devices_belong_to_the_device_they_launch_to() {
+    let mut export = Export::new();
+    for (thread, device) in [(1, 0), (2, 1)] {
+        export.range((1, thread), &format!("thread {thread}"), (0, Some(10)));
+        for k in 0..3 {
+            let correlation = thread * 10 + k;
+            export.launch((1, thread), correlation, (k, k + 1));
+            // each thread launches once to the other device
+            let device = if k == 0 { 1 - device } else { device };
+            export.kernel("k", (1, device, 7), correlation, (20 + k, 21 + k));
+        }
+    }
+    let trace = imported(&export);
+    let of: Vec<_> = trace
+        .ranges
+        .iter()
+        .map(|r| (r.rank, trace.meta.range_names[r.name as usize].as_str()))
+        .collect();
+    assert_eq!(of, [(0, "thread 1"), (1, "thread 2")]);
+    assert!(warned(&trace, "process 1 drives several devices"));
+}
+
+#[test]
+fn graph_nodes_count_and_whole_graphs_are_shown_but_count_for_nothing() {
+    let mut export = Export::new();
+    export.kernel("node", (1, 0, 7), 4, (100, 110));
+    export.kernel("node", (1, 0, 7), 4, (110, 120));
+    export.sql("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET graphNodeId = 8");
+    export.launch((1, 1), 4, (50, 60));
+    export.sql(&format!(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, graphId INTEGER, \
+         streamId INTEGER, correlationId INTEGER, globalPid INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (200, 300, 0, 3, 7, 9, {})",
+        global(1)
+    ));
+    let trace = imported(&export);
+    accounted(&trace);
+    assert!(trace.spans.len() == 2 && trace.spans.iter().all(|span| span.ready_ns == 60));
+    assert_eq!(trace.meta.range_names, ["CUDA graph 3"]);
+    assert_eq!((trace.ranges[0].start_ns, trace.ranges[0].end_ns), (200, 300));
+    assert!(warned(&trace, "2 kernels are nodes of CUDA graphs"));
+    assert!(warned(&trace, "--cuda-graph-trace=node"));
+}
+
+#[test]
+fn what_makes_no_sense_is_counted_and_the_rest_is_used() {
+    let mut export = Export::new();
+    export.kernel("good", (1, 0, 7), 0, (0, 5));
+    for time in [(10, 5), (i64::MIN, i64::MAX), (i64::MAX, i64::MAX), (0, i64::MAX)] {
+        export.kernel("bad", (1, 0, 7), 0, time);
+    }
+    export.kernel("no string", (1, 0, 7), i64::MIN, (6, 7));
+    export.sql(&format!(
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = -5, shortName = NULL WHERE start = 6;
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (NULL, 9, 0, 1, 7, 0, {0}, 1, 1, NULL);
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('x', 9.5, 0, 1, 7, 0, {0}, 1, 1, NULL);
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (8, 9, NULL, 1, 7, 0, {0}, 1, 1, NULL)",
+        global(1)
+    ));
+    let trace = imported(&export);
+    accounted(&trace);
+    assert_eq!(trace.spans.len(), 2);
+    let ignored = &trace.meta.import.as_ref().expect("a report").ignored;
+    for (reason, count) in [
+        ("kernel that ends before it starts", 1),
+        ("kernel beyond any clock", 3),
+        ("kernel without a start or end", 2),
+        ("kernel without a device or stream", 1),
+    ] {
+        assert_eq!(ignored.get(reason), Some(&count), "{reason}");
+    }
+    assert!(warned(&trace, "1 kernel names are not in table StringIds"));
+}
+
+#[test]
+fn old_and_lean_exports_open_and_say_what_they_lack() {
+    let mut export = Export::without_tables();
+    export.sql(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (START INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, \
+         shortName INTEGER);
+         CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
+    );
+    let id = export.string("ncclKernel_x");
+    export.sql(&format!("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, {id})"));
+    let mut trace = imported(&export);
+    accounted(&trace);
+    assert_eq!((trace.meta.ranks, trace.meta.streams[0].process), (1, None));
+    Rules::default().classify(&mut trace);
+    assert_eq!(trace.spans[0].lane, Lane::Comm);
+    assert!(
+        warned(&trace, "no table CUPTI_ACTIVITY_KIND_RUNTIME") && warned(&trace, "no table NVTX_EVENTS")
+    );
+}
+
+#[test]
+fn what_is_no_export_is_refused_in_words() {
+    let empty = Export::new();
+    assert!(refused(&empty).contains("no kernel, copy or fill in it"));
+
+    let none = Export::without_tables();
+    none.sql("CREATE TABLE a (b); DROP TABLE a");
+    assert!(refused(&none).contains("without tables"));
+
+    let other = Export::without_tables();
+    other.sql("CREATE TABLE customers (name TEXT)");
+    assert!(refused(&other).contains("no export of Nsight Systems; it has customers"));
+
+    let schema = Export::without_tables();
+    schema.sql("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (begin INTEGER, end INTEGER, deviceId INTEGER)");
+    assert!(refused(&schema).contains("has no column start, streamId, demangledName"));
+
+    let cpu = Export::without_tables();
+    cpu.sql("CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)");
+    assert!(refused(&cpu).contains("without any CUDA activity"));
+
+    // a view could run anything, for ever
+    let view = Export::without_tables();
+    view.sql(
+        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
+         SELECT i AS start, i AS end, 0 AS deviceId, 7 AS streamId, 1 AS shortName FROM n;
+         CREATE TABLE t (x)",
+    );
+    assert!(refused(&view).contains("no export of Nsight Systems"));
+}
+
+#[test]
+fn several_files_are_counted_on_as_ranks_by_their_hosts_clocks() {
+    let mut exports = [Export::new(), Export::new()];
+    for (export, began) in exports.iter_mut().zip([5_000, 4_000]) {
+        export.kernel("shared", (1, 0, 7), 0, (10, 20));
+        export.kernel(&format!("own {began}"), (1, 0, 8), 0, (30, 40));
+        export.range((1, 1), "range", (0, Some(9)));
+        export.sql(&format!(
+            "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER);
+             INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES ({began})"
+        ));
+    }
+    let trace = import(&exports.each_ref().map(|export| export.path.clone())).expect("imports");
+    accounted(&trace);
+    assert_eq!((trace.meta.ranks, trace.operations.len(), trace.meta.range_names.len()), (2, 3, 1));
+    let spans: Vec<_> = trace
+        .spans
+        .iter()
+        .map(|s| (s.rank, s.stream, s.start_ns, trace.operations[s.operation as usize].name.as_str()))
+        .collect();
+    assert_eq!(
+        spans,
+        [(0, 0, 1010, "shared"), (0, 1, 1030, "own 5000"), (1, 2, 10, "shared"), (1, 3, 30, "own 4000")]
+    );
+    assert_eq!(
+        trace.ranges.iter().map(|r| (r.rank, r.start_ns)).collect::<Vec<_>>(),
+        [(0, 1000), (1, 0)]
+    );
+    assert_eq!(trace.meta.import.as_ref().map(|report| report.files.len()), Some(2));
+    assert!(warned(&trace, "wall clocks"));
+}
+
+#[test]
+fn the_environment_is_what_the_file_says_and_no_variables() {
+    let mut export = Export::new();
+    export.kernel("k", (1, 0, 7), 0, (0, 1));
+    export.sql(
+        "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);
+         INSERT INTO TARGET_INFO_GPU VALUES (1, 'B'), (0, 'A');
+         CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT);
+         INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'h'), ('DeviceEnvironment', 'TOKEN=secret')",
+    );
+    let environment = imported(&export).meta.environment;
+    assert_eq!(environment.get("gpus"), Some(&serde_json::json!(["A", "B"])));
+    assert_eq!(environment.get("host"), Some(&"h".into()));
+    assert!(!format!("{environment:?}").contains("secret"));
+}

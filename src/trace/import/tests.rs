@@ -1,0 +1,128 @@
+//! Opening: what a file is follows from its content, whatever its name.
+
+use std::io::Write;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::directory::natural;
+use super::{open, open_with};
+use crate::error::Error;
+use crate::trace::rules::Rules;
+use crate::trace::write;
+
+/// A small export of Nsight Systems with one collective.
+fn export(path: &Path) {
+    let db = Connection::open(path).expect("a database");
+    db.execute_batch(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, globalPid, demangledName);
+         CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+         INSERT INTO StringIds VALUES (1, 'ncclDevKernel_AllReduce(x)'), (2, 'void multimem_all_reduce<1>(x)');
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, 16777216, 1), (3, 4, 0, 7, 16777216, 2)",
+    )
+    .expect("an export");
+}
+
+fn refusal(path: &Path) -> String {
+    match open(path) {
+        Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn an_export_opens_plain_or_packed_under_any_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plain = directory.path().join("trace.json");
+    export(&plain);
+    let bytes = std::fs::read(&plain).expect("written");
+    let gzip = directory.path().join("trace.parquet");
+    let mut encoder = flate2::write::GzEncoder::new(
+        std::fs::File::create(&gzip).expect("a file"),
+        flate2::Compression::fast(),
+    );
+    encoder.write_all(&bytes).expect("packed");
+    encoder.finish().expect("packed");
+    let zstd = directory.path().join("trace");
+    std::fs::write(&zstd, zstd::encode_all(bytes.as_slice(), 1).expect("packed")).expect("written");
+    for path in [&plain, &gzip, &zstd] {
+        let (trace, report) = open_with(path, &Rules::default()).expect("opens");
+        assert_eq!(trace.spans.len(), 2);
+        assert_eq!(report.communication().len(), 2);
+        let files = trace.meta.import.expect("a report").files;
+        assert_eq!(files, [path.display().to_string()], "the name that was given");
+    }
+}
+
+#[test]
+fn a_converted_trace_keeps_its_classification_until_other_rules_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (foreign, own) = (directory.path().join("a"), directory.path().join("b"));
+    export(&foreign);
+    let kinds = |path: &Path, rules: &str| -> Vec<String> {
+        let (trace, _) = open_with(path, &Rules::load(rules).expect("rules")).expect("opens");
+        trace.operations.into_iter().map(|operation| operation.kind).collect()
+    };
+    write(&own, &open_with(&foreign, &Rules::load("hta").expect("rules")).expect("opens").0)
+        .expect("written");
+    assert_eq!(kinds(&foreign, "default"), ["all_reduce", "all_reduce"]);
+    assert_eq!(kinds(&own, "default"), ["collective", "kernel"]);
+    assert_eq!(kinds(&own, "nccl-name"), ["collective", "kernel"]);
+    let rules = directory.path().join("rules.toml");
+    std::fs::write(&rules, "extends = \"default\"").expect("written");
+    assert_eq!(kinds(&own, &rules.display().to_string()), ["all_reduce", "all_reduce"]);
+}
+
+#[test]
+fn a_directory_is_its_traces_in_natural_order_and_the_rest_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["rank10.sqlite", "rank2.sqlite"] {
+        export(&directory.path().join(name));
+    }
+    std::fs::write(directory.path().join("notes.txt"), "hello").expect("written");
+    std::fs::write(directory.path().join("config.json"), "{\"a\": 1}").expect("written");
+    std::fs::write(directory.path().join("empty"), "").expect("written");
+    std::fs::create_dir(directory.path().join("below")).expect("made");
+    let trace = open(directory.path()).expect("opens");
+    let report = trace.meta.import.expect("a report");
+    assert_eq!(trace.meta.ranks, 2);
+    assert!(report.files[0].ends_with("rank2.sqlite") && report.files[1].ends_with("rank10.sqlite"));
+    for words in [
+        "skipped notes.txt: not a trace of a known kind",
+        "skipped config.json: JSON, but without trace events",
+        "skipped empty: the file is empty",
+    ] {
+        assert!(
+            report.warnings.iter().any(|warning| warning == words),
+            "{words}: {:?}",
+            report.warnings
+        );
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    assert!(refusal(directory.path()).contains("no trace among its 0 files"));
+    for (name, content, words) in [
+        ("a", &b""[..], "the file is empty"),
+        ("b.nsys-rep", b"\x01\x02quadd", "nsys export"),
+        ("c", b"PK\x03\x04zip", "zip archive"),
+        ("d", b"hello, world", "begins with 'hello, world'"),
+        ("e", b"\x1f\x8bbroken", "cannot be unpacked"),
+        ("f", b"SQLite format 3\0 and no more", "not a readable SQLite database"),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).expect("written");
+        let message = refusal(&path);
+        assert!(message.contains(words) && message.contains(&path.display().to_string()), "{message}");
+    }
+    assert_eq!(open(&directory.path().join("none")).map_err(|error| error.exit_code()).err(), Some(2));
+}
+
+#[test]
+fn numbers_in_file_names_count_as_numbers() {
+    let mut names = ["r10", "r2", "r02", "r1b", "r1", "r", "", "é1"];
+    names.sort_by(|a, b| natural(a, b));
+    assert_eq!(names, ["", "r", "r1", "r1b", "r02", "r2", "r10", "é1"]);
+}

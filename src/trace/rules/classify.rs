@@ -1,0 +1,179 @@
+//! Classifying an imported trace: each operation once, then its spans.
+
+use rayon::slice::ParallelSliceMut;
+
+use super::file::{Rule, Rules, What};
+use super::function::function;
+use super::report::{Matched, RuleMatches, RuleReport, Unsure};
+use crate::plan::Lane;
+use crate::trace::{OperationInfo, Span, Trace};
+
+/// Words in a function's name that hint at communication.
+const HINTS: [&str; 21] = [
+    "reduce",
+    "gather",
+    "scatter",
+    "alltoall",
+    "all2all",
+    "all_to_all",
+    "nccl",
+    "rccl",
+    "comm",
+    "p2p",
+    "peer",
+    "dist",
+    "shmem",
+    "symm",
+    "send",
+    "recv",
+    "broadcast",
+    "bcast",
+    "dispatch",
+    "combine",
+    "barrier",
+];
+
+/// An operation is long from this share of all operations' time on: 1 / 1000.
+const LONG: u64 = 1000;
+
+/// Longest list of operations that nobody is sure about.
+const MOST_UNSURE: usize = 20;
+
+/// How an operation was classified.
+enum By<'a> {
+    Category,
+    Rule(usize, &'a Rule),
+    Nothing,
+}
+
+impl Rules {
+    /// Says of every operation and span of an imported trace what it is: the lane, and the kind
+    /// (`all_reduce`; `memcpy` and `memset` are memory). Expects kinds as importers leave them. Spans are
+    /// sorted anew, for their order has the lane in it.
+    pub fn classify(&self, trace: &mut Trace) -> RuleReport {
+        let totals = totals(&trace.operations, &trace.spans);
+        let mut matched: Vec<Vec<Matched>> = vec![Vec::new(); self.rules.len()];
+        let (mut category, mut nothing) = (Vec::new(), Vec::new());
+        let mut unsure = Vec::new();
+        let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        for (operation, (count, total_ns)) in trace.operations.iter_mut().zip(totals) {
+            let by = self.of(operation);
+            let entry = Matched { name: operation.name.clone(), count, total_ns };
+            if let Some((taken_for, why)) = doubt(operation, &by)
+                && total_ns > 0
+                && total_ns >= everything / LONG
+            {
+                unsure.push(Unsure { operation: entry.clone(), taken_for, why });
+            }
+            apply(operation, &by);
+            match by {
+                By::Category => category.push(entry),
+                By::Rule(index, _) => matched[index].push(entry),
+                By::Nothing => nothing.push(entry),
+            }
+        }
+        let lanes: Vec<Lane> = trace.operations.iter().map(|operation| operation.lane).collect();
+        for span in &mut trace.spans {
+            span.lane = lanes.get(span.operation as usize).copied().unwrap_or(span.lane);
+        }
+        sort(&mut trace.spans);
+
+        unsure.sort_by(|a, b| longest_first(&a.operation, &b.operation));
+        unsure.truncate(MOST_UNSURE);
+        let by_rule =
+            self.rules.iter().zip(matched).map(|(rule, found)| (rule.name.as_str(), rule.what, found));
+        let matches = std::iter::once(("copies and fills, says the profiler", What::Memory, category))
+            .chain(by_rule)
+            .chain([("no rule", What::Compute, nothing)])
+            .filter(|(.., found)| !found.is_empty())
+            .map(|(rule, what, mut operations)| {
+                operations.sort_by(longest_first);
+                RuleMatches { rule: rule.into(), what, operations }
+            })
+            .collect();
+        RuleReport { rules: self.name.clone(), matches, unsure }
+    }
+
+    fn of(&self, operation: &OperationInfo) -> By<'_> {
+        if self.memory_by_category && is_memory(&operation.kind) {
+            return By::Category;
+        }
+        let name = &operation.name;
+        let (folded, function) = (name.to_ascii_lowercase(), function(name));
+        let folded_function = function.to_ascii_lowercase();
+        let found = self.rules.iter().enumerate().find(|(_, rule)| {
+            let (name, folded) =
+                if rule.function_only { (&function, &folded_function) } else { (name, &folded) };
+            rule.patterns.iter().any(|pattern| pattern.matches(name, folded))
+        });
+        found.map_or(By::Nothing, |(index, rule)| By::Rule(index, rule))
+    }
+}
+
+fn is_memory(kind: &str) -> bool {
+    matches!(kind, "memcpy" | "memset")
+}
+
+/// Executions and their summed durations (ns) by operation.
+fn totals(operations: &[OperationInfo], spans: &[Span]) -> Vec<(u64, u64)> {
+    let mut totals = vec![(0u64, 0u64); operations.len()];
+    for span in spans {
+        if let Some((count, ns)) = totals.get_mut(span.operation as usize) {
+            *count += 1;
+            *ns = ns.saturating_add(span.end_ns.abs_diff(span.start_ns));
+        }
+    }
+    totals
+}
+
+fn apply(operation: &mut OperationInfo, by: &By) {
+    let (lane, kind) = match by {
+        By::Category => return,
+        By::Rule(_, rule) => {
+            let lane = if rule.what == What::Communication { Lane::Comm } else { Lane::Compute };
+            (lane, rule.kind.as_str())
+        }
+        By::Nothing => (Lane::Compute, "kernel"),
+    };
+    operation.lane = lane;
+    if operation.kind != kind {
+        operation.kind = kind.to_owned();
+    }
+}
+
+/// Why an operation that is not taken for communication may be some.
+fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
+    if operation.name.starts_with("Memcpy PtoP") {
+        let taken_for = if matches!(by, By::Category) { What::Memory } else { What::Compute };
+        let why = "a copy between GPUs: collectives made of copy engines look like this".to_owned();
+        return Some((taken_for, why));
+    }
+    if !matches!(by, By::Nothing) {
+        return None;
+    }
+    let function = function(&operation.name).to_ascii_lowercase();
+    let hint = HINTS.iter().find(|hint| function.contains(**hint))?;
+    Some((What::Compute, format!("its name has '{hint}' in it, and no rule knows it")))
+}
+
+fn longest_first(a: &Matched, b: &Matched) -> std::cmp::Ordering {
+    b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name))
+}
+
+/// Sorts spans into the order of [`Trace`]: by (sample, phase, step, rank, lane, start).
+pub fn sort(spans: &mut [Span]) {
+    let key = |span: &Span| {
+        (
+            span.sample,
+            span.phase as u8,
+            span.step,
+            span.rank,
+            span.lane as u8,
+            span.start_ns,
+            span.stream,
+        )
+    };
+    if !spans.is_sorted_by_key(key) {
+        spans.par_sort_by_key(key);
+    }
+}

@@ -1,0 +1,262 @@
+//! Rule files: TOML, built in or a user's, with errors that point at the place.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::OTHER;
+use super::glob::Glob;
+use crate::error::{Error, Result};
+
+/// Names and texts of the built-in rule files.
+pub const BUILT_IN: [(&str, &str); 3] = [
+    ("default", include_str!("default.toml")),
+    ("nccl-name", include_str!("nccl-name.toml")),
+    ("hta", include_str!("hta.toml")),
+];
+
+/// No rule file is anywhere near this long; a file given by mistake may be (bytes).
+const LONGEST: u64 = 4 << 20;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// Communication between ranks.
+    Communication,
+    /// Copies and fills.
+    Memory,
+    /// Computation.
+    Compute,
+    /// None of them: busy, and nothing else.
+    Other,
+}
+
+impl What {
+    /// The name in files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Communication => "communication",
+            Self::Memory => "memory",
+            Self::Compute => "compute",
+            Self::Other => OTHER,
+        }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name, for reports.
+    pub name: String,
+    /// What it takes matching operations for.
+    pub what: What,
+    /// Kind that they get: `all_reduce`.
+    pub kind: String,
+    /// Whether patterns look at the function only, not at the whole name.
+    pub(super) function_only: bool,
+    pub(super) patterns: Vec<Glob>,
+}
+
+/// Rules in the order in which they are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `default`, `nccl-name`, `hta`, or the file's path.
+    pub name: String,
+    /// Whether what the profiler calls a copy or a fill is memory, whatever its name.
+    pub memory_by_category: bool,
+    /// The rules; the first that matches decides.
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    /// What the rules are for; people read it.
+    #[serde(default, rename = "about")]
+    _about: String,
+    #[serde(default, rename = "match")]
+    look_at: LookAt,
+    #[serde(default = "yes")]
+    memory_by_category: bool,
+    extends: Option<Spanned<String>>,
+    #[serde(default, rename = "rule")]
+    rules: Vec<RuleText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    name: Spanned<String>,
+    what: What,
+    kind: Option<Spanned<String>>,
+    patterns: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    ignore_case: bool,
+    #[serde(rename = "match")]
+    look_at: Option<LookAt>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LookAt {
+    #[default]
+    Function,
+    Name,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for Rules {
+    /// The built-in `default` rules.
+    fn default() -> Self {
+        // The text is part of the program, and a test parses it: there is nothing to report to a user.
+        Self::parse("default", BUILT_IN[0].1).unwrap_or_else(|_| Self {
+            name: "default".into(),
+            memory_by_category: true,
+            rules: Vec::new(),
+        })
+    }
+}
+
+impl Rules {
+    /// Built-in rules by name, or a rule file.
+    pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_file) {
+            return Self::parse(name, text);
+        }
+        let path = Path::new(name_or_file);
+        if !path.exists() {
+            let names = BUILT_IN.map(|(name, _)| name);
+            return Err(match Error::unknown("rules", name_or_file, names) {
+                Error::Input { message, help } => Error::Input {
+                    message: format!("{message}, and there is no such file"),
+                    help: help.map(|help| format!("{help}, or the path of a rule file (TOML)")),
+                },
+                other => other,
+            });
+        }
+        let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
+        if length > LONGEST {
+            return Err(Error::input_help(
+                format!("{name_or_file}: {length} bytes: this is no rule file"),
+                "a rule file is a short TOML file with [[rule]] tables",
+            ));
+        }
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            Error::input_help(
+                format!("{name_or_file}: byte {at} is not UTF-8: this is no rule file"),
+                "a rule file is TOML, with [[rule]] tables",
+            )
+        })?;
+        Self::parse(name_or_file, &text)
+    }
+
+    /// Rules of a text; `file` is its name in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self> {
+        let parsed: FileText = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
+        let wrong =
+            |span, message: String, help: &str| Error::at(file, text, span, message, Some(help.into()));
+        let mut rules: Vec<Rule> = Vec::with_capacity(parsed.rules.len());
+        for rule in parsed.rules {
+            let name = rule.name.get_ref().trim();
+            if name.is_empty() || rules.iter().any(|other| other.name == name) {
+                let message = format!("the rule's name '{name}' is empty or taken");
+                return Err(wrong(rule.name.span(), message, "give each rule a name of its own"));
+            }
+            if rule.patterns.get_ref().is_empty() {
+                let message = format!("rule '{name}' has no patterns: it would match nothing");
+                return Err(wrong(
+                    rule.patterns.span(),
+                    message,
+                    "patterns = [\"nccl*\", \"*::all_reduce*\"]",
+                ));
+            }
+            for pattern in rule.patterns.get_ref() {
+                if pattern.get_ref().trim_matches('*').is_empty() {
+                    let message = format!("pattern '{}' matches everything", pattern.get_ref());
+                    return Err(wrong(
+                        pattern.span(),
+                        message,
+                        "write some of the kernel's name beside the stars",
+                    ));
+                }
+            }
+            let function_only = matches!(rule.look_at.unwrap_or(parsed.look_at), LookAt::Function);
+            let texts = rule.patterns.get_ref().iter();
+            rules.push(Rule {
+                name: name.to_owned(),
+                what: rule.what,
+                kind: kind(&rule, &wrong)?,
+                function_only,
+                patterns: texts.map(|pattern| Glob::new(pattern.get_ref(), rule.ignore_case)).collect(),
+            });
+        }
+        if let Some(base) = &parsed.extends {
+            let names = BUILT_IN.map(|(name, _)| name);
+            let Some((name, base_text)) = BUILT_IN.iter().find(|(name, _)| name == base.get_ref())
+            else {
+                let Error::Input { message, help } =
+                    Error::unknown("rules to extend", base.get_ref(), names)
+                else {
+                    return Err(wrong(base.span(), "unknown rules to extend".into(), "\"default\""));
+                };
+                return Err(Error::at(file, text, base.span(), message, help));
+            };
+            // A user's rule may have the name of a built-in one: it comes first, so it decides.
+            rules.extend(Self::parse(name, base_text)?.rules);
+        }
+        if rules.is_empty() {
+            return Err(Error::input_help(
+                format!("{file}: no rules"),
+                "add [[rule]] tables, or extends = \"default\"",
+            ));
+        }
+        Ok(Self { name: file.to_owned(), memory_by_category: parsed.memory_by_category, rules })
+    }
+
+    /// Whether these are the built-in `default` rules.
+    pub fn is_default(&self) -> bool {
+        self.name == BUILT_IN[0].0
+    }
+}
+
+/// The kind that a rule gives.
+fn kind(
+    rule: &RuleText,
+    wrong: &dyn Fn(std::ops::Range<usize>, String, &str) -> Error,
+) -> Result<String> {
+    let Some(kind) = &rule.kind else {
+        return Ok(match rule.what {
+            What::Communication => "collective",
+            What::Memory => "memcpy",
+            What::Compute => "kernel",
+            What::Other => OTHER,
+        }
+        .to_owned());
+    };
+    let text = kind.get_ref();
+    let memory = ["memcpy", "memset"].contains(&text.as_str());
+    let (right, help) = match rule.what {
+        What::Memory => (memory, "memory is of kind \"memcpy\" or \"memset\""),
+        What::Other => (text == OTHER, "leave the kind out: what is neither has none"),
+        _ => (
+            !memory
+                && text != OTHER
+                && !text.is_empty()
+                && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
+            "a kind is a word of a-z, 0-9 and _: \"all_reduce\"; copies and fills are what = \"memory\"",
+        ),
+    };
+    if right {
+        return Ok(text.clone());
+    }
+    let message =
+        format!("rule '{}': kind '{text}' is not one of {}", rule.name.get_ref(), rule.what.as_str());
+    Err(wrong(kind.span(), message, help))
+}

@@ -1,0 +1,70 @@
+//! What rules did: which rule took which operations, and what nobody is sure about.
+
+use serde::{Deserialize, Serialize};
+
+use super::What;
+
+/// Outcome of classifying a trace. Empty for own traces, whose plan says what everything is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleReport {
+    /// The rules: `default`, `nccl-name`, `hta`, or the file's path.
+    pub rules: String,
+    /// Rules that matched something, in the order in which they are tried; operations that no rule
+    /// matched come last, as computation.
+    pub matches: Vec<RuleMatches>,
+    /// Long operations taken as computation or memory whose names hint at communication, longest first.
+    pub unsure: Vec<Unsure>,
+}
+
+/// What a rule matched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleMatches {
+    /// The rule's name.
+    pub rule: String,
+    /// What it takes operations for.
+    pub what: What,
+    /// Its operations, longest in all first.
+    pub operations: Vec<Matched>,
+}
+
+/// An operation, over all ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matched {
+    /// Its name.
+    pub name: String,
+    /// Executions.
+    pub count: u64,
+    /// Sum of their durations (ns).
+    pub total_ns: u64,
+}
+
+/// An operation that might be communication.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsure {
+    /// The operation.
+    #[serde(flatten)]
+    pub operation: Matched,
+    /// What it was taken for.
+    pub taken_for: What,
+    /// Why one may doubt it, in words.
+    pub why: String,
+}
+
+impl RuleReport {
+    /// Whether rules were applied at all.
+    pub fn is_empty(&self) -> bool {
+        self.matches.is_empty()
+    }
+
+    /// Names of the operations taken for communication, longest in all first.
+    pub fn communication(&self) -> Vec<&Matched> {
+        let mut found: Vec<&Matched> = self
+            .matches
+            .iter()
+            .filter(|rule| rule.what == What::Communication)
+            .flat_map(|rule| &rule.operations)
+            .collect();
+        found.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
+        found
+    }
+}

@@ -1,0 +1,331 @@
+//! Which names the rules take for what, and what wrong rule files get.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Error;
+use crate::plan::{Cost, Lane, Phase};
+use crate::spec::Provenance;
+use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+
+fn operation(name: &str, kind: &str) -> OperationInfo {
+    OperationInfo {
+        name: name.into(),
+        phase: Phase::Decode,
+        kind: kind.into(),
+        module: String::new(),
+        layer: None,
+        lane: Lane::Compute,
+        shape: String::new(),
+        cost: Cost::default(),
+        origins: Vec::new(),
+        waits_for: Vec::new(),
+    }
+}
+
+/// A trace with one execution of `ns` nanoseconds of each operation.
+fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
+    let span = |(index, _): (usize, &(&str, &str))| Span {
+        sample: 0,
+        phase: Phase::Decode,
+        step: 0,
+        rank: 0,
+        lane: Lane::Compute,
+        stream: 0,
+        operation: index as u32,
+        ready_ns: index as i64 * ns,
+        start_ns: index as i64 * ns,
+        end_ns: (index as i64 + 1) * ns,
+        last_arrival_ns: -1,
+    };
+    Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            provenance: Provenance::Measured,
+            run: None,
+            spec: None,
+            ranks: 1,
+            plan_hashes: Vec::new(),
+            environment: Default::default(),
+            clock: String::new(),
+            recorder: "kineto".into(),
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
+        },
+        operations: operations.iter().map(|(name, kind)| operation(name, kind)).collect(),
+        spans: operations.iter().enumerate().map(span).collect(),
+        ranges: Vec::new(),
+    }
+}
+
+/// Lane and kind of a kernel of that name.
+fn class(rules: &str, name: &str) -> (Lane, String) {
+    kind_of(rules, name, "kernel")
+}
+
+fn kind_of(rules: &str, name: &str, kind: &str) -> (Lane, String) {
+    let mut trace = trace(&[(name, kind)], 10);
+    Rules::load(rules).expect("built in").classify(&mut trace);
+    assert_eq!(trace.spans[0].lane, trace.operations[0].lane);
+    (trace.operations[0].lane, trace.operations[0].kind.clone())
+}
+
+#[test]
+fn default_rules_know_the_collectives_of_the_field() {
+    for (name, kind) in [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", "all_reduce"),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "all_reduce"),
+        ("ncclSymDevKernel_AllReduce_AGxLL_R_sum_bf16(ncclSymDevArgs)", "all_reduce"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+        (
+            "ncclDevKernel_ReduceScatter_Sum_f32_RING_SIMPLE(ncclDevKernelArgsStorage<4096ul>)",
+            "reduce_scatter",
+        ),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)", "send_recv"),
+        ("ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", "broadcast"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "collective"),
+        ("ncclDevKernelDebug_Generic(ncclDevKernelArgs)", "collective"),
+        ("mscclKernel_Sum_half_LL(ncclDevComm*, mscclAlgo*, mscclWork*)", "collective"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, …)", "all_reduce"),
+        ("void aiter::cross_device_reduce_2stage<__hip_bfloat16, 8>(aiter::RankData*)", "all_reduce"),
+        ("_ZN4vllm26cross_device_reduce_2stageI6__halfLi8EEEvPNS_8RankDataE", "all_reduce"),
+        (
+            "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BF",
+            "all_reduce",
+        ),
+        (
+            "void c10d::(anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16>(",
+            "all_reduce",
+        ),
+        (
+            "void (anonymous namespace)::one_shot_all_reduce_kernel<float, 16, 8, true>(float**)",
+            "all_reduce",
+        ),
+        ("one_shot_all_gather_kernel", "all_gather"),
+        ("void trt_reduce::oneShotAllReduceKernel<half, 8>(trt_reduce::AllReduceParams)", "all_reduce"),
+        ("void tensorrt_llm::kernels::twoShotAllReduceKernel<__nv_bfloat16, 4>(…)", "all_reduce"),
+        (
+            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(flashinfer::trtllm_\
+             allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, true>(…)",
+            "all_reduce",
+        ),
+        (
+            "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<half>>(",
+            "all_reduce",
+        ),
+        ("void userbuffers_fp16_sum_inplace_gpu_rw<8>(int, int, int)", "collective"),
+        ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", "collective"),
+        ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)", "all_to_all"),
+        ("void deep_ep::internode_ll::combine<true, 7168, 9>(void*, void*)", "all_to_all"),
+        ("void deep_ep::intranode::notify_dispatch<8>(int const*, int*)", "all_to_all"),
+        ("nvshmemi_transfer_rma_kernel(void*)", "collective"),
+        ("void nvshmem_barrier_all_kernel()", "collective"),
+        ("void mscclpp::executionKernel<float>(int)", "collective"),
+        ("void tensorrt_llm::kernels::moeAllToAllKernel<2>(int)", "all_to_all"),
+        ("void multimem_one_shot_reduce<float>()", "collective"),
+    ] {
+        assert_eq!(class("default", name), (Lane::Comm, kind.into()), "{name}");
+    }
+}
+
+#[test]
+fn default_rules_leave_computation_alone() {
+    for name in [
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<…>>>(T3)",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float>(…)",
+        "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float, float>(float*)",
+        "void softmax_warp_forward<c10::BFloat16, float, 10, false, false>(c10::BFloat16*)",
+        "void at::native::elementwise_kernel<128, 4, copy_to<ncclDataType_t>>(int, ncclKernelArgs)",
+        "void cub::DeviceReduceKernel<cub::DeviceReducePolicy<ncclAllReduce>>(int)",
+        "void vectorized_gather_kernel<16, long>(char*, char*, long*)",
+        "void at::native::_scatter_gather_elementwise_kernel<128, 8>(int)",
+        "triton_poi_fused_add_all_reduce_wait_tensor_3",
+        "triton_red_fused__to_copy_all_gather_mean_1",
+        "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128>>(…)",
+        "void deep_ep::layout::get_dispatch_layout<256, 4, 8>(long const*)",
+        "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64",
+        "void gemm_allreduce_fused_kernel<128>(float*)",
+        "void warpAllReduceSum<float>(float*)",
+        "void __amd_rocclr_copyBuffer(void*)",
+        "",
+    ] {
+        let (lane, kind) = class("default", name);
+        assert_eq!((lane, kind.as_str()), (Lane::Compute, "kernel"), "{name}");
+    }
+}
+
+#[test]
+fn memory_goes_by_the_profilers_category_and_then_by_name() {
+    for rules in ["default", "nccl-name"] {
+        assert_eq!(kind_of(rules, "CopyDeviceToHost", "memcpy"), (Lane::Compute, "memcpy".into()));
+        assert_eq!(kind_of(rules, "ncclKernel fill", "memset"), (Lane::Compute, "memset".into()));
+        assert_eq!(class(rules, "Memcpy HtoD (Pinned -> Device)").1, "memcpy");
+        assert_eq!(class(rules, "Memset (Device)").1, "memset");
+    }
+}
+
+#[test]
+fn the_nccl_name_rules_look_at_the_beginning_of_the_name_or_for_nccl_kernel() {
+    for (name, comm) in [
+        ("ncclDevKernel_AllGather_RING_LL(…)", true),
+        ("ncclfoo", true),
+        ("void ncclKernel_x()", true),
+        ("void wrap<ncclKernel>()", true),
+        ("void ncclDevKernel_x()", false),
+        ("NCCLKernel", false),
+        ("void multimem_all_reduce_kernel<x>()", false),
+    ] {
+        assert_eq!(class("nccl-name", name).0 == Lane::Comm, comm, "{name}");
+    }
+}
+
+/// What `get_kernel_type` of Holistic Trace Analysis 0.5.0 answers.
+#[test]
+fn the_hta_rules_answer_as_holistic_trace_analysis() {
+    for (name, category, kind) in [
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(…)", "kernel", "collective"),
+        ("ncclDevKernel_SendRecv(…)", "kernel", "collective"),
+        ("nccl:all_reduce", "kernel", "kernel"),
+        ("void ncclKernel_x()", "kernel", "kernel"),
+        ("Memcpy HtoD (Pinned -> Device)", "memcpy", "memcpy"),
+        ("Memset (Device)", "memset", "memset"),
+        ("dma_copy", "kernel", "memcpy"),
+        ("CopyHostToDevice", "memcpy", "kernel"),
+        ("void batched_Memcpy_kernel()", "kernel", OTHER),
+        ("void fooMemset()", "kernel", "kernel"),
+        ("cudaStreamSync", "kernel", OTHER),
+        ("void allreduce_fusion_kernel_twoshot_Sync()", "kernel", OTHER),
+        ("void vllm::cross_device_reduce_1stage<half, 8>()", "kernel", "kernel"),
+    ] {
+        assert_eq!(kind_of("hta", name, category).1, kind, "{name}");
+    }
+}
+
+#[test]
+fn the_report_says_which_rule_took_what_and_what_is_doubtful() {
+    let names = [
+        ("ncclDevKernel_AllReduce_Sum(x)", "kernel"),
+        ("my_peer_exchange", "kernel"),
+        ("my_kernel", "kernel"),
+        ("Memcpy PtoP (Device -> Device)", "memcpy"),
+        ("void at::native::reduce_kernel<1>()", "kernel"),
+    ];
+    let report = Rules::default().classify(&mut trace(&names, 1000));
+    let took: Vec<_> = report
+        .matches
+        .iter()
+        .flat_map(|rule| {
+            rule.operations.iter().map(|operation| (rule.rule.as_str(), operation.name.as_str()))
+        })
+        .collect();
+    assert_eq!(
+        took,
+        [
+            ("copies and fills, says the profiler", names[3].0),
+            ("PyTorch's own kernels", names[4].0),
+            ("NCCL all-reduce", names[0].0),
+            ("no rule", names[2].0),
+            ("no rule", names[1].0),
+        ]
+    );
+    assert_eq!(
+        report.communication()[0],
+        &Matched { name: names[0].0.into(), count: 1, total_ns: 1000 }
+    );
+    let doubtful: Vec<_> =
+        report.unsure.iter().map(|unsure| (unsure.operation.name.as_str(), unsure.taken_for)).collect();
+    assert_eq!(doubtful, [(names[3].0, What::Memory), (names[1].0, What::Compute)]);
+    assert!(report.unsure[1].why.contains("'peer'"), "{:?}", report.unsure[1].why);
+}
+
+#[test]
+fn spans_keep_their_order_by_lane_after_classifying() {
+    let names =
+        [("ncclDevKernel_AllReduce(x)", "kernel"), ("b", "kernel"), ("ncclDevKernel_x", "kernel")];
+    let mut trace = trace(&names, 5);
+    Rules::default().classify(&mut trace);
+    let order: Vec<_> = trace.spans.iter().map(|span| (span.lane, span.start_ns)).collect();
+    assert_eq!(order, [(Lane::Compute, 5), (Lane::Comm, 0), (Lane::Comm, 10)]);
+}
+
+#[test]
+fn a_users_rules_come_before_those_that_they_extend() {
+    let rules = Rules::parse(
+        "mine.toml",
+        "extends = \"default\"\n[[rule]]\nname = \"mine\"\nwhat = \"communication\"\nkind = \"halo\"\n\
+         patterns = [\"at::native::exchange\"]\n",
+    )
+    .expect("right");
+    let mut trace = trace(&[("void at::native::exchange<1>()", "kernel"), ("ncclx()", "kernel")], 1);
+    let report = rules.classify(&mut trace);
+    assert_eq!(
+        trace.operations.iter().map(|o| o.kind.as_str()).collect::<Vec<_>>(),
+        ["halo", "collective"]
+    );
+    assert_eq!((report.rules.as_str(), report.matches[0].rule.as_str()), ("mine.toml", "mine"));
+}
+
+#[test]
+fn every_built_in_file_parses_under_its_name() {
+    for (name, _) in BUILT_IN {
+        let rules = Rules::load(name).expect(name);
+        assert_eq!(rules.name, name);
+        assert!(rules.rules.len() >= 3);
+    }
+    assert!(Rules::default().is_default() && Rules::default().rules.len() > 20);
+}
+
+const RIGHT: &str =
+    "[[rule]]\nname = \"a\"\nwhat = \"communication\"\nkind = \"b\"\npatterns = [\"c*\"]\n";
+
+#[test]
+fn a_wrong_rule_file_is_an_error_at_its_place() {
+    for (from, to, place, says) in [
+        ("patterns", "paterns", "5:1", "did you mean 'patterns'?"),
+        ("\"communication\"", "\"comunication\"", "3:8", "did you mean 'communication'?"),
+        ("[\"c*\"]", "[]", "5:12", "would match nothing"),
+        ("[\"c*\"]", "[\"c\", \"**\"]", "5:18", "matches everything"),
+        ("\"b\"", "\"memcpy\"", "4:8", "what = \"memory\""),
+        ("\"b\"", "\"All Reduce\"", "4:8", "'All Reduce'"),
+        ("\"communication\"", "\"memory\"", "4:8", "'b' is not one of memory"),
+        ("\"a\"", "\"\"", "2:8", "empty or taken"),
+        ("[[rule]]", "extends = \"defalt\"\n[[rule]]", "1:11", "did you mean 'default'?"),
+        ("[[rule]]", "match = \"names\"\n[[rule]]", "1:9", "did you mean 'name'?"),
+        ("[\"c*\"]", "[\"c*\"", "", "mine.toml:"),
+    ] {
+        let text = RIGHT.replacen(from, to, 1);
+        assert_ne!(text, RIGHT);
+        let Err(Error::At { message, help, .. }) = Rules::parse("mine.toml", &text) else {
+            panic!("accepted: {text}")
+        };
+        let all = format!("{message} {}", help.unwrap_or_default());
+        assert!(all.starts_with(&format!("mine.toml:{place}")) && all.contains(says), "{all}");
+    }
+    assert!(Rules::parse("mine.toml", "").unwrap_err().to_string().contains("no rules"));
+}
+
+#[test]
+fn rules_that_do_not_exist_get_the_nearest_name() {
+    let Err(Error::Input { message, help }) = Rules::load("nccl_name") else { panic!("accepted") };
+    assert!(message.contains("'nccl_name'") && message.contains("no such file"), "{message}");
+    assert!(help.unwrap_or_default().contains("did you mean 'nccl-name'?"));
+}
+
+proptest! {
+    #[test]
+    fn no_rule_file_and_no_name_makes_it_panic(
+        text in prop_oneof![
+            "[\\[\\]a-z\"=*\n ]{0,80}",
+            (0..RIGHT.len(), any::<char>()).prop_map(|(at, c)| format!("{}{c}{}", &RIGHT[..at], &RIGHT[at..])),
+        ],
+        name in ".{0,40}",
+    ) {
+        let rules = Rules::parse("any.toml", &text).unwrap_or_default();
+        let mut trace = trace(&[(&name, "kernel")], i64::MAX / 4);
+        let report = rules.classify(&mut trace);
+        prop_assert_eq!(report.matches.iter().map(|rule| rule.operations.len()).sum::<usize>(), 1);
+    }
+}
