@@ -1,8 +1,6 @@
 //! Writing and reading traces of 10^4 to 10^7 spans: Llama 3.1 405B on 16 ranks, each with noise of its
 //! own. Throughput is in spans; the sizes of the files are printed before.
 
-use std::hint::black_box;
-
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use ladderscope::sweep::CellOptions;
 use ladderscope::trace::{self, Trace, TraceWriter, testing};
@@ -49,7 +47,7 @@ fn files(criterion: &mut Criterion) {
             });
         });
         group.bench_function(BenchmarkId::new("read", size), |bencher| {
-            bencher.iter(|| black_box(trace::read(&path).expect("it was written just now")));
+            bencher.iter_with_large_drop(|| trace::read(&path).expect("it was written just now"));
         });
     }
     group.finish();

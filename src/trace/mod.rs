@@ -4,6 +4,7 @@
 //! [`TraceMeta`] and the table of [`OperationInfo`]s as JSON. It is written streaming and renamed
 //! into place, so a trace that exists is whole.
 
+pub mod export;
 mod file;
 #[doc(hidden)]
 pub mod testing;

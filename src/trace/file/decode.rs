@@ -16,20 +16,26 @@ const PAGE: usize = 1 << 30;
 
 /// Decodes a row group of spans into their place.
 pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Span]) -> Read<()> {
-    let columns = Columns::new(bytes, part, head, into.len())?;
-    let (sample, step) = (columns.u32s("sample")?, columns.u32s("step")?);
-    let (rank, operation) = (columns.u32s("rank")?, columns.u32s("operation")?);
-    let (start, duration) = (columns.i64s("start_ns")?, columns.i64s("duration_ns")?);
-    let wait = columns.i64s("wait_ns")?;
-    let (decode, comm) = (columns.bools("decode")?, columns.bools("comm")?);
-    let stream = if head.version < 2 { vec![0; into.len()] } else { columns.u32s("stream")? };
-    let arrival = columns.get("arrival_ns", true)?;
-    let arrival = arrival.i64()?.iter();
+    let rows = into.len();
+    let columns = Columns::new(bytes, part, head, rows)?;
+    let (sample, step) = (columns.get("sample")?, columns.get("step")?);
+    let (sample, step) = (u32s(&sample)?, u32s(&step)?);
+    let (rank, operation) = (columns.get("rank")?, columns.get("operation")?);
+    let (rank, operation) = (u32s(&rank)?, u32s(&operation)?);
+    let (start, duration) = (columns.get("start_ns")?, columns.get("duration_ns")?);
+    let (start, duration) = (i64s(&start)?, i64s(&duration)?);
+    let wait = columns.get("wait_ns")?;
+    let wait = i64s(&wait)?;
+    let (decode, comm) = (bools(&columns.get("decode")?)?, bools(&columns.get("comm")?)?);
+    let stream = if head.version < 2 { None } else { Some(columns.get("stream")?) };
+    let stream = stream.as_ref().map(u32s).transpose()?;
+    let arrival = columns.column("arrival_ns")?;
     let limits = head.limits();
-    for ((row, span), arrival) in into.iter_mut().enumerate().zip(arrival) {
-        let stream = u16::try_from(stream[row]).map_err(|_| {
-            columns.wrong(row, &format!("stream is {}, above {}", stream[row], u16::MAX))
-        })?;
+    let arrivals = arrival.i64()?.downcast_iter().flat_map(|array| array.iter());
+    for ((row, span), arrival) in into.iter_mut().enumerate().zip(arrivals) {
+        let stream = stream.map_or(0, |stream| stream[row]);
+        let stream = u16::try_from(stream)
+            .map_err(|_| columns.wrong(row, &format!("stream is {stream}, above {}", u16::MAX)))?;
         *span = Span {
             sample: sample[row],
             phase: if decode[row] { Phase::Decode } else { Phase::Prefill },
@@ -41,7 +47,7 @@ pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Sp
             ready_ns: start[row].wrapping_sub(wait[row]),
             start_ns: start[row],
             end_ns: start[row].wrapping_add(duration[row]),
-            last_arrival_ns: arrival.map_or(-1, |arrival| start[row].wrapping_add(arrival)),
+            last_arrival_ns: arrival.map_or(-1, |arrival| start[row].wrapping_add(*arrival)),
         };
         limits.check_span(span).map_err(|problem| columns.wrong(row, &problem))?;
     }
@@ -51,9 +57,12 @@ pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Sp
 /// Decodes a row group of ranges.
 pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) -> Read<Vec<Range>> {
     let columns = Columns::new(bytes, part, head, rows)?;
-    let (thread, depth) = (columns.u32s("stream")?, columns.u32s("step")?);
-    let (rank, name) = (columns.u32s("rank")?, columns.u32s("operation")?);
-    let (start, duration) = (columns.i64s("start_ns")?, columns.i64s("duration_ns")?);
+    let (thread, depth) = (columns.get("stream")?, columns.get("step")?);
+    let (thread, depth) = (u32s(&thread)?, u32s(&depth)?);
+    let (rank, name) = (columns.get("rank")?, columns.get("operation")?);
+    let (rank, name) = (u32s(&rank)?, u32s(&name)?);
+    let (start, duration) = (columns.get("start_ns")?, columns.get("duration_ns")?);
+    let (start, duration) = (i64s(&start)?, i64s(&duration)?);
     let limits = head.limits();
     let range = |row: usize| -> Result<Range, String> {
         let small = |what, value: u32| {
@@ -70,6 +79,20 @@ pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) 
         limits.check_range(&range).map(|()| range)
     };
     (0..rows).map(|row| range(row).map_err(|problem| columns.wrong(row, &problem))).collect()
+}
+
+/// The numbers of a column without nulls, as they lie in memory.
+fn u32s(series: &Series) -> Read<&[u32]> {
+    Ok(series.u32()?.cont_slice()?)
+}
+
+/// Likewise.
+fn i64s(series: &Series) -> Read<&[i64]> {
+    Ok(series.i64()?.cont_slice()?)
+}
+
+fn bools(series: &Series) -> Read<Vec<bool>> {
+    Ok(series.bool()?.downcast_iter().flat_map(|array| array.values_iter()).collect())
 }
 
 impl Head {
@@ -99,20 +122,17 @@ impl<'a> Columns<'a> {
         Err(Problem::Damaged("it is shorter than its footer says".into()))
     }
 
-    fn u32s(&self, name: &str) -> Read<Vec<u32>> {
-        Ok(self.get(name, false)?.u32()?.into_no_null_iter().collect())
-    }
-
-    fn i64s(&self, name: &str) -> Read<Vec<i64>> {
-        Ok(self.get(name, false)?.i64()?.into_no_null_iter().collect())
-    }
-
-    fn bools(&self, name: &str) -> Read<Vec<bool>> {
-        Ok(self.get(name, false)?.bool()?.iter().flatten().collect())
+    /// A column without nulls, in one piece.
+    fn get(&self, name: &str) -> Read<Series> {
+        let column = self.column(name)?;
+        match column.null_count() {
+            0 => Ok(column.rechunk()),
+            missing => Err(Problem::Damaged(format!("column {name} lacks {missing} values"))),
+        }
     }
 
     /// A column, decoded, with as many rows as there should be.
-    fn get(&self, name: &str, nulls: bool) -> Read<Series> {
+    fn column(&self, name: &str) -> Read<Series> {
         let missing = || Problem::Damaged(format!("a row group lacks the column {name}"));
         let field = self.head.schema.get(name).ok_or_else(missing)?;
         let mut columns = self.part.parquet.columns_under_root_iter(name).ok_or_else(missing)?;
@@ -137,12 +157,7 @@ impl<'a> Columns<'a> {
                 self.rows
             )));
         }
-        match series.null_count() {
-            missing if missing > 0 && !nulls => {
-                Err(Problem::Damaged(format!("column {name} lacks {missing} values")))
-            }
-            _ => Ok(series),
-        }
+        Ok(series)
     }
 
     fn wrong(&self, row: usize, problem: &str) -> Problem {
