@@ -169,7 +169,8 @@ fn rows(report: &Value) -> Rows {
     let (read, written) = (&report["read"], &report["written"]);
     rows.push(vec![Field::text("read"), count(&read["events"]), text(&read["format"])]);
     for (fate, map) in [("used", &read["used"]), ("ignored", &read["ignored"])] {
-        for (why, number) in map.as_object().into_iter().flatten() {
+        for (why, number) in map.as_object().into_iter().flatten().filter(|(_, n)| n.as_u64() != Some(0))
+        {
             rows.push(vec![Field::text(fate), count(number), Field::text(why)]);
         }
     }
