@@ -1,13 +1,20 @@
 //! The trace file: Parquet through Polars, streaming, renamed into place when whole.
 //!
 //! Columns are in [`columns`]. The footer has `ladderscope.version`, `ladderscope.meta` and
-//! `ladderscope.operations` (JSON); `ladderscope.checksum`: the numbers of bytes before the footer and of
-//! spans, and SHA-256 of both texts and of those bytes; and `ladderscope.seal`: SHA-256 of the footer
-//! itself ([`footer`]). So a damaged trace is an error, and never a wrong number.
+//! `ladderscope.operations` (JSON); `ladderscope.groups`: of each row group what it holds, its rows, bytes
+//! and SHA-256 ([`groups`]); and `ladderscope.seal`: SHA-256 of the footer itself ([`footer`]). So a
+//! damaged trace is an error, and never a wrong number.
+//!
+//! Version 1 had no streams and no ranges, and for `groups` one `ladderscope.checksum`: the numbers of bytes
+//! before the footer and of spans, and SHA-256 of both texts and of those bytes.
 
 mod columns;
 mod contain;
+mod decode;
+mod encode;
 mod footer;
+mod groups;
+mod head;
 mod problem;
 mod read;
 #[cfg(test)]
@@ -20,13 +27,14 @@ use super::Trace;
 use crate::error::Result;
 
 pub use contain::panic_is_contained;
-pub use read::{read, read_meta};
+pub use read::{TraceReader, read, read_meta};
 pub use write::TraceWriter;
 
 /// Keys in the footer.
 const VERSION: &str = "ladderscope.version";
 const META: &str = "ladderscope.meta";
 const OPERATIONS: &str = "ladderscope.operations";
+const GROUPS: &str = "ladderscope.groups";
 const CHECKSUM: &str = "ladderscope.checksum";
 const SEAL: &str = "ladderscope.seal";
 
@@ -34,6 +42,7 @@ const SEAL: &str = "ladderscope.seal";
 pub fn write(path: &Path, trace: &Trace) -> Result<()> {
     let mut writer = TraceWriter::create(path, &trace.meta, &trace.operations)?;
     writer.write(&trace.spans)?;
+    writer.write_ranges(&trace.ranges)?;
     writer.finish()
 }
 

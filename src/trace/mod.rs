@@ -4,22 +4,25 @@
 //! [`TraceMeta`] and the table of [`OperationInfo`]s as JSON. It is written streaming and renamed
 //! into place, so a trace that exists is whole.
 
+pub mod export;
 mod file;
 pub mod import;
 pub mod rules;
+#[doc(hidden)]
+pub mod testing;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use file::{TraceWriter, panic_is_contained, read, read_meta, write};
+pub use file::{TraceReader, TraceWriter, panic_is_contained, read, read_meta, write};
 
 use crate::plan::{Cost, Lane, Operation, Phase, Plan, Step};
 use crate::spec::{Provenance, Spec};
 use crate::store::Environment;
 
 /// Version of the trace format. Readers accept this and older ones.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// One executed operation. Times are nanoseconds on the run's one clock. Idle is derived, not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -74,11 +74,6 @@ fn a_timeline_without_a_terminal_says_how_to_get_one() {
 }
 
 #[test]
-fn converting_traces_is_not_in_this_version() {
-    refused(&["trace", "convert", "a.json", "b.parquet"], &["a.json", "not in this version"]);
-}
-
-#[test]
 fn traces_of_other_programs_are_recognised() {
     let place = Place::new();
     place.write("kineto.json", "{\"traceEvents\": []}");

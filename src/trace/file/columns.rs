@@ -1,128 +1,180 @@
-//! Spans as columns, and back.
+//! Spans and ranges as columns, and back.
 //!
 //! Starts are absolute, so that any Parquet tool can draw a timeline; the other times are small
-//! numbers relative to them, which compress well: `wait_ns` = start - ready, `duration_ns` = end -
-//! start, `arrival_ns` = last arrival - start (null where there is none).
+//! numbers relative to them: `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` =
+//! last arrival - start (null where there is none).
+//!
+//! A row is a span, or a range where `range` is true; then `stream` is its thread, `step` its depth and
+//! `operation` its name. A row group has rows of one sort only.
 
-use polars::prelude::{Column, DataFrame, DataType, PolarsResult, Schema};
+use polars::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
 
 use crate::plan::{Lane, Phase};
-use crate::trace::Span;
+use crate::trace::{Range, Span};
 
-/// Names and types of the columns, in file order.
-pub(super) fn schema() -> [(&'static str, DataType); 10] {
+/// A column of the file.
+pub(super) struct ColumnInfo {
+    pub(super) name: &'static str,
+    pub(super) dtype: DataType,
+    /// Whether it may have nulls.
+    pub(super) nulls: bool,
+    /// The first version of the format that has it.
+    pub(super) since: u32,
+}
+
+/// All columns, in file order.
+pub(super) fn schema() -> [ColumnInfo; 12] {
+    let column = |name, dtype| ColumnInfo { name, dtype, nulls: false, since: 1 };
     [
-        ("sample", DataType::UInt32),
-        ("decode", DataType::Boolean),
-        ("step", DataType::UInt32),
-        ("rank", DataType::UInt32),
-        ("comm", DataType::Boolean),
-        ("operation", DataType::UInt32),
-        ("start_ns", DataType::Int64),
-        ("duration_ns", DataType::Int64),
-        ("wait_ns", DataType::Int64),
-        ("arrival_ns", DataType::Int64),
+        column("sample", DataType::UInt32),
+        column("decode", DataType::Boolean),
+        column("step", DataType::UInt32),
+        column("rank", DataType::UInt32),
+        column("comm", DataType::Boolean),
+        column("operation", DataType::UInt32),
+        column("start_ns", DataType::Int64),
+        column("duration_ns", DataType::Int64),
+        column("wait_ns", DataType::Int64),
+        ColumnInfo { nulls: true, ..column("arrival_ns", DataType::Int64) },
+        ColumnInfo { since: 2, ..column("stream", DataType::UInt32) },
+        ColumnInfo { since: 2, ..column("range", DataType::Boolean) },
     ]
 }
 
-/// Likewise, as Polars has it.
-pub(super) fn polars_schema() -> Schema {
-    schema().into_iter().map(|(name, dtype)| (name.into(), dtype)).collect()
+/// Likewise, as Parquet has it.
+pub(super) fn arrow_schema() -> ArrowSchema {
+    schema()
+        .into_iter()
+        .map(|column| {
+            let dtype = match column.dtype {
+                DataType::UInt32 => ArrowDataType::UInt32,
+                DataType::Boolean => ArrowDataType::Boolean,
+                _ => ArrowDataType::Int64,
+            };
+            (column.name.into(), ArrowField::new(column.name.into(), dtype, column.nulls))
+        })
+        .collect()
 }
 
-/// Spans as one chunk. Differences wrap, and wrap back when read, so that nothing is lost.
-pub(super) fn frame(spans: &[Span]) -> PolarsResult<DataFrame> {
-    let u32s = |name: &str, of: fn(&Span) -> u32| {
-        Column::new(name.into(), spans.iter().map(of).collect::<Vec<u32>>())
-    };
-    let i64s = |name: &str, of: fn(&Span) -> i64| {
-        Column::new(name.into(), spans.iter().map(of).collect::<Vec<i64>>())
-    };
-    let bools = |name: &str, of: fn(&Span) -> bool| {
-        Column::new(name.into(), spans.iter().map(of).collect::<Vec<bool>>())
-    };
-    let arrival = |span: &Span| {
-        (span.last_arrival_ns != -1).then(|| span.last_arrival_ns.wrapping_sub(span.start_ns))
-    };
-    let arrivals: Vec<Option<i64>> = spans.iter().map(arrival).collect();
-    DataFrame::new(
-        spans.len(),
-        vec![
-            u32s("sample", |s| s.sample),
-            bools("decode", |s| s.phase == Phase::Decode),
-            u32s("step", |s| s.step),
-            u32s("rank", |s| s.rank),
-            bools("comm", |s| s.lane == Lane::Comm),
-            u32s("operation", |s| s.operation),
-            i64s("start_ns", |s| s.start_ns),
-            i64s("duration_ns", |s| s.end_ns.wrapping_sub(s.start_ns)),
-            i64s("wait_ns", |s| s.start_ns.wrapping_sub(s.ready_ns)),
-            Column::new("arrival_ns".into(), arrivals),
-        ],
-    )
+/// Rows as columns, in one pass over them.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) sample: Vec<u32>,
+    pub(super) decode: Vec<bool>,
+    pub(super) step: Vec<u32>,
+    pub(super) rank: Vec<u32>,
+    pub(super) comm: Vec<bool>,
+    pub(super) operation: Vec<u32>,
+    pub(super) start: Vec<i64>,
+    pub(super) duration: Vec<i64>,
+    pub(super) wait: Vec<i64>,
+    pub(super) arrival: Vec<Option<i64>>,
+    pub(super) stream: Vec<u32>,
+    pub(super) range: Vec<bool>,
 }
 
-/// Spans of a file with `operations` operations and `ranks` ranks; or which row is wrong, and how.
-pub(super) fn spans(frame: &DataFrame, operations: usize, ranks: u32) -> Result<Vec<Span>, String> {
-    let rows = frame.height();
-    let whole = |name: &str, nulls: bool| -> Result<&Column, String> {
-        let column = frame.column(name).map_err(|error| error.to_string())?;
-        if column.len() != rows {
-            return Err(format!("column {name} has {} rows, the others {rows}", column.len()));
+impl Rows {
+    fn with_capacity(rows: usize) -> Self {
+        Self {
+            sample: Vec::with_capacity(rows),
+            decode: Vec::with_capacity(rows),
+            step: Vec::with_capacity(rows),
+            rank: Vec::with_capacity(rows),
+            comm: Vec::with_capacity(rows),
+            operation: Vec::with_capacity(rows),
+            start: Vec::with_capacity(rows),
+            duration: Vec::with_capacity(rows),
+            wait: Vec::with_capacity(rows),
+            arrival: Vec::with_capacity(rows),
+            stream: Vec::with_capacity(rows),
+            range: Vec::with_capacity(rows),
         }
-        match column.null_count() {
-            0 => Ok(column),
-            _ if nulls => Ok(column),
-            missing => Err(format!("column {name} lacks {missing} values")),
-        }
-    };
-    let text = |error: polars::prelude::PolarsError| error.to_string();
-    let u32s = |name: &str| -> Result<Vec<u32>, String> {
-        Ok(whole(name, false)?.u32().map_err(text)?.into_no_null_iter().collect())
-    };
-    let i64s = |name: &str| -> Result<Vec<i64>, String> {
-        Ok(whole(name, false)?.i64().map_err(text)?.into_no_null_iter().collect())
-    };
-    let bools = |name: &str| -> Result<Vec<bool>, String> {
-        Ok(whole(name, false)?.bool().map_err(text)?.iter().flatten().collect())
-    };
-    let (sample, step, rank, operation) =
-        (u32s("sample")?, u32s("step")?, u32s("rank")?, u32s("operation")?);
-    let (decode, comm) = (bools("decode")?, bools("comm")?);
-    let (start, duration, wait) = (i64s("start_ns")?, i64s("duration_ns")?, i64s("wait_ns")?);
-    let arrival = whole("arrival_ns", true)?.i64().map_err(text)?;
-
-    let mut spans = Vec::with_capacity(rows);
-    for (row, arrival) in arrival.iter().enumerate() {
-        let span = Span {
-            sample: sample[row],
-            phase: if decode[row] { Phase::Decode } else { Phase::Prefill },
-            step: step[row],
-            rank: rank[row],
-            lane: if comm[row] { Lane::Comm } else { Lane::Compute },
-            stream: 0,
-            operation: operation[row],
-            ready_ns: start[row].wrapping_sub(wait[row]),
-            start_ns: start[row],
-            end_ns: start[row].wrapping_add(duration[row]),
-            last_arrival_ns: arrival.map_or(-1, |arrival| start[row].wrapping_add(arrival)),
-        };
-        check(&span, operations, ranks).map_err(|problem| format!("row {row}: {problem}"))?;
-        spans.push(span);
     }
-    Ok(spans)
+
+    /// Spans. Differences wrap, and wrap back when read, so that nothing is lost.
+    pub(super) fn of_spans(spans: &[Span]) -> Self {
+        let mut rows = Self::with_capacity(spans.len());
+        for span in spans {
+            let arrival = span.last_arrival_ns.wrapping_sub(span.start_ns);
+            rows.sample.push(span.sample);
+            rows.decode.push(span.phase == Phase::Decode);
+            rows.step.push(span.step);
+            rows.rank.push(span.rank);
+            rows.comm.push(span.lane == Lane::Comm);
+            rows.operation.push(span.operation);
+            rows.start.push(span.start_ns);
+            rows.duration.push(span.end_ns.wrapping_sub(span.start_ns));
+            rows.wait.push(span.start_ns.wrapping_sub(span.ready_ns));
+            rows.arrival.push((span.last_arrival_ns != -1).then_some(arrival));
+            rows.stream.push(span.stream.into());
+            rows.range.push(false);
+        }
+        rows
+    }
+
+    /// Ranges.
+    pub(super) fn of_ranges(ranges: &[Range]) -> Self {
+        let mut rows = Self::with_capacity(ranges.len());
+        for range in ranges {
+            rows.sample.push(0);
+            rows.decode.push(false);
+            rows.step.push(range.depth.into());
+            rows.rank.push(range.rank);
+            rows.comm.push(false);
+            rows.operation.push(range.name);
+            rows.start.push(range.start_ns);
+            rows.duration.push(range.end_ns.wrapping_sub(range.start_ns));
+            rows.wait.push(0);
+            rows.arrival.push(None);
+            rows.stream.push(range.thread.into());
+            rows.range.push(true);
+        }
+        rows
+    }
 }
 
-/// What readers of a trace rely on.
-pub(super) fn check(span: &Span, operations: usize, ranks: u32) -> Result<(), String> {
-    if span.operation as usize >= operations {
-        return Err(format!("operation is {}, but there are {operations} operations", span.operation));
+/// How many there are of what rows point to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) operations: usize,
+    pub(super) ranks: u32,
+    pub(super) streams: usize,
+    pub(super) names: usize,
+}
+
+impl Limits {
+    /// What readers of a span rely on.
+    #[inline]
+    pub(super) fn check_span(&self, span: &Span) -> Result<(), String> {
+        if span.operation as usize >= self.operations {
+            let there = self.operations;
+            return Err(format!("operation is {}, but there are {there} operations", span.operation));
+        }
+        // without a table of streams, the lanes are the streams
+        if usize::from(span.stream) >= self.streams.max(1) {
+            let there = self.streams;
+            return Err(format!("stream is {}, but there are {there} streams", span.stream));
+        }
+        self.check(span.rank, span.start_ns, span.end_ns)
     }
-    if span.rank >= ranks {
-        return Err(format!("rank is {}, but there are {ranks} ranks", span.rank));
+
+    /// What readers of a range rely on.
+    pub(super) fn check_range(&self, range: &Range) -> Result<(), String> {
+        if range.name as usize >= self.names {
+            let there = self.names;
+            return Err(format!("name is {}, but there are {there} names of ranges", range.name));
+        }
+        self.check(range.rank, range.start_ns, range.end_ns)
     }
-    if span.end_ns < span.start_ns {
-        return Err(format!("it ends at {} ns, before it starts at {} ns", span.end_ns, span.start_ns));
+
+    #[inline]
+    fn check(&self, rank: u32, start_ns: i64, end_ns: i64) -> Result<(), String> {
+        if rank >= self.ranks {
+            return Err(format!("rank is {rank}, but there are {} ranks", self.ranks));
+        }
+        if end_ns < start_ns {
+            return Err(format!("it ends at {end_ns} ns, before it starts at {start_ns} ns"));
+        }
+        Ok(())
     }
-    Ok(())
 }

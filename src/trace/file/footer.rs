@@ -95,6 +95,11 @@ impl FooterBytes {
         Err(Problem::Damaged("its footer is not what was written".into()))
     }
 
+    /// Whether this footer has a seal.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.place().is_some()
+    }
+
     /// Where the seal's digits are.
     fn place(&self) -> Option<Range<usize>> {
         let at = self.bytes.windows(SEAL.len()).rposition(|window| window == SEAL.as_bytes())?;

@@ -1,137 +1,159 @@
 //! Reading a trace: every way in which it can be broken is an error that says what is broken.
+//!
+//! Row groups are read, checked and decoded on all cores, each into its place. Nothing is mapped: what
+//! was checked is what is decoded, even if another program writes to the file meanwhile.
 
 use std::fs::File;
-use std::io::Cursor;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
-use polars::io::mmap::MmapBytesReader;
-use polars::prelude::{DataType, ParallelStrategy, ParquetReader, SerReader};
-use sha2::Digest;
+use rayon::prelude::*;
 
-use super::columns;
+use super::decode;
 use super::footer::FooterBytes;
+use super::groups::Holds;
+use super::head::{Head, Part};
 use super::problem::{Problem, Read, inside};
 use crate::error::{Error, Result};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use crate::plan::{Lane, Phase};
+use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta};
 
 /// Reads a trace file; errors name the file, the column and what would be right.
 pub fn read(path: &Path) -> Result<Trace> {
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    whole(&bytes).map_err(|problem| problem.of(path))
+    let reader = TraceReader::open(path)?;
+    let (spans, ranges) = reader.all().map_err(|problem| reader.wrong(problem))?;
+    Ok(Trace { meta: reader.head.meta, operations: reader.head.operations, spans, ranges })
 }
 
 /// Reads only metadata and operations. What it does not read, it does not check.
 pub fn read_meta(path: &Path) -> Result<(TraceMeta, Vec<OperationInfo>)> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let footer = FooterBytes::locate(&mut file).and_then(|bytes| {
-        bytes.check()?;
-        inside(|| Footer::read(&mut ParquetReader::new(file)))
+    let head = FooterBytes::locate(&mut file).and_then(|footer| {
+        footer.check()?;
+        inside(|| Head::read(&footer))
     });
-    footer.map(|footer| (footer.meta, footer.operations)).map_err(|problem| problem.of(path))
+    head.map(|head| (head.meta, head.operations)).map_err(|problem| problem.of(path))
 }
 
-/// Reads all of a file. Nothing is parsed before it is known to be what was written.
-fn whole(bytes: &[u8]) -> Read<Trace> {
-    let footer = FooterBytes::locate(&mut Cursor::new(bytes))?;
-    footer.check()?;
-    let data =
-        usize::try_from(footer.start).ok().and_then(|start| bytes.get(..start)).unwrap_or_default();
-    inside(|| {
-        let mut reader = ParquetReader::new(Cursor::new(bytes));
-        let footer = Footer::read(&mut reader)?;
-        let rows = reader.num_rows()?;
-        footer.verify(data, rows)?;
-        let spans = footer.spans(reader, rows).map_err(|problem| match problem {
-            Problem::Damaged(what) if footer.version > FORMAT_VERSION => {
-                Problem::Newer(footer.version, what)
-            }
-            other => other,
-        })?;
-        Ok(Trace { meta: footer.meta, operations: footer.operations, spans, ranges: Vec::new() })
-    })
+/// A trace file that is read piece by piece: for what does not need all spans at once.
+pub struct TraceReader {
+    path: PathBuf,
+    file: File,
+    head: Head,
 }
 
-/// What the footer says.
-struct Footer {
-    version: u32,
-    meta: TraceMeta,
-    operations: Vec<OperationInfo>,
-    /// Texts of metadata and operations.
-    texts: (String, String),
-    checksum: String,
+impl std::fmt::Debug for TraceReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TraceReader").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
-impl Footer {
-    fn read<R: MmapBytesReader>(reader: &mut ParquetReader<R>) -> Read<Self> {
-        let schema = reader.schema()?;
-        let metadata = reader.get_metadata()?;
-        let entry = |key: &str| {
-            let entries = metadata.key_value_metadata.iter().flatten();
-            entries.filter(|entry| entry.key == key).find_map(|entry| entry.value.clone())
-        };
-        // a file that says what it is may be of a later format; one that does not is foreign
-        let newer = entry(super::VERSION).and_then(|v| v.parse().ok()).filter(|v| *v > FORMAT_VERSION);
-        for (name, dtype) in columns::schema() {
-            let problem = match schema.get(name).map(DataType::from_arrow_field) {
-                Some(found) if found == dtype => continue,
-                Some(found) => format!("its column {name} is {found}, not {dtype}"),
-                None => format!("it has no column {name}"),
-            };
-            return Err(match newer {
-                Some(version) => Problem::Newer(version, problem),
-                None => Problem::Foreign(problem),
-            });
-        }
-        let wanted = |key: &str| {
-            entry(key).ok_or_else(|| Problem::Foreign(format!("its footer has no entry {key}")))
-        };
-        let version = wanted(super::VERSION)?;
-        let version = version
-            .parse()
-            .map_err(|_| Problem::Damaged(format!("{} is '{version}', not a number", super::VERSION)))?;
-        let wrong = |key: &str, error: serde_json::Error| match newer {
-            Some(version) => Problem::Newer(version, format!("{key}: {error}")),
-            None => Problem::Damaged(format!("{key}: {error}")),
-        };
-        let (meta, operations) = (wanted(super::META)?, wanted(super::OPERATIONS)?);
-        Ok(Self {
-            version,
-            meta: serde_json::from_str(&meta).map_err(|e| wrong(super::META, e))?,
-            operations: serde_json::from_str(&operations).map_err(|e| wrong(super::OPERATIONS, e))?,
-            texts: (meta, operations),
-            checksum: wanted(super::CHECKSUM)?,
+impl TraceReader {
+    /// Reads the footer. Spans and ranges are checked when they are read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut file = File::open(path).map_err(Error::io(path))?;
+        let head = FooterBytes::locate(&mut file).and_then(|footer| {
+            footer.check()?;
+            let head = inside(|| Head::read(&footer))?;
+            head.verify(&mut file)?;
+            Ok(head)
+        });
+        let head = head.map_err(|problem| problem.of(path))?;
+        Ok(Self { path: path.to_owned(), file, head })
+    }
+
+    /// What was run.
+    pub fn meta(&self) -> &TraceMeta {
+        &self.head.meta
+    }
+
+    /// Operations of all phases.
+    pub fn operations(&self) -> &[OperationInfo] {
+        &self.head.operations
+    }
+
+    /// Spans in the file.
+    pub fn spans(&self) -> u64 {
+        self.head.parts(Holds::Spans).map(|(_, rows)| rows as u64).sum()
+    }
+
+    /// The spans, some ten thousand at a time, in file order.
+    pub fn chunks(&self) -> impl Iterator<Item = Result<Vec<Span>>> {
+        self.head.parts(Holds::Spans).map(|(part, rows)| {
+            let mut spans = vec![NO_SPAN; rows];
+            self.read_spans(part, &mut spans).map_err(|problem| self.wrong(problem))?;
+            Ok(spans)
         })
     }
 
-    /// Whether texts, data and number of spans are what was written.
-    fn verify(&self, data: &[u8], rows: usize) -> Read<()> {
-        let mut parts = self.checksum.split(':');
-        let bytes = parts.next().and_then(|bytes| bytes.parse().ok());
-        let spans = parts.next().and_then(|spans| spans.parse::<usize>().ok());
-        let data = bytes.and_then(|bytes| data.get(..bytes)).unwrap_or_default();
-        let found =
-            super::hex(super::checksum_of_texts(&self.texts.0, &self.texts.1).chain_update(data));
-        if parts.next() == Some(found.as_str()) && spans == Some(rows) {
-            return Ok(());
+    fn wrong(&self, problem: Problem) -> Error {
+        let version = self.head.version;
+        match problem {
+            Problem::Damaged(what) if version > FORMAT_VERSION => Problem::Newer(version, what),
+            other => other,
         }
-        Err(Problem::Damaged(
-            "its bytes do not match its checksum: something changed after it was written".into(),
-        ))
+        .of(&self.path)
     }
 
-    fn spans(&self, reader: ParquetReader<Cursor<&[u8]>>, rows: usize) -> Read<Vec<Span>> {
-        let names = columns::schema().map(|(name, _)| name.to_owned());
-        let frame = reader
-            .with_columns(Some(names.to_vec()))
-            // on this thread, where a panic is contained
-            .read_parallel(ParallelStrategy::None)
-            .finish()?;
-        if frame.height() != rows {
-            let found = frame.height();
-            return Err(Problem::Damaged(format!(
-                "its footer speaks of {rows} spans, but there are {found}"
-            )));
+    /// Everything, on all cores.
+    fn all(&self) -> Read<(Vec<Span>, Vec<Range>)> {
+        let rows = |holds| self.head.parts(holds).map(|(_, rows)| rows).sum::<usize>();
+        let mut spans = Vec::new();
+        // so, all cores share the first touch of what may be much memory
+        rayon::iter::repeat_n(NO_SPAN, rows(Holds::Spans)).collect_into_vec(&mut spans);
+        let mut places = Vec::new();
+        let mut rest = spans.as_mut_slice();
+        for (part, rows) in self.head.parts(Holds::Spans) {
+            let (place, others) = rest.split_at_mut(rows);
+            places.push((part, place));
+            rest = others;
         }
-        columns::spans(&frame, self.operations.len(), self.meta.ranks).map_err(Problem::Damaged)
+        // the first wrong one in file order is the one to be told of
+        let results: Vec<Read<()>> =
+            places.into_par_iter().map(|(part, place)| self.read_spans(part, place)).collect();
+        results.into_iter().collect::<Read<()>>()?;
+        let mut ranges = Vec::with_capacity(rows(Holds::Ranges));
+        let parts: Vec<_> = self.head.parts(Holds::Ranges).collect();
+        let read: Vec<Read<Vec<Range>>> =
+            parts.into_par_iter().map(|(part, rows)| self.read_ranges(part, rows)).collect();
+        for part in read {
+            ranges.append(&mut part?);
+        }
+        Ok((spans, ranges))
+    }
+
+    fn read_spans(&self, part: Part<'_>, into: &mut [Span]) -> Read<()> {
+        let bytes = self.bytes(&part)?;
+        inside(|| decode::spans(bytes, &part, &self.head, into))
+    }
+
+    fn read_ranges(&self, part: Part<'_>, rows: usize) -> Read<Vec<Range>> {
+        let bytes = self.bytes(&part)?;
+        inside(|| decode::ranges(bytes, &part, &self.head, rows))
+    }
+
+    /// The bytes of a row group, checked.
+    fn bytes(&self, part: &Part<'_>) -> Read<Vec<u8>> {
+        let mut bytes = vec![0; part.length];
+        self.file.read_exact_at(&mut bytes, part.offset)?;
+        match part.group {
+            Some(group) if !group.is(&bytes) => Err(Problem::changed()),
+            _ => Ok(bytes),
+        }
     }
 }
+
+/// What stands where a span will be.
+const NO_SPAN: Span = Span {
+    sample: 0,
+    phase: Phase::Prefill,
+    step: 0,
+    rank: 0,
+    lane: Lane::Compute,
+    stream: 0,
+    operation: 0,
+    ready_ns: 0,
+    start_ns: 0,
+    end_ns: 0,
+    last_arrival_ns: 0,
+};

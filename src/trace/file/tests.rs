@@ -7,13 +7,13 @@ use polars::prelude::{Column, DataFrame, ParquetWriter};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::{TraceWriter, read, read_meta, write};
+use super::{TraceReader, TraceWriter, read, read_meta, write};
 use crate::backend::sim::{simulate, testing};
 use crate::error::Error;
 use crate::hardware::Target;
 use crate::plan::{Lane, Phase};
 use crate::spec::{Provenance, Spec};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 
 fn operation(name: &str, lane: Lane) -> OperationInfo {
     OperationInfo {
@@ -42,14 +42,21 @@ fn trace(spans: Vec<Span>) -> Trace {
             environment: [("cpu".to_owned(), serde_json::json!({ "cores": 2 }))].into(),
             clock: "monotonic".into(),
             recorder: "cpu".into(),
-            streams: Vec::new(),
-            range_names: Vec::new(),
+            streams: vec![
+                Stream { rank: 0, process: Some(77), device: Some(0), id: 7 },
+                Stream { rank: 2, process: None, device: None, id: 20 },
+            ],
+            range_names: vec!["step".into(), "layer \"3\"".into()],
             import: None,
         },
         operations: vec![operation("decode/a", Lane::Compute), operation("decode/ü \"b\"", Lane::Comm)],
         spans,
-        ranges: Vec::new(),
+        ranges: vec![range(), Range { depth: 1, name: 1, start_ns: 20, end_ns: 25, ..range() }],
     }
+}
+
+fn range() -> Range {
+    Range { rank: 1, thread: 3, depth: 0, name: 0, start_ns: -4, end_ns: 90 }
 }
 
 fn span() -> Span {
@@ -98,6 +105,26 @@ fn refused(bytes: &[u8]) -> String {
     error.to_string()
 }
 
+/// Names the first difference: a dump of all of them helps nobody.
+#[track_caller]
+fn same(found: &[Span], wanted: &[Span]) {
+    assert_eq!(found.len(), wanted.len());
+    if let Some((at, (found, wanted))) = found.iter().zip(wanted).enumerate().find(|(_, (a, b))| a != b)
+    {
+        panic!("span {at} is {found:?}, not {wanted:?}");
+    }
+}
+
+#[test]
+fn a_big_noisy_trace_comes_back_and_is_small() {
+    let spec = Spec { tp: 4, ..testing::spec("ladder", "llama-3-8b") };
+    let trace = crate::trace::testing::big(&spec, 300_000).unwrap();
+    let (_dir, path) = place();
+    write(&path, &trace).unwrap();
+    same(&read(&path).unwrap().spans, &trace.spans);
+    assert!(std::fs::metadata(&path).unwrap().len() < 300_000 * 10);
+}
+
 #[test]
 fn a_simulated_run_comes_back_as_it_was() {
     let spec = Spec { tp: 4, output_tokens: 9, ..testing::spec("ladder", "tiny") };
@@ -131,7 +158,7 @@ fn more_than_a_row_group_in_uneven_pieces_keeps_its_order() {
         writer.write(piece).unwrap();
     }
     writer.finish().unwrap();
-    assert!(read(&path).unwrap() == whole);
+    same(&read(&path).unwrap().spans, &whole.spans);
     // regular spans cost a few bytes each, not the 56 they have in memory
     assert!(std::fs::metadata(&path).unwrap().len() < 600_000 * 6);
 }
@@ -154,12 +181,85 @@ fn wrong_spans_are_refused_when_written() {
     for (wrong, text) in [
         (Span { operation: 2, ..span() }, "operation is 2, but there are 2 operations"),
         (Span { rank: 3, ..span() }, "rank is 3, but there are 3 ranks"),
+        (Span { stream: 2, ..span() }, "stream is 2, but there are 2 streams"),
         (Span { end_ns: 9, ..span() }, "ends at 9 ns, before it starts at 10 ns"),
     ] {
         let mut writer = TraceWriter::create(&path, &trace.meta, &trace.operations).unwrap();
         let error = writer.write(&[wrong]).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     }
+}
+
+#[test]
+fn wrong_ranges_are_refused_when_written() {
+    let (_dir, path) = place();
+    let trace = trace(Vec::new());
+    for (wrong, text) in [
+        (Range { name: 2, ..range() }, "name is 2, but there are 2 names"),
+        (Range { rank: 3, ..range() }, "rank is 3, but there are 3 ranks"),
+        (Range { end_ns: -5, ..range() }, "ends at -5 ns, before it starts at -4 ns"),
+    ] {
+        let mut writer = TraceWriter::create(&path, &trace.meta, &trace.operations).unwrap();
+        let error = writer.write_ranges(&[wrong]).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn without_a_table_of_streams_lanes_are_the_streams() {
+    let mut bare = trace(vec![span()]);
+    bare.meta.streams.clear();
+    assert_eq!(read_bytes(&written(&bare)).unwrap(), bare);
+    bare.spans[0].stream = 1;
+    let error = write(&place().1, &bare).unwrap_err().to_string();
+    assert!(error.contains("stream is 1, but there are 0 streams"), "{error}");
+}
+
+#[test]
+fn spans_and_ranges_may_be_written_in_turns() {
+    let whole = trace((0..200_000).map(|i| Span { start_ns: i, end_ns: i + 2, ..span() }).collect());
+    let mut whole = Trace { ranges: Vec::new(), ..whole };
+    whole.ranges = (0..100_000).map(|i| Range { start_ns: i, end_ns: i + 9, ..range() }).collect();
+    let (_dir, path) = place();
+    let mut writer = TraceWriter::create(&path, &whole.meta, &whole.operations).unwrap();
+    for (spans, ranges) in whole.spans.chunks(1500).zip(whole.ranges.chunks(750)) {
+        writer.write(spans).unwrap();
+        writer.write_ranges(ranges).unwrap();
+    }
+    writer.finish().unwrap();
+    assert!(read(&path).unwrap() == whole);
+    let reader = TraceReader::open(&path).unwrap();
+    assert_eq!((reader.spans(), reader.meta()), (200_000, &whole.meta));
+    let pieces: Vec<Vec<Span>> = reader.chunks().map(Result::unwrap).collect();
+    assert!(pieces.len() > 2 && pieces.concat() == whole.spans);
+}
+
+/// The recorded traces that come with the repository were written by version 1.
+fn version_1() -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-ladder-tp2-600us.parquet");
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn version_1_is_read_and_becomes_the_current_version_when_written() {
+    let old = read_bytes(&version_1()).unwrap();
+    assert_eq!((old.meta.version, old.meta.ranks, old.ranges.len()), (1, 2, 0));
+    assert!(old.spans.len() > 1000 && old.spans.iter().all(|span| span.stream == 0));
+    let new = read_bytes(&written(&old)).unwrap();
+    assert_eq!(new.meta.version, FORMAT_VERSION);
+    assert!(new.spans == old.spans && new.operations == old.operations);
+}
+
+#[test]
+fn damage_to_version_1_is_found_too() {
+    let whole = version_1();
+    for at in [5, 1000, whole.len() / 2, whole.len() - 30_000, whole.len() - 100, whole.len() - 6] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 64;
+        let message = refused(&bytes);
+        assert!(message.contains("damaged trace"), "byte {at}: {message}");
+    }
+    assert!(refused(&whole[..whole.len() - 1]).contains("cut off"));
 }
 
 #[test]
@@ -193,15 +293,23 @@ fn foreign(columns: Vec<Column>) -> Vec<u8> {
     bytes
 }
 
+/// The columns of a trace, as another program might have them.
+fn all_columns() -> Vec<Column> {
+    super::columns::schema()
+        .into_iter()
+        .map(|column| {
+            Column::new_scalar(column.name.into(), polars::prelude::Scalar::null(column.dtype), 1)
+        })
+        .collect()
+}
+
 #[test]
 fn foreign_parquet_is_told_what_it_lacks() {
     let id = || Column::new("sample".into(), [1_u32, 2]);
     assert!(refused(&foreign(vec![id()])).contains("not a Ladderscope trace: it has no column decode"));
     let decode = Column::new("decode".into(), [1_i64, 0]);
     assert!(refused(&foreign(vec![id(), decode])).contains("its column decode is i64, not bool"));
-    let mut all = super::columns::frame(&[span()]).unwrap();
-    let mut bytes = Vec::new();
-    ParquetWriter::new(&mut bytes).finish(&mut all).unwrap();
+    let bytes = foreign(all_columns());
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.version"));
 }
 
@@ -224,7 +332,7 @@ fn a_newer_format_that_does_not_fit_says_which_version_it_needs() {
         .unwrap();
     let message = refused(&bytes);
     assert!(
-        message.contains("trace format 2 is newer than 1") && message.contains("column sample"),
+        message.contains("trace format 3 is newer than 2") && message.contains("column sample"),
         "{message}"
     );
 }
@@ -235,7 +343,7 @@ fn an_operation_that_does_not_exist_is_named_with_its_row() {
     let trace = trace(vec![span(), Span { operation: 2, ..span() }]);
     let (_dir, path) = place();
     let mut writer = TraceWriter::create(&path, &trace.meta, &trace.operations).unwrap();
-    writer.operations = 3;
+    writer.limits.operations = 3;
     writer.write(&trace.spans).unwrap();
     writer.finish().unwrap();
     let error = read(&path).unwrap_err().to_string();
@@ -250,29 +358,39 @@ fn the_parquet_of_others_is_never_decoded_even_if_it_looks_like_a_trace() {
         (super::META.to_owned(), serde_json::to_string(&trace.meta).unwrap()),
         (super::OPERATIONS.to_owned(), serde_json::to_string(&trace.operations).unwrap()),
     ];
-    let mut frame = super::columns::frame(&[span()]).unwrap();
+    let mut frame = DataFrame::new_infer_height(all_columns()).unwrap();
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes)
         .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
         .finish(&mut frame)
         .unwrap();
-    assert!(refused(&bytes).contains("its footer has no entry ladderscope.checksum"));
+    assert!(refused(&bytes).contains("its footer has no entry ladderscope.groups"));
 }
 
 prop_compose! {
     fn any_span()(
         sample in any::<u32>(), decode in any::<bool>(), step in any::<u32>(), rank in 0..3_u32,
         comm in any::<bool>(), operation in 0..2_u32, ready_ns in any::<i64>(),
-        bounds in any::<(i64, i64)>(), last_arrival_ns in prop_oneof![Just(-1), any::<i64>()],
+        bounds in any::<(i64, i64)>(), stream in 0..2_u16, last_arrival_ns in prop_oneof![Just(-1), any::<i64>()],
     ) -> Span {
         Span {
             sample, step, rank, operation, ready_ns, last_arrival_ns,
             phase: if decode { Phase::Decode } else { Phase::Prefill },
             lane: if comm { Lane::Comm } else { Lane::Compute },
-            stream: 0,
+            stream,
             start_ns: bounds.0.min(bounds.1),
             end_ns: bounds.0.max(bounds.1),
         }
+    }
+}
+
+prop_compose! {
+    fn any_range()(
+        rank in 0..3_u32, thread in any::<u16>(), depth in any::<u16>(), name in 0..2_u32,
+        bounds in any::<(i64, i64)>(),
+    ) -> Range {
+        let (start_ns, end_ns) = (bounds.0.min(bounds.1), bounds.0.max(bounds.1));
+        Range { rank, thread, depth, name, start_ns, end_ns }
     }
 }
 
@@ -280,8 +398,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_spans_come_back(spans in proptest::collection::vec(any_span(), 0..80)) {
-        let whole = trace(spans);
+    fn any_spans_and_ranges_come_back(
+        spans in proptest::collection::vec(any_span(), 0..600),
+        ranges in proptest::collection::vec(any_range(), 0..20),
+    ) {
+        let whole = Trace { ranges, ..trace(spans) };
         prop_assert_eq!(read_bytes(&written(&whole)).unwrap(), whole);
     }
 }

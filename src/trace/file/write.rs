@@ -1,4 +1,5 @@
-//! Writing a trace: row group by row group into a temporary file beside its place.
+//! Writing a trace: row groups, encoded in parallel and appended in order, into a temporary file beside
+//! its place.
 
 use std::fmt;
 use std::fs::File;
@@ -7,43 +8,49 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use polars::polars_utils::compression::ZstdLevel;
-use polars::prelude::{
-    BatchedWriter, KeyValueMetadata, ParquetCompression, ParquetWriter, StatisticsOptions,
-};
-use sha2::{Digest, Sha256};
+use polars_parquet::write::{FileWriter, KeyValue, SchemaDescriptor, schema_to_metadata_key};
+use rayon::prelude::*;
 use tempfile::NamedTempFile;
 
-use super::columns;
+use super::columns::{self, Limits, Rows};
+use super::contain::contained;
+use super::encode::{self, Pages};
 use super::footer::{self, FooterBytes};
+use super::groups::{Group, Holds};
 use crate::error::{Error, Result};
-use crate::trace::{OperationInfo, Span, TraceMeta};
+use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 
-/// Spans of a row group.
-const ROW_GROUP: usize = 262_144;
+/// Rows of a row group: few enough that one and its columns stay in a core's cache, many enough that
+/// the footer stays small.
+const ROW_GROUP: usize = 65_536;
+/// Row groups that are encoded at a time when spans come in small pieces.
+const WAVE: usize = 4;
 
 /// Writes a trace streaming. Nothing is at the path until [`TraceWriter::finish`]; a writer that is
 /// dropped before leaves nothing.
 pub struct TraceWriter {
     path: PathBuf,
     file: NamedTempFile,
-    parquet: BatchedWriter<Hashing>,
-    checksum: Arc<Mutex<Written>>,
-    /// Footer entries but for the checksum.
+    parquet: FileWriter<Sink>,
+    schema: SchemaDescriptor,
+    /// What `parquet` wrote and the file does not have yet.
+    sink: Sink,
+    groups: Vec<Group>,
+    /// Footer entries but for the table of row groups.
     footer: Vec<(String, String)>,
-    /// Spans of the row group to come.
-    pending: Vec<Span>,
-    pub(super) operations: usize,
-    ranks: u32,
-    /// Spans written so far, pending ones included.
-    spans: u64,
+    /// Spans of the row groups to come.
+    spans: Vec<Span>,
+    /// Ranges likewise.
+    ranges: Vec<Range>,
+    pub(super) limits: Limits,
 }
 
 impl fmt::Debug for TraceWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TraceWriter")
             .field("path", &self.path)
-            .field("pending", &self.pending.len())
+            .field("groups", &self.groups.len())
+            .field("pending", &self.spans.len())
             .finish_non_exhaustive()
     }
 }
@@ -54,7 +61,9 @@ impl TraceWriter {
         let failed = |what: &str, error: &dyn fmt::Display| {
             Error::failed(format!("{}: {what}: {error}", path.display()))
         };
-        let meta_text = serde_json::to_string(meta).map_err(|e| failed("metadata", &e))?;
+        // what was read from an older format is written in this one
+        let meta = TraceMeta { version: meta.version.max(FORMAT_VERSION), ..meta.clone() };
+        let meta_text = serde_json::to_string(&meta).map_err(|e| failed("metadata", &e))?;
         let operations_text = serde_json::to_string(operations).map_err(|e| failed("operations", &e))?;
         let file = tempfile::Builder::new()
             .prefix(".trace-")
@@ -62,77 +71,72 @@ impl TraceWriter {
             .permissions(std::fs::Permissions::from_mode(0o666))
             .tempfile_in(directory(path))
             .map_err(Error::io(path))?;
-        let checksum = Arc::new(Mutex::new(Written {
-            bytes: 0,
-            hash: super::checksum_of_texts(&meta_text, &operations_text),
-        }));
-        let sink = Hashing {
-            file: file.as_file().try_clone().map_err(Error::io(path))?,
-            checksum: Arc::clone(&checksum),
-        };
-        let level = ZstdLevel::try_new(1).map_err(|e| failed("compression", &e))?;
-        let parquet = ParquetWriter::new(sink)
-            .with_compression(ParquetCompression::Zstd(Some(level)))
-            .with_statistics(StatisticsOptions::empty())
-            .batched(&columns::polars_schema())
+        let sink = Sink::default();
+        let arrow = columns::arrow_schema();
+        let schema =
+            polars_parquet::write::to_parquet_schema(&arrow).map_err(|e| failed("columns", &e))?;
+        let parquet = FileWriter::try_new(sink.clone(), arrow, encode::options())
             .map_err(|e| failed("columns", &e))?;
         Ok(Self {
             path: path.to_owned(),
             file,
             parquet,
-            checksum,
+            schema,
+            sink,
+            groups: Vec::new(),
             footer: vec![
                 (super::VERSION.into(), meta.version.to_string()),
                 (super::META.into(), meta_text),
                 (super::OPERATIONS.into(), operations_text),
             ],
-            pending: Vec::new(),
-            operations: operations.len(),
-            ranks: meta.ranks,
-            spans: 0,
+            spans: Vec::new(),
+            ranges: Vec::new(),
+            limits: Limits {
+                operations: operations.len(),
+                ranks: meta.ranks,
+                streams: meta.streams.len(),
+                names: meta.range_names.len(),
+            },
         })
     }
 
     /// Appends spans. A span that no reader would accept is an error.
     pub fn write(&mut self, spans: &[Span]) -> Result<()> {
-        for span in spans {
-            columns::check(span, self.operations, self.ranks).map_err(|problem| {
-                Error::failed(format!("{}: a span is wrong: {problem}", self.path.display()))
-            })?;
-        }
-        self.spans += spans.len() as u64;
-        let mut spans = spans;
-        while self.pending.len() + spans.len() >= ROW_GROUP {
-            let (now, later) = spans.split_at(ROW_GROUP - self.pending.len());
-            if self.pending.is_empty() {
-                self.row_group(now)?;
-            } else {
-                self.pending.extend_from_slice(now);
-                let pending = std::mem::take(&mut self.pending);
-                self.row_group(&pending)?;
-            }
-            spans = later;
-        }
-        self.pending.extend_from_slice(spans);
-        Ok(())
+        let limits = self.limits;
+        self.check(spans.iter().try_for_each(|span| limits.check_span(span)), "span")?;
+        let mut pending = std::mem::take(&mut self.spans);
+        let rest = append(&mut pending, spans, |full| self.append(full, Holds::Spans, Rows::of_spans));
+        self.spans = pending;
+        rest
+    }
+
+    /// Appends ranges. A range that no reader would accept is an error.
+    pub fn write_ranges(&mut self, ranges: &[Range]) -> Result<()> {
+        let limits = self.limits;
+        self.check(ranges.iter().try_for_each(|range| limits.check_range(range)), "range")?;
+        let mut pending = std::mem::take(&mut self.ranges);
+        let rest =
+            append(&mut pending, ranges, |full| self.append(full, Holds::Ranges, Rows::of_ranges));
+        self.ranges = pending;
+        rest
     }
 
     /// Writes the footer and renames the file into place.
     pub fn finish(mut self) -> Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        if !pending.is_empty() {
-            self.row_group(&pending)?;
-        }
-        let written = self.checksum.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut footer = std::mem::take(&mut self.footer);
-        let checksum = format!("{}:{}:{}", written.bytes, self.spans, super::hex(written.hash));
-        footer.push((super::CHECKSUM.into(), checksum));
-        // last, so that nothing in the texts before it can be taken for it
-        footer.push((super::SEAL.into(), footer::unsealed()));
-        if let KeyValueMetadata::Static(footer) = KeyValueMetadata::from_static(footer) {
-            let mut writer = self.parquet.get_writer().lock().unwrap_or_else(PoisonError::into_inner);
-            writer.end(Some(footer)).map_err(|error| self.failed(&error))?;
-        }
+        let (spans, ranges) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.ranges));
+        self.append(&spans, Holds::Spans, Rows::of_spans)?;
+        self.append(&ranges, Holds::Ranges, Rows::of_ranges)?;
+        let mut footer = vec![schema_to_metadata_key(self.parquet.schema())];
+        let groups = serde_json::to_string(&self.groups).map_err(|error| self.failed(&error))?;
+        let entries = std::mem::take(&mut self.footer).into_iter();
+        let entries = entries.chain([
+            (super::GROUPS.to_owned(), groups),
+            // last, so that nothing in the texts before it can be taken for it
+            (super::SEAL.to_owned(), footer::unsealed()),
+        ]);
+        footer.extend(entries.map(|(key, value)| KeyValue { key, value: Some(value) }));
+        self.parquet.end(Some(footer)).map_err(|error| self.failed(&error))?;
+        self.flush()?;
         self.seal()?;
         self.file.as_file().sync_all().map_err(Error::io(&self.path))?;
         self.file.persist(&self.path).map_err(|error| Error::io(&self.path)(error.error))?;
@@ -141,6 +145,35 @@ impl TraceWriter {
             let _ = directory.sync_all();
         }
         Ok(())
+    }
+
+    /// Encodes rows as row groups, all cores at a time, and appends them.
+    fn append<T: Sync>(&mut self, rows: &[T], holds: Holds, columns: fn(&[T]) -> Rows) -> Result<()> {
+        // a wave's pages are all that is ever held beside the rows
+        let wave = ROW_GROUP * WAVE.max(2 * rayon::current_num_threads());
+        for rows in rows.chunks(wave) {
+            let schema = &self.schema;
+            let encode = |rows: &[T]| -> Result<Vec<Pages>, String> {
+                contained(|| encode::row_group(columns(rows), schema))?.map_err(|e| e.to_string())
+            };
+            let encoded: Vec<_> = rows.par_chunks(ROW_GROUP).map(encode).collect();
+            for (rows, pages) in rows.chunks(ROW_GROUP).zip(encoded) {
+                let pages = pages.map_err(|error| self.failed(&error))?;
+                let written = self.parquet.write(rows.len() as u64, encode::columns(pages));
+                written.map_err(|error| self.failed(&error))?;
+                let bytes = self.flush()?;
+                self.groups.push(Group::of(holds, rows.len(), &bytes));
+                self.sink.give_back(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to the file what Parquet wrote into memory, and returns it.
+    fn flush(&mut self) -> Result<Vec<u8>> {
+        let bytes = self.sink.take();
+        self.file.as_file_mut().write_all(&bytes).map_err(Error::io(&self.path))?;
+        Ok(bytes)
     }
 
     /// Writes the footer's own checksum into it.
@@ -157,9 +190,10 @@ impl TraceWriter {
             .map_err(Error::io(&self.path))
     }
 
-    fn row_group(&mut self, spans: &[Span]) -> Result<()> {
-        let frame = columns::frame(spans).map_err(|error| self.failed(&error))?;
-        self.parquet.write_batch(&frame).map_err(|error| self.failed(&error))
+    fn check(&self, result: Result<(), String>, what: &str) -> Result<()> {
+        result.map_err(|problem| {
+            Error::failed(format!("{}: a {what} is wrong: {problem}", self.path.display()))
+        })
     }
 
     fn failed(&self, error: &dyn fmt::Display) -> Error {
@@ -167,36 +201,61 @@ impl TraceWriter {
     }
 }
 
+/// Gives rows to `write` as whole row groups; what is left over stays pending.
+fn append<T: Copy>(
+    pending: &mut Vec<T>,
+    mut rows: &[T],
+    mut write: impl FnMut(&[T]) -> Result<()>,
+) -> Result<()> {
+    if !pending.is_empty() {
+        let (now, later) = rows.split_at(rows.len().min(WAVE * ROW_GROUP - pending.len()));
+        pending.extend_from_slice(now);
+        if pending.len() < WAVE * ROW_GROUP {
+            return Ok(());
+        }
+        write(pending)?;
+        pending.clear();
+        rows = later;
+    }
+    // rows that come in numbers are not copied
+    let (now, later) = rows.split_at(rows.len() / (WAVE * ROW_GROUP) * (WAVE * ROW_GROUP));
+    write(now)?;
+    pending.extend_from_slice(later);
+    Ok(())
+}
+
 /// The directory of `path`.
-fn directory(path: &Path) -> &Path {
+pub(super) fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What the checksum covers so far.
-#[derive(Clone)]
-struct Written {
-    /// Bytes of the file.
-    bytes: u64,
-    /// Of the footer's texts and those bytes.
-    hash: Sha256,
+/// Where Parquet writes to: memory, of which the file then gets a row group at a time. (Parquet writes
+/// bytes singly, and each row group's are wanted for its checksum.)
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Sink {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps the memory for the next row group.
+    fn give_back(&self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.is_empty() {
+            *buffer = bytes;
+        }
+    }
 }
 
-/// A file that takes the checksum of what is written to it.
-struct Hashing {
-    file: File,
-    checksum: Arc<Mutex<Written>>,
-}
-
-impl Write for Hashing {
+impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        let mut checksum = self.checksum.lock().unwrap_or_else(PoisonError::into_inner);
-        checksum.hash.update(&bytes[..written]);
-        checksum.bytes += written as u64;
-        Ok(written)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        Ok(())
     }
 }

@@ -1,0 +1,113 @@
+//! Traces for other programs: Chrome JSON as PyTorch's profiler writes it, CSV, and the own format.
+
+mod annotations;
+mod chrome;
+mod csv;
+mod events;
+mod flows;
+mod output;
+#[cfg(test)]
+mod tests;
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::Trace;
+use crate::error::{Error, Result};
+
+pub use chrome::{Ranks, chrome};
+pub use csv::csv;
+pub use output::Output;
+
+/// A format that traces are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Chrome JSON in Kineto's shape.
+    Json,
+    /// The same, gzipped.
+    JsonGz,
+    /// The own format.
+    Parquet,
+    /// A row a span.
+    Csv,
+}
+
+impl Format {
+    /// The format that a file's name asks for.
+    pub fn of(path: &Path) -> Result<Self> {
+        let name =
+            path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let formats = [
+            (".json.gz", Self::JsonGz),
+            (".json", Self::Json),
+            (".parquet", Self::Parquet),
+            (".csv", Self::Csv),
+        ];
+        formats.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| *format).ok_or_else(
+            || {
+                Error::input_help(
+                    format!("{}: no format follows from this name", path.display()),
+                    "end it in .json or .json.gz (Chrome JSON, for Perfetto and Holistic Trace Analysis), \
+                     .parquet (Ladderscope's own) or .csv; for a Chrome JSON file a rank, name a directory, \
+                     with a slash at its end",
+                )
+            },
+        )
+    }
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json | Self::JsonGz => "Chrome JSON",
+            Self::Parquet => "Parquet",
+            Self::Csv => "CSV",
+        }
+    }
+}
+
+/// Writes a trace to one file in the format of its name; nothing is there until all of it is.
+pub fn write(trace: &Trace, path: &Path) -> Result<()> {
+    match Format::of(path)? {
+        Format::Parquet => super::write(path, trace),
+        format => {
+            let mut output = Output::create(path)?;
+            text(trace, format, Ranks::All, &mut output)?;
+            output.finish()
+        }
+    }
+}
+
+/// Writes a Chrome JSON file a rank into a directory, which is made where there is none: what Holistic
+/// Trace Analysis reads. Returns the files. Where one of them exists, nothing is written unless `replace`.
+pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec<PathBuf>> {
+    let paths: Vec<PathBuf> =
+        (0..trace.meta.ranks).map(|rank| directory.join(format!("rank-{rank}.json.gz"))).collect();
+    if let Some(there) = paths.iter().find(|path| !replace && path.exists()) {
+        return Err(Output::exists(there));
+    }
+    std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
+    let mut outputs = Vec::new();
+    for (rank, path) in (0..).zip(&paths) {
+        let mut output = Output::create(path)?;
+        text(trace, Format::JsonGz, Ranks::One(rank), &mut output)?;
+        outputs.push(output);
+    }
+    for output in outputs {
+        output.finish()?;
+    }
+    Ok(paths)
+}
+
+fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut Output) -> Result<()> {
+    let path = output.path().to_owned();
+    let mut buffered = BufWriter::with_capacity(1 << 18, output);
+    let written = match format {
+        Format::JsonGz => {
+            let mut gzip = flate2::write::GzEncoder::new(&mut buffered, flate2::Compression::fast());
+            chrome(trace, ranks, &mut gzip).and_then(|()| gzip.finish().map(|_| ()))
+        }
+        Format::Csv => csv(trace, &mut buffered),
+        _ => chrome(trace, ranks, &mut buffered),
+    };
+    written.and_then(|()| buffered.flush()).map_err(Error::io(path))
+}

@@ -1,0 +1,66 @@
+//! What own traces know beside their spans: steps, layers and modules, as named ranges.
+
+use crate::plan::{Lane, Phase};
+use crate::trace::{OperationInfo, Span, Trace};
+
+/// Whether the trace's ranges mark profiler steps already.
+pub(super) fn has_steps(trace: &Trace) -> bool {
+    trace.meta.range_names.iter().any(|name| name.starts_with("ProfilerStep#"))
+}
+
+/// When the spans of a rank's step began to be ready, and when the last ended (ns).
+pub(super) fn extent(spans: &[Span]) -> Option<(i64, i64)> {
+    let start = spans.iter().map(|span| span.ready_ns.min(span.start_ns)).min()?;
+    let end = spans.iter().map(|span| span.end_ns).max()?;
+    Some((start, end))
+}
+
+/// What a step is called beside its number: `prefill`, `decode 7`.
+pub(super) fn step_name(span: &Span) -> String {
+    match span.phase {
+        Phase::Prefill => "prefill".into(),
+        Phase::Decode => format!("decode {}", span.step),
+    }
+}
+
+/// A layer or a module of it, as the compute lane passed through.
+pub(super) struct Passage {
+    pub(super) name: String,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+}
+
+/// Layers, then modules, that the compute lane passed through in these spans of one step of one rank.
+pub(super) fn passages(spans: &[Span], operations: &[OperationInfo]) -> Vec<Passage> {
+    let of = |span: &Span| operations.get(span.operation as usize);
+    let layer = |span: &Span| of(span).and_then(|o| o.layer).map(|layer| format!("L{layer}"));
+    let module = |span: &Span| {
+        let operation = of(span).filter(|o| !o.module.is_empty())?;
+        Some(match operation.layer {
+            Some(layer) => format!("L{layer}/{}", operation.module),
+            None => operation.module.clone(),
+        })
+    };
+    let mut found = runs(spans, layer);
+    found.append(&mut runs(spans, module));
+    found
+}
+
+/// Runs of neighbours on the compute lane that have the same name.
+fn runs(spans: &[Span], name: impl Fn(&Span) -> Option<String>) -> Vec<Passage> {
+    let mut found: Vec<Passage> = Vec::new();
+    let mut open = false;
+    for span in spans.iter().filter(|span| span.lane == Lane::Compute) {
+        match (name(span), found.last_mut()) {
+            (Some(name), Some(last)) if open && last.name == name => {
+                last.end_ns = last.end_ns.max(span.end_ns);
+            }
+            (Some(name), _) => {
+                found.push(Passage { name, start_ns: span.start_ns, end_ns: span.end_ns });
+                open = true;
+            }
+            (None, _) => open = false,
+        }
+    }
+    found
+}

@@ -1,0 +1,340 @@
+//! Chrome JSON in the shape of Kineto, PyTorch's profiler: what Perfetto draws and Holistic Trace Analysis
+//! reads.
+//!
+//! A rank is two processes, as in Kineto: its device (a thread a stream, and a row of layers and modules)
+//! and its host (steps, launches, named ranges). Own all-reduces are named as NCCL's kernels are, because
+//! names are all by which other programs know communication; the operation's own name is in `args`.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::annotations;
+use super::events::{Events, Micros, Row, quoted};
+use super::flows::Flows;
+use crate::plan::Lane;
+use crate::spec::Provenance;
+use crate::trace::{OperationInfo, Span, Trace};
+
+/// Which ranks go into a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranks {
+    /// All.
+    All,
+    /// This one.
+    One(u32),
+}
+
+/// Streams of own traces, numbered as PyTorch does.
+const COMPUTE: i64 = 7;
+const COMM: i64 = 20;
+/// The device's row of layers and modules.
+const MODULES: i64 = 1;
+/// The host's rows: steps, launches, and from here on those of named ranges.
+const STEPS: i64 = 1;
+const LAUNCHES: i64 = 2;
+const RANGES: i64 = 10;
+/// Processes: a rank's device has the rank's number, its further devices and its host have others.
+const MORE_DEVICES: i64 = 50_000;
+const HOSTS: i64 = 100_000;
+
+/// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace.
+pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<()> {
+    let mut head = serde_json::to_string_pretty(&head(trace, ranks))?;
+    // the events come last, into this object
+    head.truncate(head.trim_end_matches(['}', '\n']).len());
+    write!(out, "{head},\n  \"traceEvents\": [")?;
+    let mut file = ChromeFile { trace, ranks, rows: rows(trace), events: Events::new(&mut *out) };
+    file.about()?;
+    file.ranges()?;
+    file.spans()?;
+    out.write_all(b"\n]}\n")
+}
+
+fn head(trace: &Trace, ranks: Ranks) -> Value {
+    let meta = &trace.meta;
+    let devices: Vec<Value> = (0..meta.ranks)
+        .filter(|rank| ranks.has(*rank))
+        .map(|rank| json!({ "id": rank, "name": device_name(trace) }))
+        .collect();
+    let mut distributed = json!({ "backend": "nccl", "world_size": meta.ranks });
+    let only = match ranks {
+        Ranks::One(rank) => Some(rank),
+        Ranks::All => (meta.ranks == 1).then_some(0),
+    };
+    if let (Some(rank), Some(object)) = (only, distributed.as_object_mut()) {
+        object.insert("rank".into(), rank.into());
+    }
+    json!({
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": 0,
+        "traceName": title(trace),
+        "deviceProperties": devices,
+        "distributedInfo": distributed,
+        "ladderscope": {
+            "provenance": meta.provenance.as_str(),
+            "recorder": meta.recorder,
+            "clock": meta.clock,
+            "run": meta.run,
+            "spec": meta.spec,
+            "plan_hashes": meta.plan_hashes,
+            "environment": meta.environment,
+            "import": meta.import,
+        },
+    })
+}
+
+/// What the trace is of, and what its numbers are worth.
+fn title(trace: &Trace) -> String {
+    let meta = &trace.meta;
+    match &meta.spec {
+        Some(spec) => format!("{} ({})", spec.label(), meta.provenance),
+        None => format!("{} ({})", meta.recorder, meta.provenance),
+    }
+}
+
+fn device_name(trace: &Trace) -> String {
+    match (&trace.meta.spec, trace.meta.provenance) {
+        (Some(spec), Provenance::Simulated) => format!("simulated {}", spec.hardware),
+        (Some(spec), _) => spec.backend.as_str().into(),
+        (None, _) => "device".into(),
+    }
+}
+
+impl Ranks {
+    fn has(self, rank: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(only) => only == rank,
+        }
+    }
+}
+
+/// The rows of the trace's streams. A rank's first device has the rank's number; a second device is a
+/// process of its own, since streams of two devices may have one number.
+fn rows(trace: &Trace) -> Vec<Row> {
+    let mut devices: Vec<(u32, Option<i64>, Option<i64>)> = Vec::new();
+    let mut rows = Vec::new();
+    for stream in &trace.meta.streams {
+        let key = (stream.rank, stream.process, stream.device);
+        let at = devices.iter().position(|device| *device == key).unwrap_or_else(|| {
+            devices.push(key);
+            devices.len() - 1
+        });
+        let first = devices.iter().position(|device| device.0 == stream.rank) == Some(at);
+        let pid = if first { stream.rank.into() } else { MORE_DEVICES + at as i64 };
+        rows.push(Row { pid, tid: stream.id });
+    }
+    rows
+}
+
+/// A file that is being written.
+struct ChromeFile<'a, W> {
+    trace: &'a Trace,
+    ranks: Ranks,
+    rows: Vec<Row>,
+    events: Events<W>,
+}
+
+impl<W: Write> ChromeFile<'_, W> {
+    /// Names of processes and threads, with the provenance in sight.
+    fn about(&mut self) -> io::Result<()> {
+        let provenance = self.trace.meta.provenance;
+        let mark = match provenance {
+            Provenance::Measured => String::new(),
+            other => format!(" ({other})"),
+        };
+        let mut rows: Vec<(Row, String)> = Vec::new();
+        for rank in (0..self.trace.meta.ranks).filter(|rank| self.ranks.has(*rank)) {
+            let host = host(rank);
+            let mut process = |pid: i64, name: String| -> io::Result<()> {
+                let row = Row { pid, tid: 0 };
+                self.events.about("process_name", row, format_args!(r#""name":{}"#, quoted(&name)))?;
+                let label = quoted(provenance.as_str());
+                self.events.about("process_labels", row, format_args!(r#""labels":{label}"#))?;
+                let sort = 2 * i64::from(rank) + i64::from(pid >= HOSTS);
+                self.events.about("process_sort_index", row, format_args!(r#""sort_index":{sort}"#))
+            };
+            let streams = self.trace.meta.streams.iter().zip(&self.rows).filter(|(s, _)| s.rank == rank);
+            let mut pids = vec![i64::from(rank)];
+            for (stream, row) in streams {
+                if !pids.contains(&row.pid) {
+                    pids.push(row.pid);
+                }
+                rows.push((*row, format!("stream {}", stream.id)));
+            }
+            for pid in pids {
+                process(pid, format!("rank {rank}{mark}"))?;
+            }
+            process(host, format!("rank {rank} host{mark}"))?;
+            if self.trace.meta.streams.is_empty() {
+                let pid = rank.into();
+                rows.push((Row { pid, tid: MODULES }, "layers and modules".into()));
+                rows.push((Row { pid, tid: COMPUTE }, format!("stream {COMPUTE}: compute")));
+                rows.push((Row { pid, tid: COMM }, format!("stream {COMM}: comm")));
+            }
+            rows.push((Row { pid: host, tid: STEPS }, "steps".into()));
+            rows.push((Row { pid: host, tid: LAUNCHES }, "launches".into()));
+        }
+        for (row, name) in rows {
+            self.events.about("thread_name", row, format_args!(r#""name":{}"#, quoted(&name)))?;
+            self.events.about("thread_sort_index", row, format_args!(r#""sort_index":{}"#, row.tid))?;
+        }
+        Ok(())
+    }
+
+    fn ranges(&mut self) -> io::Result<()> {
+        let names: Vec<String> = self.trace.meta.range_names.iter().map(|name| quoted(name)).collect();
+        for range in self.trace.ranges.iter().filter(|range| self.ranks.has(range.rank)) {
+            let Some(name) = names.get(range.name as usize) else { continue };
+            let row = Row { pid: host(range.rank), tid: RANGES + i64::from(range.thread) };
+            let times = (range.start_ns, range.end_ns);
+            self.events.complete(("user_annotation", name), row, times, format_args!(""))?;
+        }
+        Ok(())
+    }
+
+    fn spans(&mut self) -> io::Result<()> {
+        let own = self.trace.meta.import.is_none();
+        let events: Vec<OperationEvent> =
+            self.trace.operations.iter().map(|operation| OperationEvent::of(operation, own)).collect();
+        let mut flows = Flows::new(&self.trace.operations);
+        let steps = own && !annotations::has_steps(self.trace);
+        let key = |span: &Span| (span.sample, span.phase, span.step);
+        let (mut correlation, mut arrow, mut number) = (0, 0, 0_u64);
+        for step in self.trace.spans.chunk_by(|a, b| key(a) == key(b)) {
+            for spans in step.chunk_by(|a, b| a.rank == b.rank) {
+                let rank = spans.first().map_or(0, |span| span.rank);
+                if !self.ranks.has(rank) {
+                    continue;
+                }
+                if steps {
+                    self.step(spans, number)?;
+                }
+                if own {
+                    let row = Row { pid: rank.into(), tid: MODULES };
+                    for passage in annotations::passages(spans, &self.trace.operations) {
+                        let name = quoted(&passage.name);
+                        let times = (passage.start_ns, passage.end_ns);
+                        let cat_name = ("gpu_user_annotation", name.as_str());
+                        self.events.complete(cat_name, row, times, format_args!(""))?;
+                    }
+                }
+                for span in spans {
+                    correlation += 1;
+                    if let Some(event) = events.get(span.operation as usize) {
+                        self.span(span, event, correlation)?;
+                    }
+                }
+                for (producer, consumer) in flows.of(spans) {
+                    arrow += 1;
+                    let from = (self.row(producer), producer.start_ns);
+                    let to = (self.row(consumer), consumer.start_ns);
+                    self.events.arrow(("reduced", arrow), from, to)?;
+                }
+            }
+            number += 1;
+        }
+        Ok(())
+    }
+
+    /// A rank's step, where profilers mark theirs.
+    fn step(&mut self, spans: &[Span], number: u64) -> io::Result<()> {
+        let (Some(first), Some(times)) = (spans.first(), annotations::extent(spans)) else {
+            return Ok(());
+        };
+        let name = quoted(&format!("ProfilerStep#{number}"));
+        let row = Row { pid: host(first.rank), tid: STEPS };
+        let what = quoted(&annotations::step_name(first));
+        let args = format_args!(r#""step":{what},"sample":{}"#, first.sample);
+        self.events.complete(("user_annotation", &name), row, times, args)
+    }
+
+    /// A span: on the device what was executed, on the host its launch, which ends when it was ready.
+    fn span(&mut self, span: &Span, event: &OperationEvent, correlation: u64) -> io::Result<()> {
+        let row = self.row(span);
+        let stream = self.trace.meta.streams.get(usize::from(span.stream));
+        let device = stream.and_then(|stream| stream.device).unwrap_or_else(|| span.rank.into());
+        let arrival = (span.last_arrival_ns != -1).then_some(span.last_arrival_ns);
+        let arrival =
+            arrival.map_or(String::new(), |ns| format!(r#","last arrival":{}"#, Micros::at(ns)));
+        self.events.complete(
+            (event.cat, &event.name),
+            row,
+            (span.start_ns, span.end_ns),
+            format_args!(
+                r#""device":{device},"stream":{},"correlation":{correlation}{}{arrival}"#,
+                row.tid, event.args
+            ),
+        )?;
+        self.events.complete(
+            ("cuda_runtime", event.launch),
+            Row { pid: host(span.rank), tid: LAUNCHES },
+            (span.ready_ns, span.ready_ns),
+            format_args!(r#""correlation":{correlation}"#),
+        )
+    }
+
+    fn row(&self, span: &Span) -> Row {
+        let own = match span.lane {
+            Lane::Compute => COMPUTE,
+            Lane::Comm => COMM,
+        };
+        let stream = self.rows.get(usize::from(span.stream)).copied();
+        stream.unwrap_or(Row { pid: span.rank.into(), tid: own })
+    }
+}
+
+fn host(rank: u32) -> i64 {
+    HOSTS + i64::from(rank)
+}
+
+/// What the spans of an operation share.
+struct OperationEvent {
+    cat: &'static str,
+    /// Quoted.
+    name: String,
+    /// Quoted.
+    launch: &'static str,
+    /// Further arguments, each after a comma.
+    args: String,
+}
+
+impl OperationEvent {
+    fn of(operation: &OperationInfo, own: bool) -> Self {
+        let (cat, launch) = match operation.kind.as_str() {
+            "memcpy" => ("gpu_memcpy", "\"cudaMemcpyAsync\""),
+            "memset" => ("gpu_memset", "\"cudaMemsetAsync\""),
+            _ => ("kernel", "\"cudaLaunchKernel\""),
+        };
+        if !own {
+            return Self { cat, launch, name: quoted(&operation.name), args: String::new() };
+        }
+        let name = match operation.lane {
+            Lane::Comm => format!("ncclDevKernel_{}({})", camel(&operation.kind), operation.name),
+            Lane::Compute => operation.name.clone(),
+        };
+        let mut args = format!(
+            r#","operation":{},"kind":{},"shape":{}"#,
+            quoted(&operation.name),
+            quoted(&operation.kind),
+            quoted(&operation.shape)
+        );
+        if !operation.origins.is_empty() {
+            args += &format!(r#","origins":{}"#, quoted(&operation.origins.join(" ")));
+        }
+        Self { cat, launch, name: quoted(&name), args }
+    }
+}
+
+/// `all_reduce` as NCCL writes it: `AllReduce`.
+fn camel(kind: &str) -> String {
+    kind.split('_')
+        .map(|word| {
+            let mut letters = word.chars();
+            letters.next().map(|first| first.to_uppercase().chain(letters).collect::<String>())
+        })
+        .map(Option::unwrap_or_default)
+        .collect()
+}

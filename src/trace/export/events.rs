@@ -1,0 +1,125 @@
+//! Events of a Chrome trace, written one after the other; times are exact.
+
+use std::fmt;
+use std::io::{self, Write};
+
+/// A time in microseconds, exact to the nanosecond, without a float in between.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Micros(pub(super) i128);
+
+impl Micros {
+    /// A point in time.
+    pub(super) fn at(ns: i64) -> Self {
+        Self(ns.into())
+    }
+
+    /// What lies between two.
+    pub(super) fn between(start_ns: i64, end_ns: i64) -> Self {
+        Self(i128::from(end_ns) - i128::from(start_ns))
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, ns) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
+        write!(f, "{sign}{}.{:03}", ns / 1000, ns % 1000)
+    }
+}
+
+/// Text as JSON has it, quotes included.
+pub(super) fn quoted(text: &str) -> String {
+    // a string is always JSON
+    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".into())
+}
+
+/// Where an event is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) pid: i64,
+    pub(super) tid: i64,
+}
+
+/// The list of events.
+pub(super) struct Events<W> {
+    out: W,
+    first: bool,
+}
+
+impl<W: Write> Events<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out, first: true }
+    }
+
+    /// An event with a length. `name` is [`quoted`], `args` the inside of an object.
+    pub(super) fn complete(
+        &mut self,
+        (cat, name): (&str, &str),
+        row: Row,
+        (start_ns, end_ns): (i64, i64),
+        args: fmt::Arguments<'_>,
+    ) -> io::Result<()> {
+        let (ts, dur) = (Micros::at(start_ns), Micros::between(start_ns, end_ns));
+        self.comma()?;
+        write!(
+            self.out,
+            r#"{{"ph":"X","cat":"{cat}","name":{name},"pid":{},"tid":{},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#,
+            row.pid, row.tid
+        )
+    }
+
+    /// An arrow from an event that contains one point to an event that contains the other.
+    pub(super) fn arrow(
+        &mut self,
+        (cat, id): (&str, u64),
+        from: (Row, i64),
+        to: (Row, i64),
+    ) -> io::Result<()> {
+        for (ph, (row, at)) in [(r#""s""#, from), (r#""f","bp":"e""#, to)] {
+            self.comma()?;
+            write!(
+                self.out,
+                r#"{{"ph":{ph},"id":{id},"cat":"{cat}","name":"{cat}","pid":{},"tid":{},"ts":{}}}"#,
+                row.pid,
+                row.tid,
+                Micros::at(at)
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A word about a process or thread: `process_name`, `thread_sort_index`.
+    pub(super) fn about(&mut self, what: &str, row: Row, args: fmt::Arguments<'_>) -> io::Result<()> {
+        self.comma()?;
+        write!(
+            self.out,
+            r#"{{"ph":"M","name":"{what}","pid":{},"tid":{},"ts":0,"args":{{{args}}}}}"#,
+            row.pid, row.tid
+        )
+    }
+
+    fn comma(&mut self) -> io::Result<()> {
+        let before: &[u8] = if std::mem::take(&mut self.first) { b"\n" } else { b",\n" };
+        self.out.write_all(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_even_at_the_ends_of_the_clock() {
+        for (ns, text) in [
+            (0, "0.000"),
+            (1, "0.001"),
+            (-1, "-0.001"),
+            (1_234_567, "1234.567"),
+            (-1_000, "-1.000"),
+            (i64::MAX, "9223372036854775.807"),
+            (i64::MIN, "-9223372036854775.808"),
+        ] {
+            assert_eq!(Micros::at(ns).to_string(), text);
+        }
+        assert_eq!(Micros::between(i64::MIN, i64::MAX).to_string(), "18446744073709551.615");
+    }
+}

@@ -1,0 +1,48 @@
+//! Which executions consumed what a collective reduced, from the plan's dependencies.
+
+use crate::plan::Lane;
+use crate::trace::{OperationInfo, Span};
+
+/// Finds the consumers of collectives, a rank's step at a time.
+pub(super) struct Flows {
+    /// Of each operation, the collectives that it waits for.
+    awaited: Vec<Vec<u32>>,
+    /// Of each operation, its span in the step at hand.
+    place: Vec<Option<usize>>,
+}
+
+impl Flows {
+    pub(super) fn new(operations: &[OperationInfo]) -> Self {
+        let comm = |op: &u32| operations.get(*op as usize).is_some_and(|o| o.lane == Lane::Comm);
+        Self {
+            awaited: operations
+                .iter()
+                .map(|operation| operation.waits_for.iter().copied().filter(comm).collect())
+                .collect(),
+            place: vec![None; operations.len()],
+        }
+    }
+
+    /// Pairs of a collective and a consumer among these spans of one step of one rank.
+    pub(super) fn of<'a>(&mut self, spans: &'a [Span]) -> Vec<(&'a Span, &'a Span)> {
+        for (at, span) in spans.iter().enumerate().filter(|(_, span)| span.lane == Lane::Comm) {
+            if let Some(place) = self.place.get_mut(span.operation as usize) {
+                *place = Some(at);
+            }
+        }
+        let mut pairs = Vec::new();
+        // what else waits for a collective waits for its buffer
+        for consumer in spans.iter().filter(|span| span.lane == Lane::Compute) {
+            for producer in self.awaited.get(consumer.operation as usize).into_iter().flatten() {
+                let place = self.place.get(*producer as usize).copied().flatten();
+                pairs.extend(place.and_then(|at| spans.get(at)).map(|producer| (producer, consumer)));
+            }
+        }
+        for span in spans {
+            if let Some(place) = self.place.get_mut(span.operation as usize) {
+                *place = None;
+            }
+        }
+        pairs
+    }
+}

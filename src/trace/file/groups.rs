@@ -1,0 +1,47 @@
+//! The footer's table of row groups: how long each is, what it holds, and its checksum.
+//!
+//! Row groups stand one behind the other from the file's first byte on, so that each can be read,
+//! checked and decoded on its own.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::hex;
+
+/// What a row group holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Holds {
+    /// Spans.
+    Spans,
+    /// Ranges.
+    Ranges,
+}
+
+/// A row group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Group {
+    pub(super) holds: Holds,
+    pub(super) rows: u64,
+    /// Length in the file.
+    pub(super) bytes: u64,
+    /// Of those bytes, in hex.
+    pub(super) sha256: String,
+}
+
+impl Group {
+    /// The entry of a row group that was just encoded.
+    pub(super) fn of(holds: Holds, rows: usize, bytes: &[u8]) -> Self {
+        Self {
+            holds,
+            rows: rows as u64,
+            bytes: bytes.len() as u64,
+            sha256: hex(Sha256::new_with_prefix(bytes)),
+        }
+    }
+
+    /// Whether these bytes are what was written.
+    pub(super) fn is(&self, bytes: &[u8]) -> bool {
+        hex(Sha256::new_with_prefix(bytes)) == self.sha256
+    }
+}
