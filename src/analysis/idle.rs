@@ -13,7 +13,8 @@
 //! 3. else **between kernels** - all was there, and the device had not begun yet.
 //!
 //! Where several spans begin at once, the first that was ready counts, and any collective makes it
-//! communication. The three parts add up to the idle time exactly.
+//! communication. A gap between the timed generations of a run is none of these: **outside**, whatever
+//! lay there. The four parts add up to the idle time exactly.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub struct IdleSplit {
     pub communication_us: f64,
     /// All was there, and nothing had begun (us).
     pub between_us: f64,
+    /// Between timed generations (us).
+    pub outside_us: f64,
     /// All of it (us).
     pub idle_us: f64,
     /// Exact.
@@ -42,11 +45,13 @@ pub struct IdleSplit {
     pub communication_ns: i64,
     /// Exact.
     pub between_ns: i64,
-    /// Exact; the sum of the three.
+    /// Exact.
+    pub outside_ns: i64,
+    /// Exact; the sum of the four.
     pub idle_ns: i64,
     /// How many gaps there were.
     pub gaps: u64,
-    /// The longest of them (ns).
+    /// The longest of them that lies within a generation (ns).
     pub longest_ns: i64,
     /// When the longest began (ns since the trace's first start).
     pub longest_at_ns: i64,
@@ -57,6 +62,8 @@ pub struct IdleSplit {
 struct Edge {
     /// When the first of what begins after it was ready.
     ready: i64,
+    /// The timed generation that goes on after it.
+    sample: u32,
     /// A collective begins after it.
     to_comm: bool,
     /// A collective ended where it begins.
@@ -72,7 +79,12 @@ fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {
     let gaps: Vec<Interval> = lanes.gaps();
     let own = runs.trace.meta.import.is_none();
     let mut split = IdleSplit { rank: runs.ranks[rank], gaps: gaps.len() as u64, ..IdleSplit::default() };
-    for ((start, end), edge) in gaps.iter().zip(edges(runs, rank, &gaps)) {
+    let mut sample = runs.by_rank[rank].first().map_or(0, |run| run.step.sample);
+    for ((start, end), edge) in gaps.iter().zip(edges(runs, rank, &gaps, sample)) {
+        if std::mem::replace(&mut sample, edge.sample) != edge.sample {
+            split.outside_ns += end - start;
+            continue;
+        }
         let ready = edge.ready.clamp(*start, *end);
         let given = if own && edge.from_comm { *start } else { ready };
         let rest = end - given;
@@ -86,18 +98,20 @@ fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {
             (split.longest_ns, split.longest_at_ns) = (end - start, start - runs.origin);
         }
     }
-    split.idle_ns = split.host_ns + split.communication_ns + split.between_ns;
+    split.idle_ns = split.host_ns + split.communication_ns + split.between_ns + split.outside_ns;
     split.host_us = us(split.host_ns);
     split.communication_us = us(split.communication_ns);
     split.between_us = us(split.between_ns);
+    split.outside_us = us(split.outside_ns);
     split.idle_us = us(split.idle_ns);
     split
 }
 
 /// The edges of a rank's gaps. Spans come mostly in order, so that finding their gaps is mostly a look
 /// at the next one.
-fn edges(runs: &Runs, rank: usize, gaps: &[Interval]) -> Vec<Edge> {
-    let mut edges = vec![Edge { ready: i64::MAX, to_comm: false, from_comm: false }; gaps.len()];
+fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> {
+    let unknown = Edge { ready: i64::MAX, sample, to_comm: false, from_comm: false };
+    let mut edges = vec![unknown; gaps.len()];
     let (mut begins, mut ends) = (0, 0);
     for (span, (start, end)) in runs.spans(&runs.by_rank[rank]) {
         let comm = runs.class(span) == Class::Comm;
@@ -105,6 +119,7 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval]) -> Vec<Edge> {
         if gaps.get(begins).is_some_and(|gap| gap.1 == start) {
             let edge = &mut edges[begins];
             edge.ready = edge.ready.min(span.ready_ns);
+            edge.sample = span.sample;
             edge.to_comm |= comm;
         }
         if comm && start < end {

@@ -47,6 +47,8 @@ struct Entry {
     phase: Option<Phase>,
     #[serde(default)]
     step: u32,
+    #[serde(default)]
+    sample: u32,
     /// `memcpy` or `memset` for imported copies.
     kind: Option<String>,
     /// When it was ready or launched (ns); its start if missing.
@@ -103,6 +105,7 @@ impl Case {
             let mut one = span(entry.rank, entry.lane, entry.ns.0, entry.ns.1);
             one.phase = entry.phase.unwrap_or(Phase::Decode);
             one.step = entry.step;
+            one.sample = entry.sample;
             one.last_arrival_ns = entry.arrived.unwrap_or(-1);
             one.ready_ns = entry.ready.unwrap_or(one.start_ns);
             if let Some(kind) = &entry.kind {
@@ -281,7 +284,7 @@ proptest! {
             let report = trace_report(&trace, &Selection { from_ns, ..Selection::default() });
             for (idle, rank) in report.idle.iter().zip(&report.overlap.ranks) {
                 prop_assert_eq!(idle.idle_ns, rank.exact.idle_ns);
-                prop_assert!([idle.host_ns, idle.communication_ns, idle.between_ns].iter().all(|n| *n >= 0));
+                prop_assert!([idle.host_ns, idle.communication_ns, idle.between_ns, idle.outside_ns].iter().all(|n| *n >= 0));
             }
         }
     }
