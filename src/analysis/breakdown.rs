@@ -65,8 +65,8 @@ impl Tally {
             .into_par_iter()
             .fold(empty, |mut cells, portion| {
                 let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
-                for (span, interval) in runs.spans(portion) {
-                    let Some(cell) = cells.get_mut(span.operation as usize) else { continue };
+                runs.each(portion, |span, interval| {
+                    let Some(cell) = cells.get_mut(span.operation as usize) else { return };
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.count += 1;
@@ -74,7 +74,7 @@ impl Tally {
                     if span.lane == Lane::Comm {
                         cell.exposed_ns += duration - compute.near(interval, &mut near);
                     }
-                }
+                });
                 cells
             })
             .reduce(empty, |mut all, more| {

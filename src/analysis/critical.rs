@@ -85,7 +85,10 @@ impl<'a> Walk<'a> {
     fn new(trace: &'a Trace, mut spans: Vec<usize>) -> Self {
         let of = |at: usize| &trace.spans[at];
         let lane = |span: &Span| (span.rank, span.lane);
-        spans.sort_by_key(|&at| (lane(of(at)), of(at).start_ns, of(at).end_ns));
+        let order = |&at: &usize| (lane(of(at)), of(at).start_ns, of(at).end_ns);
+        if !spans.is_sorted_by_key(order) {
+            spans.sort_by_key(order);
+        }
         let mut ranks: Vec<u32> = spans.iter().map(|&at| of(at).rank).collect();
         ranks.dedup();
         let operations = || spans.iter().map(|&at| of(at).operation);
@@ -134,7 +137,8 @@ impl<'a> Walk<'a> {
     fn path(&self) -> Vec<PathStep> {
         let mut path = Vec::new();
         let mut visited = vec![false; self.spans.len()];
-        let last = (0..self.spans.len()).max_by_key(|&at| (self.span(at).end_ns, self.span(at).start_ns));
+        let last =
+            (0..self.spans.len()).max_by_key(|&at| (self.span(at).end_ns, self.span(at).start_ns));
         let mut next = last.map(|at| (at, Why::Last));
         let mut until = last.map_or(0, |at| self.span(at).end_ns);
         // Clocks may be odd; no span is on a path twice, so that every walk ends.
@@ -186,11 +190,16 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What critical paths consist of, over all selected steps. Averages a step.
+/// Spans whose steps are enough for a summary.
+const ENOUGH: usize = 1 << 20;
+
+/// What critical paths consist of, over the selected steps. Averages a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PathSummary {
     /// Steps walked.
     pub steps: u64,
+    /// Of so many; where that is more, they are spread evenly over the selection.
+    pub of_steps: u64,
     /// Length of the path (us).
     pub length_us: f64,
     /// Computing (us).
@@ -273,26 +282,30 @@ impl Sums {
     }
 }
 
-/// The critical paths of the selected steps, summed up. Windows of time do not cut paths: a step that
+/// The critical paths of the selected steps (of long traces: of some of them), summed up. Windows of time do not cut paths: a step that
 /// lies partly within one counts whole. `None` for traces that do not know their dependencies.
 pub(super) fn summary(runs: &Runs) -> Option<PathSummary> {
     if !knows_dependencies(runs.trace) {
         return None;
     }
-    let sums = runs
-        .by_step()
+    let mut steps = runs.by_step();
+    steps.retain(|(_, of_step)| runs.any(of_step.iter().copied()));
+    let (of_steps, spans) = (steps.len(), runs.by_rank.iter().flatten().map(|run| run.at.len()).sum());
+    // Steps are much alike: of a long trace, so many of them as do, evenly spread.
+    let stride = usize::div_ceil(spans, ENOUGH).max(1);
+    let sums = steps
         .into_par_iter()
-        .filter(|(_, of_step)| runs.spans(of_step.iter().copied()).next().is_some())
+        .step_by(stride)
         .fold(Sums::default, |mut sums, (_, of_step)| {
             let spans = of_step.iter().flat_map(|run| run.at.clone()).collect();
             sums.add_path(runs.trace, &Walk::new(runs.trace, spans).path());
             sums
         })
         .reduce(Sums::default, Sums::merge);
-    (sums.steps > 0).then(|| describe(runs.trace, sums))
+    (sums.steps > 0).then(|| describe(runs.trace, sums, of_steps as u64))
 }
 
-fn describe(trace: &Trace, sums: Sums) -> PathSummary {
+fn describe(trace: &Trace, sums: Sums, of_steps: u64) -> PathSummary {
     let steps = sums.steps as f64;
     let mut parts: BTreeMap<(&str, &str, Lane), (u64, i64)> = BTreeMap::new();
     for (operation, (count, time)) in sums.operations {
@@ -314,6 +327,7 @@ fn describe(trace: &Trace, sums: Sums) -> PathSummary {
     parts.sort_by(|a, b| b.us.total_cmp(&a.us));
     PathSummary {
         steps: sums.steps,
+        of_steps,
         length_us: us(sums.length) / steps,
         compute_us: us(sums.lanes[Lane::Compute as usize]) / steps,
         transfer_us: us(sums.lanes[Lane::Comm as usize]) / steps,

@@ -78,7 +78,8 @@ pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
 fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {
     let gaps: Vec<Interval> = lanes.gaps();
     let own = runs.trace.meta.import.is_none();
-    let mut split = IdleSplit { rank: runs.ranks[rank], gaps: gaps.len() as u64, ..IdleSplit::default() };
+    let mut split =
+        IdleSplit { rank: runs.ranks[rank], gaps: gaps.len() as u64, ..IdleSplit::default() };
     let mut sample = runs.by_rank[rank].first().map_or(0, |run| run.step.sample);
     for ((start, end), edge) in gaps.iter().zip(edges(runs, rank, &gaps, sample)) {
         if std::mem::replace(&mut sample, edge.sample) != edge.sample {
@@ -113,7 +114,7 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> 
     let unknown = Edge { ready: i64::MAX, sample, to_comm: false, from_comm: false };
     let mut edges = vec![unknown; gaps.len()];
     let (mut begins, mut ends) = (0, 0);
-    for (span, (start, end)) in runs.spans(&runs.by_rank[rank]) {
+    runs.each(&runs.by_rank[rank], |span, (start, end)| {
         let comm = runs.class(span) == Class::Comm;
         begins = seek(gaps, begins, |gap| gap.1 < start);
         if gaps.get(begins).is_some_and(|gap| gap.1 == start) {
@@ -128,6 +129,6 @@ fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> 
                 edges[ends].from_comm = true;
             }
         }
-    }
+    });
     edges
 }

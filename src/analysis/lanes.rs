@@ -96,11 +96,9 @@ impl Lanes {
     }
 
     /// The lanes of some runs of one rank.
-    pub fn build<'r>(runs: &'r Runs, portion: impl IntoIterator<Item = &'r Run> + 'r) -> LanesBuilder {
+    pub fn build<'r>(runs: &Runs, portion: impl IntoIterator<Item = &'r Run>) -> LanesBuilder {
         let mut builder = LanesBuilder::default();
-        for (span, interval) in runs.spans(portion) {
-            builder.add(span, interval, runs.class(span));
-        }
+        runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
         builder
     }
 

@@ -137,8 +137,12 @@ pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
 
 /// The report from what has been collected.
 pub(super) fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
-    let ranks: Vec<RankOverlap> =
-        runs.ranks.iter().zip(lanes).map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums())).collect();
+    let ranks: Vec<RankOverlap> = runs
+        .ranks
+        .iter()
+        .zip(lanes)
+        .map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums()))
+        .collect();
     let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Nanoseconds::add);
     OverlapReport {
         all: RankOverlap::new(u32::MAX, sum),

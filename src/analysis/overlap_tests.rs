@@ -9,7 +9,6 @@ use super::*;
 use crate::analysis::sample_data::{span, trace};
 use crate::analysis::{steps, trace_report};
 
-
 /// A case file: what happened, what is looked at, what must come out.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

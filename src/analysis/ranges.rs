@@ -77,7 +77,9 @@ pub(super) fn by_layer(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
     let mut sums = sums(runs, lanes, |name| layers.get(name).copied().flatten());
     sums.sort_by_key(|(layer, _)| *layer);
     let ranks = runs.ranks.len();
-    sums.into_iter().map(|(layer, sums)| row(format!("layer {layer}"), Some(layer), sums, ranks)).collect()
+    sums.into_iter()
+        .map(|(layer, sums)| row(format!("layer {layer}"), Some(layer), sums, ranks))
+        .collect()
 }
 
 fn row(name: String, layer: Option<u32>, sums: Sums, ranks: usize) -> RangeRow {

@@ -149,7 +149,9 @@ fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
         if let Some(row) = rows.last_mut() {
             row.count += cell.count;
             match lane {
-                "comm" => (row.comm_us, row.exposed_us) = (average(cell.total_ns), average(cell.exposed_ns)),
+                "comm" => {
+                    (row.comm_us, row.exposed_us) = (average(cell.total_ns), average(cell.exposed_ns))
+                }
                 "compute" => row.compute_us = average(cell.total_ns),
                 _ => {}
             }

@@ -152,19 +152,36 @@ impl<'a> Runs<'a> {
         self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds))
     }
 
-    /// The selected spans of runs, clipped.
-    pub fn spans<'r>(
-        &'r self,
-        runs: impl IntoIterator<Item = &'r Run> + 'r,
-    ) -> impl Iterator<Item = (&'a Span, Interval)> + 'r {
-        let spans = &self.trace.spans;
-        runs.into_iter()
-            .flat_map(move |run| &spans[run.at.clone()])
-            .filter_map(|span| self.clip(span).map(|interval| (span, interval)))
+    /// Calls `see` with each selected span of runs, clipped.
+    #[inline]
+    pub fn each<'r>(
+        &self,
+        runs: impl IntoIterator<Item = &'r Run>,
+        mut see: impl FnMut(&'a Span, Interval),
+    ) {
+        for run in runs {
+            // Nested loops, not a flattened iterator: this is where the time goes.
+            for span in &self.trace.spans[run.at.clone()] {
+                if let Some(interval) = self.clip(span) {
+                    see(span, interval);
+                }
+            }
+        }
     }
 
-    /// The runs as portions of work for threads: of one rank each, in order, of about equal size.
+    /// Whether anything of the runs is selected.
+    pub fn any<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> bool {
+        let mut spans = runs.into_iter().flat_map(|run| &self.trace.spans[run.at.clone()]);
+        spans.any(|span| self.clip(span).is_some())
+    }
+
+    /// The runs as portions of work for threads, of one rank each, in order: whole ranks, where there
+    /// are enough of them, else pieces of about equal size.
     pub fn portions(&self) -> Vec<&[Run]> {
+        let ranks = self.by_rank.iter().filter(|runs| !runs.is_empty());
+        if ranks.clone().count() >= 2 * rayon::current_num_threads() {
+            return ranks.map(Vec::as_slice).collect();
+        }
         let mut portions = Vec::new();
         for mut runs in self.by_rank.iter().map(Vec::as_slice) {
             while !runs.is_empty() {
@@ -193,13 +210,21 @@ impl<'a> Runs<'a> {
 
 /// The runs of a piece of the spans, which begins at `offset`, with their ranks; and its first start.
 fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
-    let same = |a: &Span, b: &Span| a.rank == b.rank && StepKey::of(a) == StepKey::of(b);
-    let (mut runs, mut from, mut origin) = (Vec::new(), offset, i64::MAX);
-    for run in spans.chunk_by(same) {
-        origin = run.iter().map(|span| span.start_ns).fold(origin, i64::min);
-        let at = from..from + run.len();
-        from = at.end;
-        runs.push((run[0].rank, Run { step: StepKey::of(&run[0]), rank: 0, at }));
+    let (mut runs, mut from, mut origin) = (Vec::new(), 0, i64::MAX);
+    let run = |from: usize, to: usize| {
+        let (rank, step) = (spans[from].rank, StepKey::of(&spans[from]));
+        (rank, Run { step, rank: 0, at: offset + from..offset + to })
+    };
+    for (at, span) in spans.iter().enumerate() {
+        origin = origin.min(span.start_ns);
+        let first = &spans[from];
+        if span.rank != first.rank || StepKey::of(span) != StepKey::of(first) {
+            runs.push(run(from, at));
+            from = at;
+        }
+    }
+    if !spans.is_empty() {
+        runs.push(run(from, spans.len()));
     }
     (origin, runs)
 }

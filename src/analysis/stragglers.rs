@@ -149,14 +149,14 @@ impl Sums {
         let mut came: Vec<Came> = Vec::new();
         for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
             let from = came.len();
-            for (span, _) in runs.spans(of_rank.iter().copied()) {
+            runs.each(of_rank.iter().copied(), |span, _| {
                 if runs.class(span) == Class::Comm
                     && let Some(&key) = keys.get(span.operation as usize)
                 {
                     let (rank, start) = (of_rank[0].rank, span.start_ns);
                     came.push(Came { key, nth: 0, rank, start, operation: span.operation });
                 }
-            }
+            });
             let of_rank = &mut came[from..];
             of_rank.sort_by_key(|came| (came.key, came.start));
             for at in 1..of_rank.len() {

@@ -164,8 +164,15 @@ pub fn groups(name: &'static str, groups: &[GroupRow]) -> Rows {
 
 /// Who was late.
 pub fn stragglers(stragglers: &Stragglers) -> Rows {
-    let mut rows =
-        Rows::new(["rank", "times last", "%", "late (median)", "late (most)", "others waited", "waited"]);
+    let mut rows = Rows::new([
+        "rank",
+        "times last",
+        "%",
+        "late (median)",
+        "late (most)",
+        "others waited",
+        "waited",
+    ]);
     for rank in &stragglers.ranks {
         rows.push(vec![
             Field::Whole(rank.rank.into()),

@@ -39,10 +39,9 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
     let (title, missing) = match by {
         By::Step => ("By step: microseconds, averaged over ranks", "nothing is selected"),
         By::Layer => match report.layers.first() {
-            Some(row) if row.from == "ranges" => (
-                "By layer, from the names of ranges: what the device did in their time (us a rank)",
-                "",
-            ),
+            Some(row) if row.from == "ranges" => {
+                ("By layer, from the names of ranges: what the device did in their time (us a rank)", "")
+            }
             _ => (
                 "By layer: sums of durations (us a rank)",
                 "neither operations nor named ranges tell layers in this trace",
@@ -83,7 +82,8 @@ fn import(import: &ImportReport) -> String {
     let list = |counts: &std::collections::BTreeMap<String, u64>| {
         counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
     };
-    let mut text = format!("Read {}: {} events of {} file(s)\n", import.format, import.events, import.files.len());
+    let mut text =
+        format!("Read {}: {} events of {} file(s)\n", import.format, import.events, import.files.len());
     for (what, counts) in [("used", &import.used), ("ignored", &import.ignored)] {
         if !counts.is_empty() {
             text += &wrapped(&format!("  {what:<8}"), &list(counts));
@@ -105,7 +105,8 @@ fn ranks(report: &TraceReport) -> String {
 
 fn idle(report: &TraceReport) -> Option<String> {
     let ranks = report.idle.len().max(1) as f64;
-    let sum = |of: fn(&crate::analysis::IdleSplit) -> f64| report.idle.iter().map(of).sum::<f64>() / ranks;
+    let sum =
+        |of: fn(&crate::analysis::IdleSplit) -> f64| report.idle.iter().map(of).sum::<f64>() / ranks;
     let all = sum(|r| r.idle_us);
     let longest = report.idle.iter().max_by_key(|rank| rank.longest_ns)?;
     if all <= 0.0 {
@@ -122,10 +123,7 @@ fn idle(report: &TraceReport) -> Option<String> {
         .filter(|(_, us)| *us > 0.0)
         .map(|(what, us)| format!("{what} {us:.1} ({:.0} %)", 100.0 * us / all))
         .collect::<Vec<_>>();
-    let mut text = wrapped(
-        &format!("Idle, averaged over ranks: {all:.1} us = "),
-        &parts.join(" + "),
-    );
+    let mut text = wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &parts.join(" + "));
     if longest.longest_ns > 0 {
         let _ = writeln!(
             text,
@@ -168,7 +166,8 @@ fn steps(report: &TraceReport) -> Option<String> {
     let of = |value: fn(&StepSummary) -> f64| {
         let worst = steps.iter().max_by(|a, b| value(a).total_cmp(&value(b)))?;
         let median = median(&steps.iter().map(value).collect::<Vec<_>>())?;
-        let sample = if worst.sample > 0 { format!(" of sample {}", worst.sample) } else { String::new() };
+        let sample =
+            if worst.sample > 0 { format!(" of sample {}", worst.sample) } else { String::new() };
         let place = match worst.phase {
             crate::plan::Phase::Prefill => "prefill".into(),
             crate::plan::Phase::Decode => format!("step {}", worst.step),
@@ -203,19 +202,20 @@ fn critical_path(path: &PathSummary) -> String {
     let of = if path.steps == 1 {
         "the step".into()
     } else {
-        format!("a step, averaged over {}", path.steps)
+        let of = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
+        format!("a step, averaged over {}{of}", path.steps)
     };
     let mut text =
         wrapped(&format!("Critical path of {of}: {:.1} us = ", path.length_us), &parts.join(" + "));
     let named = path.parts.iter().filter(|part| part.share >= 0.005).take(8);
-    let named: Vec<String> = named
-        .map(|part| format!("{} {} {:.0} %", part.module, part.kind, 100.0 * part.share))
-        .collect();
+    let named: Vec<String> =
+        named.map(|part| format!("{} {} {:.0} %", part.module, part.kind, 100.0 * part.share)).collect();
     if !named.is_empty() {
         text += &wrapped("  of it ", &named.join(", "));
     }
     if path.rank_changes > 0.0 {
-        let _ = writeln!(text, "  it changes ranks {:.1} times, to the last to arrive", path.rank_changes);
+        let _ =
+            writeln!(text, "  it changes ranks {:.1} times, to the last to arrive", path.rank_changes);
     }
     text
 }
