@@ -23,7 +23,8 @@ pub fn ranks(report: &OverlapReport) -> Rows {
     rows
 }
 
-/// The rank table for people: short names, sums at the end, and no columns without content.
+/// The rank table for people: short names, sums at the end, no columns without content, and none for
+/// busy (span less idle), so that a terminal of 100 columns has room for seconds of trace.
 pub fn ranks_short(report: &OverlapReport) -> Rows {
     let mut rows = Rows::new([
         "rank",
@@ -33,7 +34,6 @@ pub fn ranks_short(report: &OverlapReport) -> Rows {
         "overlap",
         "exposed",
         "overlap %",
-        "busy",
         "idle",
         "span",
         "peer wait",
@@ -45,6 +45,7 @@ pub fn ranks_short(report: &OverlapReport) -> Rows {
                 row[column] = Field::None;
             }
         }
+        row.remove(7);
         rows.push(row);
     };
     for rank in &report.ranks {

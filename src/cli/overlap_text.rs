@@ -121,7 +121,7 @@ fn idle(report: &TraceReport) -> Option<String> {
     let parts = parts
         .iter()
         .filter(|(_, us)| *us > 0.0)
-        .map(|(what, us)| format!("{what} {us:.1} ({:.0} %)", 100.0 * us / all))
+        .map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", 100.0 * us / all))
         .collect::<Vec<_>>();
     let mut text = wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &parts.join(" + "));
     if longest.longest_ns > 0 {
@@ -197,7 +197,7 @@ fn critical_path(path: &PathSummary) -> String {
     let parts = parts
         .iter()
         .filter(|(_, us)| *us > 0.0)
-        .map(|(what, us)| format!("{what} {us:.1} ({:.0} %)", share(*us)))
+        .map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", share(*us)))
         .collect::<Vec<_>>();
     let of = if path.steps == 1 {
         "the step".into()
@@ -208,8 +208,9 @@ fn critical_path(path: &PathSummary) -> String {
     let mut text =
         wrapped(&format!("Critical path of {of}: {:.1} us = ", path.length_us), &parts.join(" + "));
     let named = path.parts.iter().filter(|part| part.share >= 0.005).take(8);
-    let named: Vec<String> =
-        named.map(|part| format!("{} {} {:.0} %", part.module, part.kind, 100.0 * part.share)).collect();
+    let named: Vec<String> = named
+        .map(|part| format!("{}\u{a0}{}\u{a0}{:.0}\u{a0}%", part.module, part.kind, 100.0 * part.share))
+        .collect();
     if !named.is_empty() {
         text += &wrapped("  of it ", &named.join(", "));
     }
@@ -254,7 +255,8 @@ fn breakdown(report: &TraceReport) -> Option<String> {
     })
 }
 
-/// `head` and `words`, broken at blanks so that lines stay within 100 columns.
+/// `head` and `words`, broken at blanks so that lines stay within 100 columns; U+00A0 is a blank that
+/// no line is broken at.
 fn wrapped(head: &str, words: &str) -> String {
     let mut lines = vec![head.to_owned()];
     let mut fresh = true;
@@ -272,7 +274,7 @@ fn wrapped(head: &str, words: &str) -> String {
         }
         fresh = false;
     }
-    lines.join("\n") + "\n"
+    lines.join("\n").replace('\u{a0}', " ") + "\n"
 }
 
 #[cfg(test)]
