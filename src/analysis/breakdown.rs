@@ -1,13 +1,16 @@
-//! The breakdown: where the lanes' time went, by module and kind of operation.
+//! Where the lanes' time went, by operation: the tally that the breakdown by module and kind, the
+//! collectives, the kinds and the layers are grouped from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use rayon::prelude::*;
 use serde::Serialize;
 
-use super::intervals::Coverage;
-use super::overlap::{Lanes, Selected, Selection, is_memory, us};
+use super::lanes::Lanes;
+use super::overlap::us;
+use super::runs::{Runs, is_memory};
 use crate::plan::Lane;
-use crate::trace::Trace;
+use crate::trace::{OperationInfo, Trace};
 
 /// A row of the breakdown: where the lanes' time went.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,61 +32,115 @@ pub struct BreakdownRow {
     pub share: f64,
 }
 
-/// Rows for the selected spans, the longest first. `lanes` are the selection's closed lanes by rank.
-pub(super) fn breakdown(
-    trace: &Trace,
-    selection: &Selection,
-    lanes: BTreeMap<u32, Lanes>,
-) -> Vec<BreakdownRow> {
-    let ranks = lanes.len().max(1) as f64;
-    let computing: BTreeMap<u32, Coverage> =
-        lanes.into_iter().map(|(rank, lanes)| (rank, Coverage::new(lanes.compute))).collect();
+/// Executions of something: how many, how long together, how much of that was exposed. Sums of
+/// durations, not unions: what ran twice at once counts twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub count: u64,
+    pub total_ns: i64,
+    pub exposed_ns: i64,
+}
 
-    // Count, total ns and exposed ns by operation first: names are compared once an operation, not once a span.
-    let mut by_operation = vec![[(0u64, 0i64, 0i64); 2]; trace.operations.len()];
-    for Selected { span, interval } in selection.of(trace) {
-        let Some(cells) = by_operation.get_mut(span.operation as usize) else { continue };
-        let duration = interval.1 - interval.0;
-        let cell = &mut cells[span.lane as usize];
-        cell.0 += 1;
-        cell.1 += duration;
-        if span.lane == Lane::Comm {
-            cell.2 += duration - computing.get(&span.rank).map_or(0, |c| c.of(interval));
-        }
+impl Cell {
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
+    }
+}
+
+/// Sums over all ranks by operation; apart for the compute and the comm lane.
+#[derive(Debug)]
+pub(super) struct Tally {
+    cells: Vec<[Cell; 2]>,
+}
+
+impl Tally {
+    /// Of the selected spans. One pass.
+    pub fn of(runs: &Runs, lanes: &[Lanes]) -> Self {
+        // By operation, not by name: names are compared once an operation, not once a span.
+        let empty = || vec![[Cell::default(); 2]; runs.trace.operations.len()];
+        let cells = runs
+            .portions()
+            .into_par_iter()
+            .fold(empty, |mut cells, portion| {
+                let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
+                runs.each(portion, |span, interval| {
+                    let Some(cell) = cells.get_mut(span.operation as usize) else { return };
+                    let cell = &mut cell[span.lane as usize];
+                    let duration = interval.1.saturating_sub(interval.0);
+                    cell.count += 1;
+                    cell.total_ns = cell.total_ns.saturating_add(duration);
+                    if span.lane == Lane::Comm {
+                        cell.exposed_ns += duration - compute.near(interval, &mut near);
+                    }
+                });
+                cells
+            })
+            .reduce(empty, |mut all, more| {
+                all.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(a, b)| a.add(b));
+                all
+            });
+        Self { cells }
     }
 
-    let mut rows: BTreeMap<(&str, &str, &str), (u64, i64, i64)> = BTreeMap::new();
-    let mut lane_ns: BTreeMap<&str, i64> = BTreeMap::new();
-    for (operation, cells) in trace.operations.iter().zip(by_operation) {
-        for (lane, (count, total, exposed)) in [Lane::Compute, Lane::Comm].into_iter().zip(cells) {
-            if count == 0 {
-                continue;
-            }
+    /// Operations that were executed, with the lane that they were executed on.
+    pub fn operations<'a>(
+        &'a self,
+        trace: &'a Trace,
+    ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, Cell)> {
+        trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
             let memory = is_memory(&operation.kind);
-            let lane = if memory { "memory" } else { lane.as_str() };
-            let row = rows.entry((&operation.module, &operation.kind, lane)).or_default();
-            row.0 += count;
-            row.1 += total;
-            row.2 += if memory { 0 } else { exposed };
-            *lane_ns.entry(lane).or_default() += total;
-        }
+            [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| cell.count > 0).map(
+                move |(lane, cell)| {
+                    let exposed_ns = if memory { 0 } else { cell.exposed_ns };
+                    let lane = if memory { "memory" } else { lane.as_str() };
+                    (operation, lane, Cell { exposed_ns, ..*cell })
+                },
+            )
+        })
     }
 
-    let mut rows: Vec<BreakdownRow> = rows
-        .into_iter()
-        .map(|((module, kind, lane), (count, total, exposed))| BreakdownRow {
-            module: module.into(),
-            kind: kind.into(),
-            lane: lane.into(),
-            count,
-            total_us: us(total) / ranks,
-            exposed_us: us(exposed) / ranks,
-            share: match lane_ns.get(lane) {
-                Some(&all) if all > 0 => total as f64 / all as f64,
-                _ => 0.0,
-            },
-        })
-        .collect();
-    rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
-    rows
+    /// Cells of operations that have a key in common, in order of keys.
+    pub fn group<'a, K: Ord>(
+        &'a self,
+        trace: &'a Trace,
+        key: impl Fn(&'a OperationInfo, &'static str) -> Option<K>,
+    ) -> BTreeMap<K, Cell> {
+        let mut groups: BTreeMap<K, Cell> = BTreeMap::new();
+        for (operation, lane, cell) in self.operations(trace) {
+            if let Some(key) = key(operation, lane) {
+                groups.entry(key).or_default().add(&cell);
+            }
+        }
+        groups
+    }
+
+    /// By module and kind, the longest first; times averaged over `ranks`.
+    pub fn breakdown(&self, trace: &Trace, ranks: usize) -> Vec<BreakdownRow> {
+        let ranks = ranks.max(1) as f64;
+        let groups = self.group(trace, |o, lane| Some((o.module.as_str(), o.kind.as_str(), lane)));
+        let mut lane_ns: HashMap<&str, i64> = HashMap::new();
+        for ((_, _, lane), cell) in &groups {
+            let sum = lane_ns.entry(lane).or_default();
+            *sum = sum.saturating_add(cell.total_ns);
+        }
+        let mut rows: Vec<BreakdownRow> = groups
+            .into_iter()
+            .map(|((module, kind, lane), cell)| BreakdownRow {
+                module: module.into(),
+                kind: kind.into(),
+                lane: lane.into(),
+                count: cell.count,
+                total_us: us(cell.total_ns) / ranks,
+                exposed_us: us(cell.exposed_ns) / ranks,
+                share: match lane_ns.get(lane) {
+                    Some(&all) if all > 0 => cell.total_ns as f64 / all as f64,
+                    _ => 0.0,
+                },
+            })
+            .collect();
+        rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+        rows
+    }
 }

@@ -1,26 +1,41 @@
 //! Analysis: overlap, breakdown, statistics, Pareto frontiers, comparison.
 //!
 //! Everything here is pure: spans or records in, numbers out. [`intervals`] and [`statistics`] are the
-//! ground; [`overlap()`] and the breakdown look at traces; [`metrics()`], [`pareto()`] and [`compare()`]
-//! look at records; [`table`] lays records out for sorting and export.
+//! ground. At traces look [`overlap()`], [`trace_report()`] and [`critical_path()`], all of them through
+//! runs of spans (`runs`) and the unions of each rank's lanes (`lanes`); at records look [`metrics()`],
+//! [`pareto()`] and [`compare()`]; [`table`] lays records out for sorting and export.
 
 mod breakdown;
 mod compare;
+mod critical;
 mod flags;
+mod idle;
 pub mod intervals;
+mod lanes;
 mod metrics;
 mod overlap;
 mod pareto;
+mod ranges;
+mod report;
+mod runs;
 #[cfg(test)]
 pub(crate) mod sample_data;
 pub mod statistics;
+mod steps;
+mod stragglers;
 pub mod table;
 
 pub use breakdown::BreakdownRow;
 pub use compare::{AXES, Comparison, ComparisonReport, compare};
+pub use critical::{PathPart, PathStep, PathSummary, Why, critical_path};
+pub use idle::IdleSplit;
 pub use metrics::{aggregate, metrics, stalls};
 pub use overlap::{
-    OverlapReport, RankOverlap, Selection, StepSummary, decode_overlap, exposed_intervals, origin_ns,
-    overlap, steps,
+    Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap,
 };
 pub use pareto::{ParetoPoint, frontier, pareto};
+pub use ranges::{RangeRow, layer_of};
+pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
+pub use runs::{Selection, origin_ns};
+pub use steps::{StepSummary, steps};
+pub use stragglers::{Arrival, RankArrivals, Stragglers};

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::analysis::sample_data::{span, trace};
+use crate::analysis::{steps, trace_report};
 
 /// A case file: what happened, what is looked at, what must come out.
 #[derive(Deserialize)]
@@ -16,6 +17,9 @@ struct Case {
     about: String,
     #[serde(default)]
     select: Window,
+    /// The trace was imported.
+    #[serde(default)]
+    imported: bool,
     spans: Vec<Entry>,
     expect: Expected,
 }
@@ -42,8 +46,12 @@ struct Entry {
     phase: Option<Phase>,
     #[serde(default)]
     step: u32,
+    #[serde(default)]
+    sample: u32,
     /// `memcpy` or `memset` for imported copies.
     kind: Option<String>,
+    /// When it was ready or launched (ns); its start if missing.
+    ready: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +61,8 @@ struct Expected {
     overlap_pct: Option<f64>,
     /// Per rank: column name to number.
     ranks: Vec<BTreeMap<String, f64>>,
+    /// Per rank, where the case is about idle time: column name to number.
+    idle: Option<Vec<BTreeMap<String, f64>>>,
 }
 
 #[test]
@@ -65,7 +75,8 @@ fn cases_on_paper() {
         let case: Case = toml::from_str(&std::fs::read_to_string(&file).unwrap())
             .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let name = format!("{} ({})", file.display(), case.about);
-        let report = overlap(&case.trace(), &case.select.selection());
+        let (trace, selection) = (case.trace(), case.select.selection());
+        let report = overlap(&trace, &selection);
         assert_eq!(report.all.overlap_pct, case.expect.overlap_pct, "{name}: overlap % of all ranks");
         assert_eq!(report.ranks.len(), case.expect.ranks.len(), "{name}: ranks");
         for (rank, expected) in report.ranks.iter().zip(&case.expect.ranks) {
@@ -77,6 +88,12 @@ fn cases_on_paper() {
             let pct_is_null = !expected.contains_key("overlap_pct");
             assert_eq!(rank.overlap_pct.is_none(), pct_is_null, "{name}: rank {}", rank.rank);
         }
+        for (at, expected) in case.expect.idle.iter().flatten().enumerate() {
+            let idle = serde_json::to_value(&trace_report(&trace, &selection).idle[at]).unwrap();
+            for (column, expected) in expected {
+                assert_eq!(idle[column].as_f64(), Some(*expected), "{name}: {column} of rank {at}");
+            }
+        }
     }
 }
 
@@ -87,7 +104,9 @@ impl Case {
             let mut one = span(entry.rank, entry.lane, entry.ns.0, entry.ns.1);
             one.phase = entry.phase.unwrap_or(Phase::Decode);
             one.step = entry.step;
+            one.sample = entry.sample;
             one.last_arrival_ns = entry.arrived.unwrap_or(-1);
+            one.ready_ns = entry.ready.unwrap_or(one.start_ns);
             if let Some(kind) = &entry.kind {
                 one.operation = trace.operations.len() as u32;
                 let mut operation = trace.operations[0].clone();
@@ -96,6 +115,7 @@ impl Case {
             }
             trace.spans.push(one);
         }
+        trace.meta.import = self.imported.then(Default::default);
         trace
     }
 }
@@ -178,6 +198,65 @@ fn steps_are_told_apart() {
     assert_eq!(exposed_intervals(&trace, 1, 0, 3500), []);
 }
 
+/// What one rank did, a flag a nanosecond: comm, compute, memory.
+fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
+    let memory = |s: &Span| is_memory(&trace.operations[s.operation as usize].kind);
+    let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {
+        let busy = |t: i64| {
+            let mut spans = trace.spans.iter().filter(|s| s.rank == rank && wanted(s));
+            spans.any(|s| s.start_ns <= t && t < s.end_ns)
+        };
+        (bounds.0..bounds.1).map(busy).collect()
+    };
+    let comm = of(&|s| s.lane == Lane::Comm && !memory(s));
+    let compute = of(&|s| s.lane == Lane::Compute && !memory(s));
+    let memory = of(&memory);
+    let count = |of: &dyn Fn(usize) -> bool| (0..comm.len()).filter(|t| of(*t)).count() as i64;
+    // Events without length count here: the first and the last are where the rank begins and ends.
+    let spans = trace.spans.iter().filter(|s| s.rank == rank);
+    let kept: Vec<_> = spans.filter_map(|s| clip((s.start_ns, s.end_ns), bounds)).collect();
+    let start = kept.iter().map(|i| i.0).min().unwrap_or(0);
+    let end = kept.iter().map(|i| i.1).max().unwrap_or(0);
+    let busy = count(&|t| comm[t] || compute[t] || memory[t]);
+    Nanoseconds {
+        comm_ns: count(&|t| comm[t]),
+        compute_ns: count(&|t| compute[t]),
+        memory_ns: count(&|t| memory[t]),
+        overlap_ns: count(&|t| comm[t] && compute[t]),
+        exposed_comm_ns: count(&|t| comm[t] && !compute[t]),
+        busy_ns: busy,
+        idle_ns: end - start - busy,
+        span_ns: end - start,
+        peer_wait_ns: 0,
+    }
+}
+
+/// Spans of several ranks, steps and kinds, without length among them, in any order.
+fn mixed() -> impl Strategy<Value = Trace> {
+    let one = (0u32..3, 0u32..3, 0u32..3, 0i64..600, 0i64..90, -30i64..60);
+    prop::collection::vec(one, 1..60).prop_flat_map(|spans| {
+        let spans: Vec<Span> = spans
+            .into_iter()
+            .map(|(rank, what, step, start, length, ready)| {
+                let lane = if what == 1 { Lane::Comm } else { Lane::Compute };
+                let (operation, ready_ns) = (if what == 2 { 5 } else { what }, start - ready);
+                Span { step, operation, ready_ns, ..span(rank, lane, start, start + length) }
+            })
+            .collect();
+        (Just(spans), any::<bool>(), any::<bool>()).prop_map(|(mut spans, sorted, imported)| {
+            if sorted {
+                spans.sort_by_key(|s| (s.step, s.rank, s.lane, s.start_ns));
+            }
+            let mut trace = trace(spans);
+            let mut copy = trace.operations[0].clone();
+            copy.kind = "memcpy".into();
+            trace.operations.push(copy);
+            trace.meta.import = imported.then(Default::default);
+            trace
+        })
+    })
+}
+
 fn spans() -> impl Strategy<Value = Vec<Span>> {
     let one = (0u32..3, any::<bool>(), 0i64..5000, 0i64..900).prop_map(|(rank, comm, start, length)| {
         span(rank, if comm { Lane::Comm } else { Lane::Compute }, start, start + length)
@@ -186,6 +265,40 @@ fn spans() -> impl Strategy<Value = Vec<Span>> {
 }
 
 proptest! {
+    #[test]
+    fn every_number_agrees_with_a_grid(trace in mixed(), cut in (0i64..300, 300i64..700)) {
+        for rank in overlap(&trace, &Selection::default()).ranks {
+            prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (0, 800)));
+        }
+        let origin = origin_ns(&trace);
+        let window = Selection { from_ns: Some(cut.0), to_ns: Some(cut.1), ..Selection::default() };
+        for rank in overlap(&trace, &window).ranks {
+            prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (origin + cut.0, origin + cut.1)));
+        }
+    }
+
+    #[test]
+    fn idle_time_splits_without_rest(trace in mixed(), from in 0i64..300) {
+        for from_ns in [None, Some(from)] {
+            let report = trace_report(&trace, &Selection { from_ns, ..Selection::default() });
+            for (idle, rank) in report.idle.iter().zip(&report.overlap.ranks) {
+                prop_assert_eq!(idle.idle_ns, rank.exact.idle_ns);
+                prop_assert!([idle.host_ns, idle.communication_ns, idle.between_ns, idle.outside_ns].iter().all(|n| *n >= 0));
+            }
+        }
+    }
+
+    #[test]
+    fn collectives_kinds_and_layers_are_the_breakdown_grouped_otherwise(trace in mixed()) {
+        let report = trace_report(&trace, &Selection::default());
+        let sum = |rows: &[crate::analysis::GroupRow]| rows.iter().map(|r| r.exposed_us).sum::<f64>();
+        let exposed: f64 = report.overlap.breakdown.iter().map(|r| r.exposed_us).sum();
+        let layers: f64 = report.layers.iter().map(|r| r.exposed_us).sum();
+        for other in [sum(&report.collectives), sum(&report.kinds), layers] {
+            prop_assert!((exposed - other).abs() < 1e-6);
+        }
+    }
+
     #[test]
     fn the_parts_add_up(spans in spans()) {
         for rank in overlap(&trace(spans), &Selection::default()).ranks {

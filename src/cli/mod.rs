@@ -20,6 +20,8 @@ mod interrupt;
 mod models;
 mod output;
 mod overlap;
+mod overlap_rows;
+mod overlap_text;
 mod pareto;
 mod progress;
 mod record_table;

@@ -1,15 +1,19 @@
-//! `ladderscope overlap RUN|TRACE`: overlap and breakdown of a trace, per rank and in all.
+//! `ladderscope overlap RUN|TRACE`: overlap of a trace by rank, what idle ranks waited for, what was
+//! exposed, who was late, and where the time went.
 
 use std::path::PathBuf;
 
-use super::output::{self, Field, Format, FormatArgs, Rows};
+use clap::ValueEnum;
+
+use super::output::{self, Format, FormatArgs};
 use super::rules::RulesArgs;
 use super::select::SelectArgs;
-use super::show;
 use super::source::Source;
-use crate::analysis::{self, OverlapReport, RankOverlap};
+use super::{overlap_rows as rows, overlap_text as text};
+use crate::analysis::{self, Selection, TraceReport};
 use crate::error::{Error, Result};
 use crate::store::Store;
+use crate::trace::rules::RuleReport;
 
 /// Arguments of `overlap`.
 #[derive(Debug, clap::Args)]
@@ -19,92 +23,73 @@ pub struct Args {
     pub source: String,
     #[command(flatten)]
     pub select: SelectArgs,
+    /// One table instead of the report: step, layer, collective, range (NVTX), kind (JSON has them all)
+    #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
+    pub by: Option<By>,
     #[command(flatten)]
     pub rules: RulesArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
 
+/// What a table has a row for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Prefill and each decode step, or each profiler step
+    Step,
+    /// Each layer
+    Layer,
+    /// Each collective operation
+    Collective,
+    /// Each name of NVTX ranges and annotations
+    Range,
+    /// Each kind of operation
+    Kind,
+}
+
 /// Prints the report.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(dir);
-    let (trace, _) = Source::find(&args.source, &store)?.trace(&store, &args.rules.load()?)?;
+    let (trace, rules) = Source::find(&args.source, &store)?.trace(&store, &args.rules.load()?)?;
     let selection = args.select.resolve(&trace)?;
-    let mut report = analysis::overlap(&trace, &selection);
-    report.provenance = report.provenance.or(Some(trace.meta.provenance));
+    let report = analysis::trace_report(&trace, &selection);
     match args.output.format {
-        Format::Json => {
-            let mut value = serde_json::to_value(&report).map_err(|e| Error::failed(e.to_string()))?;
-            // The sum over ranks is of no rank.
-            if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
-                all.remove("rank");
+        Format::Json => json(&report, &rules, &selection)?,
+        Format::Csv => output::emit(
+            &match args.by {
+                Some(by) => rows::by(&report, by),
+                None => rows::ranks(&report.overlap),
             }
-            if let Some(object) = value.as_object_mut() {
-                object.insert(
-                    "selection".into(),
-                    serde_json::json!({
-                        "phase": selection.phase.map(|p| p.as_str()),
-                        "step": selection.step,
-                        "from_us": selection.from_ns.map(|ns| ns as f64 / 1e3),
-                        "to_us": selection.to_ns.map(|ns| ns as f64 / 1e3),
-                    }),
-                );
-            }
-            output::json(&value)?;
-        }
-        Format::Csv => output::emit(&ranks(&report, false).csv())?,
-        Format::Table => {
-            let provenance = report.provenance.map(|p| p.as_str()).unwrap_or_default();
-            let mut text = format!(
-                "Overlap by rank, in microseconds ({provenance})\n{}",
-                ranks(&report, true).table()
-            );
-            if !report.breakdown.is_empty() {
-                text += &format!(
-                    "\nBy module and kind (per rank, averaged over ranks)\n{}",
-                    show::breakdown_rows(&report.breakdown).table()
-                );
-            }
-            output::emit(&text)?;
-        }
+            .csv(),
+        )?,
+        Format::Table => output::emit(&match args.by {
+            Some(by) => text::by(&report, by)?,
+            None => text::report(&report, &rules),
+        })?,
     }
     Ok(0)
 }
 
-fn ranks(report: &OverlapReport, with_sum: bool) -> Rows {
-    let mut rows = Rows::new([
-        "rank",
-        "comm_us",
-        "compute_us",
-        "memory_us",
-        "overlap_us",
-        "exposed_comm_us",
-        "overlap_pct",
-        "busy_us",
-        "idle_us",
-        "span_us",
-        "peer_wait_us",
-    ]);
-    let mut push = |name: Field, of: &RankOverlap| {
-        rows.push(vec![
-            name,
-            Field::Number(of.comm_us, 1),
-            Field::Number(of.compute_us, 1),
-            Field::Number(of.memory_us, 1),
-            Field::Number(of.overlap_us, 1),
-            Field::Number(of.exposed_comm_us, 1),
-            Field::number(of.overlap_pct, 1),
-            Field::Number(of.busy_us, 1),
-            Field::Number(of.idle_us, 1),
-            Field::Number(of.span_us, 1),
-            Field::Number(of.peer_wait_us, 1),
-        ]);
-    };
-    for rank in &report.ranks {
-        push(Field::Whole(rank.rank.into()), rank);
+fn json(report: &TraceReport, rules: &RuleReport, selection: &Selection) -> Result<()> {
+    let mut value = serde_json::to_value(report).map_err(|e| Error::failed(e.to_string()))?;
+    // The sum over ranks is of no rank.
+    if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
+        all.remove("rank");
     }
-    if with_sum && report.ranks.len() > 1 {
-        push(Field::text("all"), &report.all);
+    if let Some(object) = value.as_object_mut() {
+        if !rules.is_empty() {
+            let rules = serde_json::to_value(rules).map_err(|e| Error::failed(e.to_string()))?;
+            object.insert("rules".into(), rules);
+        }
+        object.insert(
+            "selection".into(),
+            serde_json::json!({
+                "phase": selection.phase.map(|p| p.as_str()),
+                "step": selection.step,
+                "from_us": selection.from_ns.map(|ns| ns as f64 / 1e3),
+                "to_us": selection.to_ns.map(|ns| ns as f64 / 1e3),
+            }),
+        );
     }
-    rows
+    output::json(&value)
 }

@@ -16,7 +16,7 @@ pub struct SelectArgs {
     /// Only this phase: prefill, decode, all [default: decode, unless times are given or there are no decode steps]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub phase: Option<PhaseArg>,
-    /// Only this decode step, from 0
+    /// Only this decode step, from 0; of an imported trace, the profiler's step
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
     /// From this time after the trace's first start, for example 250us, 1.5ms (no unit: us)
@@ -168,21 +168,39 @@ fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
 }
 
 fn check_step(trace: &Trace, step: u32) -> Result<()> {
-    let (mut first, mut last, mut found) = (u32::MAX, 0, false);
+    let mut steps: Vec<u32> = Vec::new();
+    // Spans are sorted by step: this leaves one number a sample and step.
     for span in decode(trace) {
-        first = first.min(span.step);
-        last = last.max(span.step);
-        found |= span.step == step;
-    }
-    match (found, first <= last) {
-        (true, _) => Ok(()),
-        (false, true) => {
-            Err(Error::input(format!("there is no decode step {step}: the trace has {first} to {last}")))
+        if span.step == step {
+            return Ok(());
         }
-        (false, false) => {
-            Err(Error::input(format!("there is no decode step {step}: the trace has none")))
+        if steps.last() != Some(&span.step) {
+            steps.push(span.step);
         }
     }
+    steps.sort_unstable();
+    steps.dedup();
+    let what = if trace.meta.import.is_some() { "step" } else { "decode step" };
+    let has = if steps.is_empty() { "none".into() } else { listed(&steps) };
+    Err(Error::input(format!("there is no {what} {step}: the trace has {has}")))
+}
+
+/// Ascending numbers, those in a row as one: `0, 3 to 7, 9`. Of many such groups the first few.
+fn listed(steps: &[u32]) -> String {
+    const GROUPS: usize = 12;
+    let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
+    let mut names: Vec<String> = groups
+        .iter()
+        .take(GROUPS)
+        .map(|group| match group {
+            [first, .., last] => format!("{first} to {last}"),
+            group => group.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    if let (true, Some(last)) = (groups.len() > GROUPS, steps.last()) {
+        names.push(format!("... up to {last}"));
+    }
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -252,6 +270,14 @@ mod tests {
         let select = SelectArgs { step: Some(9), ..SelectArgs::default() };
         let error = select.resolve(&trace()).err().map(|e| e.to_string()).unwrap_or_default();
         assert_eq!(error, "there is no decode step 9: the trace has 0 to 1");
+    }
+
+    #[test]
+    fn steps_are_listed_by_what_is_in_a_row() {
+        assert_eq!(listed(&[4]), "4");
+        assert_eq!(listed(&[0, 3, 4, 5, 9, u32::MAX]), "0, 3 to 5, 9, 4294967295");
+        let odd: Vec<u32> = (0..100).map(|n| 2 * n).collect();
+        assert!(listed(&odd).ends_with("22, ... up to 198"), "{}", listed(&odd));
     }
 
     #[test]

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
+use super::rules::RulesArgs;
 use crate::error::{Error, Result};
 use crate::trace::export::{self, Output};
+use crate::trace::rules::RuleReport;
 use crate::trace::{self, Trace};
 
 /// Arguments of `trace`.
@@ -26,7 +28,7 @@ enum Verb {
 /// Arguments of `trace convert`.
 #[derive(Debug, clap::Args)]
 struct ConvertArgs {
-    /// The trace to read
+    /// The trace to read: a file, or a directory with a file a rank
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The file to write: .json or .json.gz (Chrome JSON), .parquet, .csv; or a directory, for a .json.gz a rank
@@ -39,6 +41,8 @@ struct ConvertArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    rules: RulesArgs,
+    #[command(flatten)]
     report: FormatArgs,
 }
 
@@ -50,7 +54,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 fn convert(args: &ConvertArgs) -> Result<u8> {
     let target = Target::of(args)?;
-    let trace = input(args)?;
+    let (trace, _) = input(args)?;
     let files = match &target {
         Target::Ranks(directory) => export::write_ranks(&trace, directory, args.force)?,
         Target::File(path, _) => {
@@ -73,8 +77,8 @@ fn convert(args: &ConvertArgs) -> Result<u8> {
 }
 
 /// The one place where the input is read.
-fn input(args: &ConvertArgs) -> Result<Trace> {
-    trace::read(&args.input)
+fn input(args: &ConvertArgs) -> Result<(Trace, RuleReport)> {
+    trace::import::open_with(&args.input, &args.rules.load()?)
 }
 
 /// What is written.

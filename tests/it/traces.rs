@@ -35,3 +35,48 @@ fn every_trace_is_what_the_manifest_says() {
         assert!((pct - wanted).abs() < 0.005, "{}: {pct} is not {wanted}", path.display());
     }
 }
+
+fn overlap(trace: &Path, arguments: &[&str]) -> std::process::Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope"));
+    command.arg("overlap").arg(trace).args(arguments).output().unwrap()
+}
+
+#[test]
+fn the_overlap_report_fits_a_terminal_and_has_its_sections() {
+    let trace =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join("cpu-standard-tp2-600us.parquet");
+    let text = String::from_utf8(overlap(&trace, &[]).stdout).unwrap();
+    for section in [
+        "Overlap by rank",
+        "Idle, averaged over ranks",
+        "Exposed communication",
+        "Steps: ",
+        "Critical path of a step",
+        "Last to arrive",
+        "By module and kind",
+    ] {
+        assert!(text.contains(section), "'{section}' is missing in\n{text}");
+    }
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{widest:?} columns in\n{text}");
+}
+
+#[test]
+fn every_table_of_overlap_is_csv_with_a_row_for_each() {
+    let trace =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join("cpu-standard-tp2-600us.parquet");
+    let json: serde_json::Value =
+        serde_json::from_slice(&overlap(&trace, &["--format", "json"]).stdout).unwrap();
+    for (by, key) in
+        [("step", "steps"), ("layer", "layers"), ("collective", "collectives"), ("kind", "kinds")]
+    {
+        let csv = overlap(&trace, &["--by", by, "--format", "csv"]).stdout;
+        let lines = String::from_utf8(csv).unwrap().lines().count();
+        let rows = json[key].as_array().unwrap().len();
+        assert!(rows > 1, "{key}");
+        assert_eq!(lines, rows + 1, "--by {by}");
+    }
+    let none = overlap(&trace, &["--by", "range"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no NVTX ranges"));
+}
