@@ -6,7 +6,7 @@
 
 use crate::backend::sim;
 use crate::error::Result;
-use crate::hardware::Profile;
+use crate::hardware::Target;
 use crate::model::Model;
 use crate::plan::{Lane, Phase};
 use crate::spec::Spec;
@@ -17,9 +17,9 @@ use crate::trace::{Span, Trace};
 /// `spec` says which plan; its prefill is not in the trace.
 pub fn big(spec: &Spec, spans: usize) -> Result<Trace> {
     let model = Model::resolve(&spec.model)?;
-    let profile = Profile::load(&spec.hardware)?;
+    let target = Target::of(spec)?;
     let short = Spec { output_tokens: 2, ..spec.clone() };
-    let (_, trace) = sim::simulate(&short, &model.shape, &profile, true)?;
+    let (_, trace) = sim::simulate(&short, &model.shape, &target, true)?;
     let Some(mut trace) = trace else {
         return Err(crate::error::Error::failed("simulating gave no trace"));
     };

@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::{Format, Ranks, chrome, csv, write, write_ranks};
 use crate::backend::sim::{simulate, testing};
-use crate::hardware::Profile;
+use crate::hardware::Target;
 use crate::plan::{Lane, Phase};
 use crate::spec::Spec;
 use crate::trace::{Range, Span, Stream, Trace};
 
 fn simulated(architecture: &str) -> Trace {
     let spec = Spec { output_tokens: 4, ..testing::spec(architecture, "tiny") };
-    let profile = Profile::load("h100_sxm").unwrap();
-    simulate(&spec, &testing::shape_tiny(), &profile, true).unwrap().1.unwrap()
+    let target = Target::of(&spec).unwrap();
+    simulate(&spec, &testing::shape_tiny(), &target, true).unwrap().1.unwrap()
 }
 
 /// As an importer leaves a trace: streams, ranges, no spec.
