@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::difference::Difference;
 use super::flags::flags;
 use super::metrics::{Cell, completion_ms, host, recorder, steps_ms, tokens_per_s};
 use super::statistics::{bootstrap, median};
@@ -48,6 +49,10 @@ pub struct Comparison {
     /// Interval of the hidden share, likewise: the three arms resampled in the same rounds; null too
     /// where the gap between standard and upper-bound may be nothing.
     pub hidden_share_ci95: Option<[f64; 2]>,
+    /// Where the decode phase's difference lies, baseline less it; null where the backend cannot tell.
+    pub saved: Option<Difference>,
+    /// Likewise, it less `upper-bound`, where that was run too.
+    pub above_upper_bound: Option<Difference>,
 }
 
 /// All pairs that differ only along `axis`, and what looks wrong.
@@ -64,7 +69,7 @@ pub struct ComparisonReport {
 }
 
 /// Axes one can compare by.
-pub const AXES: [&str; 10] = [
+pub const AXES: [&str; 11] = [
     "architecture",
     "p2p",
     "tp",
@@ -75,6 +80,7 @@ pub const AXES: [&str; 10] = [
     "backend",
     "dtype",
     "collective",
+    "stack",
 ];
 
 /// Compares cells that differ only along `axis` (and, for p2p, in the link that p2p chose and in NCCL's
@@ -241,6 +247,10 @@ impl<'a> Pair<'a> {
             overlap_pct: overlaps.1,
             hidden_share,
             hidden_share_ci95,
+            saved: Difference::new(baseline.overlap.as_ref(), other.overlap.as_ref()),
+            above_upper_bound: self.upper_bound.and_then(|limit| {
+                Difference::new(other.overlap.as_ref(), limit.record.overlap.as_ref())
+            }),
         }
     }
 }

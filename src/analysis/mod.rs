@@ -7,6 +7,7 @@
 
 mod breakdown;
 mod compare;
+mod difference;
 mod critical;
 mod flags;
 mod idle;
@@ -29,6 +30,7 @@ pub use breakdown::BreakdownRow;
 pub use compare::{AXES, Comparison, ComparisonReport, compare};
 pub use critical::{PathPart, PathStep, PathSummary, Why, critical_path};
 pub use idle::IdleSplit;
+pub use difference::Difference;
 pub use metrics::{aggregate, metrics, stalls};
 pub use overlap::{
     Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::{pareto, report, runs};
-use crate::analysis::{self, AXES, ComparisonReport};
+use crate::analysis::{self, AXES, ComparisonReport, Difference};
 use crate::error::{Error, Result};
 use crate::plot;
 
@@ -100,10 +100,60 @@ fn table(comparison: &ComparisonReport) -> String {
         ]);
     }
     format!(
-        "{}{} comparison(s): the more there are, the more of them differ by chance\n",
+        "{}{} comparison(s): the more there are, the more of them differ by chance\n{}",
         rows.table(),
-        comparison.comparisons
+        comparison.comparisons,
+        differences(comparison).unwrap_or_default()
     )
+}
+
+/// Where the differences lie, where the backend can tell.
+fn differences(comparison: &ComparisonReport) -> Option<String> {
+    let mut rows = Rows::new([
+        "cell",
+        "difference",
+        "decode ms",
+        "transfer",
+        "peers",
+        "contention",
+        "operations",
+        "idle",
+    ]);
+    let mut any = false;
+    for pair in &comparison.pairs {
+        let both = [
+            (format!("{} - {}", pair.baseline, pair.value), pair.saved),
+            (format!("{} - upper-bound", pair.value), pair.above_upper_bound),
+        ];
+        // the upper bound less itself is nothing
+        let told = both.into_iter().take(if pair.value == "upper-bound" { 1 } else { 2 });
+        for (name, difference) in told {
+            let Some(d) = difference else { continue };
+            any = true;
+            rows.push(difference_row(vec![Field::text(&pair.matched), Field::text(name)], &d));
+        }
+    }
+    any.then(|| {
+        format!(
+            "\nWhere the difference lies: decode phase, ms per rank ({})\n{}",
+            comparison.pairs.first().map(|pair| pair.provenance.as_str()).unwrap_or_default(),
+            rows.table()
+        )
+    })
+}
+
+/// A row of differences after its names.
+pub(super) fn difference_row(mut names: Vec<Field>, d: &Difference) -> Vec<Field> {
+    let parts = [
+        d.decode_ms,
+        d.transfer_ms,
+        d.peer_wait_ms,
+        d.contention_ms,
+        d.operations_ms,
+        d.idle_ms,
+    ];
+    names.extend(parts.map(|ms| Field::Number(ms, 2)));
+    names
 }
 
 fn rows(comparison: &ComparisonReport) -> Rows {
@@ -126,10 +176,20 @@ fn rows(comparison: &ComparisonReport) -> Rows {
         "hidden_share_ci95_low",
         "hidden_share_ci95_high",
         "provenance",
+        "saved_decode_ms",
+        "saved_transfer_ms",
+        "saved_peer_wait_ms",
+        "saved_contention_ms",
+        "saved_operations_ms",
+        "above_bound_decode_ms",
+        "above_bound_transfer_ms",
+        "above_bound_peer_wait_ms",
+        "above_bound_contention_ms",
+        "above_bound_operations_ms",
     ]);
     for pair in &comparison.pairs {
         let bound = |ci: Option<[f64; 2]>, at: usize| Field::number(ci.map(|ci| ci[at]), 4);
-        rows.push(vec![
+        let mut row = vec![
             Field::text(&pair.matched),
             Field::text(&comparison.by),
             Field::text(&pair.baseline),
@@ -148,7 +208,18 @@ fn rows(comparison: &ComparisonReport) -> Rows {
             bound(pair.hidden_share_ci95, 0),
             bound(pair.hidden_share_ci95, 1),
             Field::text(pair.provenance),
-        ]);
+        ];
+        for difference in [pair.saved, pair.above_upper_bound] {
+            let parts: [fn(&Difference) -> f64; 5] = [
+                |d| d.decode_ms,
+                |d| d.transfer_ms,
+                |d| d.peer_wait_ms,
+                |d| d.contention_ms,
+                |d| d.operations_ms,
+            ];
+            row.extend(parts.map(|of| Field::number(difference.as_ref().map(of), 4)));
+        }
+        rows.push(row);
     }
     rows
 }

@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
 use super::source::{self, Source};
 use super::{record_table, report};
-use crate::analysis::{self, BreakdownRow, Selection};
+use crate::analysis::{self, BreakdownRow, Difference, Selection};
+use crate::backend::{self, Job};
 use crate::error::{Error, Result};
-use crate::plan::Phase;
+use crate::hardware::CostSource;
+use crate::plan::{Architecture, Phase};
+use crate::spec::{Backend, Spec};
 use crate::store::{Record, Status, Store};
 use crate::trace;
 
@@ -75,6 +78,8 @@ pub fn text(record: &Record, store: &Store) -> String {
     // Writing to a String cannot fail.
     let _ = header(&mut text, record);
     let _ = numbers(&mut text, record);
+    let _ = predicted_from(&mut text, record);
+    text += &differences(record).unwrap_or_default();
     if let Some(rows) = breakdown(record, store).filter(|rows| !rows.is_empty()) {
         let _ = write!(
             text,
@@ -181,6 +186,63 @@ fn numbers(text: &mut String, record: &Record) -> std::fmt::Result {
     )?;
     line("compute", format!("{:.3} ms", overlap.compute_ms))?;
     line("idle", format!("{:.3} ms", overlap.idle_ms))
+}
+
+/// Of a simulation, which share of the time came from where.
+fn predicted_from(text: &mut String, record: &Record) -> std::fmt::Result {
+    let Some(phases) = record.environment.get("cost_sources").and_then(|v| v.as_object()) else {
+        return Ok(());
+    };
+    writeln!(text, "\nPredicted from, share of the operations' time (simulated)")?;
+    for phase in ["prefill", "decode"] {
+        let Some(shares) = phases.get(phase).and_then(|v| v.as_object()) else { continue };
+        let share = |source: CostSource| {
+            let share = shares.get(source.as_str()).and_then(|v| v.as_f64()).unwrap_or_default();
+            (share > 0.0).then(|| {
+                let what = match source {
+                    CostSource::Table => "points of latency tables",
+                    CostSource::Interpolated => "between points of latency tables",
+                    CostSource::Roofline => "roofline",
+                    CostSource::Calibrated => "calibrated constants",
+                };
+                format!("{what} {:.1} %", 100.0 * share)
+            })
+        };
+        let list: Vec<String> = CostSource::ALL.into_iter().filter_map(share).collect();
+        writeln!(text, "  {phase:<22}{}", list.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Of a simulated run, where its time differs from standard's and upper-bound's, which are simulated
+/// for it.
+fn differences(record: &Record) -> Option<String> {
+    if record.status != Status::Ok || record.spec.backend != Backend::Sim {
+        return None;
+    }
+    let of = |architecture: Architecture| {
+        let spec = Spec { architecture, ..record.spec.clone() };
+        let (outcome, _) = backend::run(&Job { spec, record: false }, &mut |_| {}).ok()?;
+        outcome.samples.first()?.overlap
+    };
+    let (standard, bound) = (of(Architecture::Standard), of(Architecture::UpperBound));
+    let it = record.overlap.as_ref();
+    let name = record.spec.architecture.to_string();
+    let mut rows =
+        Rows::new(["difference", "decode ms", "transfer", "peers", "contention", "operations", "idle"]);
+    for (names, difference) in [
+        (format!("standard - {name}"), Difference::new(standard.as_ref(), it)),
+        (format!("{name} - upper-bound"), Difference::new(it, bound.as_ref())),
+    ] {
+        let alike = names == "standard - standard" || names == "upper-bound - upper-bound";
+        if let Some(d) = difference.filter(|_| !alike) {
+            rows.push(super::compare::difference_row(vec![Field::text(names)], &d));
+        }
+    }
+    Some(format!(
+        "\nWhere the time goes: decode phase, ms per rank, against standard and upper-bound (simulated)\n{}",
+        rows.table()
+    ))
 }
 
 /// The mean where it tells another story than the median: some sample stalled.

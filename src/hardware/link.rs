@@ -336,8 +336,8 @@ mod tests {
                     let mut last = 0.0;
                     for power in 8..31 {
                         let us = us(&profile, Collective::Nccl, p2p, tp, f64::from(1 << power));
-                        // measurements are noisy: a larger message may have been 17 % faster
-                        assert!(us > 0.83 * last, "{} {tp} {power}: {us} after {last}", profile.name);
+                        // measurements are noisy: a larger message may have been 23 % faster
+                        assert!(us > 0.76 * last, "{} {tp} {power}: {us} after {last}", profile.name);
                         last = us;
                     }
                 }

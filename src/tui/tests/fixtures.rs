@@ -179,6 +179,8 @@ pub fn comparison() -> ComparisonReport {
         overlap_pct: Some(75.0),
         hidden_share: Some(0.62),
         hidden_share_ci95: Some([0.55, 0.7]),
+        saved: None,
+        above_upper_bound: None,
     };
     ComparisonReport {
         by: "architecture".into(),
