@@ -21,6 +21,7 @@ mod output;
 mod overlap;
 mod pareto;
 mod progress;
+mod record_printer;
 mod record_table;
 mod report;
 mod run;
