@@ -86,9 +86,11 @@ fn sweeps(criterion: &mut Criterion) {
         let specs: Vec<&Spec> = cells.map(|cell| &cell.spec).collect();
         group.throughput(Throughput::Elements(specs.len() as u64));
         group.bench_function(BenchmarkId::new("simulate", name), |b| {
-            b.iter(|| simulate_cells(black_box(&specs), |_, record| {
-                black_box(record);
-            }));
+            b.iter(|| {
+                simulate_cells(black_box(&specs), |_, record| {
+                    black_box(record);
+                })
+            });
         });
         group.throughput(Throughput::Elements(experiment.cells.len() as u64));
         group.bench_function(BenchmarkId::new("open", name), |b| {

@@ -81,8 +81,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     match args.output.format {
         Format::Json => output::json_list(|print| {
-            Store::open(&dir)
-                .complete(records, |record| print(record_table::contract_object(&record)))
+            Store::open(&dir).complete(records, |record| print(record_table::contract_object(&record)))
         })?,
         Format::Table if records.is_empty() => {
             report::note(&format!("no runs in {} match; {} are stored", dir.display(), stored));

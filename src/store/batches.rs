@@ -49,7 +49,8 @@ impl Store {
     /// Every batch in a line, oldest first, and what could not be read.
     pub fn batches(&self) -> Result<(Vec<BatchSummary>, Vec<String>)> {
         let ids = self.batch_ids()?;
-        let read: Vec<Result<BatchSummary, String>> = ids.par_iter().map(|id| self.summary(id)).collect();
+        let read: Vec<Result<BatchSummary, String>> =
+            ids.par_iter().map(|id| self.summary(id)).collect();
         let (mut batches, mut damaged) = (Vec::new(), Vec::new());
         for summary in read {
             match summary {
@@ -64,8 +65,7 @@ impl Store {
     fn summary(&self, id: &str) -> Result<BatchSummary, String> {
         let mut all = BatchSummary { batch: id.to_owned(), ..BatchSummary::default() };
         for file in self.batch_files(id) {
-            let part =
-                batch::summary(&file).map_err(|why| format!("{}: {why}", file.display()))?;
+            let part = batch::summary(&file).map_err(|why| format!("{}: {why}", file.display()))?;
             all.runs += part.runs;
             all.ok += part.ok;
             all.experiment = all.experiment.or(part.experiment);
@@ -86,9 +86,10 @@ impl Store {
     ) -> Result<()> {
         let mut reader = RowReader::new(self);
         for record in records {
-            let whole = record.run.split_once(':').and_then(|(batch, row)| {
-                reader.get(batch, row.parse().ok()?).ok()?
-            });
+            let whole = record
+                .run
+                .split_once(':')
+                .and_then(|(batch, row)| reader.get(batch, row.parse().ok()?).ok()?);
             tell(match whole {
                 Some(whole) => Record { environment: whole.environment, ..record },
                 None => record,
@@ -210,8 +211,7 @@ impl<'a> RowReader<'a> {
         });
         if !held {
             // the first row asked for may be the only one; then row groups, which are read as a whole
-            let (begin, length) =
-                if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
+            let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
             let rows = batch::whole(file, batch, (begin, length)).map_err(|why| failed(&why))?;
             self.window = Some(Window { file: file.clone(), begin, rows });
         }

@@ -332,7 +332,10 @@ pub(super) fn file_name(entry: &std::fs::DirEntry) -> Option<String> {
 }
 
 /// Sorted names of a directory's entries that `pick` wants; none where there is no directory.
-pub(super) fn names(dir: &Path, pick: impl Fn(&std::fs::DirEntry) -> Option<String>) -> Result<Vec<String>> {
+pub(super) fn names(
+    dir: &Path,
+    pick: impl Fn(&std::fs::DirEntry) -> Option<String>,
+) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -110,9 +110,10 @@ impl Finished<'_> {
             (&place.created, self.order(place.at)) >= (&there.created, self.order(there.at))
         };
         let of_round = |there: &Place| there.round == place.round;
-        let older = self.places.get(key).and_then(|places| {
-            places.iter().position(of_round).map(|at| (at, newer(&places[at])))
-        });
+        let older = self
+            .places
+            .get(key)
+            .and_then(|places| places.iter().position(of_round).map(|at| (at, newer(&places[at]))));
         match older {
             Some((_, false)) => {}
             Some((at, true)) => {
@@ -127,9 +128,7 @@ impl Finished<'_> {
     fn order(&self, at: At) -> (String, u32) {
         match at {
             At::Run(index) => self.runs.get(index).map(|run| order(&run.run)).unwrap_or_default(),
-            At::Row(batch, row) => {
-                (self.batches.get(batch as usize).cloned().unwrap_or_default(), row)
-            }
+            At::Row(batch, row) => (self.batches.get(batch as usize).cloned().unwrap_or_default(), row),
         }
     }
 }

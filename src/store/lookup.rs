@@ -48,7 +48,8 @@ impl Store {
         let newest = self.newest_batch()?;
         match (run, newest) {
             (Some(run), Some((batch, created)))
-                if run.status != Status::Interrupted && (&run.created, &run.run) > (&created, &batch) =>
+                if run.status != Status::Interrupted
+                    && (&run.created, &run.run) > (&created, &batch) =>
             {
                 Ok(run.clone())
             }
@@ -58,9 +59,7 @@ impl Store {
                 self.row(&batch, *last)
             }
             (Some(run), None) => Ok(run.clone()),
-            (None, None) => {
-                Err(Error::input(format!("there are no runs in {}", self.dir().display())))
-            }
+            (None, None) => Err(Error::input(format!("there are no runs in {}", self.dir().display()))),
         }
     }
 

@@ -64,8 +64,8 @@ impl<'a> Conclusion<'a> {
     fn tell(&mut self, emit: &mut dyn FnMut(SweepEvent)) {
         let Some(cell) = self.cells.get(self.next) else { return };
         let records = self.waiting.remove(&self.next).map(|(records, _)| records).unwrap_or_default();
-        let record = impossible(cell, self.name, self.store)
-            .unwrap_or_else(|| self.conclude(cell, records));
+        let record =
+            impossible(cell, self.name, self.store).unwrap_or_else(|| self.conclude(cell, records));
         *self.outcome.cells.entry(record.status).or_default() += 1;
         emit(SweepEvent::CellDone { cell: self.next, record: Box::new(record) });
         self.next += 1;

@@ -90,7 +90,9 @@ impl Grid<'_> {
         for number in 0..self.rounds {
             let round = self.round(number, &keys, &finished);
             let mut settled = round.settled.iter().copied().peekable();
-            let mut settle = |before: usize, cells: &mut Conclusion, emit: &mut dyn FnMut(SweepEvent)| {
+            let mut settle = |before: usize,
+                              cells: &mut Conclusion,
+                              emit: &mut dyn FnMut(SweepEvent)| {
                 while let Some(cell) = settled.next_if(|cell| *cell < before) {
                     let Some(record) = finished.get(&keys[cell], number) else { continue };
                     let event =

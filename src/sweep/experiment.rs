@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::Cell;
 use super::draft::{self, Draft};
 use super::shared::Shared;
 use super::verdict::verdict_with;
-use super::Cell;
 use crate::error::{Error, Result};
 use crate::spec::{Backend, Spec};
 
@@ -87,12 +87,7 @@ impl Experiment {
 }
 
 /// The spec of one cell, and what the user should know about it.
-fn resolve(
-    draft: &Draft,
-    index: usize,
-    path: &Path,
-    shared: &Shared,
-) -> Result<(Spec, Option<String>)> {
+fn resolve(draft: &Draft, index: usize, path: &Path, shared: &Shared) -> Result<(Spec, Option<String>)> {
     let options = draft.cell(index)?;
     options.resolve_with(shared).map_err(|e| {
         let of = |name: &str, value: Option<String>| value.map(|v| format!("{name} {v}"));

@@ -44,9 +44,10 @@ impl Shared {
         let own = |pairs: &std::collections::BTreeMap<String, String>| {
             pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
         };
-        let base = || self.profiles.get((name_or_file.to_owned(), Vec::new()), SMALL, || {
-            Profile::load(name_or_file)
-        });
+        let base = || {
+            self.profiles
+                .get((name_or_file.to_owned(), Vec::new()), SMALL, || Profile::load(name_or_file))
+        };
         if set.is_empty() {
             return base();
         }
@@ -55,22 +56,19 @@ impl Shared {
 
     /// [`MemoryNeed::of`], from plans that cells share.
     pub fn memory(&self, spec: &Spec, shape: &ModelShape, precision: Precision) -> MemoryNeed {
-        let key = format!(
-            "{}\n{}\n{}\n{}\n{precision:?}",
-            spec.model, spec.stack, spec.architecture, spec.tp
-        );
+        let key =
+            format!("{}\n{}\n{}\n{}\n{precision:?}", spec.model, spec.stack, spec.architecture, spec.tp);
         let plans = self.plans.get(key, LARGE, || {
             let plan = |phase| {
                 let (shape, architecture) = (shape.clone(), spec.architecture.clone());
                 let lowering = lowering(&spec.stack).unwrap_or_default();
-                Plan::new(&PlanSpec { shape, architecture, tp: spec.tp, phase, precision, lowering }).ok()
+                Plan::new(&PlanSpec { shape, architecture, tp: spec.tp, phase, precision, lowering })
+                    .ok()
             };
             Ok(plan(Phase::Prefill).zip(plan(Phase::Decode)))
         });
         match plans.as_deref() {
-            Ok(Some((prefill, decode))) => {
-                MemoryNeed::of_plans(spec, shape, precision, prefill, decode)
-            }
+            Ok(Some((prefill, decode))) => MemoryNeed::of_plans(spec, shape, precision, prefill, decode),
             _ => MemoryNeed::default(),
         }
     }

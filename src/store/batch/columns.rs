@@ -28,7 +28,8 @@ pub(super) fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     let text = |name: &str, of: &dyn Fn(&Record) -> Option<String>| column(name, rows, of);
     let count = |name: &str, of: &dyn Fn(&Record) -> Option<u32>| column(name, rows, of);
     let large = |name: &str, of: &dyn Fn(&Record) -> Option<u64>| column(name, rows, of);
-    let metric = |name: &str, of: fn(&Metrics) -> f64| column(name, rows, |r| r.metrics.as_ref().map(of));
+    let metric =
+        |name: &str, of: fn(&Metrics) -> f64| column(name, rows, |r| r.metrics.as_ref().map(of));
     let lane = |name: &str, of: fn(&Overlap) -> f64| column(name, rows, |r| r.overlap.as_ref().map(of));
     let json = rows
         .iter()
@@ -293,9 +294,7 @@ impl Numbers {
         let column = frame.column(name).map_err(|e| e.to_string())?;
         let wrong = |e| format!("column {name}: {e}");
         let column = match column.dtype() {
-            DataType::UInt64 => {
-                NumberColumn::Large(column.u64().map_err(wrong)?.rechunk().into_owned())
-            }
+            DataType::UInt64 => NumberColumn::Large(column.u64().map_err(wrong)?.rechunk().into_owned()),
             DataType::Float64 => {
                 NumberColumn::Number(column.f64().map_err(wrong)?.rechunk().into_owned())
             }

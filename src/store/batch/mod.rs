@@ -15,6 +15,7 @@
 
 mod columns;
 mod read;
+mod seal;
 mod write;
 
 pub use read::BatchSummary;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 /// a record without its environment needs.
 const VERSION: u32 = 2;
 const VERSION_KEY: &str = "ladderscope.batch.version";
+const SEAL_KEY: &str = "ladderscope.batch.seal";
 
 /// Rows of a row group: few enough that one row is read at once, enough to compress well.
 pub(super) const ROWS: usize = 4096;

@@ -4,11 +4,13 @@
 use std::fs::File;
 use std::path::Path;
 
-use polars::prelude::{DataFrame, ParallelStrategy, ParquetReader, PolarsResult, Schema, SchemaExt, SerReader};
+use polars::prelude::{
+    DataFrame, ParallelStrategy, ParquetReader, PolarsResult, Schema, SchemaExt, SerReader,
+};
 use rayon::prelude::*;
 
 use super::columns::{self, Numbers, RECORD, Texts};
-use super::{ROWS, VERSION, VERSION_KEY};
+use super::{ROWS, VERSION, VERSION_KEY, seal};
 use crate::store::record::{self, Record, Status};
 use crate::trace::contained;
 
@@ -40,6 +42,12 @@ struct Head {
 }
 
 impl Head {
+    /// Of a file that is as it was written.
+    fn verified(path: &Path) -> Result<Self, String> {
+        seal::verify(path)?;
+        Self::read(path)
+    }
+
     fn read(path: &Path) -> Result<Self, String> {
         let (rows, version, schema) = guarded(path, |mut reader| {
             let rows = reader.num_rows()?;
@@ -82,13 +90,14 @@ fn frame(path: &Path, names: &[&str], window: Option<(usize, usize)>) -> Result<
 
 /// A whole file as it is.
 pub(super) fn everything(path: &Path) -> Result<DataFrame, String> {
+    seal::verify(path)?;
     guarded(path, SerReader::finish)
 }
 
 /// All rows of one file, from their columns: records without their environment, and what could not be
 /// read. A file of another version is read from its whole records, which every version has.
 pub(in crate::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, Vec<String>) {
-    let head = match Head::read(path) {
+    let head = match Head::verified(path) {
         Ok(head) => head,
         Err(why) => return (Vec::new(), vec![why]),
     };
@@ -120,11 +129,13 @@ fn gather(windows: Vec<Result<Vec<Record>, String>>) -> (Vec<Record>, Vec<String
 
 fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<String>) {
     let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    let numbers = match rows_of(path) {
+        Ok(numbers) => numbers,
+        Err(why) => return (records, vec![why]),
+    };
     for window in head.windows() {
-        let read = rows_of(path).and_then(|rows| {
-            let numbers = rows.get(window.0..window.0 + window.1).unwrap_or_default().to_vec();
-            Ok(numbers.into_iter().zip(whole(path, batch, window)?).collect::<Vec<_>>())
-        });
+        let numbers = numbers.get(window.0..window.0 + window.1).unwrap_or_default();
+        let read = whole(path, batch, window).map(|rows| numbers.iter().zip(rows).collect::<Vec<_>>());
         match read {
             Ok(read) => {
                 for (row, record) in read {
@@ -140,8 +151,9 @@ fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<
     (records, damaged)
 }
 
-/// The numbers of one file's rows, in order.
+/// The numbers of one file's rows, in order. What reads the file further need not verify it again.
 pub(in crate::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
+    seal::verify(path)?;
     let frame = frame(path, &["row"], None)?;
     let rows = Numbers::new(&frame, "row")?;
     (0..frame.height()).map(|at| rows.count(at)).collect()
@@ -188,10 +200,13 @@ pub(in crate::store) fn keys(
 
 /// One file of a batch in few words.
 pub(in crate::store) fn summary(path: &Path) -> Result<BatchSummary, String> {
-    let head = Head::read(path)?;
+    let head = Head::verified(path)?;
     let experiment = head.schema.contains("experiment");
-    let frame =
-        frame(path, if experiment { &["status", "created", "experiment"] } else { &["status", "created"] }, None)?;
+    let frame = frame(
+        path,
+        if experiment { &["status", "created", "experiment"] } else { &["status", "created"] },
+        None,
+    )?;
     let (status, created) = (Texts::new(&frame, "status")?, Texts::new(&frame, "created")?);
     let experiment = if experiment { Some(Texts::new(&frame, "experiment")?) } else { None };
     let ok = (0..frame.height()).filter(|at| status.word::<Status>(*at) == Ok(Status::Ok)).count();

@@ -13,7 +13,7 @@ use polars::prelude::{
     DataFrame, KeyValueMetadata, ParquetCompression, ParquetWriter, PolarsError, StatisticsOptions,
 };
 
-use super::{PARTS, ROWS, VERSION, VERSION_KEY, columns, parts, read};
+use super::{PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, columns, parts, read, seal};
 use crate::error::{Error, Result};
 use crate::spec::Provenance;
 use crate::store::atomic::{self, UNFINISHED};
@@ -32,7 +32,6 @@ pub struct BatchWriter {
     pending: Vec<(u32, Record)>,
     parts: Option<Parts>,
     last_write: Instant,
-    write_every: Duration,
 }
 
 /// The directory of parts, locked.
@@ -46,27 +45,12 @@ struct Parts {
 
 impl BatchWriter {
     pub(in crate::store) fn new(dir: PathBuf, id: String, created: String) -> Self {
-        Self {
-            dir,
-            id,
-            created,
-            pending: Vec::new(),
-            parts: None,
-            last_write: Instant::now(),
-            write_every: WRITE_EVERY,
-        }
+        Self { dir, id, created, pending: Vec::new(), parts: None, last_write: Instant::now() }
     }
 
     /// The batch's id.
     pub fn id(&self) -> &str {
         &self.id
-    }
-
-    /// Writes a part after each row: the worst case, for tests.
-    #[cfg(test)]
-    pub(crate) fn impatient(mut self) -> Self {
-        self.write_every = Duration::ZERO;
-        self
     }
 
     /// Appends a row; numbers must grow. Gives the record its id and time. What is appended is on disk
@@ -76,7 +60,7 @@ impl BatchWriter {
         // one time a batch: rows are in order by their number
         record.created.clone_from(&self.created);
         self.pending.push((row, without_steps(record)));
-        if self.pending.len() >= ROWS || self.last_write.elapsed() >= self.write_every {
+        if self.pending.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
             self.write_part()?;
         }
         Ok(())
@@ -93,12 +77,13 @@ impl BatchWriter {
             self.write_part()?;
         }
         match self.parts.take() {
-            Some(parts) => seal(&parts.dir, &path),
+            Some(parts) => make_one(&parts.dir, &path),
             None => Ok(()),
         }
     }
 
-    fn write_part(&mut self) -> Result<()> {
+    /// Puts what is in memory on disk.
+    pub(in crate::store) fn write_part(&mut self) -> Result<()> {
         let parts = match &mut self.parts {
             Some(parts) => parts,
             none => none.insert(Parts::new(&self.dir, &self.id)?),
@@ -152,13 +137,13 @@ pub(in crate::store) fn seal_abandoned(dir: &Path) {
         let Ok(lock) = lock_file(&entry.path()) else { continue };
         if lock.try_lock().is_ok() {
             // not fatal: the parts are still there, and are read as they are
-            let _ = seal(&entry.path(), &dir.join(format!("{id}.parquet")));
+            let _ = make_one(&entry.path(), &dir.join(format!("{id}.parquet")));
         }
     }
 }
 
 /// Makes one file of parts, and removes them; unless it was made before and only removing is left.
-fn seal(dir: &Path, path: &Path) -> Result<()> {
+fn make_one(dir: &Path, path: &Path) -> Result<()> {
     if !path.exists() {
         let files = parts(dir);
         if !files.is_empty() {
@@ -215,13 +200,14 @@ impl Iterator for Regrouped {
 /// Writes frames as row groups of one file, whole or not at all.
 fn write(path: &Path, frames: impl Iterator<Item = Result<DataFrame>>) -> Result<()> {
     atomic::write_with(path, |file| {
-        let mut sink = Some(file);
+        let mut sink = Some(file.try_clone().map_err(Error::io(path))?);
         let mut writer = None;
         for frame in frames {
             let frame = frame?;
             if let Some(file) = sink.take() {
                 let level = ZstdLevel::try_new(1).map_err(failed(path))?;
-                let version = vec![(VERSION_KEY.into(), VERSION.to_string())];
+                let version =
+                    vec![(VERSION_KEY.into(), VERSION.to_string()), (SEAL_KEY.into(), seal::unsealed())];
                 let parquet = ParquetWriter::new(file)
                     .with_compression(ParquetCompression::Zstd(Some(level)))
                     .with_statistics(StatisticsOptions::empty())
@@ -233,7 +219,10 @@ fn write(path: &Path, frames: impl Iterator<Item = Result<DataFrame>>) -> Result
             }
         }
         match writer {
-            Some(writer) => writer.finish().map(|_| ()).map_err(failed(path)),
+            Some(writer) => {
+                writer.finish().map_err(failed(path))?;
+                seal::seal(file, path)
+            }
             None => Err(Error::failed(format!("{}: a batch without rows", path.display()))),
         }
     })
