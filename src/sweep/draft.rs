@@ -16,7 +16,7 @@ use crate::model::Model;
 use crate::spec::{Link, P2p};
 
 /// More cells than anybody can want.
-const MAX_CELLS: usize = 1_000_000;
+const MAX_CELLS: usize = 100_000;
 /// More rounds than anybody can want.
 const MAX_ROUNDS: i64 = 10_000;
 /// Tables of a file.

@@ -10,7 +10,7 @@ use super::shared::Shared;
 use crate::backend::{RunResult, sim};
 use crate::error::Result;
 use crate::spec::Spec;
-use crate::store::{Record, Status, Store};
+use crate::store::{Environment, Record, Status, Store};
 
 /// A cell to simulate.
 pub(super) struct Simulation<'a> {
@@ -48,17 +48,35 @@ pub(super) fn run(
     if cells.is_empty() || cancel.is_all() {
         return Ok(());
     }
+    let origin = Origin { environment: crate::environment::collect(), experiment, round };
+    run_as(cells, &origin, store, cancel, tell)
+}
+
+/// What all records of a batch have in common.
+pub(super) struct Origin<'a> {
+    pub environment: Environment,
+    pub experiment: Option<&'a str>,
+    pub round: u32,
+}
+
+/// Likewise. What is stored follows from the arguments (and the store's clock) to the last byte.
+pub(super) fn run_as(
+    cells: &[Simulation<'_>],
+    origin: &Origin<'_>,
+    store: &Store,
+    cancel: &Cancel,
+    tell: &mut dyn FnMut(usize, Record),
+) -> Result<()> {
     let mut batch = store.new_batch();
-    let environment = crate::environment::collect();
     let shared = Shared::default();
     in_order(
         cells.len(),
         |row| (!cancel.is_cell(cells[row].cell)).then(|| simulate(cells[row].spec, &shared)),
         |row, record| {
             let Some(mut record) = record else { return Ok(()) };
-            record.round = round;
-            record.experiment = experiment.map(str::to_owned);
-            for (key, value) in &environment {
+            record.round = origin.round;
+            record.experiment = origin.experiment.map(str::to_owned);
+            for (key, value) in &origin.environment {
                 record.environment.entry(key.clone()).or_insert_with(|| value.clone());
             }
             batch.push(row as u32, &mut record)?;

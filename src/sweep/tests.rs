@@ -299,13 +299,22 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
 fn a_simulated_sweep_leaves_the_same_bytes_on_any_number_of_threads() {
     let cells: Vec<Cell> =
         (1..=150).flat_map(|b| [simulated("ladder", b), simulated("standard", b)]).collect();
-    let experiment = experiment(cells, 1);
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let (_dir, store) = store();
-            let (outcome, _) = sweep(&experiment, &store, &mock(|_| Status::Failed));
-            assert!(outcome.cells.iter().all(|r| r.status == Status::Ok));
+            let planned = cells.iter().enumerate();
+            let simulations: Vec<_> = planned
+                .map(|(cell, planned)| simulate::Simulation { cell, spec: &planned.spec })
+                .collect();
+            // what the machine did at that moment is part of the environment
+            let origin =
+                simulate::Origin { environment: Default::default(), experiment: None, round: 0 };
+            let mut told = Vec::new();
+            let cancel = Cancel::default();
+            simulate::run_as(&simulations, &origin, &store, &cancel, &mut |cell, _| told.push(cell))
+                .unwrap();
+            assert_eq!(told, (0..cells.len()).collect::<Vec<_>>());
             let mut files = std::fs::read_dir(store.dir().join("batches")).unwrap();
             std::fs::read(files.next().unwrap().unwrap().path()).unwrap()
         })

@@ -55,7 +55,10 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         list.iter().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect()
     };
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
-    assert_eq!(names(&built_in), ["quickstart", "p2p", "paper-70b"]);
+    assert_eq!(
+        names(&built_in),
+        ["quickstart", "p2p", "paper-70b", "paper-405b", "model-sizes", "collective", "staleness"]
+    );
     place.write(
         "experiments/good.toml",
         "question = \"Which?\"\nbackend = \"sim\"\n[model]\nname = \"tiny\"\n[grid]\narchitecture = [\"standard\", \"ladder\"]\ntp = [2, 3]\n",
