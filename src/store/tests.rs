@@ -241,7 +241,12 @@ fn batches_come_back_row_by_row() {
     assert_eq!(listed, records);
     let mut complete = Vec::new();
     let bare = fresh.list().unwrap().records;
-    fresh.complete(bare, |record| Ok(complete.push(record))).unwrap();
+    fresh
+        .complete(bare, |record| {
+            complete.push(record);
+            Ok(())
+        })
+        .unwrap();
     assert_eq!(complete, records);
     assert_eq!(fresh.get(&format!("{batch}:10")).unwrap(), records[10]);
     assert_eq!(fresh.get(&format!("{}:2", &batch[..batch.len() - 2])).unwrap(), records[2]);

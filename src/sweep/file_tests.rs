@@ -209,7 +209,7 @@ fn a_grid_beyond_reason_is_refused_before_it_is_made() {
     let list: Vec<String> = (1..=400).map(|n| n.to_string()).collect();
     let list = list.join(", ");
     let (message, _) = mistake(&format!("[grid]\ntp = [{list}]\nbatch = [{list}]\n"));
-    assert!(message.contains("400 x 400 cells"), "{message}");
+    assert!(message.contains("400 tp x 400 batch = 160,000 cells"), "{message}");
 }
 
 #[test]
