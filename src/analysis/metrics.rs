@@ -123,7 +123,8 @@ impl<'a> Cell<'a> {
         let mut record = Record::clone(last);
         record.warnings = self.warnings(&ok);
         record.runs = ok.iter().flat_map(|run| origins(run)).collect();
-        if !earlier.is_empty() {
+        // a simulation gives the same numbers every time: there is nothing to pool
+        if !earlier.is_empty() && last.provenance != Provenance::Simulated {
             let rounds = self.rounds();
             let slices: Vec<&[Sample]> = rounds.values().map(Vec::as_slice).collect();
             let memory =

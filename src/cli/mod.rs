@@ -24,6 +24,7 @@ mod overlap_rows;
 mod overlap_text;
 mod pareto;
 mod progress;
+mod record_printer;
 mod record_table;
 mod report;
 mod rules;

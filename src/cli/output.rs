@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use serde::Serialize;
+use serde::ser::{SerializeSeq, Serializer};
 
 use crate::error::{Error, Result};
 
@@ -48,6 +49,19 @@ pub fn emit(text: &str) -> Result<()> {
 /// Writes `value` as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     emit(&(to_json(value, true)? + "\n"))
+}
+
+/// Writes an indented JSON list, each element when `fill` hands it over.
+pub fn json_list<T: Serialize>(
+    fill: impl FnOnce(&mut dyn FnMut(T) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    let failed = |e: serde_json::Error| Error::io(STDOUT)(e.into());
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut json = serde_json::Serializer::pretty(&mut out);
+    let mut list = json.serialize_seq(None).map_err(failed)?;
+    fill(&mut |element| list.serialize_element(&element).map_err(failed))?;
+    list.end().map_err(failed)?;
+    out.write_all(b"\n").and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
 /// Writes `value` as JSON on one line.

@@ -7,11 +7,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report;
 use crate::backend::RunEvent;
+use crate::spec::Backend;
 use crate::store::{Record, Status};
 use crate::sweep::{Cell, SweepEvent, Verdict};
 
 /// How often plain lines may come; thousands of simulated cells a second are not worth a line each.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Cells that cannot run are told with their reasons up to so many.
+const IMPOSSIBLE_SHOWN: usize = 100;
 
 /// Draws the events of a sweep.
 #[derive(Debug)]
@@ -22,6 +26,7 @@ pub struct Progress<'a> {
     /// Runs in all: cells that can run, times rounds.
     total: usize,
     settled: BTreeSet<(usize, u32)>,
+    impossible: usize,
     /// Runs executed now, and for how long: what the remaining time is estimated from.
     executed: u32,
     spent: Duration,
@@ -48,6 +53,7 @@ impl<'a> Progress<'a> {
             bar,
             total,
             settled: BTreeSet::new(),
+            impossible: 0,
             executed: 0,
             spent: Duration::ZERO,
             began: Instant::now(),
@@ -60,21 +66,19 @@ impl<'a> Progress<'a> {
     pub fn event(&mut self, event: &SweepEvent) {
         match event {
             SweepEvent::CellSettled { cell, round, record } => match record.status {
-                Status::Skipped | Status::Oom => {
-                    let reason = record.reason.as_deref().unwrap_or("no reason given");
-                    let name = self.name(*cell, None);
-                    self.once(format!(
-                        "{} {name}: {}: {reason}",
-                        record.status.glyph(),
-                        record.status.as_str()
-                    ));
-                }
+                Status::Skipped | Status::Oom => self.impossible(*cell, record),
                 _ => self.settle(*cell, *round),
             },
             SweepEvent::RunStarted { cell, round, .. } => {
-                self.began = Instant::now();
+                // Simulated cells start together: the next lasts from the end of the one before.
+                let together =
+                    self.cells.get(*cell).is_some_and(|cell| cell.spec.backend == Backend::Sim);
+                if !together {
+                    self.began = Instant::now();
+                }
                 self.doing(*cell, *round, "starting");
             }
+            SweepEvent::CellDone { .. } => {}
             SweepEvent::Run { cell, round, event } => match event {
                 RunEvent::Phase { name } => self.doing(*cell, *round, name),
                 RunEvent::SampleDone { index, of, sample } => {
@@ -99,7 +103,6 @@ impl<'a> Progress<'a> {
             SweepEvent::RunEnded { cell, round, record } => {
                 self.executed += 1;
                 self.spent += self.began.elapsed();
-                // Simulated cells have no start of their own: the next lasts from here.
                 self.began = Instant::now();
                 self.settle(*cell, *round);
                 self.ended(*cell, *round, record);
@@ -112,6 +115,20 @@ impl<'a> Progress<'a> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+
+    /// A cell that cannot run, and why; of a large grid not every one.
+    fn impossible(&mut self, cell: usize, record: &Record) {
+        self.impossible += 1;
+        if self.impossible > IMPOSSIBLE_SHOWN {
+            if self.impossible == IMPOSSIBLE_SHOWN + 1 {
+                self.print("... and more cells that cannot run: --format json has each with its reason");
+            }
+            return;
+        }
+        let reason = record.reason.as_deref().unwrap_or("no reason given");
+        let name = self.name(cell, None);
+        self.once(format!("{} {name}: {}: {reason}", record.status.glyph(), record.status.as_str()));
     }
 
     fn settle(&mut self, cell: usize, round: u32) {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::output::{self, Format, FormatArgs};
+use super::output::{self, Field, Format, FormatArgs, Rows};
+use super::record_printer::RecordPrinter;
 use super::{record_table, report};
 use crate::analysis::table;
 use crate::error::{Error, Result};
@@ -27,6 +28,9 @@ pub struct Args {
     /// Only the last N rows
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// In a table, every row of every batch; without this or a condition a batch is one line
+    #[arg(long)]
+    pub all: bool,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -60,6 +64,14 @@ impl StatusArg {
 
 /// Prints the list.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let chosen = args.filter.is_some()
+        || args.status.is_some()
+        || args.sort.is_some()
+        || args.limit.is_some()
+        || args.all;
+    if args.output.format == Format::Table && !chosen {
+        return in_short(&dir);
+    }
     let all = read(&dir)?;
     let stored = all.len();
     let mut records = filtered(all, args.filter.as_deref(), args.sort.as_deref())?;
@@ -68,14 +80,55 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         records.drain(..records.len().saturating_sub(limit));
     }
     match args.output.format {
-        Format::Json => {
-            output::json(&records.iter().map(record_table::contract_object).collect::<Vec<_>>())?;
-        }
-        Format::Csv => output::emit(&record_table::csv(&records)?)?,
+        Format::Json => output::json_list(|print| {
+            Store::open(&dir).complete(records, |record| print(record_table::contract_object(&record)))
+        })?,
         Format::Table if records.is_empty() => {
             report::note(&format!("no runs in {} match; {} are stored", dir.display(), stored));
         }
-        Format::Table => output::emit(&record_table::narrow(&records).table())?,
+        format => {
+            let mut printer = RecordPrinter::new(format);
+            records.into_iter().try_for_each(|record| printer.print(record))?;
+            printer.finish()?;
+        }
+    }
+    Ok(0)
+}
+
+/// Runs, a line each, then batches, a line each.
+fn in_short(dir: &Path) -> Result<u8> {
+    if !dir.exists() {
+        report::note(&format!("no runs: {} is not there", dir.display()));
+        return Ok(0);
+    }
+    let store = Store::open(dir);
+    let (runs, (batches, damaged)) = (store.list_runs()?, store.batches()?);
+    for damaged in runs.damaged.iter().chain(&damaged) {
+        report::warn(damaged);
+    }
+    if runs.records.is_empty() && batches.is_empty() {
+        report::note(&format!("no runs in {}", dir.display()));
+        return Ok(0);
+    }
+    if !runs.records.is_empty() {
+        let mut printer = RecordPrinter::new(Format::Table);
+        runs.records.into_iter().try_for_each(|record| printer.print(record))?;
+        printer.finish()?;
+    }
+    if !batches.is_empty() {
+        let mut rows = Rows::new(["batch", "simulated runs", "ok", "experiment", "created", "state"]);
+        for batch in batches {
+            rows.push(vec![
+                Field::text(batch.batch),
+                Field::Whole(batch.runs as u64),
+                Field::Whole(batch.ok as u64),
+                batch.experiment.map_or(Field::None, Field::Text),
+                Field::text(batch.created),
+                if batch.unfinished { Field::text("unfinished") } else { Field::None },
+            ]);
+        }
+        output::emit(&rows.table())?;
+        report::note("a batch's runs are BATCH:ROW; --all or a condition lists them");
     }
     Ok(0)
 }
@@ -106,13 +159,14 @@ pub fn select(named: &[String], dir: &Path) -> Result<Vec<Record>> {
         } else if name.contains(std::path::MAIN_SEPARATOR) {
             return Err(Error::input(format!("{name}: no such directory")));
         } else {
-            let rows: Vec<Record> = read(dir)?
-                .into_iter()
-                .filter(|record| {
-                    record.run.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(':'))
-                })
-                .collect();
-            if rows.is_empty() { vec![Store::open(dir).get(name)?] } else { rows }
+            let store = Store::open(dir);
+            match store.batch(name)? {
+                Some(batch) => {
+                    batch.damaged.iter().for_each(|damaged| report::warn(damaged));
+                    batch.records
+                }
+                None => vec![store.get(name)?],
+            }
         };
         selected.extend(found);
     }

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use super::interrupt::{self, INTERRUPTED};
-use super::output::{self, Format, FormatArgs};
+use super::output::FormatArgs;
 use super::progress::Progress;
-use super::{record_table, report};
+use super::record_printer::RecordPrinter;
+use super::report;
 use crate::error::{Error, Result};
 use crate::launch::ProcessExecutor;
-use crate::store::{Record, Status, Store};
-use crate::sweep::{self, Cancel, Experiment};
+use crate::store::{Status, Store};
+use crate::sweep::{self, Cancel, Experiment, SweepEvent};
 
 /// Exit status when some cells failed and the others are stored.
 const SOME_FAILED: u8 = 3;
@@ -27,7 +28,8 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Runs the experiment and prints one record a cell, in file order.
+/// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
+/// when all are, or a thousand).
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let experiment = Experiment::open(&args.file)?;
     if let Some(question) = &experiment.question {
@@ -41,13 +43,19 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel)?;
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
+    let mut printer = RecordPrinter::new(args.output.format);
+    let mut printed = Ok(());
     let outcome = sweep::execute(&experiment, &store, &executor, args.again, &cancel, &mut |event| {
-        progress.event(&event)
+        progress.event(&event);
+        if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
+            // whoever read our output may be gone: the sweep goes on, and is stored
+            printed = printer.print(*record);
+        }
     });
     progress.finish();
     let outcome = outcome?;
-    print(&outcome.cells, args.output.format)?;
-    let count = |status| outcome.cells.iter().filter(|record| record.status == status).count();
+    printed.and_then(|()| printer.finish())?;
+    let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
         "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; stored in {}",
         experiment.name,
@@ -71,14 +79,4 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     } else {
         0
     })
-}
-
-fn print(records: &[Record], format: Format) -> Result<()> {
-    match format {
-        Format::Table => output::emit(&record_table::narrow(records).table()),
-        Format::Csv => output::emit(&record_table::csv(records)?),
-        Format::Json => records
-            .iter()
-            .try_for_each(|record| output::json_line(&record_table::contract_object(record))),
-    }
 }

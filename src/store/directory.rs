@@ -1,6 +1,6 @@
 //! The runs directory: beginning, finishing and listing runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::id::{self, IdSource};
 use super::process::{Liveness, Process};
 use super::record::{self, Record, SCHEMA, Status};
-use super::{atomic, batch, index};
+use super::{atomic, index};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 
@@ -20,28 +20,22 @@ use crate::spec::Spec;
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
-    ids: IdSource,
+    pub(super) ids: IdSource,
     /// What was read of each file, for as long as the file stays as it was.
     cache: Arc<Mutex<Cache>>,
 }
 
 /// Files by path, as they were when they were read.
-type Cache = HashMap<PathBuf, (Stamp, Arc<Loaded>)>;
+type Cache = HashMap<PathBuf, (Stamp, Arc<Listing>)>;
 
 /// Tells whether a file is still the one that was read.
 type Stamp = (u64, u64, Option<SystemTime>);
 
-/// What a record file or a batch holds: records, and what could not be read.
-#[derive(Debug, Default)]
-pub(super) struct Loaded {
-    /// By row in a batch; row 0 of a run.
-    pub rows: BTreeMap<u32, Record>,
-    /// Why something could not be read.
-    pub damaged: Vec<String>,
-}
+/// Records of a batch that are kept for the next look; more are read again, rather than held twice.
+const KEPT: usize = 4096;
 
-/// What a runs directory holds.
-#[derive(Debug, Default)]
+/// What a runs directory holds, or one of its files.
+#[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// The runs, oldest first.
     pub records: Vec<Record>,
@@ -97,23 +91,23 @@ impl Store {
 
     /// All stored runs, oldest first, batches' rows included (as `BATCH:ROW` ids). Runs that were
     /// started and never finished are listed as interrupted. Damaged records are reported, not fatal.
+    /// Rows of batches come without their environment; [`Store::get`] and [`Store::complete`] have it.
     pub fn list(&self) -> Result<Listing> {
-        let (mut listing, finished) = self.read_all()?;
-        // the index is a convenience: a directory that cannot be written can still be listed
-        let _ = index::heal(&self.dir, listing.records.iter().filter(|r| finished.contains(&r.run)));
-        listing.records.sort_by_cached_key(|r| (r.created.clone(), order(&r.run)));
-        Ok(listing)
+        let mut all = self.list_runs()?;
+        let batches = self.batch_ids()?;
+        let read: Vec<Listing> = batches.par_iter().map(|id| self.read_batch(id)).collect();
+        for listing in read {
+            all.records.extend(listing.records);
+            all.damaged.extend(listing.damaged);
+        }
+        all.records.sort_by_cached_key(|r| (r.created.clone(), order(&r.run)));
+        Ok(all)
     }
 
-    /// Everything the directories hold, unsorted, and the ids of those that have ended.
-    fn read_all(&self) -> Result<(Listing, std::collections::HashSet<String>)> {
-        let runs = self.run_ids()?;
-        let batches = self.batch_ids()?;
-        let read: Vec<(bool, Listing)> = runs
-            .par_iter()
-            .map(|id| self.read_run(id))
-            .chain(batches.par_iter().map(|id| (true, self.read_batch(id))))
-            .collect();
+    /// Like [`Store::list`], without the batches.
+    pub fn list_runs(&self) -> Result<Listing> {
+        let read: Vec<(bool, Listing)> =
+            self.run_ids()?.par_iter().map(|id| self.read_run(id)).collect();
         let mut all = Listing::default();
         let mut finished = std::collections::HashSet::new();
         for (ended, listing) in read {
@@ -123,33 +117,30 @@ impl Store {
             all.records.extend(listing.records);
             all.damaged.extend(listing.damaged);
         }
-        Ok((all, finished))
+        // the index is a convenience: a directory that cannot be written can still be listed
+        let _ = index::heal(&self.dir, all.records.iter().filter(|r| finished.contains(&r.run)));
+        all.records.sort_by_cached_key(|r| (r.created.clone(), r.run.clone()));
+        Ok(all)
     }
 
     /// A line a finished run, oldest first, without reading their records where the index has them.
+    /// Rows of batches are not in it: a batch is its own index.
     pub fn index(&self) -> Result<Vec<IndexEntry>> {
         let (entries, whole) = index::read(&self.dir);
-        let (runs, batches) = (self.run_ids()?, self.batch_ids()?);
-        let batch_of = |id: &str| id.split_once(':').map(|(batch, _)| batch.to_owned());
-        let present = |id: &str| match batch_of(id) {
-            Some(batch) => batches.contains(&batch),
-            None => runs.binary_search_by(|r| r.as_str().cmp(id)).is_ok(),
-        };
-        let indexed: std::collections::HashSet<String> =
-            entries.iter().map(|e| batch_of(&e.id).unwrap_or_else(|| e.id.clone())).collect();
+        let runs = self.run_ids()?;
+        let indexed: std::collections::HashSet<&str> = entries.iter().map(|e| e.id.as_str()).collect();
         let complete = whole
-            && batches.iter().all(|id| indexed.contains(id))
-            && runs
-                .iter()
-                .all(|id| indexed.contains(id) || !self.dir.join(id).join("record.json").exists());
+            && runs.iter().all(|id| {
+                indexed.contains(id.as_str()) || !self.dir.join(id).join("record.json").exists()
+            });
         let mut entries = if complete {
             entries
         } else {
-            self.list()?;
+            self.list_runs()?;
             index::read(&self.dir).0
         };
-        entries.retain(|e| present(&e.id));
-        entries.sort_by_cached_key(|e| (e.created.clone(), order(&e.id)));
+        entries.retain(|e| runs.binary_search(&e.id).is_ok());
+        entries.sort_by_cached_key(|e| (e.created.clone(), e.id.clone()));
         Ok(entries)
     }
 
@@ -206,42 +197,6 @@ impl Store {
         Ok(())
     }
 
-    /// Stores simulated runs as one Parquet batch; sets each record's id to `BATCH:ROW`.
-    pub fn write_batch(&self, records: &mut [Record]) -> Result<()> {
-        if records.is_empty() {
-            return Ok(());
-        }
-        let batch = self.new_batch();
-        for (row, record) in records.iter_mut().enumerate() {
-            record.run = format!("{batch}:{row}");
-        }
-        let rows = (0..).zip(records.iter().cloned()).collect();
-        self.write_rows(&batch, &rows)
-    }
-
-    /// A new batch's id.
-    pub(crate) fn new_batch(&self) -> String {
-        self.ids.id(self.ids.now(), "sim")
-    }
-
-    /// Stores rows as a batch, replacing an earlier, shorter version of it.
-    pub(crate) fn write_rows(&self, batch: &str, rows: &BTreeMap<u32, Record>) -> Result<()> {
-        batch::write(&self.batch_path(batch), rows)?;
-        let _ = index::append(&self.dir, rows.values());
-        Ok(())
-    }
-
-    /// Finished runs by (spec key, round): what `sweep` need not run again. The newest wins.
-    pub fn finished(&self) -> Result<HashMap<(String, u32), Record>> {
-        let listing = self.list()?;
-        Ok(listing
-            .records
-            .into_iter()
-            .filter(Record::is_finished)
-            .map(|record| ((record.spec.key(), record.round), record))
-            .collect())
-    }
-
     /// The trace file of a record, if it has one and it is there.
     pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
         record.trace.as_ref().map(|t| self.dir.join(t)).filter(|p| p.exists())
@@ -255,34 +210,23 @@ impl Store {
         .map(|ids| ids.into_iter().filter(|id| id != "batches").collect())
     }
 
-    /// Ids of batches, sorted.
-    pub(super) fn batch_ids(&self) -> Result<Vec<String>> {
-        names(&self.dir.join("batches"), |entry| {
-            Some(file_name(entry)?.strip_suffix(".parquet")?.to_owned())
-        })
-    }
-
-    fn batch_path(&self, batch: &str) -> PathBuf {
-        self.dir.join("batches").join(format!("{batch}.parquet"))
-    }
-
     /// A run's record, or what can be said without one; and whether the run has ended.
     pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
         let path = self.dir.join(id).join("record.json");
         let loaded = self.cached(&path, || {
-            let mut loaded = Loaded::default();
+            let mut loaded = Listing::default();
             match std::fs::read(&path).map_err(|e| e.to_string()).and_then(|b| record::parse(&b)) {
                 Ok(mut record) => {
                     // a directory may have been renamed; its name is what it is found by
                     record.run = id.to_owned();
-                    loaded.rows.insert(0, record);
+                    loaded.records.push(record);
                 }
                 Err(why) => loaded.damaged.push(format!("{}: {why}", path.display())),
             }
             loaded
         });
         match loaded {
-            Some(loaded) => (true, listing(&loaded)),
+            Some(loaded) => (true, Listing::clone(&loaded)),
             None => (false, self.read_unfinished(id)),
         }
     }
@@ -321,24 +265,9 @@ impl Store {
         listing
     }
 
-    /// A batch's rows.
-    pub(super) fn read_batch(&self, id: &str) -> Listing {
-        let path = self.batch_path(id);
-        let loaded = self.cached(&path, || match batch::read(&path) {
-            Ok((rows, damaged)) => {
-                let damaged = damaged.iter().map(|why| format!("{}: {why}", path.display())).collect();
-                Loaded { rows, damaged }
-            }
-            Err(why) => {
-                Loaded { rows: BTreeMap::new(), damaged: vec![format!("{}: {why}", path.display())] }
-            }
-        });
-        loaded.map(|l| listing(&l)).unwrap_or_default()
-    }
-
     /// What `read` makes of a file, unless it was read before and has not changed since. `None` where
     /// there is no such file.
-    fn cached(&self, path: &Path, read: impl FnOnce() -> Loaded) -> Option<Arc<Loaded>> {
+    pub(super) fn cached(&self, path: &Path, read: impl FnOnce() -> Listing) -> Option<Arc<Listing>> {
         let metadata = std::fs::metadata(path).ok()?;
         let stamp = (metadata.ino(), metadata.len(), metadata.modified().ok());
         if let Ok(cache) = self.cache.lock()
@@ -348,7 +277,9 @@ impl Store {
             return Some(loaded.clone());
         }
         let loaded = Arc::new(read());
-        if let Ok(mut cache) = self.cache.lock() {
+        if loaded.records.len() <= KEPT
+            && let Ok(mut cache) = self.cache.lock()
+        {
             cache.insert(path.to_owned(), (stamp, loaded.clone()));
         }
         Some(loaded)
@@ -381,10 +312,6 @@ impl Record {
     }
 }
 
-fn listing(loaded: &Loaded) -> Listing {
-    Listing { records: loaded.rows.values().cloned().collect(), damaged: loaded.damaged.clone() }
-}
-
 fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|e| Error::failed(format!("this cannot be written as JSON: {e}")))?;
@@ -393,19 +320,22 @@ fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 }
 
 /// Sorts ids as people would: rows of a batch by number.
-fn order(id: &str) -> (String, u32) {
+pub(super) fn order(id: &str) -> (String, u32) {
     match id.split_once(':') {
         Some((batch, row)) => (batch.to_owned(), row.parse().unwrap_or(u32::MAX)),
         None => (id.to_owned(), 0),
     }
 }
 
-fn file_name(entry: &std::fs::DirEntry) -> Option<String> {
+pub(super) fn file_name(entry: &std::fs::DirEntry) -> Option<String> {
     entry.file_name().into_string().ok().filter(|name| id::is_id(name))
 }
 
 /// Sorted names of a directory's entries that `pick` wants; none where there is no directory.
-fn names(dir: &Path, pick: impl Fn(&std::fs::DirEntry) -> Option<String>) -> Result<Vec<String>> {
+pub(super) fn names(
+    dir: &Path,
+    pick: impl Fn(&std::fs::DirEntry) -> Option<String>,
+) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -9,12 +9,7 @@ impl Store {
     /// `last`: the newest that has ended.
     pub fn get(&self, id: &str) -> Result<Record> {
         if id == "last" {
-            let records = self.list()?.records;
-            let ended = records.iter().rposition(|r| r.status != Status::Interrupted);
-            return ended
-                .map(|at| records[at].clone())
-                .or_else(|| records.last().cloned())
-                .ok_or_else(|| Error::input(format!("there are no runs in {}", self.dir().display())));
+            return self.last();
         }
         if let Some((batch, row)) = id.split_once(':') {
             let batch = self.unique(batch, self.batch_ids()?)?;
@@ -31,13 +26,13 @@ impl Store {
         all.extend(batches.iter().cloned());
         let id = self.unique(id, all)?;
         if batches.contains(&id) {
-            let listing = self.read_batch(&id);
-            return match listing.records.as_slice() {
-                [record] => Ok(record.clone()),
-                [] => Err(damaged(&listing, &id)),
-                rows => Err(Error::input_help(
+            let rows = self.batch_rows(&id)?;
+            return match rows.as_slice() {
+                [row] => self.row(&id, *row),
+                [] => Err(Error::failed(format!("batch '{id}' has no rows"))),
+                [first, .., last] => Err(Error::input_help(
                     format!("'{id}' is a batch of {} runs", rows.len()),
-                    format!("name one of its rows: {} ... {}", rows[0].run, rows[rows.len() - 1].run),
+                    format!("name one of its rows: {id}:{first} ... {id}:{last}"),
                 )),
             };
         }
@@ -45,16 +40,27 @@ impl Store {
         listing.records.pop().ok_or_else(|| damaged(&listing, &id))
     }
 
-    fn row(&self, batch: &str, row: u32) -> Result<Record> {
-        let listing = self.read_batch(batch);
-        let id = format!("{batch}:{row}");
-        if let Some(record) = listing.records.iter().find(|r| r.run == id) {
-            return Ok(record.clone());
+    /// The newest run that has ended, or the newest.
+    fn last(&self) -> Result<Record> {
+        let runs = self.list_runs()?.records;
+        let ended = runs.iter().rposition(|r| r.status != Status::Interrupted);
+        let run = ended.map(|at| &runs[at]).or(runs.last());
+        let newest = self.newest_batch()?;
+        match (run, newest) {
+            (Some(run), Some((batch, created)))
+                if run.status != Status::Interrupted
+                    && (&run.created, &run.run) > (&created, &batch) =>
+            {
+                Ok(run.clone())
+            }
+            (_, Some((batch, _))) => {
+                let rows = self.batch_rows(&batch)?;
+                let last = rows.last().ok_or_else(|| Error::failed("a batch without rows"))?;
+                self.row(&batch, *last)
+            }
+            (Some(run), None) => Ok(run.clone()),
+            (None, None) => Err(Error::input(format!("there are no runs in {}", self.dir().display()))),
         }
-        if let Some(why) = listing.damaged.first() {
-            return Err(Error::failed(format!("run '{id}' cannot be read: {why}")));
-        }
-        Err(Error::input(format!("batch '{batch}' has {} runs and no row {row}", listing.records.len())))
     }
 
     /// The one id that `start` is, or is the beginning of.

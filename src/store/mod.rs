@@ -6,6 +6,7 @@
 //! runs/ID/trace.parquet          its trace
 //! runs/ID/log.txt                what its process wrote to standard error
 //! runs/batches/BATCH.parquet     simulated runs, a row each
+//! runs/batches/BATCH.parts/      what is finished of a batch that is still written
 //! runs/index.jsonl               a line a finished run; may be deleted at any time
 //! ```
 //!
@@ -14,14 +15,18 @@
 
 pub(crate) mod atomic;
 mod batch;
+mod batches;
 mod directory;
+mod finished;
 mod id;
 mod index;
 mod lookup;
 mod process;
 mod record;
 
+pub use batch::{BatchSummary, BatchWriter};
 pub use directory::{Listing, RunDir, Store};
+pub use finished::Finished;
 pub use index::IndexEntry;
 pub use record::{
     Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status,

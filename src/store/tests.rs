@@ -214,22 +214,145 @@ fn batches_come_back_row_by_row() {
     let (_dir, store) = store();
     let mut simulated = spec("standard");
     simulated.backend = Backend::Sim;
+    simulated.set = [("link.alpha_us".to_owned(), "5".to_owned())].into();
     let mut records: Vec<Record> =
         (0..12).map(|i| ok(Spec { batch: i + 1, ..simulated.clone() }, f64::from(i) + 0.1)).collect();
+    for record in &mut records {
+        record.environment.insert("host".into(), "here".into());
+        record.experiment = Some("many".into());
+        record.overlap = Some(Overlap { comm_ms: 3.0, overlap_pct: Some(50.0), ..Overlap::default() });
+        record.samples[0].overlap = record.overlap;
+    }
+    records[2].overlap = Some(Overlap::default());
+    records[2].samples[0].overlap = records[2].overlap;
+    records[2].warnings = vec!["odd".into(), "very odd".into()];
     records[3] = Record::new(records[3].spec.clone(), Status::Failed, Some("no such link".into()));
     store.write_batch(&mut records).unwrap();
     let batch = records[0].run.strip_suffix(":0").unwrap().to_owned();
     assert_eq!(records[11].run, format!("{batch}:11"));
     let fresh = reopened(&store);
+    // what a simulation's single steps took is not stored
+    records.iter_mut().flat_map(|r| &mut r.samples).for_each(|s| s.steps_ms.clear());
     let mut listed = fresh.list().unwrap().records;
-    listed.sort_by_key(|r| r.spec.batch);
+    assert!(listed.iter().all(|r| r.environment.is_empty()), "rows are listed from their columns");
+    for (listed, record) in listed.iter_mut().zip(&records) {
+        listed.environment = record.environment.clone();
+    }
     assert_eq!(listed, records);
+    let mut complete = Vec::new();
+    let bare = fresh.list().unwrap().records;
+    fresh
+        .complete(bare, |record| {
+            complete.push(record);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(complete, records);
     assert_eq!(fresh.get(&format!("{batch}:10")).unwrap(), records[10]);
     assert_eq!(fresh.get(&format!("{}:2", &batch[..batch.len() - 2])).unwrap(), records[2]);
     assert!(fresh.get(&format!("{batch}:12")).unwrap_err().to_string().contains("no row 12"));
     assert!(fresh.get(&batch).unwrap_err().to_string().contains("batch of 12 runs"));
-    assert_eq!(fresh.finished().unwrap().len(), 11);
-    assert_eq!(fresh.index().unwrap().len(), 12);
+    let mut finished = fresh.finished().unwrap();
+    assert_eq!(finished.len(), 11);
+    assert_eq!(finished.get(&records[7].spec.key(), 0).unwrap(), records[7]);
+    assert!(!finished.contains(&records[3].spec.key(), 0), "it failed");
+    let (batches, damaged) = fresh.batches().unwrap();
+    assert_eq!((batches.len(), batches[0].runs, batches[0].ok), (1, 12, 11));
+    assert_eq!(batches[0].experiment.as_deref(), Some("many"));
+    assert_eq!((batches[0].unfinished, damaged.len()), (false, 0));
+    assert_eq!(fresh.get("last").unwrap(), records[11]);
+    assert_eq!(fresh.batch(&batch[..12]).unwrap().unwrap().records.len(), 12);
+    assert!(fresh.batch("nothing").unwrap().is_none());
+}
+
+/// Simulated cells, more than a row group holds.
+fn many(count: u32) -> Vec<Record> {
+    let simulated = Spec { backend: Backend::Sim, ..spec("ladder") };
+    (0..count).map(|i| ok(Spec { batch: i + 1, ..simulated.clone() }, f64::from(i % 97) + 0.1)).collect()
+}
+
+/// The bytes of the only batch.
+fn batch_bytes(store: &Store) -> Vec<u8> {
+    let files: Vec<_> = fs::read_dir(store.dir().join("batches")).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    fs::read(files[0].path()).unwrap()
+}
+
+#[test]
+fn a_batch_has_the_same_bytes_whenever_its_parts_were_written() {
+    let (_dir, at_once) = store();
+    let mut records = many(5_000);
+    at_once.write_batch(&mut records).unwrap();
+    let (_dir, in_parts) = store();
+    let mut batch = in_parts.new_batch();
+    for (row, record) in (0..).zip(&mut many(5_000)) {
+        batch.push(row, record).unwrap();
+        if row % 1_700 == 0 {
+            batch.write_part().unwrap();
+        }
+    }
+    batch.finish().unwrap();
+    assert!(batch_bytes(&at_once) == batch_bytes(&in_parts), "bytes differ");
+    let listing = reopened(&in_parts).list().unwrap();
+    assert_eq!(listing.records.len(), 5_000);
+    assert_eq!(listing.records[4_321].run, records[4_321].run);
+    let (id, _) = records[0].run.split_once(':').unwrap();
+    assert_eq!(reopened(&in_parts).get(&format!("{id}:4999")).unwrap().spec.batch, 5_000);
+}
+
+#[test]
+fn what_a_killed_writer_left_is_read_and_made_one_file_by_the_next() {
+    let (_dir, store) = store();
+    let mut records = many(10);
+    let mut batch = store.new_batch();
+    let id = batch.id().to_owned();
+    for (row, record) in (0..).zip(&mut records[..7]) {
+        batch.push(row, record).unwrap();
+        if row % 3 == 2 {
+            batch.write_part().unwrap();
+        }
+    }
+    let fresh = reopened(&store);
+    fresh.seal_abandoned_batches();
+    let unfinished = fresh.batches().unwrap().0;
+    assert!(unfinished[0].unfinished && unfinished[0].runs == 6, "its writer lives: {unfinished:?}");
+    // as kill -9 does: the lock is gone, and the last row with it
+    drop(batch);
+    assert_eq!(fresh.list().unwrap().records.len(), 6);
+    assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
+    assert!(fresh.get(&format!("{id}:6")).unwrap_err().to_string().contains("no row 6"));
+    assert_eq!(fresh.finished().unwrap().len(), 6);
+    fresh.seal_abandoned_batches();
+    let sealed = fresh.batches().unwrap().0;
+    assert!(!sealed[0].unfinished && sealed[0].runs == 6, "{sealed:?}");
+    assert_eq!(batch_bytes(&fresh)[..4], *b"PAR1");
+    assert_eq!(reopened(&store).list().unwrap().records.len(), 6);
+}
+
+#[test]
+fn batches_of_the_first_version_are_read() {
+    let (_dir, store) = store();
+    let record = ok(Spec { backend: Backend::Sim, ..spec("ladder") }, 2.5);
+    let json = serde_json::to_string(&record).unwrap();
+    use polars::prelude::*;
+    let mut frame = df!(
+        "row" => [0_u32, 1], "status" => ["ok", "ok"], "created" => ["a", "b"], "round" => [0_u32, 0],
+        "key" => [record.spec.key(), record.spec.key()], "record" => [json.as_str(), "{}"],
+    )
+    .unwrap();
+    fs::create_dir_all(store.dir().join("batches")).unwrap();
+    let file = fs::File::create(store.dir().join("batches/old.parquet")).unwrap();
+    let version = vec![("ladderscope.batch.version".to_owned(), "1".to_owned())];
+    let writer = ParquetWriter::new(file);
+    writer
+        .with_key_value_metadata(Some(KeyValueMetadata::from_static(version)))
+        .finish(&mut frame)
+        .unwrap();
+    let listing = store.list().unwrap();
+    assert_eq!(listing.records, [Record { run: "old:0".into(), ..record.clone() }]);
+    assert!(listing.damaged[0].contains("row 1"), "{:?}", listing.damaged);
+    assert_eq!(store.get("old:0").unwrap().metrics, record.metrics);
+    assert!(store.get("old:1").unwrap_err().to_string().contains("old.parquet"));
 }
 
 #[test]
@@ -244,6 +367,21 @@ fn a_damaged_batch_is_reported_and_does_not_panic() {
         let listing = reopened(&store).list().unwrap();
         assert!(listing.records.is_empty());
         assert!(listing.damaged[0].contains(".parquet"), "{:?}", listing.damaged);
+        let (id, _) = records[0].run.split_once(':').unwrap();
+        let error = reopened(&store).get(&format!("{id}:1")).unwrap_err();
+        assert!(error.to_string().contains(".parquet"), "{error}");
+        assert!(reopened(&store).finished().unwrap().is_empty());
+        assert_eq!(reopened(&store).batches().unwrap().1.len(), 1);
+    }
+    // nor does it where any one byte is another one
+    for at in (4..bytes.len()).step_by(61) {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 0x55;
+        fs::write(&path, &wrong).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        let all = listing.records.len() == 3;
+        assert!(all != listing.damaged.iter().any(|d| d.contains(".parquet")), "byte {at}: {listing:?}");
+        reopened(&store).finished().unwrap();
     }
 }
 
@@ -259,10 +397,10 @@ fn of_runs_of_one_cell_and_round_the_newest_counts() {
     let mut failed = Record::new(spec("parallel"), Status::Failed, Some("boom".into()));
     failed.run = "20261121-050001-parallel-ffffff".into();
     store.finish(&failed).unwrap();
-    let finished = store.finished().unwrap();
+    let mut finished = store.finished().unwrap();
     assert_eq!(finished.len(), 2);
-    assert_eq!(finished[&(spec("ladder").key(), 0)], newest);
-    assert_eq!(finished[&(spec("ladder").key(), 1)], other_round);
+    assert_eq!(finished.get(&spec("ladder").key(), 0), Some(newest));
+    assert_eq!(finished.get(&spec("ladder").key(), 1), Some(other_round));
 }
 
 #[test]

@@ -6,10 +6,14 @@ use super::Experiment;
 use crate::error::Result;
 
 /// Name and text of each, quickstart first.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 7] = [
     ("quickstart", include_str!("../../experiments/quickstart.toml")),
     ("p2p", include_str!("../../experiments/p2p.toml")),
     ("paper-70b", include_str!("../../experiments/paper-70b.toml")),
+    ("paper-405b", include_str!("../../experiments/paper-405b.toml")),
+    ("model-sizes", include_str!("../../experiments/model-sizes.toml")),
+    ("collective", include_str!("../../experiments/collective.toml")),
+    ("staleness", include_str!("../../experiments/staleness.toml")),
 ];
 
 impl Experiment {

@@ -419,46 +419,57 @@ impl Reader<'_> {
                 Some("remove one of the two".into()),
             ));
         }
-        let cells = draft.axes.iter().try_fold(1_usize, |n, axis| n.checked_mul(axis.values.len()));
-        if cells.is_none_or(|n| n > MAX_CELLS) {
+        // counted before any cell is made
+        let cells = draft.axes.iter().map(|axis| axis.values.len() as f64).product::<f64>();
+        if cells > MAX_CELLS as f64 {
             let at = draft.axes.first().map_or(0..0, |axis| axis.at.clone());
-            let sizes: Vec<String> = draft.axes.iter().map(|a| a.values.len().to_string()).collect();
-            let message = format!("the grid has {} cells, more than {MAX_CELLS}", sizes.join(" x "));
-            return Err(self.source.error(at, message, Some("split it over several files".into())));
+            let sizes: Vec<String> = draft
+                .axes
+                .iter()
+                .filter(|axis| axis.values.len() > 1)
+                .map(|axis| format!("{} {}", axis.values.len(), axis.name))
+                .collect();
+            let message = format!(
+                "the grid has {} = {} cells, more than {}",
+                sizes.join(" x "),
+                grouped(cells),
+                grouped(MAX_CELLS as f64)
+            );
+            let help = "give an axis fewer values, or split the grid over several files";
+            return Err(self.source.error(at, message, Some(help.into())));
         }
         Ok(draft)
     }
 }
 
 impl Draft {
-    /// Options of each cell, in file order: the last axis varies fastest.
-    pub fn cells(&self) -> Result<Vec<CellOptions>> {
-        let mut base = CellOptions::default();
+    /// Cells of the grid.
+    pub fn count(&self) -> usize {
+        self.axes.iter().map(|axis| axis.values.len()).product()
+    }
+
+    /// Options of a cell, in file order: the last axis varies fastest.
+    pub fn cell(&self, index: usize) -> Result<CellOptions> {
+        let mut cell = CellOptions::default();
         for setting in &self.settings {
             if let Some((value, _)) = setting.values.first() {
-                apply(&mut base, &setting.name, value)?;
+                apply(&mut cell, &setting.name, value)?;
             }
         }
-        let mut cells = vec![base];
+        let mut below = self.count();
         for axis in &self.axes {
-            let mut next = Vec::with_capacity(cells.len() * axis.values.len());
-            for cell in &cells {
-                for (value, _) in &axis.values {
-                    let mut cell = cell.clone();
-                    apply(&mut cell, &axis.name, value)?;
-                    next.push(cell);
-                }
+            // an axis has values, so that no count is 0
+            below /= axis.values.len().max(1);
+            if let Some((value, _)) = axis.values.get(index / below.max(1) % axis.values.len().max(1)) {
+                apply(&mut cell, &axis.name, value)?;
             }
-            cells = next;
         }
-        for cell in &mut cells {
-            let link = match cell.p2p.unwrap_or(P2p::On) {
-                P2p::On => self.on,
-                P2p::Off => self.off,
-            };
-            cell.link = cell.link.or(link);
-        }
-        Ok(cells)
+        let link = match cell.p2p.unwrap_or(P2p::On) {
+            P2p::On => self.on,
+            P2p::Off => self.off,
+        };
+        cell.link = cell.link.or(link);
+        Ok(cell)
     }
 }
 
@@ -469,6 +480,22 @@ fn apply(cell: &mut CellOptions, name: &Name, value: &str) -> Result<(), Error> 
         Name::Set(key) => cell.set.push(format!("{key}={value}")),
     }
     Ok(())
+}
+
+/// A whole number with its thousands apart; in powers of ten where nobody would count the digits.
+fn grouped(number: f64) -> String {
+    if number >= 1e15 {
+        return format!("{number:.1e}");
+    }
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn variable_name(what: &str, name: String) -> Name {

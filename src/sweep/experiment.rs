@@ -1,10 +1,14 @@
 //! Experiment files: from text to the grid of cells that can or cannot run.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::{Cell, CellOptions, draft, verdict};
+use super::Cell;
+use super::draft::{self, Draft};
+use super::shared::Shared;
+use super::verdict::verdict_with;
 use crate::error::{Error, Result};
 use crate::spec::{Backend, Spec};
 
@@ -45,10 +49,13 @@ impl Experiment {
     /// start at `path`'s directory.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
         let draft = draft::parse(text, path)?;
-        let cells: Vec<Cell> = resolve(&draft.cells()?, path)?
+        let shared = Shared::default();
+        let cells: Vec<Cell> = (0..draft.count())
             .into_par_iter()
-            .map(|(spec, _)| {
-                let verdict = verdict(&spec).map_err(|e| in_cell(path, &spec.label(), e))?;
+            .map(|index| {
+                let (spec, _) = resolve(&draft, index, path, &shared)?;
+                let verdict =
+                    verdict_with(&spec, &shared).map_err(|e| in_cell(path, &spec.label(), e))?;
                 Ok(Cell { spec, verdict })
             })
             .collect::<Result<_>>()?;
@@ -68,34 +75,31 @@ impl Experiment {
     /// What the user should know about how cells were resolved: which backend `auto` chose and why,
     /// options that have no effect. Asks the file's text again; each note once.
     pub fn notes(&self) -> Result<Vec<String>> {
-        let cells = draft::parse(&self.text, &self.path)?.cells()?;
-        let mut notes = Vec::new();
-        for (_, note) in resolve(&cells, &self.path)? {
-            if let Some(note) = note.filter(|note| !notes.contains(note)) {
-                notes.push(note);
-            }
-        }
-        Ok(notes)
+        let draft = draft::parse(&self.text, &self.path)?;
+        let shared = Shared::default();
+        let notes: Vec<Option<String>> = (0..draft.count())
+            .into_par_iter()
+            .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
+            .collect::<Result<_>>()?;
+        let mut seen = HashSet::new();
+        Ok(notes.into_iter().flatten().filter(|note| seen.insert(note.clone())).collect())
     }
 }
 
-fn resolve(cells: &[CellOptions], path: &Path) -> Result<Vec<(Spec, Option<String>)>> {
-    cells
-        .par_iter()
-        .map(|options| {
-            options.resolve().map_err(|e| {
-                let of = |name: &str, value: Option<String>| value.map(|v| format!("{name} {v}"));
-                let said = [
-                    of("architecture", options.architecture.as_ref().map(ToString::to_string)),
-                    of("tp", options.tp.map(|tp| tp.to_string())),
-                    of("batch", options.batch.map(|batch| batch.to_string())),
-                    of("link", options.link.map(|link| link.to_string())),
-                ];
-                let said: Vec<String> = said.into_iter().flatten().collect();
-                in_cell(path, &said.join(", "), e)
-            })
-        })
-        .collect()
+/// The spec of one cell, and what the user should know about it.
+fn resolve(draft: &Draft, index: usize, path: &Path, shared: &Shared) -> Result<(Spec, Option<String>)> {
+    let options = draft.cell(index)?;
+    options.resolve_with(shared).map_err(|e| {
+        let of = |name: &str, value: Option<String>| value.map(|v| format!("{name} {v}"));
+        let said = [
+            of("architecture", options.architecture.as_ref().map(ToString::to_string)),
+            of("tp", options.tp.map(|tp| tp.to_string())),
+            of("batch", options.batch.map(|batch| batch.to_string())),
+            of("link", options.link.map(|link| link.to_string())),
+        ];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        in_cell(path, &said.join(", "), e)
+    })
 }
 
 /// An error that belongs to no single place of the file.

@@ -209,7 +209,7 @@ fn a_grid_beyond_reason_is_refused_before_it_is_made() {
     let list: Vec<String> = (1..=400).map(|n| n.to_string()).collect();
     let list = list.join(", ");
     let (message, _) = mistake(&format!("[grid]\ntp = [{list}]\nbatch = [{list}]\n"));
-    assert!(message.contains("400 x 400 cells"), "{message}");
+    assert!(message.contains("400 tp x 400 batch = 160,000 cells"), "{message}");
 }
 
 #[test]
@@ -316,9 +316,65 @@ proptest! {
         let end = (at + removed).min(EXAMPLE.len());
         let text = format!("{}{inserted}{}", &EXAMPLE[..at], &EXAMPLE[end..]);
         // the grid is made, cells are not judged: that builds plans, and is not what is tested here
-        match draft::parse(&text, Path::new("test.toml")).and_then(|draft| draft.cells()) {
+        match draft::parse(&text, Path::new("test.toml")).and_then(|draft| {
+            (0..draft.count().min(1000)).map(|index| draft.cell(index)).collect::<crate::error::Result<Vec<_>>>()
+        }) {
             Ok(cells) => prop_assert!(!cells.is_empty()),
             Err(e) => prop_assert!(e.to_string().contains("test.toml"), "{e}"),
         }
     }
+}
+
+#[test]
+fn a_grid_is_counted_before_any_cell_is_made() {
+    let numbers = (1..=1000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "backend = \"sim\"\n[grid]\nmodel = [\"1b\"]\nbatch = [{numbers}]\nprompt_tokens = [{numbers}]\nseed = [{numbers}]\n"
+    );
+    let error = Experiment::from_str(&text, Path::new("huge.toml")).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let message = error.to_string();
+    let arithmetic =
+        "1000 batch x 1000 prompt_tokens x 1000 seed = 1,000,000,000 cells, more than 100,000";
+    assert!(message.contains(arithmetic), "{message}");
+    assert!(message.starts_with("huge.toml:3:1"), "{message}");
+    // nor does one overflow that no machine could count
+    let names: Vec<&str> = vec!["batch", "prompt_tokens", "output_tokens", "seed", "samples", "warmup"];
+    let axes: Vec<String> = names.iter().map(|name| format!("{name} = [{numbers}]\n")).collect();
+    let sets: Vec<String> = (0..4).map(|n| format!("\"link.a{n}\" = [{numbers}]\n")).collect();
+    let text = format!("[grid]\n{}[grid.set]\n{}", axes.concat(), sets.concat());
+    let message = Experiment::from_str(&text, Path::new("huge.toml")).unwrap_err().to_string();
+    assert!(message.contains("= 1.0e30 cells"), "{message}");
+}
+
+#[test]
+fn every_option_and_profile_value_can_be_an_axis() {
+    let text = r#"
+backend = "sim"
+model = "tiny"
+[grid]
+collective = ["nccl", "one-shot"]
+stack = ["native", "gpt-fast"]
+hardware = ["h100_sxm", "a100_sxm"]
+link = ["native", "emulated:alpha_us=5,gb_s=50"]
+dtype = ["bf16", "f16"]
+prompt_tokens = [8, 16]
+output_tokens = [2, 3]
+[grid.set]
+"link.alpha_us" = [5, 10.5]
+hbm_gb_s = [1000, 2000]
+"#;
+    let experiment = Experiment::from_str(text, Path::new("axes.toml")).unwrap();
+    assert_eq!(experiment.cells.len(), 512);
+    assert_eq!(experiment.axes.last().unwrap(), "set.hbm_gb_s");
+    let keys: std::collections::HashSet<String> =
+        experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    assert_eq!(keys.len(), 512, "no two cells are the same");
+    let (first, last) = (&experiment.cells[0].spec, &experiment.cells[511].spec);
+    assert_eq!(first.set["link.alpha_us"], "5");
+    assert_eq!((last.set["link.alpha_us"].as_str(), last.set["hbm_gb_s"].as_str()), ("10.5", "2000"));
+    assert_eq!(experiment.cells[1].spec.set["hbm_gb_s"], "2000", "the last axis varies fastest");
+    let wrong = text.replace("hbm_gb_s =", "hbm_gbs =");
+    let error = Experiment::from_str(&wrong, Path::new("axes.toml")).unwrap_err();
+    assert!(format!("{error:?}").contains("hbm_gb_s"), "{error:?}");
 }

@@ -1,12 +1,15 @@
 //! Sweeps: experiment files, the grid of cells, rounds, resume.
 
 mod built_in;
+mod conclude;
 mod draft;
 mod execute;
 mod experiment;
 mod options;
+mod ordered;
 mod position;
 mod schema;
+mod shared;
 mod simulate;
 mod verdict;
 
@@ -15,13 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::RunEvent;
 use crate::spec::Spec;
-use crate::store::{Record, Store};
+use crate::store::{Record, Status, Store};
 
 pub use built_in::BUILT_IN;
 pub use execute::{execute, run_one};
 pub use experiment::Experiment;
 pub use options::CellOptions;
 pub use schema::experiment_schema;
+pub use simulate::simulate_cells;
 pub use verdict::verdict;
 
 /// A point of the grid.
@@ -81,13 +85,20 @@ pub enum SweepEvent {
         /// The line.
         line: String,
     },
-    /// A run ended, well or badly; it is stored.
+    /// A run ended, well or badly; it is stored (a simulated one within seconds).
     RunEnded {
         /// Index into the experiment's cells.
         cell: usize,
         /// Which pass.
         round: u32,
         /// Its record.
+        record: Box<Record>,
+    },
+    /// A cell and all before it have ended, or will not run: told once a cell, in their order.
+    CellDone {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Its record, aggregated over rounds (contract: one object a cell).
         record: Box<Record>,
     },
 }
@@ -158,8 +169,8 @@ pub enum ExecutorEvent {
 /// How a sweep ended.
 #[derive(Clone, Debug, Default)]
 pub struct SweepOutcome {
-    /// For each cell, its record aggregated over rounds (contract: one object a cell).
-    pub cells: Vec<Record>,
+    /// How many cells ended how; their records were told as [`SweepEvent::CellDone`].
+    pub cells: std::collections::BTreeMap<Status, usize>,
     /// Some runs failed.
     pub failed: usize,
     /// It was cancelled.

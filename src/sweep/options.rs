@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::hardware::{Profile, Stack, Target};
 use crate::model::{DType, Model};
 use crate::plan::Architecture;
 use crate::spec::{Backend, Collective, Link, P2p, Spec};
 
 use super::Verdict;
+use super::shared::Shared;
 
 /// Options of a cell; what is missing gets a sensible default in [`CellOptions::resolve`].
 /// Names are the contract's: dashes on the command line, underscores in files.
@@ -129,16 +129,21 @@ impl CellOptions {
     /// Fills in defaults, picks the backend where it is `auto`, and says which and why (second value).
     /// Errors where a value is wrong; whether the cell can run is [`super::verdict`]'s.
     pub fn resolve(&self) -> Result<(Spec, Option<String>)> {
+        self.resolve_with(&Shared::default())
+    }
+
+    /// Likewise, of one cell of many.
+    pub(super) fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
         self.check_counts()?;
-        let model = Model::resolve(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
+        let model = shared.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
         let (backend, mut notes) = match self.backend.unwrap_or(Backend::Auto) {
             Backend::Auto => {
-                let (backend, why) = self.choose(&model)?;
+                let (backend, why) = self.choose(&model, shared)?;
                 (backend, vec![format!("backend {}: {why}", backend.as_str())])
             }
             backend => (backend, Vec::new()),
         };
-        let spec = self.fill(&model, backend)?;
+        let spec = self.fill(&model, backend, shared)?;
         if backend != Backend::Sim {
             let unused = self.simulator_options(spec.link);
             if !unused.is_empty() {
@@ -149,7 +154,7 @@ impl CellOptions {
     }
 
     /// Which backend `auto` means here, and why.
-    fn choose(&self, model: &Model) -> Result<(Backend, String)> {
+    fn choose(&self, model: &Model, shared: &Shared) -> Result<(Backend, String)> {
         let simulator = self.simulator_options(self.link.unwrap_or(Link::Native));
         if !simulator.is_empty() {
             return Ok((Backend::Sim, format!("{} ask for the simulator", simulator.join(", "))));
@@ -164,8 +169,8 @@ impl CellOptions {
             );
             return Ok((Backend::Sim, why));
         }
-        let on_cpu = self.fill(model, Backend::Cpu)?;
-        if let Verdict::Oom(arithmetic) = super::verdict::memory(&on_cpu, &model.shape)? {
+        let on_cpu = self.fill(model, Backend::Cpu, shared)?;
+        if let Verdict::Oom(arithmetic) = super::verdict::memory(&on_cpu, &model.shape, shared)? {
             return Ok((Backend::Sim, format!("not cpu: {arithmetic}")));
         }
         let why = format!(
@@ -190,7 +195,7 @@ impl CellOptions {
     }
 
     /// The spec on a given backend.
-    fn fill(&self, model: &Model, backend: Backend) -> Result<Spec> {
+    fn fill(&self, model: &Model, backend: Backend, shared: &Shared) -> Result<Spec> {
         let sim = backend == Backend::Sim;
         let cpu = backend == Backend::Cpu;
         let link = self.link.unwrap_or(Link::Native);
@@ -213,10 +218,10 @@ impl CellOptions {
         let mut set = pairs("set", &self.set)?;
         let stack = if sim { self.stack.as_deref().unwrap_or("native") } else { "native" };
         if sim {
-            Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? }.with(&set)?;
+            shared.target(hardware, stack, &set)?;
         } else {
             if from_profile {
-                Profile::load(hardware)?;
+                shared.target(hardware, stack, &BTreeMap::new())?;
             }
             set.clear();
         }

@@ -92,12 +92,15 @@ fn store() -> (tempfile::TempDir, Store) {
 }
 
 /// Runs the experiment; the outcome, and what happened in few words.
-fn sweep(
-    experiment: &Experiment,
-    store: &Store,
-    executor: &dyn Executor,
-) -> (SweepOutcome, Vec<String>) {
+fn sweep(experiment: &Experiment, store: &Store, executor: &dyn Executor) -> (Outcome, Vec<String>) {
     sweep_until(experiment, store, executor, &Cancel::default())
+}
+
+/// How a sweep ended, with the cells' records as they were told.
+struct Outcome {
+    cells: Vec<Record>,
+    failed: usize,
+    interrupted: bool,
 }
 
 fn sweep_until(
@@ -105,8 +108,8 @@ fn sweep_until(
     store: &Store,
     executor: &dyn Executor,
     cancel: &Cancel,
-) -> (SweepOutcome, Vec<String>) {
-    let mut told = Vec::new();
+) -> (Outcome, Vec<String>) {
+    let (mut told, mut cells) = (Vec::new(), Vec::new());
     let outcome = execute(experiment, store, executor, false, cancel, &mut |event| {
         told.push(match event {
             SweepEvent::CellSettled { cell, round, record } => {
@@ -116,11 +119,17 @@ fn sweep_until(
             SweepEvent::RunEnded { cell, round, record } => {
                 format!("ended {cell} {round} {}", record.status.as_str())
             }
+            SweepEvent::CellDone { cell, record } => {
+                assert_eq!(cell, cells.len(), "cells are told in order, each once");
+                return cells.push(*record);
+            }
             SweepEvent::Run { .. } | SweepEvent::Log { .. } => return,
         });
     })
     .unwrap();
-    (outcome, told)
+    assert_eq!(cells.len(), experiment.cells.len());
+    assert_eq!(outcome.cells.values().sum::<usize>(), cells.len());
+    (Outcome { cells, failed: outcome.failed, interrupted: outcome.interrupted }, told)
 }
 
 #[test]
@@ -284,4 +293,49 @@ fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
     assert_eq!(record.status, Status::Skipped);
     assert!(record.reason.unwrap().contains("8 mod 3 = 2"));
     assert_eq!(executor.ran(), []);
+}
+
+#[test]
+fn a_simulated_sweep_leaves_the_same_bytes_on_any_number_of_threads() {
+    let cells: Vec<Cell> =
+        (1..=150).flat_map(|b| [simulated("ladder", b), simulated("standard", b)]).collect();
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let (_dir, store) = store();
+            let planned = cells.iter().enumerate();
+            let simulations: Vec<_> = planned
+                .map(|(cell, planned)| simulate::Simulation { cell, spec: &planned.spec })
+                .collect();
+            // what the machine did at that moment is part of the environment
+            let origin =
+                simulate::Origin { environment: Default::default(), experiment: None, round: 0 };
+            let mut told = Vec::new();
+            let cancel = Cancel::default();
+            simulate::run_as(&simulations, &origin, &store, &cancel, &mut |cell, _| told.push(cell))
+                .unwrap();
+            assert_eq!(told, (0..cells.len()).collect::<Vec<_>>());
+            let mut files = std::fs::read_dir(store.dir().join("batches")).unwrap();
+            std::fs::read(files.next().unwrap().unwrap().path()).unwrap()
+        })
+    };
+    let one = on(1);
+    assert!(one == on(2), "bytes differ on 2 threads");
+    assert!(one == on(5), "bytes differ on 5 threads");
+}
+
+#[test]
+fn cells_are_told_in_order_though_simulations_come_before_runs() {
+    let (_dir, store) = store();
+    let cells = vec![simulated("ladder", 1), cell("ladder"), simulated("ladder", 2), cell("standard")];
+    let experiment = experiment(cells, 2);
+    let (outcome, told) = sweep(&experiment, &store, &mock(|_| Status::Ok));
+    assert_eq!(outcome.cells.iter().map(|r| r.runs.len()).collect::<Vec<_>>(), [2; 4]);
+    assert_eq!(told[..4], ["started 0 0", "ended 0 0 ok", "started 2 0", "ended 2 0 ok"]);
+    let (again, told) = sweep(&experiment, &store, &mock(|_| Status::Failed));
+    assert_eq!(told.len(), 8, "all were finished: {told:?}");
+    for (first, second) in outcome.cells.iter().zip(&again.cells) {
+        assert_eq!(first.metrics, second.metrics);
+        assert_eq!(first.environment, second.environment);
+    }
 }

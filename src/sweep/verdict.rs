@@ -1,16 +1,21 @@
 //! Whether a cell can run, found before anything starts.
 
 use super::Verdict;
+use super::shared::Shared;
 use crate::error::Result;
-use crate::hardware::{MemoryNeed, Profile};
-use crate::model::{DType, Model, ModelShape};
+use crate::model::{DType, ModelShape};
 use crate::plan::Precision;
 use crate::spec::{Backend, Spec};
 
 /// Whether a cell can run here, before anything starts: TP divides the model, memory suffices, the
 /// backend exists and can do the dtype.
 pub fn verdict(spec: &Spec) -> Result<Verdict> {
-    let model = Model::resolve(&spec.model)?;
+    verdict_with(spec, &Shared::default())
+}
+
+/// Likewise, of one cell of many.
+pub(super) fn verdict_with(spec: &Spec, shared: &Shared) -> Result<Verdict> {
+    let model = shared.model(&spec.model)?;
     if let Some(problem) = model.shape.tp_problem(spec.tp) {
         return Ok(Verdict::Skipped(problem));
     }
@@ -24,21 +29,21 @@ pub fn verdict(spec: &Spec) -> Result<Verdict> {
         }
         _ => {}
     }
-    memory(spec, &model.shape)
+    memory(spec, &model.shape, shared)
 }
 
 /// Whether the cell's memory is there: on cpu for all ranks together, else for one on its GPU.
-pub(super) fn memory(spec: &Spec, shape: &ModelShape) -> Result<Verdict> {
+pub(super) fn memory(spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Verdict> {
     let cpu = spec.backend == Backend::Cpu;
     let (precision, capacity) = if cpu {
         (Precision::cpu(spec.dtype), crate::environment::available_memory())
     } else {
-        let profile = Profile::load(&spec.hardware)?.with(&spec.set)?;
-        (Precision::uniform(spec.dtype), Some(profile.memory_bytes))
+        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        (Precision::uniform(spec.dtype), Some(target.profile.memory_bytes))
     };
     // where nobody knows how much there is, running is how to find out
     let Some(capacity) = capacity else { return Ok(Verdict::Runs) };
-    let need = MemoryNeed::of(spec, shape, precision);
+    let need = shared.memory(spec, shape, precision);
     let ranks = if cpu { u64::from(spec.tp) } else { 1 };
     let total = need.total().saturating_mul(ranks);
     if total <= capacity {

@@ -26,6 +26,7 @@ use std::path::Path;
 use super::Trace;
 use crate::error::Result;
 
+pub(crate) use contain::contained;
 pub use contain::panic_is_contained;
 pub use read::{TraceReader, read, read_meta};
 pub use write::TraceWriter;

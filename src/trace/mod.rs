@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use file::contained;
 pub use file::{TraceReader, TraceWriter, panic_is_contained, read, read_meta, write};
 
 use crate::plan::{Cost, Lane, Operation, Phase, Plan, Step};

@@ -17,7 +17,7 @@ pub fn panic_is_contained() -> bool {
 
 /// Runs `work`, which must stay on this thread; its panic becomes `Err` with the panic's message, and
 /// nothing is printed. Panics of other threads, and later ones of this thread, are reported as ever.
-pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let report = take_hook();

@@ -153,6 +153,8 @@ impl Live {
                 }
                 cell.finish(round, record);
             }
+            // runs were told one by one
+            SweepEvent::CellDone { .. } => {}
             SweepEvent::RunStarted { cell, round, run } => {
                 let Some(cell) = self.cells.get_mut(cell) else { return };
                 cell.state = CellState::Running;

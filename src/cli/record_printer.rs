@@ -1,0 +1,58 @@
+//! Prints records as they come, however many: JSON a line each, CSV and tables in pieces.
+
+use super::output::{self, Format};
+use super::record_table;
+use crate::error::Result;
+use crate::store::Record;
+
+/// Rows of a piece. A table of more rows than this has its header again.
+const PIECE: usize = 1000;
+
+/// Prints records in order; nothing is kept but the current piece.
+#[derive(Debug)]
+pub struct RecordPrinter {
+    format: Format,
+    piece: Vec<Record>,
+    printed: bool,
+}
+
+impl RecordPrinter {
+    /// Nothing printed yet.
+    pub fn new(format: Format) -> Self {
+        Self { format, piece: Vec::new(), printed: false }
+    }
+
+    /// Prints a record, now or with its piece.
+    pub fn print(&mut self, record: Record) -> Result<()> {
+        if self.format == Format::Json {
+            return output::json_line(&record_table::contract_object(&record));
+        }
+        // samples are many numbers, and in no table
+        self.piece.push(Record { samples: Vec::new(), ..record });
+        if self.piece.len() < PIECE { Ok(()) } else { self.flush() }
+    }
+
+    /// Prints what is left.
+    pub fn finish(mut self) -> Result<()> {
+        if self.piece.is_empty() && (self.printed || self.format == Format::Json) {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let text = match self.format {
+            Format::Csv => {
+                let text = record_table::csv(&self.piece)?;
+                match text.split_once('\n') {
+                    Some((_header, rows)) if self.printed => rows.to_owned(),
+                    _ => text,
+                }
+            }
+            _ => record_table::narrow(&self.piece).table(),
+        };
+        self.piece.clear();
+        self.printed = true;
+        output::emit(&text)
+    }
+}

@@ -1,0 +1,134 @@
+//! Which cells are finished, so that `sweep` need not run them again: where their records lie, not the
+//! records themselves, of which there may be a hundred thousand.
+
+use std::collections::{HashMap, HashSet};
+
+use super::batch;
+use super::batches::RowReader;
+use super::directory::{Store, order};
+use super::record::Record;
+use crate::error::Result;
+
+/// Finished runs by [`crate::spec::Spec::key`] and round, the newest of each.
+#[derive(Default)]
+pub struct Finished<'a> {
+    places: HashMap<String, Vec<Place>>,
+    /// Runs outside batches; few, and read already.
+    runs: Vec<Record>,
+    /// Batches by number, as places name them.
+    batches: Vec<String>,
+    reader: Option<RowReader<'a>>,
+}
+
+struct Place {
+    round: u32,
+    created: String,
+    at: At,
+}
+
+#[derive(Clone, Copy)]
+enum At {
+    /// Index into the runs.
+    Run(usize),
+    /// Batch (by number) and row.
+    Row(u32, u32),
+}
+
+impl Store {
+    /// Finished runs of the cells with these keys.
+    pub fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
+        self.finished_if(|key| wanted.contains(key))
+    }
+
+    /// All finished runs.
+    pub fn finished(&self) -> Result<Finished<'_>> {
+        self.finished_if(|_| true)
+    }
+
+    fn finished_if(&self, wanted: impl Fn(&str) -> bool) -> Result<Finished<'_>> {
+        let mut finished = Finished { reader: Some(RowReader::new(self)), ..Finished::default() };
+        for record in self.list_runs()?.records.into_iter().filter(Record::is_finished) {
+            let key = record.spec.key();
+            if wanted(&key) {
+                let (round, created) = (record.round, record.created.clone());
+                finished.runs.push(record);
+                finished.add(&key, Place { round, created, at: At::Run(finished.runs.len() - 1) });
+            }
+        }
+        for id in self.batch_ids()? {
+            let batch = finished.batches.len() as u32;
+            for file in self.batch_files(&id) {
+                let Ok(rows) = batch::rows_of(&file) else { continue };
+                // what cannot be read is not finished; listing says why
+                let _ = batch::keys(&file, |at, key, round, created| {
+                    if let (true, Some(row)) = (wanted(key), rows.get(at)) {
+                        let at = At::Row(batch, *row);
+                        finished.add(key, Place { round, created: created.to_owned(), at });
+                    }
+                });
+            }
+            finished.batches.push(id);
+        }
+        Ok(finished)
+    }
+}
+
+impl Finished<'_> {
+    /// Whether this cell needs no run in this round.
+    pub fn contains(&self, key: &str, round: u32) -> bool {
+        self.place(key, round).is_some()
+    }
+
+    /// Its record; `None` where there is none that can be read.
+    pub fn get(&mut self, key: &str, round: u32) -> Option<Record> {
+        match self.place(key, round)?.at {
+            At::Run(index) => self.runs.get(index).cloned(),
+            At::Row(batch, row) => {
+                let batch = self.batches.get(batch as usize)?;
+                self.reader.as_mut()?.get(batch, row).ok()?
+            }
+        }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.places.values().map(Vec::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    fn place(&self, key: &str, round: u32) -> Option<&Place> {
+        self.places.get(key)?.iter().find(|place| place.round == round)
+    }
+
+    /// The newest of a cell and round counts.
+    fn add(&mut self, key: &str, place: Place) {
+        let newer = |there: &Place| {
+            (&place.created, self.order(place.at)) >= (&there.created, self.order(there.at))
+        };
+        let of_round = |there: &Place| there.round == place.round;
+        let older = self
+            .places
+            .get(key)
+            .and_then(|places| places.iter().position(of_round).map(|at| (at, newer(&places[at]))));
+        match older {
+            Some((_, false)) => {}
+            Some((at, true)) => {
+                if let Some(there) = self.places.get_mut(key).and_then(|places| places.get_mut(at)) {
+                    *there = place;
+                }
+            }
+            None => self.places.entry(key.to_owned()).or_default().push(place),
+        }
+    }
+
+    fn order(&self, at: At) -> (String, u32) {
+        match at {
+            At::Run(index) => self.runs.get(index).map(|run| order(&run.run)).unwrap_or_default(),
+            At::Row(batch, row) => (self.batches.get(batch as usize).cloned().unwrap_or_default(), row),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Simulated sweeps of many cells: killed outright and resumed, printed as they come, listed in short,
+//! and their rows addressed like runs.
+
+use rustix::process::Signal;
+
+use crate::support::{Place, wait_for};
+
+/// 5,000 cells of the smallest model: more than a row group, some seconds.
+fn grid() -> String {
+    let numbers = |n: usize| (1..=n).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    format!(
+        "backend = \"sim\"\nmodel = \"tiny\"\noutput_tokens = 2\n[grid]\nprompt_tokens = [{}]\nbatch = [{}]\n",
+        numbers(50),
+        numbers(100)
+    )
+}
+
+fn entries(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path().join("runs/batches")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_simulated_sweep_killed_outright_goes_on_where_its_last_part_ended() {
+    let place = Place::new();
+    place.write("grid.toml", &grid());
+    let sweep = place.start(&["sweep", "grid.toml", "--format", "csv"]);
+    wait_for("the first part", || {
+        let parts = entries(&place).into_iter().find(|name| name.ends_with(".parts"))?;
+        let part = place.path().join("runs/batches").join(parts).join("000000.parquet");
+        part.exists().then_some(())
+    });
+    sweep.signal(Signal::KILL);
+    sweep.wait();
+    let listed = place.run(&["runs"]).exits(0);
+    assert!(listed.stdout.contains("unfinished"), "{listed:?}");
+
+    let cells = place.run(&["sweep", "grid.toml", "--format", "json"]).exits(0).json_lines();
+    let order: Vec<(u64, u64)> = cells
+        .iter()
+        .map(|cell| {
+            assert_eq!(cell["status"], "ok", "{cell}");
+            let number = |key: &str| cell["spec"][key].as_u64().unwrap_or_default();
+            (number("prompt_tokens"), number("batch"))
+        })
+        .collect();
+    let all: Vec<(u64, u64)> = (1..=50).flat_map(|p| (1..=100).map(move |b| (p, b))).collect();
+    assert!(order == all, "every cell once, in file order");
+    let left = entries(&place);
+    assert!(left.len() == 2 && left.iter().all(|name| name.ends_with(".parquet")), "{left:?}");
+    let listed = place.run(&["runs"]).exits(0).stdout;
+    assert!(!listed.contains("unfinished"), "{listed}");
+    let rows = listed.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u32>().ok());
+    assert_eq!(rows.sum::<u32>(), 5_000, "no cell was simulated twice: {listed}");
+}
+
+#[test]
+fn rows_of_a_batch_are_addressed_like_runs() {
+    let place = Place::new();
+    place.write(
+        "small.toml",
+        "backend = \"sim\"\nmodel = \"tiny\"\noutput_tokens = 4\ntp = 2\n[grid]\narchitecture = [\"standard\", \"ladder\", \"upper-bound\"]\nbatch = [1, 2]\n",
+    );
+    let cells = place.run(&["sweep", "small.toml", "--format", "json"]).exits(0).json_lines();
+    let id = cells[3]["run"].as_str().unwrap_or_default().to_owned();
+    let (batch, row) = id.split_once(':').unwrap_or_default();
+    assert_eq!(row, "3");
+    let shown = place.run(&["show", &id, "--format", "json"]).exits(0).json();
+    assert_eq!(shown["metrics"], cells[3]["metrics"]);
+    assert_eq!(shown["environment"], cells[3]["environment"]);
+    let prefix = format!("{}:3", &batch[..batch.len() - 2]);
+    assert_eq!(place.run(&["show", &prefix, "--format", "json"]).exits(0).json()["run"], id);
+    place.run(&["timeline", &id, "--export", "row.svg"]).exits(0);
+    assert!(place.path().join("row.svg").is_file(), "it was simulated again");
+    let overlap = place.run(&["overlap", &id, "--format", "json"]).exits(0).json();
+    assert_eq!(overlap["ranks"].as_array().map(Vec::len), Some(2));
+
+    let points = place.run(&["pareto", batch, "--format", "json"]).exits(0).json();
+    assert_eq!(points.as_array().map(Vec::len), Some(6));
+    let compared = place.run(&["compare", "--by", "architecture", "--format", "json"]).exits(0).json();
+    assert_eq!(compared["pairs"].as_array().map(Vec::len), Some(4));
+    assert!(compared["pairs"][0]["hidden_share"].is_number(), "{compared}");
+
+    let listed = place.run(&["runs", "--format", "json"]).exits(0).json();
+    let listed = listed.as_array().cloned().unwrap_or_default();
+    assert_eq!(listed.len(), 6);
+    assert_eq!(listed[3]["environment"], cells[3]["environment"], "programs get all of it");
+    let short = place.run(&["runs"]).exits(0).stdout;
+    assert!(short.contains(batch) && !short.contains(":3"), "{short}");
+    assert!(place.run(&["runs", "--all"]).exits(0).stdout.contains(&id));
+    let filtered = place.run(&["runs", "--filter", "architecture=ladder"]).exits(0).stdout;
+    assert!(filtered.contains(&format!("{batch}:2")) && !filtered.contains(&format!("{batch}:0")));
+}
+
+#[test]
+fn a_damaged_batch_is_named_and_the_rest_is_listed() {
+    let place = Place::new();
+    place.run(&["run", "--backend", "sim", "--model", "tiny"]).exits(0);
+    let damaged = place.write("runs/batches/20260101-000000-sim-abcdef.parquet", "PAR1 is all there is");
+    let listed = place.run(&["runs"]).exits(0);
+    assert!(listed.stderr.contains(&*damaged.file_name().unwrap_or_default().to_string_lossy()));
+    assert!(listed.stdout.contains("-sim-"), "{listed:?}");
+    let shown = place.run(&["show", "20260101-000000-sim-abcdef:0"]).exits(1);
+    assert!(shown.stderr.contains("abcdef.parquet"), "{shown:?}");
+    assert!(!shown.stderr.contains("panicked"), "{shown:?}");
+    assert_eq!(
+        place.run(&["pareto", "--format", "json"]).exits(0).json().as_array().map(Vec::len),
+        Some(1)
+    );
+}
