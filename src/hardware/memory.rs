@@ -15,7 +15,8 @@ pub struct MemoryNeed {
     pub kv: u64,
     /// Activations of the largest step, logits included.
     pub activations: u64,
-    /// Attention scores, and K and V expanded to all query heads, where the stack keeps them in memory.
+    /// Attention scores, and K and V expanded to all query heads, where the stack keeps them in memory;
+    /// what they need beyond the logits' memory, which is free until the end of a step.
     pub scores: u64,
     /// What libraries keep for themselves.
     pub workspace: u64,
@@ -78,7 +79,11 @@ impl MemoryNeed {
                 .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
             activations: activations(prefill, &Step::prefill(batch, prompt))
                 .max(activations(decode, &Step::decode(batch, prompt, 0))),
-            scores: stack.as_ref().map_or(0, |stack| scores(spec, shape, precision, stack)),
+            // scores are gone when the logits come
+            scores: stack
+                .as_ref()
+                .map_or(0, |stack| scores(spec, shape, precision, stack))
+                .saturating_sub(logits(prefill, &Step::prefill(batch, prompt), logit_bytes)),
             workspace: stack.map_or(0, |stack| u64::from(stack.workspace_mb) * 1_000_000),
         }
     }
@@ -109,6 +114,13 @@ impl MemoryNeed {
             .collect();
         format!("{} = {}", terms.join(" + "), unit.show(self.total()))
     }
+}
+
+/// The logits of a step.
+fn logits(plan: &Plan, step: &Step, bytes: u64) -> u64 {
+    let value = &plan.values[plan.logits.index()];
+    let rows = if value.rows == Rows::Tokens { step.rows() } else { step.sequences };
+    rows.saturating_mul(u64::from(value.columns)).saturating_mul(bytes)
 }
 
 /// Of one layer's prefill, the largest step: scores before and after the softmax, and expanded K and V.
@@ -189,13 +201,28 @@ mod tests {
         assert!(fits(2, 1) && fits(2, 4));
         assert!(!fits(2, 16) && !fits(2, 64));
         assert!(fits(4, 64) && fits(8, 64));
+        let ladder = Spec { tp: 4, batch: 64, stack: "gpt-fast".into(), ..spec("ladder", "70b") };
+        let need = MemoryNeed::of(&ladder, &shape_70b(), Precision::uniform(DType::F16));
+        assert!(need.fits(80_000_000_000), "{}", need.arithmetic());
     }
 
     #[test]
     fn plain_attention_keeps_its_scores_in_memory() {
-        let need = need_70b(8, 4, "gpt-fast");
         // two f16 matrices of 4 sequences x 8 heads x 1024 x 1536, and K and V of 1536 x 128
-        assert_eq!(need.scores, 4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128));
+        let (shape, stack) = (shape_70b(), Stack::load("gpt-fast").unwrap());
+        let mut spec = Spec { tp: 8, batch: 4, ..spec("standard", "llama-3-70b") };
+        let precision = Precision::uniform(DType::F16);
+        assert_eq!(
+            scores(&spec, &shape, precision, &stack),
+            4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128)
+        );
+        // the logits of 4 x 1024 positions are larger: their memory serves
+        assert_eq!(need_70b(8, 4, "gpt-fast").scores, 0);
+        // a small vocabulary leaves less room
+        spec.stack = "gpt-fast".into();
+        let small = ModelShape { vocab: 1000, ..shape };
+        let need = MemoryNeed::of(&spec, &small, precision);
+        assert_eq!(need.scores, 4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128) - 4 * 1024 * 1000 * 2);
         assert!(need.arithmetic().contains(" + attention scores 0.2 GB + workspace 0.1 GB = "));
     }
 
