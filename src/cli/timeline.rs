@@ -1,4 +1,5 @@
-//! `ladderscope timeline RUN|TRACE`: the workbench opened at a trace, or a figure of it.
+//! `ladderscope timeline RUN|TRACE [BENEATH]`: the workbench opened at one trace, or two under one
+//! another, or a figure of one.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -16,6 +17,9 @@ pub struct Args {
     /// A stored run (id, prefix, 'last') or a trace file
     #[arg(value_name = "RUN|TRACE")]
     pub source: String,
+    /// Another one to show beneath it, aligned at the first decode step that both have
+    #[arg(value_name = "BENEATH", conflicts_with = "export")]
+    pub beneath: Option<String>,
     /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
@@ -41,7 +45,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             plot::timeline(&trace, from, to, path)?;
             output::emit(&format!("{}\n", path.display()))?;
         }
-        None => tui::run(tui::Options { dir, trace: Some(trace) })?,
+        None => {
+            let beneath = args.beneath.iter().map(|source| Source::find(source, &store)?.trace(&store));
+            let traces = std::iter::once(Ok(trace)).chain(beneath).collect::<Result<_>>()?;
+            tui::run(tui::Options { dir, traces })?;
+        }
     }
     Ok(0)
 }

@@ -4,3 +4,4 @@ mod fixtures;
 mod fuzz;
 mod looks;
 mod scenarios;
+mod timelines;

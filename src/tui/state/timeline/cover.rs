@@ -20,49 +20,47 @@ impl Cover {
                 _ => intervals.push((start, end)),
             }
         }
-        let mut sum = 0;
+        intervals.shrink_to_fit();
+        let mut sum = 0i64;
         let before = intervals
             .iter()
             .map(|(start, end)| {
                 let so_far = sum;
-                sum += end - start;
+                sum = end.saturating_sub(*start).saturating_add(sum);
                 so_far
             })
             .collect();
         Self { intervals, before }
     }
 
-    /// The part of this union that the other does not cover.
-    pub fn minus(&self, other: &Self) -> Self {
-        let mut rest = Vec::new();
-        let mut next = 0;
-        for &(start, end) in &self.intervals {
-            let mut at = start;
-            while next < other.intervals.len() && other.intervals[next].1 <= at {
-                next += 1;
-            }
-            let mut hole = next;
-            while at < end {
-                match other.intervals.get(hole) {
-                    Some(&(from, to)) if from < end => {
-                        rest.push((at, from.max(at)));
-                        at = at.max(to);
-                        hole += 1;
-                    }
-                    _ => {
-                        rest.push((at, end));
-                        at = end;
-                    }
-                }
-            }
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.intervals.capacity() * size_of::<(i64, i64)>() + self.before.capacity() * size_of::<i64>()
+    }
+
+    /// The intervals, ascending.
+    pub fn intervals(&self) -> &[(i64, i64)] {
+        &self.intervals
+    }
+
+    /// The place of the interval that is nearest to the time.
+    pub fn nearest(&self, time: i64) -> usize {
+        let next = self.intervals.partition_point(|(start, _)| *start <= time);
+        let Some(before) = next.checked_sub(1) else { return 0 };
+        let gap_before = time.saturating_sub(self.intervals[before].1);
+        match self.intervals.get(next) {
+            Some((start, _)) if gap_before > 0 && start.saturating_sub(time) < gap_before => next,
+            _ => before,
         }
-        Self::of(rest.into_iter())
     }
 
     /// Nanoseconds covered before the time.
     fn until(&self, time: i64) -> i64 {
         match self.intervals.partition_point(|(start, _)| *start < time).checked_sub(1) {
-            Some(i) => self.before[i] + self.intervals[i].1.min(time) - self.intervals[i].0,
+            Some(i) => {
+                let (start, end) = self.intervals[i];
+                self.before[i].saturating_add(end.min(time).saturating_sub(start))
+            }
             None => 0,
         }
     }
@@ -84,6 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::analysis::intervals::difference;
 
     fn intervals() -> impl Strategy<Value = Vec<(i64, i64)>> {
         prop::collection::vec((0i64..200, 0i64..30), 0..20).prop_map(|mut list| {
@@ -97,7 +96,7 @@ mod tests {
         fn it_agrees_with_counting(a in intervals(), b in intervals(), from in 0i64..250, width in 0i64..100) {
             let inside = |list: &[(i64, i64)], t: i64| list.iter().any(|(s, e)| *s <= t && t < *e);
             let (x, y) = (Cover::of(a.iter().copied()), Cover::of(b.iter().copied()));
-            let rest = x.minus(&y);
+            let rest = Cover::of(difference(x.intervals(), y.intervals()).into_iter());
             let times = from..from + width;
             let count = times.clone().filter(|t| inside(&a, *t)).count() as i64;
             prop_assert_eq!(x.between(from, from + width), count);
