@@ -177,7 +177,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
             buf.set_style(mark.intersection(buf.area), under);
             if focus {
                 for x in [first, last] {
-                    put(buf, over, over.x + x as u16, over.y, "▼", theme.style(Role::Key));
+                    mark(buf, over, x, "▼", theme);
                 }
             }
         }
@@ -185,7 +185,15 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     if let Some(column) = time
         && !focus
     {
-        put(buf, over, over.x + column as u16, over.y, "▽", theme.style(Role::Key));
+        mark(buf, over, column, "▽", theme);
+    }
+}
+
+/// Marks a column of the ruler, where no step's name stands.
+fn mark(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
+    let x = ruler.x + column as u16;
+    if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├")) {
+        put(buf, ruler, x, ruler.y, symbol, theme.style(Role::Key));
     }
 }
 
@@ -213,7 +221,10 @@ fn label(pane: &Pane, line: Line) -> String {
         },
         Line::Ranges(row) => {
             let row = &index.range_rows[row];
-            format!("  {:>d$}range", "", d = usize::from(row.depth.min(6)))
+            match row.depth {
+                0 => format!("  thread {}", row.thread),
+                depth => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
+            }
         }
         Line::Row(row) => format!("      {}", index.rows[row].label),
     };

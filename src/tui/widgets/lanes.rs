@@ -106,7 +106,7 @@ fn cell(column: &Column, exposed: i64, width: i64, class: Option<Class>) -> Opti
         _ => Class::Memory,
     };
     let is_exposed = exposed > comm / 2;
-    let wide = comm >= width - width / 4;
+    let wide = comm >= width / 2;
     Some(match class {
         Class::Compute => Cell::Compute(ink(busy, width, column.left, column.right)),
         Class::Memory => Cell::Glyph("▄", Role::Series(2)),
