@@ -4,7 +4,6 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
-use rayon::prelude::*;
 use unicode_width::UnicodeWidthStr;
 
 use super::timeline_info;
@@ -14,7 +13,7 @@ use crate::tui::state::State;
 use crate::tui::state::timeline::{Line, Pane, View};
 use crate::tui::state::window::Window;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::lanes::{self, Canvas, Strip, ticks};
+use crate::tui::widgets::lanes::{self, Canvas, ticks};
 use crate::tui::widgets::paint::{empty, line, put};
 
 /// Draws the screen.
@@ -146,11 +145,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let index = &pane.index;
     let last = (pane.first_line + usize::from(areas.lines.height)).min(pane.lines.len());
     let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
-    let collapsed = |line: Line| matches!(line, Line::Rank(rank) if pane.is_collapsed(rank));
-    let strips: Vec<Strip> = shown
-        .par_iter()
-        .map(|line| lanes::strip(index, *line, collapsed(*line), window, columns))
-        .collect();
+    let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
     let canvas = Canvas { index, window, theme, matches: pane.matches.as_deref() };
     let time = view.window.column(view.time, columns);
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
@@ -177,7 +172,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
             buf.set_style(mark.intersection(buf.area), under);
             if focus {
                 for x in [first, last] {
-                    mark(buf, over, x, "▼", theme);
+                    mark_ruler(buf, over, x, "▼", theme);
                 }
             }
         }
@@ -185,12 +180,12 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     if let Some(column) = time
         && !focus
     {
-        mark(buf, over, column, "▽", theme);
+        mark_ruler(buf, over, column, "▽", theme);
     }
 }
 
 /// Marks a column of the ruler, where no step's name stands.
-fn mark(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
+fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
     let x = ruler.x + column as u16;
     if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├")) {
         put(buf, ruler, x, ruler.y, symbol, theme.style(Role::Key));

@@ -5,12 +5,14 @@
 //! behind it, `╱` exposed communication, `░` communication that waits for a peer, `▄` copies and fills,
 //! `◆` what a search found.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
+use rayon::prelude::*;
 
 use super::paint::put;
-use crate::tui::state::timeline::cover::Cover;
 use crate::tui::state::timeline::row::{Class, Column, KINDS, Row};
 use crate::tui::state::timeline::{Line, Matches, TraceIndex};
 use crate::tui::state::window::Window;
@@ -30,15 +32,43 @@ pub enum Strip {
     Row(Vec<Column>, Vec<i64>),
 }
 
-/// Asks the index what a line did. `window` is in the trace's time.
-pub fn strip(index: &TraceIndex, line: Line, collapsed: bool, window: Window, columns: usize) -> Strip {
+/// Asks the index what lines did. `window` is in the trace's time.
+pub fn strips(
+    index: &TraceIndex,
+    lines: &[Line],
+    collapsed: impl Fn(usize) -> bool + Sync,
+    window: Window,
+    columns: usize,
+) -> Vec<Strip> {
+    // several lines of a rank ask for what was exposed: once is enough
+    let ranks: BTreeSet<usize> = lines.iter().map(|line| index.rank_of(*line)).collect();
+    let ranks: Vec<usize> = ranks.into_iter().collect();
+    let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.columns(window, columns));
+    let exposed: BTreeMap<usize, Vec<i64>> =
+        ranks.into_par_iter().map(|rank| (rank, of(rank).unwrap_or_default())).collect();
+    let exposed = |rank: usize| exposed.get(&rank).cloned().unwrap_or_default();
+    lines
+        .par_iter()
+        .map(|line| match *line {
+            Line::Rank(rank) => {
+                let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
+                let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
+                Strip::Rank(exposed(rank), merged)
+            }
+            line => strip(index, line, &exposed, window, columns),
+        })
+        .collect()
+}
+
+fn strip(
+    index: &TraceIndex,
+    line: Line,
+    exposed: &impl Fn(usize) -> Vec<i64>,
+    window: Window,
+    columns: usize,
+) -> Strip {
     match line {
-        Line::Rank(rank) => {
-            let Some(rank) = index.ranks.get(rank) else { return Strip::Rank(Vec::new(), None) };
-            let merged =
-                collapsed.then(|| merged(index, &index.rows[rank.rows.clone()], window, columns));
-            Strip::Rank(covered(&rank.exposed, window, columns), merged)
-        }
+        Line::Rank(rank) => Strip::Rank(exposed(rank), None),
         Line::Ranges(row) => match index.range_rows.get(row) {
             Some(row) => {
                 let (running, places) = row.columns(&index.trace.ranges, window, columns);
@@ -49,25 +79,26 @@ pub fn strip(index: &TraceIndex, line: Line, collapsed: bool, window: Window, co
         Line::Row(at) => {
             let Some(row) = index.rows.get(at) else { return Strip::Row(Vec::new(), Vec::new()) };
             let exposed = match row.has[Class::Comm as usize] {
-                true => covered(&index.ranks[index.rank_of(line)].exposed, window, columns),
+                true => exposed(index.rank_of(line)),
                 false => Vec::new(),
             };
-            Strip::Row(row.columns(index.spans(), window, columns), exposed)
+            Strip::Row(row.columns(index.spans(), window, columns, tolerance(window, columns)), exposed)
         }
     }
 }
 
-/// How much of each column is covered (ns).
-fn covered(cover: &Cover, window: Window, columns: usize) -> Vec<i64> {
-    let time = |column| window.time(column, columns);
-    (0..columns).map(|column| cover.between(time(column), time(column + 1))).collect()
+/// What cannot be seen (ns): an eighth of a column.
+fn tolerance(window: Window, columns: usize) -> i64 {
+    window.width() / (columns.max(1) as i64 * 8)
 }
 
 /// Several rows as one: of each class, what the busiest row has.
 fn merged(index: &TraceIndex, rows: &[Row], window: Window, columns: usize) -> Vec<Column> {
     let mut all = vec![Column::default(); columns];
+    let tolerance = tolerance(window, columns);
+    let columns_of = |row: &Row| row.columns(index.spans(), window, columns, tolerance);
     for row in rows {
-        for (sum, column) in all.iter_mut().zip(row.columns(index.spans(), window, columns)) {
+        for (sum, column) in all.iter_mut().zip(columns_of(row)) {
             for kind in 0..KINDS {
                 sum.covered[kind] = sum.covered[kind].max(column.covered[kind]);
             }

@@ -153,7 +153,7 @@ fn ranks(rows: &[Row], unions: &[Unions], ranges: &[RangeRow], streams: &[Stream
             let unions = &unions[rows.clone()];
             let comm = union(unions.iter().map(|u| u.comm.as_slice()));
             let compute = union(unions.iter().map(|u| u.compute.as_slice()));
-            let exposed = Cover::of(crate::analysis::intervals::difference(&comm, &compute).into_iter());
+            let exposed = Cover::disjoint(crate::analysis::intervals::difference(&comm, &compute));
             RankRows { rank, label: rank_label(rank, streams), rows, ranges, exposed }
         })
         .collect()

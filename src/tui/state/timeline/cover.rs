@@ -1,6 +1,9 @@
 //! A union of intervals that answers "how much of this stretch is covered" in logarithmic time, so
 //! that a frame costs the same for a thousand spans and for ten million.
 
+use super::row::gallop;
+use crate::tui::state::window::Window;
+
 /// A union of half-open intervals of time (ns).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cover {
@@ -12,6 +15,7 @@ pub struct Cover {
 
 impl Cover {
     /// The union of intervals given by ascending start; empty ones count for nothing.
+    #[cfg(test)]
     pub fn of(sorted: impl Iterator<Item = (i64, i64)>) -> Self {
         let mut intervals: Vec<(i64, i64)> = Vec::new();
         for (start, end) in sorted.filter(|(start, end)| start < end) {
@@ -20,6 +24,11 @@ impl Cover {
                 _ => intervals.push((start, end)),
             }
         }
+        Self::disjoint(intervals)
+    }
+
+    /// Of disjoint intervals, ascending, none of them empty.
+    pub fn disjoint(mut intervals: Vec<(i64, i64)>) -> Self {
         intervals.shrink_to_fit();
         let mut sum = 0i64;
         let before = intervals
@@ -54,9 +63,9 @@ impl Cover {
         }
     }
 
-    /// Nanoseconds covered before the time.
-    fn until(&self, time: i64) -> i64 {
-        match self.intervals.partition_point(|(start, _)| *start < time).checked_sub(1) {
+    /// Nanoseconds covered before the time; `next`: how many intervals start before it.
+    fn sum(&self, next: usize, time: i64) -> i64 {
+        match next.checked_sub(1) {
             Some(i) => {
                 let (start, end) = self.intervals[i];
                 self.before[i].saturating_add(end.min(time).saturating_sub(start))
@@ -65,12 +74,31 @@ impl Cover {
         }
     }
 
+    fn until(&self, time: i64) -> i64 {
+        self.sum(self.intervals.partition_point(|(start, _)| *start < time), time)
+    }
+
+    /// How much of each column of a window is covered (ns).
+    pub fn columns(&self, window: Window, columns: usize) -> Vec<i64> {
+        let mut next = gallop(&self.intervals, 0, |(start, _)| *start < window.from);
+        let mut before = self.sum(next, window.from);
+        (0..columns)
+            .map(|column| {
+                let time = window.time(column + 1, columns);
+                next = gallop(&self.intervals, next, |(start, _)| *start < time);
+                let sum = self.sum(next, time);
+                sum.saturating_sub(std::mem::replace(&mut before, sum))
+            })
+            .collect()
+    }
+
     /// Nanoseconds covered between two times.
     pub fn between(&self, from: i64, to: i64) -> i64 {
         self.until(to) - self.until(from)
     }
 
     /// Whether the time is covered.
+    #[cfg(test)]
     pub fn contains(&self, time: i64) -> bool {
         let next = self.intervals.partition_point(|(start, _)| *start <= time);
         next.checked_sub(1).is_some_and(|i| time < self.intervals[i].1)
@@ -100,6 +128,10 @@ mod tests {
             let times = from..from + width;
             let count = times.clone().filter(|t| inside(&a, *t)).count() as i64;
             prop_assert_eq!(x.between(from, from + width), count);
+            let window = Window::new(from, from + width);
+            for (column, covered) in x.columns(window, 7).into_iter().enumerate() {
+                prop_assert_eq!(covered, x.between(window.time(column, 7), window.time(column + 1, 7)));
+            }
             for t in times {
                 prop_assert_eq!(x.contains(t), inside(&a, t));
                 prop_assert_eq!(rest.contains(t), inside(&a, t) && !inside(&b, t));

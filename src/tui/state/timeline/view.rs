@@ -9,7 +9,6 @@ use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::search::Matches;
 use crate::plan::Phase;
-use crate::trace::Span;
 use crate::tui::state::window::Window;
 
 /// Windows that can be gone back to.
@@ -73,7 +72,8 @@ impl View {
     }
 
     /// The span under the cursor.
-    pub fn span(&self) -> Option<&Span> {
+    #[cfg(test)]
+    pub fn span(&self) -> Option<&crate::trace::Span> {
         self.pane().span()
     }
 
