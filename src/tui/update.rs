@@ -504,12 +504,12 @@ fn settle(state: &mut State, effects: &mut Vec<Effect>) {
     let Some(areas) = layout::open_timeline(state) else { return };
     let request = state.timeline.request;
     let Some(view) = &mut state.timeline.view else { return };
-    let time = view.time;
+    let (time, focus) = (view.time, view.focus);
     for (i, (pane, areas)) in view.panes.iter_mut().zip(areas.panes).enumerate() {
         pane.scroll_to_cursor(usize::from(areas.lines.height));
         // while another trace is on its way, answers for this one would be dropped
         if state.timeline.loading.is_none()
-            && let Some(part) = pane.wanted(time)
+            && let Some(part) = pane.wanted(time, i == focus)
         {
             effects.push(Effect::Analyse { request, pane: i, index: pane.index.clone(), part });
         }

@@ -34,7 +34,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
     for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
         if i > 0 {
-            title(buf, areas.title, pane, view.time, theme);
+            title(buf, areas.title, view, i, theme);
         }
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
@@ -42,7 +42,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
 }
 
 fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    title(buf, area, &view.panes[0], view.time, theme);
+    title(buf, area, view, 0, theme);
     let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
@@ -60,21 +60,22 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
             buf,
             area,
             1,
-            &[(" ", text), (&overlap(pane, view.time), text), ("  ", text), (&window, dim)],
+            &[(" ", text), (&overlap(pane, view.time, true), text), ("  ", text), (&window, dim)],
         );
     }
 }
 
 /// `step 0: overlap 68.9%  decode 71.2%`.
-fn overlap(pane: &Pane, time: i64) -> String {
+fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
-    let step = pane.step(time).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
+    let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
     let step = step.map(|key| format!("{}: overlap {}  ", key.label(), pct(Some(key))));
     format!("{}decode {}", step.unwrap_or_default(), pct(None))
 }
 
 /// A trace's name, behind where its numbers come from, so that nothing crowds that out.
-fn title(buf: &mut Buffer, area: Rect, pane: &Pane, time: i64, theme: Theme) {
+fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
+    let Some(pane) = view.panes.get(at) else { return };
     let provenance = pane.index.provenance();
     let label = format!("[{provenance}]");
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
@@ -83,7 +84,7 @@ fn title(buf: &mut Buffer, area: Rect, pane: &Pane, time: i64, theme: Theme) {
     line(buf, area, 0, &pieces);
     // the overlap stands on the right, where there is room for it or another trace takes its row
     if pane.aligned.is_some() {
-        let overlap = format!("  {} ", overlap(pane, time));
+        let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
         let x = area.right().saturating_sub(overlap.width() as u16);
         put(buf, area, x, area.y, &overlap, text);
     }
@@ -118,7 +119,13 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
         let start = steps[at].window.from;
         let column = window.column(start.max(window.from), columns).unwrap_or(0);
         let label = steps[at].key.label();
-        if column >= free {
+        // the name of the step that runs on from before gives way to that of the next
+        let gives_way = start < window.from
+            && steps
+                .get(at + 1)
+                .and_then(|s| window.column(s.window.from, columns))
+                .is_some_and(|next| next < label.width() + 2);
+        if column >= free && !gives_way {
             let mark = if start >= window.from { "├" } else { "─" };
             let end = put(buf, area, area.x + column as u16, area.y, mark, dim);
             let room = columns - column - 1;

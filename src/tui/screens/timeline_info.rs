@@ -143,7 +143,7 @@ fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
     if let Some(stream) = trace.meta.streams.get(usize::from(span.stream)) {
         what.push_str(&format!(", stream {}", stream.id));
     }
-    if let Some(step) = pane.step(time).and_then(|i| index.steps.get(i)) {
+    if let Some(step) = pane.step(time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", step.key.label()));
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];

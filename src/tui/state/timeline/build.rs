@@ -22,8 +22,18 @@ type RowKey = (u32, u32);
 /// What one task found in its spans.
 #[derive(Debug, Default)]
 struct Chunk {
-    rows: Vec<(RowKey, Vec<u32>)>,
+    rows: Vec<(RowKey, Part)>,
     steps: Vec<(StepKey, (i64, i64))>,
+}
+
+/// A row's spans within a chunk.
+#[derive(Debug)]
+struct Part {
+    order: Vec<u32>,
+    /// First and last start (ns).
+    starts: (i64, i64),
+    /// Starts ascend.
+    sorted: bool,
 }
 
 fn row_key(span: &Span, streams: usize) -> RowKey {
@@ -44,11 +54,15 @@ fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
         let slot = &mut recent[(key.0 as usize).wrapping_mul(31).wrapping_add(key.1 as usize) % RECENT];
         if chunk.rows.get(*slot).is_none_or(|(k, _)| *k != key) {
             *slot = chunk.rows.iter().position(|(k, _)| *k == key).unwrap_or_else(|| {
-                chunk.rows.push((key, Vec::new()));
+                let starts = (span.start_ns, span.start_ns);
+                chunk.rows.push((key, Part { order: Vec::new(), starts, sorted: true }));
                 chunk.rows.len() - 1
             });
         }
-        chunk.rows[*slot].1.push((base + i) as u32);
+        let part = &mut chunk.rows[*slot].1;
+        part.order.push((base + i) as u32);
+        part.sorted &= part.starts.1 <= span.start_ns;
+        part.starts.1 = span.start_ns;
         let step = StepKey::of(span);
         match chunk.steps.last_mut() {
             Some((last, range)) if *last == step => {
@@ -71,7 +85,7 @@ impl TraceIndex {
             .enumerate()
             .map(|(i, spans)| sort(spans, i * CHUNK, streams))
             .collect();
-        let mut parts: BTreeMap<RowKey, Vec<Vec<u32>>> = BTreeMap::new();
+        let mut parts: BTreeMap<RowKey, Vec<Part>> = BTreeMap::new();
         let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
         for chunk in chunks {
             for (key, part) in chunk.rows {
@@ -90,11 +104,15 @@ impl TraceIndex {
             }
         }
         let spans = Spans { all: &trace.spans, classes: &classes };
-        let parts: Vec<(RowKey, Vec<Vec<u32>>)> = parts.into_iter().collect();
+        let parts: Vec<(RowKey, Vec<Part>)> = parts.into_iter().collect();
         let (rows, unions): (Vec<Row>, Vec<Unions>) = parts
             .into_par_iter()
             .map(|((rank, sub), parts)| {
-                Row::new(rank, label(sub as usize, &trace.meta.streams), parts.concat(), spans)
+                let sorted = parts.iter().all(|part| part.sorted)
+                    && parts.windows(2).all(|pair| pair[0].starts.1 <= pair[1].starts.0);
+                let mut order = Vec::with_capacity(parts.iter().map(|part| part.order.len()).sum());
+                parts.iter().for_each(|part| order.extend_from_slice(&part.order));
+                Row::new(rank, label(sub as usize, &trace.meta.streams), order, sorted, spans)
             })
             .unzip();
         let range_rows = range_rows(&trace.ranges);

@@ -82,10 +82,14 @@ impl Cover {
     pub fn columns(&self, window: Window, columns: usize) -> Vec<i64> {
         let mut next = gallop(&self.intervals, 0, |(start, _)| *start < window.from);
         let mut before = self.sum(next, window.from);
+        // as many intervals a column as in the one before, as a rule
+        let mut advance = 0;
         (0..columns)
             .map(|column| {
                 let time = window.time(column + 1, columns);
-                next = gallop(&self.intervals, next, |(start, _)| *start < time);
+                let found = gallop(&self.intervals, next + advance, |(start, _)| *start < time);
+                advance = found.saturating_sub(next);
+                next = found;
                 let sum = self.sum(next, time);
                 sum.saturating_sub(std::mem::replace(&mut before, sum))
             })

@@ -89,20 +89,21 @@ impl Pane {
         Window::new(bounds.from.saturating_sub(self.origin), bounds.to.saturating_sub(self.origin))
     }
 
-    /// The step under the cursor, an index into the trace's steps; `time` is the window's.
-    pub fn step(&self, time: i64) -> Option<usize> {
-        match self.span() {
+    /// The step under the cursor, an index into the trace's steps; `time` is the window's. Where keys
+    /// go to another trace (no `focus`), the time alone counts.
+    pub fn step(&self, time: i64, focus: bool) -> Option<usize> {
+        match self.span().filter(|_| focus) {
             Some(span) => self.index.step_of(span),
             None => self.index.step_at(time.saturating_add(self.origin)),
         }
     }
 
     /// The part whose overlap the header needs and nobody has asked for.
-    pub fn wanted(&mut self, time: i64) -> Option<Part> {
+    pub fn wanted(&mut self, time: i64, focus: bool) -> Option<Part> {
         if self.pending.is_some() {
             return None;
         }
-        let step = self.step(time).and_then(|i| self.index.steps.get(i)).map(|s| s.key);
+        let step = self.step(time, focus).and_then(|i| self.index.steps.get(i)).map(|s| s.key);
         let wanted = [step.map(Some), Some(None)];
         let part = wanted.into_iter().flatten().find(|part| !self.overlap.contains_key(part))?;
         self.pending = Some(part);
@@ -112,7 +113,7 @@ impl Pane {
     /// The next or previous decode step from the one under the cursor.
     pub fn neighbour_step(&self, time: i64, forwards: bool) -> Option<usize> {
         let decode = |i: &usize| self.index.steps[*i].key.phase == Phase::Decode;
-        let here = self.step(time);
+        let here = self.step(time, true);
         let to = match (here, forwards) {
             (None, _) => (0..self.index.steps.len()).find(decode),
             (Some(here), true) => (here + 1..self.index.steps.len()).find(decode),

@@ -158,10 +158,16 @@ fn push_merged(list: &mut Vec<(i64, i64)>, (from, to): (i64, i64)) {
 }
 
 impl Row {
-    /// A row of these spans (indices into all), in any order; and what it covers.
-    pub fn new(rank: u32, label: String, mut order: Vec<u32>, spans: Spans) -> (Self, Unions) {
+    /// A row of these spans (indices into all), `sorted` by start or not; and what it covers.
+    pub fn new(
+        rank: u32,
+        label: String,
+        mut order: Vec<u32>,
+        sorted: bool,
+        spans: Spans,
+    ) -> (Self, Unions) {
         let start = |i: &u32| spans.all[*i as usize].start_ns;
-        if !order.is_sorted_by_key(start) {
+        if !sorted {
             order.par_sort_by_key(start);
         }
         order.shrink_to_fit();
@@ -202,7 +208,7 @@ impl Row {
         self.order.get(place).map(|i| *i as usize)
     }
 
-    /// What it did before a time, or up to `tolerance` (ns) earlier. `hint`: a block not behind the
+    /// What it did before a time, or up to `tolerance` (ns) earlier. `hint`: a block near the
     /// time's.
     fn mark(&self, spans: Spans, time: i64, hint: usize, tolerance: i64) -> Mark {
         let next = gallop(&self.starts, hint, |start| *start < time);
@@ -236,10 +242,14 @@ impl Row {
     pub fn columns(&self, spans: Spans, window: Window, columns: usize, tolerance: i64) -> Vec<Column> {
         let mut before = self.mark(spans, window.from, 0, tolerance);
         let mut from = window.from;
+        // as many blocks a column as in the one before, as a rule
+        let mut advance = 0;
         let mut result = Vec::with_capacity(columns);
         for column in 0..columns {
             let to = window.time(column + 1, columns);
-            let after = self.mark(spans, to, before.place / BLOCK, tolerance);
+            let block = before.place / BLOCK;
+            let after = self.mark(spans, to, block + advance, tolerance);
+            advance = (after.place / BLOCK).saturating_sub(block);
             let mut covered = after.covered;
             for (covered, so_far) in covered.iter_mut().zip(before.covered) {
                 *covered = covered.saturating_sub(so_far);
@@ -281,18 +291,25 @@ impl Row {
     }
 }
 
-/// How many of the items, which are sorted so, are `below`; a little more than `hint` of them, as a rule.
+/// How many of the items, which are sorted so, are `below`. It looks near the `hint` first: a good guess
+/// costs a few neighbouring items, where a search from scratch would cost a walk through all memory.
 pub fn gallop<T>(sorted: &[T], hint: usize, below: impl Fn(&T) -> bool) -> usize {
-    let mut from = hint.saturating_sub(1).min(sorted.len());
+    // the answer lies in from..=to: what is before `from` is below, what is at `to` is not
+    let (mut from, mut to) = (hint.min(sorted.len()), hint.min(sorted.len()));
+    let mut step = 1;
     if from > 0 && !below(&sorted[from - 1]) {
-        from = 0;
+        while from > 0 && !below(&sorted[from - 1]) {
+            to = from - 1;
+            from = from.saturating_sub(step);
+            step *= 2;
+        }
+    } else {
+        while to < sorted.len() && below(&sorted[to]) {
+            from = to + 1;
+            to = (to + step).min(sorted.len());
+            step *= 2;
+        }
     }
-    let mut step = 4;
-    while from + step < sorted.len() && below(&sorted[from + step]) {
-        from += step;
-        step *= 2;
-    }
-    let to = (from + step).min(sorted.len());
     from + sorted[from..to].partition_point(below)
 }
 
@@ -337,7 +354,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, unions) = Row::new(0, String::new(), (0..list.len() as u32).collect(), spans);
+            let (row, unions) = Row::new(0, String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = Window::new(from, from + width);
             for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
                 let (from, to) = (window.time(c, columns), window.time(c + 1, columns));
@@ -367,7 +384,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, _) = Row::new(0, String::new(), (0..list.len() as u32).collect(), spans);
+            let (row, _) = Row::new(0, String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = Window::new(from, from + width);
             let exact = row.columns(spans, window, 4, 0);
             for (rough, exact) in row.columns(spans, window, 4, tolerance).iter().zip(exact) {
@@ -383,7 +400,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 1i64..300,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, _) = Row::new(0, String::new(), (0..list.len() as u32).collect(), spans);
+            let (row, _) = Row::new(0, String::new(), (0..list.len() as u32).collect(), false, spans);
             let places = row.places(spans, from, from + width);
             for place in 0..row.len() {
                 let span = &list[row.span(place).unwrap_or(0)];
@@ -406,7 +423,7 @@ mod tests {
         fn galloping_counts(mut starts in prop::collection::vec(0i64..100, 0..200), time in -5i64..105, hint in 0usize..250) {
             starts.sort_unstable();
             let expected = starts.partition_point(|s| *s < time);
-            prop_assert_eq!(gallop(&starts, hint.min(expected), |s| *s < time), expected);
+            prop_assert_eq!(gallop(&starts, hint, |s| *s < time), expected);
             prop_assert_eq!(gallop(&starts, 0, |s| *s < time), expected);
         }
     }
