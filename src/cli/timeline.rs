@@ -1,4 +1,5 @@
-//! `ladderscope timeline RUN|TRACE`: the workbench opened at a trace, or a figure of it.
+//! `ladderscope timeline RUN|TRACE [BENEATH]`: the workbench opened at one trace, or two under one
+//! another, or a figure of one.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use super::source::Source;
 use super::{output, pareto};
 use crate::error::{Error, Result};
 use crate::store::Store;
+use crate::trace::Trace;
 use crate::{plot, tui};
 
 /// Arguments of `timeline`.
@@ -17,6 +19,9 @@ pub struct Args {
     /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
     #[arg(value_name = "RUN|TRACE")]
     pub source: String,
+    /// Another one to show beneath it, aligned at the first decode step that both have
+    #[arg(value_name = "BENEATH", conflicts_with = "export")]
+    pub beneath: Option<String>,
     /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
@@ -37,14 +42,24 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         ));
     }
     let store = Store::open(&dir);
-    let (trace, _) = Source::find(&args.source, &store)?.trace(&store, &args.rules.load()?)?;
+    let rules = args.rules.load()?;
+    let open = |source: &str| -> Result<Trace> {
+        Source::find(source, &store)?.trace(&store, &rules).map(|(trace, _)| trace)
+    };
+    let trace = open(&args.source)?;
     match &args.export {
         Some(path) => {
             let (from, to) = args.select.window(&trace)?;
             plot::timeline(&trace, from, to, path)?;
             output::emit(&format!("{}\n", path.display()))?;
         }
-        None => tui::run(tui::Options { dir, trace: Some(trace) })?,
+        None => {
+            let mut traces = vec![trace];
+            if let Some(beneath) = &args.beneath {
+                traces.push(open(beneath)?);
+            }
+            tui::run(tui::Options { dir, traces })?;
+        }
     }
     Ok(0)
 }

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 
-use super::message::{Effect, Ended, Message, Snapshot};
-use super::state::timeline::TraceIndex;
+use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
+use super::state::timeline::{Matches, TraceIndex};
 use super::{experiments, format, terminal};
 use crate::analysis::{self, ParetoPoint, Selection};
 use crate::backend::{self, Job};
@@ -57,15 +57,25 @@ impl Performer {
             Effect::StartSweep(experiment) => self.start(*experiment),
             Effect::CancelCell(cell) => self.cancel.cell(cell),
             Effect::CancelAll => self.cancel.all(),
-            Effect::OpenTrace { request, record } => self.spawn(move || {
-                let result = open(&store, &record).map_err(|e| format::error(&e));
-                Message::Trace { request, result }
+            Effect::OpenTraces { request, sources } => self.spawn(move || {
+                let open = |source: &TraceSource| open(&store, source).map_err(|e| format::error(&e));
+                Message::Trace { request, result: sources.iter().map(open).collect() }
             }),
-            Effect::AnalyseStep { request, index, key } => self.spawn(move || {
-                let selection =
-                    Selection { phase: Some(key.phase), step: Some(key.step), ..Selection::default() };
+            Effect::Analyse { request, pane, index, part } => self.spawn(move || {
+                let selection = match part {
+                    Some(key) => Selection {
+                        phase: Some(key.phase),
+                        step: Some(key.step),
+                        ..Selection::default()
+                    },
+                    None => Selection { phase: Some(Phase::Decode), ..Selection::default() },
+                };
                 let report = analysis::overlap(&index.trace, &selection);
-                Message::StepOverlap { request, key, overlap_pct: report.all.overlap_pct }
+                Message::Overlap { request, pane, part, overlap_pct: report.all.overlap_pct }
+            }),
+            Effect::Search { request, pane, serial, index, query } => self.spawn(move || {
+                let matches = Arc::new(Matches::of(&index, &query));
+                Message::Found { request, pane, serial, matches }
             }),
             Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
             Effect::Compare { axis, runs } => self.spawn(move || {
@@ -81,9 +91,12 @@ impl Performer {
         }
     }
 
-    /// Indexes a trace that the workbench was opened with; the answer is to request `request`.
-    pub fn show(&self, request: u64, trace: Trace) {
-        self.spawn(move || Message::Trace { request, result: Ok(index(trace, None)) });
+    /// Indexes traces that the workbench was opened with; the answer is to request `request`.
+    pub fn show(&self, request: u64, traces: Vec<Trace>) {
+        self.spawn(move || {
+            let traces = traces.into_iter().map(|trace| index(trace, None)).collect();
+            Message::Trace { request, result: Ok(traces) }
+        });
     }
 
     /// Cancels what runs and waits until it has been stored. `patience`: whether to wait at all.
@@ -143,11 +156,33 @@ fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
     })
 }
 
+/// Reads and indexes a trace.
+fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
+    let path = match source {
+        TraceSource::Run(record) => return open_run(store, record),
+        TraceSource::Path(path) => path,
+    };
+    let home = path.strip_prefix("~").ok().zip(std::env::home_dir());
+    let path = home.map_or_else(|| path.clone(), |(rest, home)| home.join(rest));
+    // a run's id is no path
+    if !path.exists()
+        && let Some(name) = path.to_str().filter(|name| !name.contains(['/', '.']))
+    {
+        return open_run(store, &store.get(name)?);
+    }
+    Ok(index(read(&path)?, path.file_name().and_then(|name| name.to_str())))
+}
+
+/// Reads a trace file of any format.
+fn read(path: &Path) -> Result<Trace> {
+    trace::import::open(path)
+}
+
 /// Reads and indexes a run's trace. A simulated run that left none is simulated again: that gives the
 /// same spans.
-fn open(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
+fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     if let Some(path) = store.trace_path(record) {
-        return Ok(index(trace::read(&path)?, Some(&record.run)));
+        return Ok(index(read(&path)?, Some(&record.run)));
     }
     if record.spec.backend != Backend::Sim {
         return Err(Error::input_help(
@@ -171,14 +206,13 @@ fn open(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
 }
 
 fn index(trace: Trace, run: Option<&str>) -> Arc<TraceIndex> {
-    let selection = Selection { phase: Some(Phase::Decode), ..Selection::default() };
-    let decode = analysis::overlap(&trace, &selection);
     let run = run.or(trace.meta.run.as_deref()).unwrap_or("imported trace");
-    let title = match &trace.meta.spec {
-        Some(spec) => format!("{run}  {} {} {}", spec.model, spec.label(), spec.link),
-        None => run.to_string(),
+    let title = match (&trace.meta.spec, &trace.meta.import) {
+        (Some(spec), _) => format!("{run}  {} {} {}", spec.model, spec.label(), spec.link),
+        (None, Some(import)) => format!("{run}  {}", import.format),
+        (None, None) => run.to_string(),
     };
-    Arc::new(TraceIndex::new(title, trace, Some(&decode)))
+    Arc::new(TraceIndex::new(title, trace))
 }
 
 /// Writes the figure as SVG and PNG into the runs directory; says where.

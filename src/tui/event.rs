@@ -79,10 +79,11 @@ impl Loop {
         for effect in begin() {
             self.performer.perform(effect);
         }
-        if let Some(trace) = options.trace {
-            let request = self.state.timeline.request("the trace".into());
+        if !options.traces.is_empty() {
+            let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };
+            let request = self.state.timeline.request(what.into(), false);
             self.state.screen = super::action::Screen::Timeline;
-            self.performer.show(request, trace);
+            self.performer.show(request, options.traces);
         }
     }
 

@@ -6,7 +6,7 @@ use tui_input::{Input, InputRequest};
 use super::message::Effect;
 use super::palette;
 use super::state::{Overlay, State};
-use super::update::{act, agree};
+use super::update::{act, agree, is_searching, open_path};
 
 /// Lines that a page key scrolls.
 const PAGE: usize = 10;
@@ -46,6 +46,10 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
             _ => {}
         },
         Some(Overlay::Palette { input, selected }) => match key.code {
+            KeyCode::Enter if let Some(open) = palette::path(screen, input.value()) => {
+                state.overlays.pop();
+                return open_path(state, &open.path, open.beneath);
+            }
             KeyCode::Enter => {
                 let action = palette::matches(screen, input.value()).get(*selected).map(|b| b.action);
                 state.overlays.pop();
@@ -101,10 +105,47 @@ pub fn in_filter(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Text that was pasted: into what is being typed, if anything is.
+/// A key while a search of the timeline is typed.
+pub fn in_search(state: &mut State, key: KeyEvent) -> Vec<Effect> {
+    let Some(view) = &mut state.timeline.view else { return Vec::new() };
+    match key.code {
+        KeyCode::Enter => {
+            view.search.typing = false;
+            view.go_to_match(true);
+        }
+        KeyCode::Down | KeyCode::Tab => view.search.typing = false,
+        KeyCode::Esc => view.forget_search(),
+        _ => {
+            if type_into(&mut view.search.input, key) {
+                return search(state);
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// Searches every trace that is open for what is typed now.
+fn search(state: &mut State) -> Vec<Effect> {
+    let request = state.timeline.request;
+    let Some(view) = &mut state.timeline.view else { return Vec::new() };
+    view.search.serial += 1;
+    let (serial, query) = (view.search.serial, view.search.input.value().to_string());
+    let search = |(pane, shown): (usize, &super::state::timeline::Pane)| Effect::Search {
+        request,
+        pane,
+        serial,
+        index: shown.index.clone(),
+        query: query.clone(),
+    };
+    view.panes.iter().enumerate().map(search).collect()
+}
+
+/// Text that was pasted: into what is being typed, if anything is. A path that is dropped on the
+/// window arrives like that, too, and is put into the palette, where Enter opens it.
 pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
     let line: Vec<char> =
         text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+    let searching = state.screen == super::action::Screen::Timeline && is_searching(state);
     match state.overlays.last_mut() {
         Some(Overlay::Palette { input, selected }) => {
             *selected = 0;
@@ -117,6 +158,21 @@ pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
                 state.runs.filter.handle(InputRequest::InsertChar(c));
             }
             refilter(state);
+        }
+        None if searching => {
+            if let Some(view) = &mut state.timeline.view {
+                for c in line {
+                    view.search.input.handle(InputRequest::InsertChar(c));
+                }
+            }
+            return search(state);
+        }
+        None => {
+            let text: String = line.into_iter().collect();
+            if palette::looks_like_path(&text) {
+                let input = Input::new(format!("{}{text}", palette::OPEN));
+                state.overlays.push(Overlay::Palette { input, selected: 0 });
+            }
         }
         _ => {}
     }

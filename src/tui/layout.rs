@@ -105,21 +105,64 @@ pub fn runs(body: Rect, detail: bool) -> (Rect, Rect, Rect) {
     (top, table, details)
 }
 
-/// Timeline: (header, lanes with the axis above them, the operation with its frame).
-pub fn timeline(body: Rect) -> (Rect, Rect, Rect) {
-    let (header, rest) = cut_top(body, 2);
-    let (lanes, info) = cut_bottom(rest, 6);
-    (header, lanes, info)
+/// The parts of the timeline.
+///
+/// ```text
+/// | RUN  ladder tp2 ...  [simulated]                     |  header
+/// | step 12: overlap 85% ...                             |
+/// |            +0        +10 us     +20 us               |  ticks
+/// |            ├step 12─────────────▼─────┤step 13       |  ruler of the first trace
+/// | ▾ r0 exp.    ╱╱                                      |  its lines
+/// | RUN  standard tp2 ...  [simulated]                   |  title of the second
+/// |            ├step 12───────────────────────┤          |  its ruler
+/// | ▾ r0 exp.    ╱╱                                      |  its lines
+/// | ╭ decode/L12/mlp/down ─────────────────────────────╮ |  info
+/// ```
+#[derive(Clone, Debug)]
+pub struct TimelineAreas {
+    /// What is open, and the window.
+    pub header: Rect,
+    /// Labels of the time axis.
+    pub ticks: Rect,
+    /// Of each trace.
+    pub panes: Vec<PaneAreas>,
+    /// What is under the cursor, with its frame.
+    pub info: Rect,
 }
 
-/// Timeline lanes: columns of the labels on their left.
-pub const LANE_LABEL: u16 = 12;
+/// The parts of one trace of the timeline.
+#[derive(Clone, Copy, Debug)]
+pub struct PaneAreas {
+    /// Its title; empty for the first, whose title is in the header.
+    pub title: Rect,
+    /// Its steps.
+    pub ruler: Rect,
+    /// Its lines, with their labels.
+    pub lines: Rect,
+}
 
-/// Rows of the axis above the lanes.
-pub const AXIS_ROWS: u16 = 2;
+/// Timeline, of one or two traces.
+pub fn timeline(body: Rect, panes: usize) -> TimelineAreas {
+    let (header, rest) = cut_top(body, 2);
+    let (ticks, rest) = cut_top(rest, 1);
+    let (rest, info) = cut_bottom(rest, if panes > 1 { 7 } else { 6 });
+    let panes = panes.max(1) as u16;
+    let mut left = rest;
+    let panes = (0..panes)
+        .map(|i| {
+            let share = left.height.div_ceil(panes - i);
+            let (own, below) = cut_top(left, share);
+            left = below;
+            let (title, own) = cut_top(own, u16::from(i > 0));
+            let (ruler, lines) = cut_top(own, 1);
+            PaneAreas { title, ruler, lines }
+        })
+        .collect();
+    TimelineAreas { header, ticks, panes, info }
+}
 
-/// Rows of a rank: compute, comm, exposed.
-pub const RANK_ROWS: u16 = 3;
+/// Timeline lines: columns of the labels on their left.
+pub const LANE_LABEL: u16 = 16;
 
 /// Pareto: (header with legend, the plot, the selected point).
 pub fn pareto(body: Rect) -> (Rect, Rect, Rect) {
@@ -149,16 +192,10 @@ pub fn list(state: &State) -> Option<Rect> {
     })
 }
 
-/// The area of the timeline's lanes proper, without labels and axis.
-pub fn lanes(state: &State) -> Option<Rect> {
+/// The parts of the timeline of what is open; `None` where nothing is.
+pub fn open_timeline(state: &State) -> Option<TimelineAreas> {
     let body = regions(state.size)?.body;
-    let (_, lanes, _) = timeline(body);
-    Some(cut_left(cut_top(lanes, AXIS_ROWS).1, LANE_LABEL).1)
-}
-
-/// How many ranks the timeline shows at once.
-pub fn visible_ranks(state: &State) -> usize {
-    lanes(state).map_or(0, |area| usize::from(area.height / RANK_ROWS))
+    Some(timeline(body, state.timeline.view.as_ref()?.panes.len()))
 }
 
 /// The middle of an area, at most as large as it.

@@ -1,12 +1,13 @@
 //! What can happen ([`Message`]) and what the workbench wants done about it ([`Effect`]).
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::experiments::Entry;
-use super::state::timeline::{StepKey, TraceIndex};
+use super::state::timeline::{Matches, Part, TraceIndex};
 use crate::analysis::{ComparisonReport, ParetoPoint};
 use crate::store::Record;
 use crate::sweep::{Experiment, SweepEvent};
@@ -34,21 +35,34 @@ pub enum Message {
     Sweep(Box<SweepEvent>),
     /// The sweep ended; the error if it could not be run.
     SweepEnded(Result<Ended, String>),
-    /// A trace was read, or could not be.
+    /// Traces were read, or could not be.
     Trace {
         /// Which request it answers; older ones are dropped.
         request: u64,
-        /// The trace, indexed.
-        result: Result<Arc<TraceIndex>, String>,
+        /// The traces, indexed, in the order in which they were asked for.
+        result: Result<Vec<Arc<TraceIndex>>, String>,
     },
-    /// Overlap of one step was computed.
-    StepOverlap {
+    /// Overlap of one step, or of all decode steps, was computed.
+    Overlap {
         /// Which request for a trace it belongs to.
         request: u64,
-        /// The step.
-        key: StepKey,
+        /// Which of the traces shown.
+        pane: usize,
+        /// What it is the overlap of.
+        part: Part,
         /// Overlap in percent; `None` without communication.
         overlap_pct: Option<f64>,
+    },
+    /// A trace was searched.
+    Found {
+        /// Which request for a trace it belongs to.
+        request: u64,
+        /// Which of the traces shown.
+        pane: usize,
+        /// Which search it answers; older ones are dropped.
+        serial: u64,
+        /// What was found.
+        matches: Arc<Matches>,
     },
     /// Points of the Pareto screen.
     Pareto(Vec<ParetoPoint>),
@@ -114,6 +128,15 @@ impl Snapshot {
     }
 }
 
+/// Where a trace comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TraceSource {
+    /// A stored run.
+    Run(Box<Record>),
+    /// A file, as it was typed; or, where there is no such file, a run's id.
+    Path(PathBuf),
+}
+
 /// Something to be done outside of the state; only the loop does it.
 #[derive(Clone, Debug)]
 pub enum Effect {
@@ -132,21 +155,36 @@ pub enum Effect {
     CancelCell(usize),
     /// Cancel the sweep.
     CancelAll,
-    /// Read and index the trace of a run.
-    OpenTrace {
+    /// Read and index traces.
+    OpenTraces {
         /// To match the answer.
         request: u64,
-        /// The run.
-        record: Box<Record>,
+        /// One or two.
+        sources: Vec<TraceSource>,
     },
-    /// Compute the overlap of a step.
-    AnalyseStep {
+    /// Compute the overlap of a step, or of all decode steps.
+    Analyse {
         /// The trace's request.
         request: u64,
+        /// Which of the traces shown.
+        pane: usize,
         /// The trace.
         index: Arc<TraceIndex>,
-        /// The step.
-        key: StepKey,
+        /// What to compute the overlap of.
+        part: Part,
+    },
+    /// Search a trace.
+    Search {
+        /// The trace's request.
+        request: u64,
+        /// Which of the traces shown.
+        pane: usize,
+        /// To match the answer.
+        serial: u64,
+        /// The trace.
+        index: Arc<TraceIndex>,
+        /// What to search for.
+        query: String,
     },
     /// Compute the points of the Pareto screen.
     Pareto(Arc<Snapshot>),

@@ -13,6 +13,7 @@ mod layout;
 mod message;
 mod mouse;
 mod palette;
+mod preview;
 mod screens;
 mod state;
 mod terminal;
@@ -23,6 +24,8 @@ mod widgets;
 
 #[cfg(test)]
 mod tests;
+
+pub use preview::Preview;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -35,8 +38,8 @@ use crate::trace::Trace;
 pub struct Options {
     /// The runs directory.
     pub dir: PathBuf,
-    /// Open at the timeline of this trace.
-    pub trace: Option<Trace>,
+    /// Open at the timeline of these traces: the first above the second.
+    pub traces: Vec<Trace>,
 }
 
 /// Opens the workbench; returns when the user quits. The terminal is restored whatever happens.

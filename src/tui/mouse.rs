@@ -37,8 +37,8 @@ fn wheel(state: &mut State, at: Position, notches: isize) -> Vec<Effect> {
     if state.screen != Screen::Timeline {
         return step(state, notches * NOTCH);
     }
-    if let (Some(area), Some(view)) = (layout::lanes(state), &mut state.timeline.view)
-        && area.contains(at)
+    if let Some((_, _, area)) = strip_at(state, at)
+        && let Some(view) = &mut state.timeline.view
     {
         let time = view.window.time(usize::from(at.x - area.x), usize::from(area.width));
         view.zoom_at(time, if notches < 0 { 0.8 } else { 1.25 });
@@ -79,20 +79,26 @@ fn click(state: &mut State, at: Position) {
     }
     match state.screen {
         Screen::Timeline => {
-            if let (Some(area), Some(view)) = (layout::lanes(state), &mut state.timeline.view)
-                && area.contains(at)
-            {
-                let line = usize::from(at.y - area.y);
-                let rank = view.first_rank + line / usize::from(layout::RANK_ROWS);
-                // the third row of a rank shows its exposed communication
-                let lane = (line % usize::from(layout::RANK_ROWS)).min(1);
+            let Some((pane, line, area)) = strip_at(state, at) else { return };
+            if let Some(view) = &mut state.timeline.view {
                 let time = view.window.time(usize::from(at.x - area.x), usize::from(area.width));
-                view.point_at(rank * 2 + lane, time);
+                view.point_at(pane, line, time);
             }
         }
         Screen::Pareto => super::screens::pareto::click(state, regions.body, at),
         _ => {}
     }
+}
+
+/// The pane and the line of the timeline at a place of the window, and where the pane's lines are.
+fn strip_at(state: &State, at: Position) -> Option<(usize, usize, Rect)> {
+    let areas = layout::open_timeline(state)?;
+    let view = state.timeline.view.as_ref()?;
+    areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
+        let (_, area) = layout::cut_left(areas.lines, layout::LANE_LABEL);
+        let line = pane.first_line + usize::from(at.y.saturating_sub(area.y));
+        area.contains(at).then_some((i, line, area))
+    })
 }
 
 fn select(list: &mut List, len: usize, area: Rect, at: Position) {

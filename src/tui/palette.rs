@@ -1,4 +1,5 @@
-//! The palette: every action that can be used now, found by fuzzy search, with its shortcut.
+//! The palette: every action that can be used now, found by fuzzy search, with its shortcut; and paths
+//! of trace files, typed or dropped.
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
@@ -26,6 +27,53 @@ pub fn matches(screen: Screen, query: &str) -> Vec<&'static Binding> {
     pattern.match_list(usable.map(Named), &mut matcher).into_iter().map(|(named, _)| named.0).collect()
 }
 
+/// Typed before a path: open it.
+pub const OPEN: &str = "open ";
+
+/// Typed before a path: open it beneath the trace that is shown.
+pub const BENEATH: &str = "beneath ";
+
+/// A trace to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its path, or a run's id.
+    pub path: String,
+    /// Beneath the one that is shown.
+    pub beneath: bool,
+}
+
+/// The trace that what was typed names: `open PATH`, `beneath PATH`, or a path alone; `None` where it
+/// is to be understood as words of an action.
+pub fn path(screen: Screen, typed: &str) -> Option<Open> {
+    let command = [(OPEN, false), (BENEATH, true)]
+        .into_iter()
+        .find_map(|(word, beneath)| Some((typed.trim_start().strip_prefix(word)?, beneath)));
+    let (text, beneath) = command.unwrap_or((typed, false));
+    let path = clean(text);
+    let meant = looks_like_path(text) || (command.is_some() && matches(screen, typed).is_empty());
+    (meant && !path.is_empty()).then_some(Open { path, beneath })
+}
+
+/// Whether a text is a path rather than words.
+pub fn looks_like_path(text: &str) -> bool {
+    let text = text.trim();
+    let name = text.rsplit('/').next().unwrap_or(text);
+    text.starts_with(['/', '~', '\'', '"'])
+        || text.contains('/')
+        || name.rsplit_once('.').is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
+}
+
+/// A path as terminals drop it: quoted, with escaped blanks, or as a URL.
+fn clean(text: &str) -> String {
+    let text = text.trim();
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote) {
+            return inner.strip_suffix(quote).unwrap_or(inner).into();
+        }
+    }
+    text.strip_prefix("file://").unwrap_or(text).replace("\\ ", " ")
+}
+
 /// Whether a screen's own bindings use the key.
 pub fn is_taken(screen: Screen, key: super::action::Key) -> bool {
     BINDINGS.iter().any(|b| b.scope == Scope::On(screen) && b.keys.contains(&key))
@@ -41,6 +89,23 @@ mod tests {
         assert_eq!(matches(Screen::Runs, "rvrs")[0].action, Action::SortReverse);
         assert!(matches(Screen::Runs, "undo zoom").is_empty(), "not on this screen");
         assert!(matches(Screen::Runs, "qqqq").is_empty());
+    }
+
+    #[test]
+    fn paths_are_told_from_words() {
+        let open = |typed: &str| path(Screen::Timeline, typed).map(|o| (o.path, o.beneath));
+        let at = |path: &str, beneath| Some((path.to_string(), beneath));
+        assert_eq!(open("open /tmp/a.parquet"), at("/tmp/a.parquet", false));
+        assert_eq!(open("/tmp/a.parquet"), at("/tmp/a.parquet", false), "dropped into the palette");
+        assert_eq!(open("'/tmp/a b.json' "), at("/tmp/a b.json", false));
+        assert_eq!(open("open /tmp/a\\ b.json"), at("/tmp/a b.json", false));
+        assert_eq!(open("file:///tmp/x.sqlite"), at("/tmp/x.sqlite", false));
+        assert_eq!(open("beneath trace.json.gz"), at("trace.json.gz", true));
+        assert_eq!(open("open 20260102-0304-1"), at("20260102-0304-1", false), "a run");
+        assert_eq!(open("open"), None);
+        assert_eq!(open("open "), None);
+        assert_eq!(path(Screen::Runs, "open the run"), None, "an action of that screen");
+        assert_eq!(open("undo"), None);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::action::{Action, Screen, lookup};
 use super::keys;
 use super::layout;
-use super::message::{Effect, Message};
+use super::message::{Effect, Message, TraceSource};
 use super::mouse;
+use super::palette;
 use super::state::timeline::View;
 use super::state::{Overlay, Question, State};
 use crate::store::Record;
@@ -75,20 +76,21 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
             return vec![Effect::LoadRuns];
         }
         Message::Trace { request, result } if request == state.timeline.request => match result {
-            Ok(index) => state.timeline.open(index),
+            Ok(traces) => state.timeline.open(traces),
             Err(error) => {
-                state.timeline.loading = None;
-                if let Some(view) = &mut state.timeline.view {
-                    // what was asked for it before would no longer match
-                    view.pending = None;
-                }
+                state.timeline.fail();
                 state.fail(error);
             }
         },
-        Message::StepOverlap { request, key, overlap_pct } if request == state.timeline.request => {
-            if let Some(view) = &mut state.timeline.view {
-                view.overlap.insert(key, overlap_pct);
-                view.pending = None;
+        Message::Overlap { request, pane, part, overlap_pct } if request == state.timeline.request => {
+            if let Some(pane) = state.timeline.view.as_mut().and_then(|v| v.panes.get_mut(pane)) {
+                pane.overlap.insert(part, overlap_pct);
+                pane.pending = None;
+            }
+        }
+        Message::Found { request, pane, serial, matches } if request == state.timeline.request => {
+            if let Some(view) = state.timeline.view.as_mut().filter(|v| v.search.serial == serial) {
+                view.found(pane, matches);
             }
         }
         Message::Pareto(points) => state.pareto.set(points),
@@ -117,7 +119,15 @@ fn press(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     if state.screen == Screen::Runs && state.runs.typing {
         return keys::in_filter(state, key);
     }
+    if state.screen == Screen::Timeline && is_searching(state) {
+        return keys::in_search(state, key);
+    }
     lookup(state.screen, &key).map_or_else(Vec::new, |action| act(state, action))
+}
+
+/// Whether a search of the timeline is being typed.
+pub fn is_searching(state: &State) -> bool {
+    state.timeline.view.as_ref().is_some_and(|view| view.search.typing)
 }
 
 /// Does an action, whoever asked for it: a key, the palette, the mouse.
@@ -127,9 +137,10 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::NextScreen => state.screen = state.screen.shifted(1),
         Action::PreviousScreen => state.screen = state.screen.shifted(Screen::ALL.len() - 1),
         Action::Help => state.overlays.push(Overlay::Help { scroll: 0 }),
-        Action::Palette => {
-            state.overlays.push(Overlay::Palette { input: tui_input::Input::default(), selected: 0 });
-        }
+        Action::Palette => type_into_palette(state, ""),
+        Action::TypeOpen => type_into_palette(state, palette::OPEN),
+        Action::TypeBeneath if state.timeline.view.is_none() => state.inform("no trace is open"),
+        Action::TypeBeneath => type_into_palette(state, palette::BENEATH),
         Action::Close => close(state),
         Action::ToggleMouse => {
             state.mouse = !state.mouse;
@@ -155,6 +166,7 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         }
         Action::OpenCell | Action::CancelCell | Action::CancelAll => return on_live(state, action),
         Action::OpenRun
+        | Action::OpenRunBeneath
         | Action::SortNext
         | Action::SortPrevious
         | Action::SortReverse
@@ -189,22 +201,28 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
             let run = state.compare.selected().map(|p| p.run.clone());
             return open_run(state, run);
         }
+        Action::OpenBoth => {
+            let pair = state.compare.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
+            return open_runs(state, pair.map_or_else(Vec::new, Vec::from), false);
+        }
         timeline => {
-            if let Some(view) = &mut state.timeline.view
-                && !on_timeline(view, timeline)
+            let told = state.timeline.view.as_mut().map_or(Err(""), |view| on_timeline(view, timeline));
+            if let Err(why) = told
+                && !why.is_empty()
             {
-                state.inform("nothing to undo");
+                state.inform(why);
             }
         }
     }
     Vec::new()
 }
 
-/// What the timeline's own actions do; false where there was nothing to undo.
-fn on_timeline(view: &mut View, action: Action) -> bool {
+/// What the timeline's own actions do; why, where one did nothing.
+fn on_timeline(view: &mut View, action: Action) -> Result<(), &'static str> {
+    let done = |done: bool, why| if done { Ok(()) } else { Err(why) };
     match action {
-        Action::SpanPrevious => view.move_in_lane(-1),
-        Action::SpanNext => view.move_in_lane(1),
+        Action::SpanPrevious => view.move_in_line(-1),
+        Action::SpanNext => view.move_in_line(1),
         Action::ZoomIn => view.zoom(0.5),
         Action::ZoomOut => view.zoom(2.0),
         Action::PanLeft => view.pan(-0.5),
@@ -213,10 +231,31 @@ fn on_timeline(view: &mut View, action: Action) -> bool {
         Action::StepPrevious => view.fit_neighbour(false),
         Action::FitAll => view.fit_all(),
         Action::ZoomSpan => view.zoom_span(),
-        Action::Undo => return view.undo(),
+        Action::Undo => return done(view.undo(), "nothing to undo"),
+        Action::SearchName => view.search.typing = true,
+        Action::MatchNext | Action::MatchPrevious => {
+            let found = view.go_to_match(action == Action::MatchNext);
+            return done(found, "nothing was found: / searches for part of a name");
+        }
+        Action::ToggleRank => view.toggle_rank(),
+        Action::ToggleRanks => view.toggle_all(),
+        Action::SwitchTrace if view.panes.len() > 1 => view.switch(),
+        Action::ShiftNext | Action::ShiftPrevious if view.panes.len() > 1 => {
+            let by = if action == Action::ShiftNext { 1 } else { -1 };
+            return done(view.shift(by), "the lower trace has no further step");
+        }
+        Action::CloseBeneath if view.panes.len() > 1 => return done(view.remove(), ""),
+        Action::SwitchTrace | Action::ShiftNext | Action::ShiftPrevious | Action::CloseBeneath => {
+            return Err("only one trace is open: b opens another beneath it");
+        }
         _ => {}
     }
-    true
+    Ok(())
+}
+
+fn type_into_palette(state: &mut State, text: &str) {
+    let input = tui_input::Input::new(text.into());
+    state.overlays.push(Overlay::Palette { input, selected: 0 });
 }
 
 fn on_experiments(state: &mut State, action: Action) -> Vec<Effect> {
@@ -287,6 +326,10 @@ fn on_runs(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Filter => state.runs.typing = true,
         Action::Detail => state.runs.detail = !state.runs.detail,
         Action::OpenRun => return open_run(state, selected),
+        Action::OpenRunBeneath => {
+            let beneath = state.timeline.view.is_some();
+            return open_runs(state, selected.into_iter().collect(), beneath);
+        }
         Action::CopyRun => {
             if let Some(run) = selected {
                 state.inform(format!("copied {run}"));
@@ -306,28 +349,60 @@ fn on_runs(state: &mut State, action: Action) -> Vec<Effect> {
 
 /// Opens the timeline of a stored run.
 fn open_run(state: &mut State, run: Option<String>) -> Vec<Effect> {
-    let Some(run) = run else {
+    open_runs(state, run.into_iter().collect(), false)
+}
+
+/// Opens the timelines of stored runs, from top to bottom.
+fn open_runs(state: &mut State, runs: Vec<String>, beneath: bool) -> Vec<Effect> {
+    if runs.is_empty() {
         state.inform("nothing is selected");
         return Vec::new();
-    };
-    match state.stored.as_ref().and_then(|s| s.find(&run)).cloned() {
-        Some(record) => open_record(state, record),
-        None => {
-            state.fail(format!("run {run} is not in {}: R reads it again", state.dir.display()));
-            Vec::new()
+    }
+    let mut records = Vec::new();
+    for run in &runs {
+        match state.stored.as_ref().and_then(|s| s.find(run)).cloned() {
+            Some(record) => records.push(record),
+            None => {
+                state.fail(format!("run {run} is not in {}: R reads it again", state.dir.display()));
+                return Vec::new();
+            }
         }
     }
+    open_records(state, records, beneath)
 }
 
 fn open_record(state: &mut State, record: Record) -> Vec<Effect> {
-    if record.metrics.is_none() {
+    open_records(state, vec![record], false)
+}
+
+fn open_records(state: &mut State, records: Vec<Record>, beneath: bool) -> Vec<Effect> {
+    if let Some(record) = records.iter().find(|r| r.metrics.is_none()) {
         let reason = record.reason.as_deref().unwrap_or("no reason is recorded");
-        state.inform(format!("run {} is {}: {reason}", record.run, record.status.as_str()));
+        let text = format!("run {} is {}: {reason}", record.run, record.status.as_str());
+        state.inform(text);
         return Vec::new();
     }
-    let request = state.timeline.request(record.run.clone());
+    let names: Vec<&str> = records.iter().map(|r| r.run.as_str()).collect();
+    let names = names.join(" and ");
+    let sources = records.into_iter().map(|r| TraceSource::Run(Box::new(r))).collect();
+    open_traces(state, names, sources, beneath)
+}
+
+/// Opens a trace file that was typed or dropped.
+pub fn open_path(state: &mut State, path: &str, beneath: bool) -> Vec<Effect> {
+    let beneath = beneath && state.timeline.view.is_some();
+    open_traces(state, path.into(), vec![TraceSource::Path(path.into())], beneath)
+}
+
+fn open_traces(
+    state: &mut State,
+    what: String,
+    sources: Vec<TraceSource>,
+    beneath: bool,
+) -> Vec<Effect> {
+    let request = state.timeline.request(what, beneath);
     state.screen = Screen::Timeline;
-    vec![Effect::OpenTrace { request, record: Box::new(record) }]
+    vec![Effect::OpenTraces { request, sources }]
 }
 
 /// Moves the selection of the current screen by rows.
@@ -341,7 +416,7 @@ pub fn step(state: &mut State, rows: isize) -> Vec<Effect> {
         Screen::Pareto => state.pareto.step_latency(rows),
         Screen::Timeline => {
             if let Some(view) = &mut state.timeline.view {
-                view.move_row(rows);
+                view.move_line(rows);
             }
         }
     }
@@ -350,12 +425,24 @@ pub fn step(state: &mut State, rows: isize) -> Vec<Effect> {
 
 /// Rows of a page of the current screen.
 fn page(state: &State) -> isize {
-    layout::list(state).map_or(4, |area| isize::from(area.height as i16 - 1).max(1))
+    let lines = || {
+        let areas = layout::open_timeline(state)?;
+        let focus = state.timeline.view.as_ref()?.focus;
+        areas.panes.get(focus).map(|pane| pane.lines)
+    };
+    let area = if state.screen == Screen::Timeline { lines() } else { layout::list(state) };
+    area.map_or(4, |area| isize::from(area.height as i16 - 1).max(1))
 }
 
 /// Closes what lies on top: an overlay, a notice, then what the screen has opened.
 fn close(state: &mut State) {
-    if state.overlays.pop().is_some() || state.notice.take().is_some() || state.screen != Screen::Runs {
+    if state.overlays.pop().is_some() || state.notice.take().is_some() {
+        return;
+    }
+    if let (Screen::Timeline, Some(view)) = (state.screen, &mut state.timeline.view) {
+        view.forget_search();
+    }
+    if state.screen != Screen::Runs {
         return;
     }
     if state.runs.detail {
@@ -414,15 +501,17 @@ fn settle(state: &mut State, effects: &mut Vec<Effect>) {
         }
         Screen::Pareto | Screen::Timeline => {}
     }
-    let ranks = layout::visible_ranks(state);
+    let Some(areas) = layout::open_timeline(state) else { return };
     let request = state.timeline.request;
-    if let Some(view) = &mut state.timeline.view {
-        view.scroll_to_cursor(ranks);
+    let Some(view) = &mut state.timeline.view else { return };
+    let (time, focus) = (view.time, view.focus);
+    for (i, (pane, areas)) in view.panes.iter_mut().zip(areas.panes).enumerate() {
+        pane.scroll_to_cursor(usize::from(areas.lines.height));
         // while another trace is on its way, answers for this one would be dropped
         if state.timeline.loading.is_none()
-            && let Some(key) = view.wanted()
+            && let Some(part) = pane.wanted(time, i == focus)
         {
-            effects.push(Effect::AnalyseStep { request, index: view.index.clone(), key });
+            effects.push(Effect::Analyse { request, pane: i, index: pane.index.clone(), part });
         }
     }
 }

@@ -1,27 +1,20 @@
-//! Screen 4: what the lanes did.
-//!
-//! ```text
-//! | RUN  ladder tp2 ...  [simulated]   step 12: overlap 85%   |
-//! | from 1.2 s, 45 us wide                                    |
-//! |            +0        +10 us     +20 us                    |
-//! | r0 compute ▐norm███qkv███████                             |
-//! |    comm    ░░▓▓▓▓▓                                        |
-//! |    exposed   ━━━                                          |
-//! | ╭ decode/L12/mlp/down ──────────────────────────────────╮ |
-//! ```
+//! Screen 4: what the lanes did. See [`layout::TimelineAreas`] for where things are; what is under the
+//! cursor is told by [`super::timeline_info`].
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::style::{Modifier, Style};
+use unicode_width::UnicodeWidthStr;
 
-use crate::plan::Lane;
-use crate::tui::format::{digits, ns, percent, si};
-use crate::tui::layout::{self, AXIS_ROWS, LANE_LABEL, RANK_ROWS, cut_left, cut_top};
+use super::timeline_info;
+use crate::tui::format::{ns, percent};
+use crate::tui::layout::{self, LANE_LABEL, PaneAreas, cut_left};
 use crate::tui::state::State;
-use crate::tui::state::timeline::View;
+use crate::tui::state::timeline::{Line, Pane, View};
+use crate::tui::state::window::Window;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::lanes::{self, ticks};
-use crate::tui::widgets::paint::{empty, frame, line, put};
+use crate::tui::widgets::lanes::{self, Canvas, ticks};
+use crate::tui::widgets::paint::{empty, line, put};
 
 /// Draws the screen.
 pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
@@ -31,182 +24,211 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         return;
     }
     let Some(view) = &state.timeline.view else {
-        empty(buf, body, "no trace is open: press 3, Enter opens the timeline of a run", theme);
+        let text = "no trace is open: press 3, Enter opens the timeline of a run\n\
+                    or type : and `open FILE`";
+        empty(buf, body, text, theme);
         return;
     };
-    let (top, area, info) = layout::timeline(body);
-    header(buf, top, view, theme);
-    if view.index.rows.is_empty() {
-        empty(buf, area, "the trace has no spans", theme);
-        return;
+    let areas = layout::timeline(body, view.panes.len());
+    header(buf, areas.header, view, theme);
+    axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
+    for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
+        if i > 0 {
+            title(buf, areas.title, view, i, theme);
+        }
+        draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
-    draw_lanes(buf, area, view, theme);
-    operation(buf, info, view, theme);
+    timeline_info::draw(buf, areas.info, view, theme);
 }
 
 fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    let index = &view.index;
-    let provenance = index.provenance();
-    let label = format!("[{provenance}]");
-    let step = view.step().and_then(|i| index.steps.get(i)).map(|s| s.key);
-    let overlap = match step {
-        Some(key) => match view.overlap.get(&key) {
-            Some(pct) => format!("{}: overlap {}", key.label(), percent(*pct)),
-            None => format!("{}: overlap …", key.label()),
-        },
-        None => String::new(),
-    };
-    let decode = format!("  decode {}", percent(index.decode_overlap_pct));
-    let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
-    // the label comes first, so that nothing crowds it out
-    line(
-        buf,
-        area,
-        0,
-        &[(" ", text), (&label, theme.provenance(provenance)), (" ", text), (&index.title, title)],
-    );
-    let from = view.window.from - index.bounds.from;
-    let (shown, whole) = (ns(view.window.width()), ns(index.bounds.width()));
-    let window = format!("  window {shown} of {whole}, at {} s", seconds(from));
-    line(
-        buf,
-        area,
-        1,
-        &[(" ", text), (&overlap, title), (&decode, title), (&window, theme.style(Role::Dim))],
-    );
-}
-
-/// Seconds to the microsecond: windows deep in a long trace must be told apart.
-fn seconds(ns: i64) -> String {
-    format!("{:.6}", ns as f64 / 1e9)
-}
-
-fn draw_lanes(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    let index = &view.index;
-    let (axis, rows) = cut_top(area, AXIS_ROWS);
-    let (_, axis) = cut_left(axis, LANE_LABEL);
-    let columns = usize::from(axis.width);
-    let dim = theme.style(Role::Dim);
-    put(buf, axis, axis.x, axis.y + 1, &"─".repeat(columns), dim);
-    for tick in ticks(view.window, columns) {
-        let Some(column) = view.window.column(view.window.from + tick, columns) else { continue };
-        let x = axis.x + column as u16;
-        put(buf, axis, x, axis.y, &format!("+{}", ns(tick)), dim);
-        put(buf, axis, x, axis.y + 1, "┬", dim);
-    }
-    let span = view.span();
-    let cursor = span.and_then(|span| {
-        let first = view.window.column(span.start_ns.max(view.window.from), columns)?;
-        let end = span.end_ns.min(view.window.to);
-        if span.end_ns <= view.window.from {
-            return None;
-        }
-        let last = view.window.column((end - 1).max(span.start_ns.max(view.window.from)), columns)?;
-        Some((first, last.max(first)))
-    });
-    for shown in 0..rows.height / RANK_ROWS {
-        let rank = view.first_rank + usize::from(shown);
-        let (Some(pair), Some(exposed)) =
-            (index.rows.get(rank * 2..rank * 2 + 2), index.exposed.get(rank))
-        else {
-            break;
+    title(buf, area, view, 0, theme);
+    let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let pane = view.pane();
+    let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
+    let window = format!("window {shown} of {whole}, at {} s", seconds(from, 6));
+    if let [first, second] = &view.panes[..] {
+        let step = |pane: &Pane| {
+            let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
+            step.map_or("their starts".into(), |s| s.key.label())
         };
-        let y = rows.y + shown * RANK_ROWS;
-        for (lane, row) in pair.iter().enumerate() {
-            let here = rank * 2 + lane == view.row;
-            let name = match row.lane {
-                Lane::Compute => format!("r{:<3}compute", row.rank),
-                Lane::Comm => "    comm   ".into(),
-            };
-            let at = Rect::new(rows.x, y + lane as u16, rows.width, 1);
-            let role = if here { Role::Selected } else { Role::Text };
-            put(buf, at, at.x, at.y, &name, theme.style(role));
-            let (_, strip) = cut_left(at, LANE_LABEL);
-            lanes::draw(buf, strip, theme, index, row, view.window);
-            if let (true, Some((first, last))) = (here, cursor) {
-                let width = (last - first + 1) as u16;
-                let area = Rect::new(strip.x + first as u16, strip.y, width, 1).intersection(buf.area);
-                buf.set_style(
-                    area,
-                    theme.style(Role::Text).add_modifier(Modifier::UNDERLINED | Modifier::BOLD),
-                );
+        let aligned = format!(" aligned: {} over {}", step(first), step(second));
+        line(buf, area, 1, &[(&aligned, theme.style(Role::Title)), ("   ", text), (&window, dim)]);
+    } else {
+        line(
+            buf,
+            area,
+            1,
+            &[(" ", text), (&overlap(pane, view.time, true), text), ("  ", text), (&window, dim)],
+        );
+    }
+}
+
+/// `step 0: overlap 68.9%  decode 71.2%`.
+fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
+    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
+    let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
+    let step = step.map(|key| format!("{}: overlap {}  ", key.label(), pct(Some(key))));
+    format!("{}decode {}", step.unwrap_or_default(), pct(None))
+}
+
+/// A trace's name, behind where its numbers come from, so that nothing crowds that out.
+fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
+    let Some(pane) = view.panes.get(at) else { return };
+    let provenance = pane.index.provenance();
+    let label = format!("[{provenance}]");
+    let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
+    let pieces =
+        [(" ", text), (&label, theme.provenance(provenance)), (" ", text), (&pane.index.title, bold)];
+    line(buf, area, 0, &pieces);
+    // the overlap stands on the right, where there is room for it or another trace takes its row
+    if pane.aligned.is_some() {
+        let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
+        let x = area.right().saturating_sub(overlap.width() as u16);
+        put(buf, area, x, area.y, &overlap, text);
+    }
+}
+
+/// Seconds with so many decimals: windows deep in a long trace must be told apart.
+pub fn seconds(ns: i64, decimals: usize) -> String {
+    let (sign, value) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
+    let fraction = format!("{:09}", value % 1_000_000_000);
+    format!("{sign}{}.{}", value / 1_000_000_000, &fraction[..decimals.min(9)])
+}
+
+fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
+    let columns = usize::from(area.width);
+    for tick in ticks(window, columns) {
+        let Some(column) = window.column(window.from.saturating_add(tick), columns) else { continue };
+        let label = format!("╷+{}", ns(tick));
+        put(buf, area, area.x + column as u16, area.y, &label, theme.style(Role::Dim));
+    }
+}
+
+/// The steps of a trace, by their starts.
+fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme) {
+    let columns = usize::from(area.width);
+    let dim = theme.style(Role::Dim);
+    put(buf, area, area.x, area.y, &"─".repeat(columns), dim);
+    let steps = &pane.index.steps;
+    let first = pane.index.step_at(window.from).unwrap_or(0);
+    let mut free = 0;
+    let mut at = first;
+    while at < steps.len() && steps[at].window.from < window.to {
+        let start = steps[at].window.from;
+        let column = window.column(start.max(window.from), columns).unwrap_or(0);
+        let label = steps[at].key.label();
+        // the name of the step that runs on from before gives way to that of the next
+        let gives_way = start < window.from
+            && steps
+                .get(at + 1)
+                .and_then(|s| window.column(s.window.from, columns))
+                .is_some_and(|next| next < label.width() + 2);
+        if column >= free && !gives_way {
+            let mark = if start >= window.from { "├" } else { "─" };
+            let end = put(buf, area, area.x + column as u16, area.y, mark, dim);
+            let room = columns - column - 1;
+            if label.width() <= room {
+                put(buf, area, end, area.y, &label, dim);
+            }
+            free = column + label.width() + 2;
+        }
+        // the next one that starts where there is room for it: steps of one column are not all visited
+        let next = window.time(free.min(columns), columns).max(start.saturating_add(1));
+        at += steps[at..].partition_point(|s| s.window.from < next).max(1);
+    }
+}
+
+fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focus: bool, theme: Theme) {
+    let window = pane.window(view.window);
+    let (_, over) = cut_left(areas.ruler, LANE_LABEL);
+    ruler(buf, over, pane, window, theme);
+    let columns = usize::from(over.width);
+    if pane.lines.is_empty() {
+        empty(buf, areas.lines, "the trace has no spans", theme);
+        return;
+    }
+    let index = &pane.index;
+    let last = (pane.first_line + usize::from(areas.lines.height)).min(pane.lines.len());
+    let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
+    let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
+    let canvas = Canvas { index, window, theme, matches: pane.matches.as_deref() };
+    let time = view.window.column(view.time, columns);
+    for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
+        let row = Rect { y: areas.lines.y + i as u16, height: 1, ..areas.lines };
+        let (name, area) = cut_left(row, LANE_LABEL);
+        let here = pane.first_line + i == pane.line;
+        let style = match (here, focus) {
+            (true, true) => theme.style(Role::Selected),
+            (true, false) => theme.style(Role::Title),
+            _ if matches!(what, Line::Ranges(_)) => theme.style(Role::Dim),
+            _ => theme.style(Role::Text),
+        };
+        put(buf, name, name.x, name.y, &label(pane, *what), style);
+        canvas.draw(buf, area, *what, strip);
+        if let Some(column) = time {
+            let x = area.x + column as u16;
+            if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
+                put(buf, area, x, row.y, "┊", theme.style(Role::Dim));
+            }
+        }
+        if here && let Some((first, last)) = under_cursor(pane, window, columns) {
+            let mark = Rect { x: area.x + first as u16, width: (last - first + 1) as u16, ..area };
+            let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
+            buf.set_style(mark.intersection(buf.area), under);
+            if focus {
                 for x in [first, last] {
-                    put(buf, axis, axis.x + x as u16, axis.y + 1, "▼", theme.style(Role::Key));
+                    mark_ruler(buf, over, x, "▼", theme);
                 }
             }
         }
-        let at = Rect::new(rows.x, y + 2, rows.width, 1);
-        put(buf, at, at.x, at.y, "    exposed", dim);
-        lanes::exposed(buf, cut_left(at, LANE_LABEL).1, theme, exposed, view.window);
+    }
+    if let Some(column) = time
+        && !focus
+    {
+        mark_ruler(buf, over, column, "▽", theme);
     }
 }
 
-fn operation(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    let trace = &view.index.trace;
-    let Some(span) = view.span() else {
-        frame(buf, area, "no operation in this lane", theme);
-        return;
-    };
-    let Some(info) = trace.operations.get(span.operation as usize) else {
-        frame(buf, area, &format!("operation {} is not in the trace's table", span.operation), theme);
-        return;
-    };
-    let inner = frame(buf, area, &info.name, theme);
-    let duration = (span.end_ns - span.start_ns).max(0);
-    let mut lines = vec![format!(
-        "{} on {}, rank {}, {}   {}",
-        info.kind,
-        span.lane.as_str(),
-        span.rank,
-        view.step().map_or_else(String::new, |i| view.index.steps[i].key.label()),
-        info.shape
-    )];
-    let ready = match span.ready_ns >= 0 && span.ready_ns <= span.start_ns {
-        true => format!(", ready {} before", ns(span.start_ns - span.ready_ns)),
-        false => String::new(),
-    };
-    let start = span.start_ns - view.index.bounds.from;
-    let mut timing = format!("took {}, started at {} s{ready}", ns(duration), seconds(start));
-    let arrival = span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
-    let collective = span.last_arrival_ns >= 0;
-    let transfer = if collective { (span.end_ns - arrival).max(0) } else { duration };
-    if collective {
-        timing.push_str(&format!(
-            ": ░ waited {} for peers, ▓ moved data {}",
-            ns(arrival - span.start_ns),
-            ns(transfer)
-        ));
+/// Marks a column of the ruler, where no step's name stands.
+fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
+    let x = ruler.x + column as u16;
+    if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├")) {
+        put(buf, ruler, x, ruler.y, symbol, theme.style(Role::Key));
     }
-    lines.push(timing);
-    if let Some(step) = trace.step(span) {
-        let cost = |q: &crate::plan::Quantity| q.at(&step) as f64;
-        let (flops, message) = (cost(&info.cost.flops), cost(&info.cost.message_bytes));
-        let (read, written) = (cost(&info.cost.bytes_read), cost(&info.cost.bytes_written));
-        let work = match info.lane {
-            Lane::Comm => format!("message {}", si(message, "B")),
-            Lane::Compute => {
-                format!("{}, {} read, {} written", si(flops, "FLOP"), si(read, "B"), si(written, "B"))
+}
+
+/// First and last column of what is under the cursor, where that can be seen.
+fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, usize)> {
+    let (start, end) = pane.interval()?;
+    if end < window.from || (end == window.from && start < end) {
+        return None;
+    }
+    let first = window.column(start.max(window.from), columns)?;
+    let last =
+        window.column(end.saturating_sub(1).min(window.to - 1).max(start.max(window.from)), columns)?;
+    Some((first, last.max(first)))
+}
+
+/// What a line is called, and whether its rank can be opened.
+fn label(pane: &Pane, line: Line) -> String {
+    let index = &pane.index;
+    let text = match line {
+        Line::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
+        Line::Rank(rank) => match index.ranks[rank].label.as_str() {
+            // nothing else to say: what the line shows
+            short if short.len() <= 4 => format!("▾ {short:<4}exposed"),
+            long => format!("▾ {long}"),
+        },
+        Line::Ranges(row) => {
+            let row = &index.range_rows[row];
+            match row.depth {
+                0 => format!("  thread {}", row.thread),
+                depth => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
             }
-        };
-        let rate = |amount: f64, over: i64| amount / over as f64;
-        let achieved = match info.lane {
-            _ if transfer <= 0 => String::new(),
-            Lane::Comm => format!("; achieved {} GB/s (message bytes)", digits(rate(message, transfer))),
-            Lane::Compute => format!(
-                "; achieved {} GB/s, {} GFLOP/s",
-                digits(rate(read + written, duration)),
-                digits(rate(flops, duration))
-            ),
-        };
-        lines.push(work + &achieved);
-    }
-    let names = |list: &[u32]| -> Vec<&str> {
-        list.iter().filter_map(|i| trace.operations.get(*i as usize)).map(|o| o.name.as_str()).collect()
+        }
+        Line::Row(row) => format!("      {}", index.rows[row].label),
     };
-    if !info.waits_for.is_empty() {
-        lines.push(format!("waits for {}", names(&info.waits_for).join(", ")));
-    }
-    for (row, text) in lines.iter().enumerate() {
-        line(buf, inner, row as u16, &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Text))]);
-    }
+    text.chars().take(usize::from(LANE_LABEL) - 1).collect()
 }

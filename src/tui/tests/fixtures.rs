@@ -9,19 +9,19 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use crate::analysis::{Comparison, ComparisonReport, OverlapReport, ParetoPoint, RankOverlap};
+use crate::analysis::{Comparison, ComparisonReport, ParetoPoint};
 use crate::backend::RunEvent;
 use crate::model::DType;
 use crate::plan::{Architecture, Cost, Lane, Phase, Quantity};
 use crate::spec::{Backend, Collective, Link, P2p, Spec};
 use crate::store::{Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Status};
 use crate::sweep::{Cell, Experiment, SweepEvent, Verdict};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use crate::trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 use crate::tui::action::Screen;
 use crate::tui::experiments::Entry;
 use crate::tui::message::{Effect, Message, Snapshot};
 use crate::tui::state::State;
-use crate::tui::state::timeline::TraceIndex;
+use crate::tui::state::timeline::{Matches, TraceIndex};
 use crate::tui::theme::Theme;
 use crate::tui::update::update;
 use crate::tui::view;
@@ -251,8 +251,6 @@ pub fn trace() -> TraceIndex {
         }
         clock += 46_000;
     }
-    let all = RankOverlap { overlap_pct: Some(71.2), ..RankOverlap::default() };
-    let decode = OverlapReport { ranks: Vec::new(), all, breakdown: Vec::new(), provenance: None };
     let spec = spec("standard", 2, P2p::On, Backend::Cpu);
     let meta = TraceMeta {
         version: FORMAT_VERSION,
@@ -271,8 +269,83 @@ pub fn trace() -> TraceIndex {
     TraceIndex::new(
         "20260102-0304-1  tiny standard tp2".into(),
         Trace { meta, operations, spans, ranges: Vec::new() },
-        Some(&decode),
     )
+}
+
+/// What a profiler recorded: two ranks, each a process with a device, streams 7 (kernels and a copy) and
+/// 13 (collectives, of which the second is exposed), three profiler steps with a layer each.
+pub fn imported() -> TraceIndex {
+    let operation = |name: &str, kind: &str, lane| OperationInfo {
+        name: name.into(),
+        phase: Phase::Decode,
+        kind: kind.into(),
+        module: String::new(),
+        layer: None,
+        lane,
+        shape: String::new(),
+        cost: Cost::default(),
+        origins: Vec::new(),
+        waits_for: Vec::new(),
+    };
+    let operations = vec![
+        operation("void cutlass::gemm_kernel<128, 64>(int)", "kernel", Lane::Compute),
+        operation("Memcpy DtoD (Device -> Device)", "memcpy", Lane::Compute),
+        operation("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "all_reduce", Lane::Comm),
+    ];
+    let mut streams = Vec::new();
+    let (mut spans, mut ranges) = (Vec::new(), Vec::new());
+    for rank in 0..2u32 {
+        for id in [7, 13] {
+            let process = Some(4700 + i64::from(rank));
+            streams.push(Stream { rank, process, device: Some(rank.into()), id });
+        }
+        for step in 0..3u32 {
+            let at = 1_000_000 + i64::from(step) * 100_000 + i64::from(rank) * 500;
+            let range =
+                |depth, name, start_ns, end_ns| Range { rank, thread: 0, depth, name, start_ns, end_ns };
+            ranges.push(range(0, step, at - 5_000, at + 90_000));
+            ranges.push(range(1, 3, at, at + 60_000));
+            let mut span = |lane, stream: u32, operation, start: i64, length: i64| {
+                spans.push(Span {
+                    sample: 0,
+                    phase: Phase::Decode,
+                    step,
+                    rank,
+                    lane,
+                    stream: (rank * 2 + stream) as u16,
+                    operation,
+                    ready_ns: at + start - 4_000,
+                    start_ns: at + start,
+                    end_ns: at + start + length,
+                    last_arrival_ns: -1,
+                });
+            };
+            span(Lane::Compute, 0, 0, 0, 30_000);
+            span(Lane::Compute, 0, 0, 32_000, 20_000);
+            span(Lane::Compute, 0, 1, 53_000, 6_000);
+            span(Lane::Comm, 1, 2, 10_000, 15_000);
+            span(Lane::Comm, 1, 2, 55_000, 25_000);
+        }
+    }
+    ranges.sort_by_key(|r| (r.rank, r.thread, r.start_ns, std::cmp::Reverse(r.end_ns)));
+    spans.sort_by_key(|s| (s.step, s.rank, s.lane, s.start_ns));
+    let names = ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2", "layer 0"];
+    let import = ImportReport { format: "Kineto JSON".into(), ..ImportReport::default() };
+    let meta = TraceMeta {
+        version: FORMAT_VERSION,
+        provenance: crate::spec::Provenance::Measured,
+        run: None,
+        spec: None,
+        ranks: 2,
+        plan_hashes: Vec::new(),
+        environment: BTreeMap::new(),
+        clock: "one clock".into(),
+        recorder: "kineto".into(),
+        streams,
+        range_names: names.map(String::from).into(),
+        import: Some(import),
+    };
+    TraceIndex::new("vllm.json.gz  Kineto JSON".into(), Trace { meta, operations, spans, ranges })
 }
 
 /// Drives a workbench.
@@ -293,14 +366,33 @@ impl Driver {
         driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
         driver.send(Message::Pareto(points()));
         driver.send(Message::Compare { axis: "architecture", result: Ok(comparison()) });
-        driver.state.timeline.request("the trace".into());
-        let result = Ok(Arc::new(trace()));
-        for effect in driver.send(Message::Trace { request: 1, result }) {
-            if let Effect::AnalyseStep { request, key, .. } = effect {
-                driver.send(Message::StepOverlap { request, key, overlap_pct: Some(68.9) });
-            }
-        }
+        driver.show(vec![trace()]);
         driver
+    }
+
+    /// Opens traces as if they had been asked for, and answers what is asked about them.
+    pub fn show(&mut self, traces: Vec<TraceIndex>) {
+        let request = self.state.timeline.request("the trace".into(), false);
+        let result = Ok(traces.into_iter().map(Arc::new).collect());
+        let effects = self.send(Message::Trace { request, result });
+        self.answer(effects);
+    }
+
+    /// Answers what the timeline asks for, until it asks for nothing more.
+    pub fn answer(&mut self, mut effects: Vec<Effect>) {
+        while let Some(effect) = effects.pop() {
+            effects.extend(match effect {
+                Effect::Analyse { request, pane, part, .. } => {
+                    let overlap_pct = Some(if part.is_some() { 68.9 } else { 71.2 });
+                    self.send(Message::Overlap { request, pane, part, overlap_pct })
+                }
+                Effect::Search { request, pane, serial, index, query } => {
+                    let matches = Arc::new(Matches::of(&index, &query));
+                    self.send(Message::Found { request, pane, serial, matches })
+                }
+                _ => Vec::new(),
+            });
+        }
     }
 
     pub fn send(&mut self, message: Message) -> Vec<Effect> {

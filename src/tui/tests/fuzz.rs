@@ -3,13 +3,13 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use proptest::prelude::*;
 
-use super::fixtures::Driver;
+use super::fixtures::{Driver, imported, trace};
 use crate::tui::action::Screen;
 use crate::tui::message::Message;
 
 fn keys() -> impl Strategy<Value = Message> {
     let code = prop_oneof![
-        8 => proptest::sample::select("123456789?:/dcCaApgxsSrRynfzulhkjmGe+-=<> Yq".chars().collect::<Vec<_>>())
+        8 => proptest::sample::select("123456789?:/dcCaApgxsSrRynNfzulhkjmGeobw[]{}+-=<> Yq".chars().collect::<Vec<_>>())
             .prop_map(KeyCode::Char),
         1 => any::<char>().prop_map(KeyCode::Char),
         6 => proptest::sample::select(vec![
@@ -51,19 +51,31 @@ proptest! {
         rows in 0u16..200,
         screen in 0usize..6,
         sweep in any::<bool>(),
+        traces in 0..3,
         messages in prop::collection::vec(messages(), 0..40),
     ) {
         let mut driver = Driver::full(columns, rows);
+        match traces {
+            0 => {}
+            1 => driver.show(vec![imported()]),
+            _ => driver.show(vec![imported(), trace()]),
+        }
         if sweep {
             driver = driver.with_sweep();
         }
         driver.state.screen = Screen::ALL[screen];
         for (i, message) in messages.into_iter().enumerate() {
-            driver.send(message);
+            let effects = driver.send(message);
+            driver.answer(effects);
             if let Some(view) = &driver.state.timeline.view {
-                let (window, bounds) = (view.window, view.index.bounds);
+                let (window, bounds) = (view.window, view.bounds());
                 prop_assert!(bounds.from <= window.from && window.from < window.to && window.to <= bounds.to);
-                prop_assert!(view.span().is_some(), "the cursor is on an operation");
+                for pane in &view.panes {
+                    let line = pane.current();
+                    prop_assert!(line.is_some(), "the cursor is on a line");
+                    let empty = line.is_none_or(|line| pane.index.len(line) == 0);
+                    prop_assert_eq!(pane.interval().is_none(), empty, "and on something, where there is anything");
+                }
             }
             if i % 3 == 0 {
                 driver.buffer();

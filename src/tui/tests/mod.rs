@@ -1,6 +1,7 @@
 //! Tests of the workbench: states made by hand, keys sent through `update`, windows drawn on a buffer.
 
-mod fixtures;
+pub mod fixtures;
 mod fuzz;
 mod looks;
 mod scenarios;
+mod timelines;

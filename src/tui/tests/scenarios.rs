@@ -9,11 +9,12 @@ use super::fixtures::{Driver, record, spec, trace};
 use crate::spec::{Backend, P2p, Provenance};
 use crate::store::Status;
 use crate::tui::action::{Action, BINDINGS, Screen};
-use crate::tui::message::{Effect, Ended, Message, Snapshot};
+use crate::tui::message::{Effect, Ended, Message, Snapshot, TraceSource};
 use crate::tui::palette;
 use crate::tui::state::Overlay;
 use crate::tui::state::live::CellState;
 use crate::tui::state::runs::Column;
+use crate::tui::state::timeline::row::WAITING;
 use crate::tui::update::begin;
 use crate::tui::widgets::overlay::help_lines;
 
@@ -221,14 +222,14 @@ fn enter_opens_the_timeline_of_the_selected_run() {
     driver.keys("3/ladder p2p=off");
     driver.enter();
     let effects = driver.enter();
-    let [Effect::OpenTrace { request, record }] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(record.run, "20260102-0304-3");
+    let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
+    assert!(matches!(&sources[..], [TraceSource::Run(record)] if record.run == "20260102-0304-3"));
     assert_eq!(driver.state.screen, Screen::Timeline);
     assert!(driver.screen().contains("opening 20260102-0304-3"));
     let late = Message::Trace { request: request - 1, result: Err("too late".into()) };
     driver.send(late);
     assert!(driver.state.notice.is_none(), "an answer to an older request is dropped");
-    driver.send(Message::Trace { request: *request, result: Ok(Arc::new(trace())) });
+    driver.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(trace())]) });
     assert!(driver.screen().contains("[emulated-link]"));
 }
 
@@ -328,7 +329,7 @@ fn arrows_select_points_and_enter_opens_them() {
         fastest,
         driver.state.pareto.visible().map(|p| p.tokens_per_s_per_gpu).max_by(f64::total_cmp)
     );
-    assert!(matches!(driver.enter()[..], [Effect::OpenTrace { .. }]));
+    assert!(matches!(driver.enter()[..], [Effect::OpenTraces { .. }]));
 }
 
 #[test]
@@ -362,14 +363,15 @@ fn the_timeline_moves_by_operation_step_and_window() {
     assert!(span.width() < first.width());
     driver.keys("u");
     assert_eq!(at(&driver).3, first);
-    driver.keys("nn");
+    driver.keys("]]");
     assert_eq!(at(&driver).0, 2);
     assert_eq!(at(&driver).3.from, 5_000 + 3 * 46_000, "fits the step");
-    driver.keys("p");
+    driver.keys("[");
     assert_eq!(at(&driver).0, 1);
     driver.press(KeyCode::Down);
     driver.press(KeyCode::Down);
-    assert_eq!(at(&driver).2, 1, "the next rank");
+    driver.press(KeyCode::Down);
+    assert_eq!(at(&driver).2, 1, "the next rank, behind its exposed communication");
     driver.keys("f");
     let bounds = at(&driver).3;
     assert_eq!((bounds.from, bounds.to), (5_000, 5_000 + 4 * 46_000 + 45_000));
@@ -383,15 +385,16 @@ fn the_timeline_moves_by_operation_step_and_window() {
 fn the_overlap_of_a_step_is_asked_for_once() {
     let mut driver = Driver::full(80, 24);
     driver.keys("4");
-    let effects = driver.keys("n");
-    assert!(matches!(&effects[..], [Effect::AnalyseStep { key, .. }] if key.step == 1), "{effects:?}");
-    assert!(driver.keys("n").is_empty(), "one at a time");
-    let Some(Effect::AnalyseStep { request, key, .. }) = effects.into_iter().next() else { return };
-    let next = driver.send(Message::StepOverlap { request, key, overlap_pct: None });
-    assert!(
-        matches!(&next[..], [Effect::AnalyseStep { key, .. }] if key.step == 2),
-        "then the one shown now"
-    );
+    let step = |effects: &[Effect]| match effects {
+        [Effect::Analyse { part: Some(key), .. }] => Some(key.step),
+        _ => None,
+    };
+    let effects = driver.keys("]");
+    assert_eq!(step(&effects), Some(1), "{effects:?}");
+    assert!(driver.keys("]").is_empty(), "one at a time");
+    let Some(Effect::Analyse { request, pane, part, .. }) = effects.into_iter().next() else { return };
+    let next = driver.send(Message::Overlap { request, pane, part, overlap_pct: None });
+    assert_eq!(step(&next), Some(2), "then the one shown now");
     assert!(driver.keys("z").is_empty());
 }
 
@@ -400,11 +403,10 @@ fn exposed_communication_and_waiting_for_peers_are_told_apart() {
     let index = trace();
     // a step's comm is 15 us on rank 0 and none of it is hidden; rank 1 starts 2 us later
     let step = index.steps[1].window;
-    assert_eq!(index.exposed[0].between(step.from, step.to), 15_000);
-    assert_eq!(index.exposed[1].between(step.from, step.to), 13_000);
-    let comm = &index.rows[1];
-    assert_eq!(comm.waiting.between(step.from, step.to), 2_000);
-    assert_eq!(index.rows[3].waiting.between(step.from, step.to), 0);
+    let exposed = |rank: usize| index.ranks[rank].exposed.between(step.from, step.to);
+    assert_eq!((exposed(0), exposed(1)), (15_000, 13_000));
+    let waiting = |row: usize| index.rows[row].columns(index.spans(), step, 1, 0)[0].covered[WAITING];
+    assert_eq!((waiting(1), waiting(3)), (2_000, 0));
 }
 
 #[test]
@@ -434,7 +436,7 @@ fn the_wheel_zooms_a_timeline_around_the_pointer() {
     let before = driver.state.timeline.view.as_ref().expect("open").window;
     let kind = MouseEventKind::ScrollUp;
     let none = crossterm::event::KeyModifiers::NONE;
-    driver.send(Message::Mouse(MouseEvent { kind, column: 12, row: 5, modifiers: none }));
+    driver.send(Message::Mouse(MouseEvent { kind, column: 16, row: 6, modifiers: none }));
     let after = driver.state.timeline.view.as_ref().expect("open").window;
     assert_eq!(after.from, before.from, "the pointer was at the left edge");
     assert!(after.width() < before.width());

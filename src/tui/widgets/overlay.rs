@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
 use super::paint::{line, popup, put, wrap};
 use crate::tui::action::{BINDINGS, Scope, Screen};
@@ -80,7 +81,17 @@ pub fn draw(buf: &mut Buffer, state: &State, overlay: &Overlay) {
                     buf.set_style(row, theme.style(Role::Selected));
                 }
             }
-            if found.is_empty() {
+            if let Some(open) = palette::path(state.screen, input.value()) {
+                let below = if open.beneath { " beneath the trace shown" } else { "" };
+                for row in 2..area.height {
+                    put(buf, area, area.x, area.y + row, &" ".repeat(area.width.into()), Style::reset());
+                }
+                let text = format!("Enter opens {}{below}", open.path);
+                for (row, text) in wrap(&text, usize::from(area.width) - 2).iter().enumerate() {
+                    let y = area.y + 2 + row as u16;
+                    put(buf, area, area.x + 1, y, text, theme.style(Role::Text));
+                }
+            } else if found.is_empty() {
                 put(buf, area, area.x + 1, area.y + 2, "no action matches", theme.style(Role::Dim));
             }
         }

@@ -1,6 +1,9 @@
 //! A union of intervals that answers "how much of this stretch is covered" in logarithmic time, so
 //! that a frame costs the same for a thousand spans and for ten million.
 
+use super::row::gallop;
+use crate::tui::state::window::Window;
+
 /// A union of half-open intervals of time (ns).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cover {
@@ -12,6 +15,7 @@ pub struct Cover {
 
 impl Cover {
     /// The union of intervals given by ascending start; empty ones count for nothing.
+    #[cfg(test)]
     pub fn of(sorted: impl Iterator<Item = (i64, i64)>) -> Self {
         let mut intervals: Vec<(i64, i64)> = Vec::new();
         for (start, end) in sorted.filter(|(start, end)| start < end) {
@@ -20,51 +24,76 @@ impl Cover {
                 _ => intervals.push((start, end)),
             }
         }
-        let mut sum = 0;
+        Self::disjoint(intervals)
+    }
+
+    /// Of disjoint intervals, ascending, none of them empty.
+    pub fn disjoint(mut intervals: Vec<(i64, i64)>) -> Self {
+        intervals.shrink_to_fit();
+        let mut sum = 0i64;
         let before = intervals
             .iter()
             .map(|(start, end)| {
                 let so_far = sum;
-                sum += end - start;
+                sum = end.saturating_sub(*start).saturating_add(sum);
                 so_far
             })
             .collect();
         Self { intervals, before }
     }
 
-    /// The part of this union that the other does not cover.
-    pub fn minus(&self, other: &Self) -> Self {
-        let mut rest = Vec::new();
-        let mut next = 0;
-        for &(start, end) in &self.intervals {
-            let mut at = start;
-            while next < other.intervals.len() && other.intervals[next].1 <= at {
-                next += 1;
-            }
-            let mut hole = next;
-            while at < end {
-                match other.intervals.get(hole) {
-                    Some(&(from, to)) if from < end => {
-                        rest.push((at, from.max(at)));
-                        at = at.max(to);
-                        hole += 1;
-                    }
-                    _ => {
-                        rest.push((at, end));
-                        at = end;
-                    }
-                }
-            }
-        }
-        Self::of(rest.into_iter())
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.intervals.capacity() * size_of::<(i64, i64)>() + self.before.capacity() * size_of::<i64>()
     }
 
-    /// Nanoseconds covered before the time.
-    fn until(&self, time: i64) -> i64 {
-        match self.intervals.partition_point(|(start, _)| *start < time).checked_sub(1) {
-            Some(i) => self.before[i] + self.intervals[i].1.min(time) - self.intervals[i].0,
+    /// The intervals, ascending.
+    pub fn intervals(&self) -> &[(i64, i64)] {
+        &self.intervals
+    }
+
+    /// The place of the interval that is nearest to the time.
+    pub fn nearest(&self, time: i64) -> usize {
+        let next = self.intervals.partition_point(|(start, _)| *start <= time);
+        let Some(before) = next.checked_sub(1) else { return 0 };
+        let gap_before = time.saturating_sub(self.intervals[before].1);
+        match self.intervals.get(next) {
+            Some((start, _)) if gap_before > 0 && start.saturating_sub(time) < gap_before => next,
+            _ => before,
+        }
+    }
+
+    /// Nanoseconds covered before the time; `next`: how many intervals start before it.
+    fn sum(&self, next: usize, time: i64) -> i64 {
+        match next.checked_sub(1) {
+            Some(i) => {
+                let (start, end) = self.intervals[i];
+                self.before[i].saturating_add(end.min(time).saturating_sub(start))
+            }
             None => 0,
         }
+    }
+
+    fn until(&self, time: i64) -> i64 {
+        self.sum(self.intervals.partition_point(|(start, _)| *start < time), time)
+    }
+
+    /// How much of each column of a window is covered (ns).
+    pub fn columns(&self, window: Window, columns: usize) -> Vec<i64> {
+        let mut next = gallop(&self.intervals, 0, |(start, _)| *start < window.from);
+        let mut before = self.sum(next, window.from);
+        // as many intervals a column as in the one before, as a rule
+        let mut advance = 0;
+        (0..columns)
+            .map(|column| {
+                let time = window.time(column + 1, columns);
+                let found = gallop(&self.intervals, next + advance, |(start, _)| *start < time);
+                advance = found.saturating_sub(next);
+                next = found;
+                let sum = self.sum(next, time);
+                sum.saturating_sub(std::mem::replace(&mut before, sum))
+            })
+            .collect()
     }
 
     /// Nanoseconds covered between two times.
@@ -73,6 +102,7 @@ impl Cover {
     }
 
     /// Whether the time is covered.
+    #[cfg(test)]
     pub fn contains(&self, time: i64) -> bool {
         let next = self.intervals.partition_point(|(start, _)| *start <= time);
         next.checked_sub(1).is_some_and(|i| time < self.intervals[i].1)
@@ -84,6 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::analysis::intervals::difference;
 
     fn intervals() -> impl Strategy<Value = Vec<(i64, i64)>> {
         prop::collection::vec((0i64..200, 0i64..30), 0..20).prop_map(|mut list| {
@@ -97,10 +128,14 @@ mod tests {
         fn it_agrees_with_counting(a in intervals(), b in intervals(), from in 0i64..250, width in 0i64..100) {
             let inside = |list: &[(i64, i64)], t: i64| list.iter().any(|(s, e)| *s <= t && t < *e);
             let (x, y) = (Cover::of(a.iter().copied()), Cover::of(b.iter().copied()));
-            let rest = x.minus(&y);
+            let rest = Cover::of(difference(x.intervals(), y.intervals()).into_iter());
             let times = from..from + width;
             let count = times.clone().filter(|t| inside(&a, *t)).count() as i64;
             prop_assert_eq!(x.between(from, from + width), count);
+            let window = Window::new(from, from + width);
+            for (column, covered) in x.columns(window, 7).into_iter().enumerate() {
+                prop_assert_eq!(covered, x.between(window.time(column, 7), window.time(column + 1, 7)));
+            }
             for t in times {
                 prop_assert_eq!(x.contains(t), inside(&a, t));
                 prop_assert_eq!(rest.contains(t), inside(&a, t) && !inside(&b, t));

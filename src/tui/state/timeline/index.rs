@@ -1,13 +1,15 @@
-//! A trace, indexed for drawing: spans per rank and lane by start, unions of what the lanes did, the
-//! steps. Built once, off the terminal's thread; looked up in logarithmic time.
+//! A trace, indexed for drawing: its ranks with their rows, what was exposed, its steps. Built once, in
+//! parallel, off the terminal's thread; looked up in logarithmic time. The spans themselves are not
+//! copied: the index takes under 20 bytes a span beside them.
 
 use std::collections::BTreeMap;
 
 use super::cover::Cover;
-use crate::analysis::OverlapReport;
-use crate::plan::{Lane, Phase};
+use super::ranges::RangeRow;
+use super::row::{Class, Row, Spans};
+use crate::plan::Phase;
 use crate::spec::Provenance;
-use crate::trace::{Span, Trace};
+use crate::trace::{Range, Span, Trace};
 use crate::tui::state::window::Window;
 
 /// A step of a sample.
@@ -22,7 +24,7 @@ pub struct StepKey {
 }
 
 impl StepKey {
-    fn of(span: &Span) -> Self {
+    pub(super) fn of(span: &Span) -> Self {
         Self { sample: span.sample, phase: span.phase, step: span.step }
     }
 
@@ -44,21 +46,19 @@ pub struct StepRange {
     pub window: Window,
 }
 
-/// A rank's lane.
+/// A rank of a trace.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// The rank.
+pub struct RankRows {
+    /// Its number.
     pub rank: u32,
-    /// The lane.
-    pub lane: Lane,
-    /// Indices into the trace's spans, by start.
-    spans: Vec<u32>,
-    /// The latest end up to each span (ends need not ascend in imported traces).
-    latest_end: Vec<i64>,
-    /// When the lane was busy.
-    pub busy: Cover,
-    /// When it waited for a peer (comm lanes only).
-    pub waiting: Cover,
+    /// `r0`, with its process and device where the trace tells them.
+    pub label: String,
+    /// Its streams, or lanes.
+    pub rows: std::ops::Range<usize>,
+    /// Its named ranges.
+    pub ranges: std::ops::Range<usize>,
+    /// When it communicated without computing.
+    pub exposed: Cover,
 }
 
 /// A trace with everything that drawing it needs.
@@ -68,122 +68,42 @@ pub struct TraceIndex {
     pub trace: Trace,
     /// What to call it.
     pub title: String,
-    /// First start to last end.
+    /// First start to last end, of spans and ranges.
     pub bounds: Window,
-    /// Two a rank: compute, comm.
+    /// First start of a span: the zero of the times shown (ns).
+    pub zero: i64,
+    /// By number.
+    pub ranks: Vec<RankRows>,
+    /// Streams or lanes, by rank.
     pub rows: Vec<Row>,
-    /// For each rank, when its comm lane was busy and its compute lane was not.
-    pub exposed: Vec<Cover>,
+    /// Named ranges by rank, thread and depth.
+    pub range_rows: Vec<RangeRow>,
     /// By time.
     pub steps: Vec<StepRange>,
-    /// Overlap of the decode phase (%), where it was computed and there is communication.
-    pub decode_overlap_pct: Option<f64>,
-    step_places: BTreeMap<StepKey, usize>,
+    pub(super) classes: Vec<Class>,
+    pub(super) step_places: BTreeMap<StepKey, usize>,
 }
 
-impl Row {
-    fn new(rank: u32, lane: Lane, spans: Vec<u32>, all: &[Span]) -> Self {
-        let mut latest = i64::MIN;
-        let latest_end = spans
-            .iter()
-            .map(|i| {
-                latest = latest.max(all[*i as usize].end_ns);
-                latest
-            })
-            .collect();
-        let of = |i: &u32| all[*i as usize];
-        let busy = Cover::of(spans.iter().map(of).map(|s| (s.start_ns, s.end_ns)));
-        let waiting = Cover::of(
-            spans
-                .iter()
-                .map(of)
-                .filter(|s| s.last_arrival_ns >= 0)
-                .map(|s| (s.start_ns, s.last_arrival_ns.min(s.end_ns))),
-        );
-        Self { rank, lane, spans, latest_end, busy, waiting }
-    }
-
-    /// How many spans it has.
-    pub fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// The places of the spans that may touch a stretch of time.
-    pub fn places(&self, all: &[Span], from: i64, to: i64) -> std::ops::Range<usize> {
-        let first = self.latest_end.partition_point(|end| *end <= from);
-        let last = self.spans.partition_point(|i| all[*i as usize].start_ns < to);
-        first.min(last)..last
-    }
-
-    /// The place of the first span that starts at or after the time, or of the last one.
-    pub fn from(&self, all: &[Span], time: i64) -> usize {
-        let place = self.spans.partition_point(|i| all[*i as usize].start_ns < time);
-        place.min(self.len().saturating_sub(1))
-    }
-
-    /// The place of the span nearest to the time.
-    pub fn nearest(&self, all: &[Span], time: i64) -> usize {
-        let next = self.spans.partition_point(|i| all[*i as usize].start_ns <= time);
-        let Some(before) = next.checked_sub(1) else { return 0 };
-        let gap_before = time - all[self.spans[before] as usize].end_ns;
-        match self.spans.get(next) {
-            Some(i) if gap_before > 0 && all[*i as usize].start_ns - time < gap_before => next,
-            _ => before,
-        }
-    }
-
-    /// The index in the trace of the span at a place.
-    pub fn span(&self, place: usize) -> Option<usize> {
-        self.spans.get(place).map(|i| *i as usize)
-    }
+/// A line of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A rank's exposed communication; all its rows merged, while it is collapsed.
+    Rank(usize),
+    /// Named ranges of one thread and depth: a place among the range rows.
+    Ranges(usize),
+    /// Spans: a place among the rows.
+    Row(usize),
 }
 
 impl TraceIndex {
-    /// Indexes a trace. `decode` is the overlap of its decode phase.
-    pub fn new(title: String, trace: Trace, decode: Option<&OverlapReport>) -> Self {
-        let mut lanes: BTreeMap<(u32, Lane), Vec<u32>> = BTreeMap::new();
-        let mut ranges: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
-        for (i, span) in trace.spans.iter().enumerate() {
-            lanes.entry((span.rank, Lane::Compute)).or_default();
-            lanes.entry((span.rank, Lane::Comm)).or_default();
-            lanes.entry((span.rank, span.lane)).or_default().push(i as u32);
-            let range = ranges.entry(StepKey::of(span)).or_insert((span.start_ns, span.end_ns));
-            *range = (range.0.min(span.start_ns), range.1.max(span.end_ns));
-        }
-        let rows: Vec<Row> = lanes
-            .into_iter()
-            .map(|((rank, lane), mut spans)| {
-                spans.sort_by_key(|i| trace.spans[*i as usize].start_ns);
-                Row::new(rank, lane, spans, &trace.spans)
-            })
-            .collect();
-        let exposed = rows.chunks(2).map(|pair| pair[1].busy.minus(&pair[0].busy)).collect();
-        let start = trace.spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
-        let end = trace.spans.iter().map(|s| s.end_ns).max().unwrap_or(1);
-        let mut steps: Vec<StepRange> = ranges
-            .into_iter()
-            .map(|(key, (from, to))| StepRange { key, window: Window::new(from, to) })
-            .collect();
-        steps.sort_by_key(|s| (s.window.from, s.key));
-        let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
-        let decode_overlap_pct = decode.and_then(|report| report.all.overlap_pct);
-        let bounds = Window::new(start, end);
-        Self { trace, title, bounds, rows, exposed, steps, decode_overlap_pct, step_places }
-    }
-
     /// Where its numbers come from.
     pub fn provenance(&self) -> Provenance {
         self.trace.meta.provenance
     }
 
-    /// Ranks that have spans.
-    pub fn ranks(&self) -> usize {
-        self.exposed.len()
-    }
-
-    /// Which of the ranks a row belongs to.
-    pub fn rank_of_row(&self, row: usize) -> usize {
-        row / 2
+    /// Its spans, with their classes.
+    pub fn spans(&self) -> Spans<'_> {
+        Spans { all: &self.trace.spans, classes: &self.classes }
     }
 
     /// The span at a place of a row.
@@ -191,8 +111,88 @@ impl TraceIndex {
         self.trace.spans.get(self.rows.get(row)?.span(place)?)
     }
 
+    /// The range at a place of a row of ranges.
+    pub fn range(&self, row: usize, place: usize) -> Option<&Range> {
+        self.trace.ranges.get(self.range_rows.get(row)?.range(place)?)
+    }
+
+    /// Name of a range.
+    pub fn range_name(&self, range: &Range) -> &str {
+        self.trace.meta.range_names.get(range.name as usize).map_or("?", String::as_str)
+    }
+
+    /// Name of a span's operation.
+    pub fn name(&self, span: &Span) -> &str {
+        self.trace.operations.get(span.operation as usize).map_or("?", |o| o.name.as_str())
+    }
+
     /// The step of a span, an index into the steps.
     pub fn step_of(&self, span: &Span) -> Option<usize> {
         self.step_places.get(&StepKey::of(span)).copied()
+    }
+
+    /// The last step that starts at or before a time, an index into the steps.
+    pub fn step_at(&self, time: i64) -> Option<usize> {
+        self.steps.partition_point(|s| s.window.from <= time).checked_sub(1)
+    }
+
+    /// All lines; of collapsed ranks the first only.
+    pub fn lines(&self, collapsed: impl Fn(usize) -> bool) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (i, rank) in self.ranks.iter().enumerate() {
+            lines.push(Line::Rank(i));
+            if !collapsed(i) {
+                lines.extend(rank.ranges.clone().map(Line::Ranges));
+                lines.extend(rank.rows.clone().map(Line::Row));
+            }
+        }
+        lines
+    }
+
+    /// The rank of a line, an index into the ranks.
+    pub fn rank_of(&self, line: Line) -> usize {
+        let of = |inside: &dyn Fn(&RankRows) -> bool| self.ranks.iter().position(inside).unwrap_or(0);
+        match line {
+            Line::Rank(rank) => rank,
+            Line::Ranges(row) => of(&|r| r.ranges.contains(&row)),
+            Line::Row(row) => of(&|r| r.rows.contains(&row)),
+        }
+    }
+
+    /// How many things (spans, ranges, exposed stretches) a line has.
+    pub fn len(&self, line: Line) -> usize {
+        match line {
+            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.intervals().len()),
+            Line::Ranges(row) => self.range_rows.get(row).map_or(0, RangeRow::len),
+            Line::Row(row) => self.rows.get(row).map_or(0, Row::len),
+        }
+    }
+
+    /// Start and end (ns) of the thing at a place of a line.
+    pub fn interval(&self, line: Line, place: usize) -> Option<(i64, i64)> {
+        match line {
+            Line::Rank(rank) => self.ranks.get(rank)?.exposed.intervals().get(place).copied(),
+            Line::Ranges(row) => self.range(row, place).map(|r| (r.start_ns, r.end_ns)),
+            Line::Row(row) => self.span(row, place).map(|s| (s.start_ns, s.end_ns)),
+        }
+    }
+
+    /// The place of the thing of a line that is nearest to a time.
+    pub fn nearest(&self, line: Line, time: i64) -> usize {
+        match line {
+            Line::Rank(rank) => self.ranks.get(rank).map_or(0, |r| r.exposed.nearest(time)),
+            Line::Ranges(row) => {
+                self.range_rows.get(row).map_or(0, |r| r.nearest(&self.trace.ranges, time))
+            }
+            Line::Row(row) => self.rows.get(row).map_or(0, |r| r.nearest(self.spans(), time)),
+        }
+    }
+
+    /// Bytes that the index takes beside the trace.
+    pub fn bytes(&self) -> usize {
+        let exposed: usize = self.ranks.iter().map(|r| r.exposed.bytes()).sum();
+        let rows: usize = self.rows.iter().map(Row::bytes).sum();
+        let ranges: usize = self.range_rows.iter().map(RangeRow::bytes).sum();
+        exposed + rows + ranges + self.classes.len() + self.steps.len() * size_of::<StepRange>() * 3
     }
 }

@@ -1,0 +1,113 @@
+//! The timeline: indexing a trace, and drawing a frame of it while zooming and panning, from ten
+//! thousand to ten million spans. Spans are those of 16 ranks that decode with 126 layers.
+
+use std::collections::BTreeMap;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ladderscope::plan::{Cost, Lane, Phase};
+use ladderscope::spec::Provenance;
+use ladderscope::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use ladderscope::tui::Preview;
+
+const RANKS: u32 = 16;
+const LAYERS: i64 = 126;
+/// Operations of a layer on each lane: compute, comm.
+const OPERATIONS: (i64, i64) = (7, 2);
+const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
+
+fn trace(spans: usize) -> Trace {
+    let operation = |name: String, lane| OperationInfo {
+        name,
+        phase: Phase::Decode,
+        kind: "matmul".into(),
+        module: "mlp".into(),
+        layer: None,
+        lane,
+        shape: String::new(),
+        cost: Cost::default(),
+        origins: Vec::new(),
+        waits_for: Vec::new(),
+    };
+    let lanes = [(Lane::Compute, OPERATIONS.0), (Lane::Comm, OPERATIONS.1)];
+    let operations = lanes
+        .iter()
+        .flat_map(|(lane, n)| (0..LAYERS * n).map(move |i| (*lane, i)))
+        .map(|(lane, i)| operation(format!("decode/L{}/{}", i / 7, lane.as_str()), lane))
+        .collect();
+    let mut list = Vec::with_capacity(spans);
+    let mut random = fastrand::Rng::with_seed(7);
+    'steps: for step in 0.. {
+        for rank in 0..RANKS {
+            for (lane, n) in lanes {
+                let (base, every) = if lane == Lane::Comm { (LAYERS * 7, 17_500) } else { (0, 5_000) };
+                for i in 0..LAYERS * n {
+                    if list.len() == spans {
+                        break 'steps;
+                    }
+                    let start = i64::from(step) * LAYERS * 35_000 + i * every + random.i64(0..400);
+                    let end = start + every - random.i64(500..2_000);
+                    list.push(Span {
+                        sample: 0,
+                        phase: Phase::Decode,
+                        step,
+                        rank,
+                        lane,
+                        stream: 0,
+                        operation: (base + i) as u32,
+                        ready_ns: start - 100,
+                        start_ns: start,
+                        end_ns: end,
+                        last_arrival_ns: if lane == Lane::Comm { start + 900 } else { -1 },
+                    });
+                }
+            }
+        }
+    }
+    let meta = TraceMeta {
+        version: FORMAT_VERSION,
+        provenance: Provenance::Simulated,
+        run: None,
+        spec: None,
+        ranks: RANKS,
+        plan_hashes: Vec::new(),
+        environment: BTreeMap::new(),
+        clock: String::new(),
+        recorder: String::new(),
+        streams: Vec::new(),
+        range_names: Vec::new(),
+        import: None,
+    };
+    Trace { meta, operations, spans: list, ranges: Vec::new() }
+}
+
+fn timeline(criterion: &mut Criterion) {
+    for spans in SIZES {
+        let trace = trace(spans);
+        let mut group = criterion.benchmark_group("timeline");
+        group.sample_size(10).throughput(Throughput::Elements(spans as u64));
+        group.bench_function(BenchmarkId::new("index", spans), |b| {
+            b.iter_batched(
+                || vec![trace.clone()],
+                |traces| Preview::open(traces, (200, 60)),
+                BatchSize::PerIteration,
+            );
+        });
+        let mut preview = Preview::open(vec![trace], (200, 60));
+        println!("index: {:.1} bytes a span", preview.index_bytes() as f64 / spans as f64);
+        group.throughput(Throughput::Elements(1));
+        // `f` fits the whole trace; then deeper and deeper, and a step to the side
+        for (name, keys) in
+            [("whole", "f"), ("16th", "f++++"), ("4096th", "f++++++++++++"), ("pan", "f++++l")]
+        {
+            preview.press('f');
+            keys.chars().for_each(|key| preview.press(key));
+            group.bench_function(BenchmarkId::new(format!("frame_{name}"), spans), |b| {
+                b.iter(|| preview.draw().area);
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, timeline);
+criterion_main!(benches);

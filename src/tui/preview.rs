@@ -1,0 +1,56 @@
+//! The timeline without a terminal: what it costs to index a trace and to draw a frame of it can be
+//! measured, and a frame can be had as text.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Screen;
+use super::message::Message;
+use super::state::State;
+use super::state::timeline::TraceIndex;
+use super::theme::Theme;
+use super::{update, view};
+use crate::trace::Trace;
+
+/// A workbench that shows traces, in a window of its own.
+#[derive(Debug)]
+pub struct Preview {
+    state: State,
+    buffer: Buffer,
+}
+
+impl Preview {
+    /// Indexes one trace, or two to be shown under one another, in a window of so many columns and rows.
+    pub fn open(traces: Vec<Trace>, (columns, rows): (u16, u16)) -> Self {
+        let mut state = State::new(PathBuf::new(), Theme::new(true), (columns, rows));
+        let index = |trace| Arc::new(TraceIndex::new("preview".into(), trace));
+        let request = state.timeline.request("traces".into(), false);
+        let result = Ok(traces.into_iter().map(index).collect());
+        update::update(&mut state, Message::Trace { request, result });
+        state.screen = Screen::Timeline;
+        Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
+    }
+
+    /// Presses a key; what it asks for in the background is not done.
+    pub fn press(&mut self, key: char) {
+        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
+        update::update(&mut self.state, Message::Key(key));
+    }
+
+    /// Draws a frame.
+    pub fn draw(&mut self) -> &Buffer {
+        self.buffer.reset();
+        view::draw(&mut self.buffer, &self.state);
+        &self.buffer
+    }
+
+    /// Bytes that the indices take beside the traces.
+    pub fn index_bytes(&self) -> usize {
+        let panes = self.state.timeline.view.iter().flat_map(|view| &view.panes);
+        panes.map(|pane| pane.index.bytes()).sum()
+    }
+}

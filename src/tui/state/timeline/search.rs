@@ -1,0 +1,132 @@
+//! Searching a trace by name: which operations and ranges match, and where they are.
+
+use rayon::prelude::*;
+
+use super::index::{Line, TraceIndex};
+
+/// What matches a search.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matches {
+    /// What was searched for.
+    pub query: String,
+    /// Of each row, the places that match, ascending.
+    rows: Vec<Vec<u32>>,
+    /// Of each row of ranges, the places that match, ascending.
+    ranges: Vec<Vec<u32>>,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// A place on a line, in the order of searching: by start, then from top to bottom.
+type Key = (i64, usize, usize);
+
+impl Matches {
+    /// Spans and ranges whose names contain all words of the query, in any case.
+    pub fn of(index: &TraceIndex, query: &str) -> Self {
+        let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+        if words.is_empty() {
+            return Self { query: query.into(), ..Self::default() };
+        }
+        let fits = |name: &str| {
+            let name = name.to_lowercase();
+            words.iter().all(|word| name.contains(word))
+        };
+        let trace = &index.trace;
+        let operations: Vec<bool> = trace.operations.iter().map(|o| fits(&o.name)).collect();
+        let names: Vec<bool> = trace.meta.range_names.iter().map(|name| fits(name)).collect();
+        let matching = |len: usize, test: &dyn Fn(usize) -> bool| -> Vec<u32> {
+            (0..len).filter(|place| test(*place)).map(|place| place as u32).collect()
+        };
+        let known = |list: &[bool], i: u32| list.get(i as usize).copied().unwrap_or(false);
+        let nothing = !operations.contains(&true);
+        let rows: Vec<Vec<u32>> = (0..index.rows.len())
+            .into_par_iter()
+            .map(|row| {
+                let len = if nothing { 0 } else { index.rows[row].len() };
+                matching(len, &|place| {
+                    index.span(row, place).is_some_and(|s| known(&operations, s.operation))
+                })
+            })
+            .collect();
+        let ranges: Vec<Vec<u32>> = (0..index.range_rows.len())
+            .into_par_iter()
+            .map(|row| {
+                matching(index.range_rows[row].len(), &|place| {
+                    index.range(row, place).is_some_and(|r| known(&names, r.name))
+                })
+            })
+            .collect();
+        let total = rows.iter().chain(&ranges).map(Vec::len).sum();
+        Self { query: query.into(), rows, ranges, total }
+    }
+
+    /// The places of a line that match.
+    pub fn places(&self, line: Line) -> &[u32] {
+        let list = match line {
+            Line::Rank(_) => None,
+            Line::Ranges(row) => self.ranges.get(row),
+            Line::Row(row) => self.rows.get(row),
+        };
+        list.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any of the places from the first up to the second matches.
+    pub fn any(&self, line: Line, places: (usize, usize)) -> bool {
+        let list = self.places(line);
+        let first = list.partition_point(|place| (*place as usize) < places.0);
+        list.get(first).is_some_and(|place| (*place as usize) < places.1)
+    }
+
+    fn key(index: &TraceIndex, order: usize, line: Line, place: usize) -> Key {
+        (index.interval(line, place).map_or(i64::MIN, |i| i.0), order, place)
+    }
+
+    /// The match behind (or before) a place of a line, round and round.
+    pub fn neighbour(
+        &self,
+        index: &TraceIndex,
+        from: (Line, usize),
+        time: i64,
+        forwards: bool,
+    ) -> Option<(Line, usize)> {
+        let lines = index.lines(|_| false);
+        let order = lines.iter().position(|l| *l == from.0).unwrap_or(0);
+        let here = match from.0 {
+            // a rank's own line has no names; the time is what counts
+            Line::Rank(_) => (time, order, 0),
+            line => Self::key(index, order, line, from.1),
+        };
+        let candidates = |wrap: bool| {
+            lines.iter().enumerate().filter_map(move |(order, line)| {
+                let list = self.places(*line);
+                let key = |place: &u32| Self::key(index, order, *line, *place as usize);
+                let next = match (wrap, forwards) {
+                    (true, true) => Some(0),
+                    (true, false) => list.len().checked_sub(1),
+                    (false, true) => Some(list.partition_point(|p| key(p) <= here)),
+                    (false, false) => list.partition_point(|p| key(p) < here).checked_sub(1),
+                };
+                let place = list.get(next?)?;
+                Some((key(place), (*line, *place as usize)))
+            })
+        };
+        let best = |wrap: bool| match forwards {
+            true => candidates(wrap).min_by_key(|(key, _)| *key),
+            false => candidates(wrap).max_by_key(|(key, _)| *key),
+        };
+        best(false).or_else(|| best(true)).map(|(_, to)| to)
+    }
+
+    /// Which match, from 1, lies at a place of a line; `None` where none does.
+    pub fn ordinal(&self, index: &TraceIndex, at: (Line, usize)) -> Option<usize> {
+        self.places(at.0).binary_search(&(at.1 as u32)).ok()?;
+        let lines = index.lines(|_| false);
+        let order = lines.iter().position(|l| *l == at.0)?;
+        let here = Self::key(index, order, at.0, at.1);
+        let before = lines.iter().enumerate().map(|(order, line)| {
+            self.places(*line)
+                .partition_point(|place| Self::key(index, order, *line, *place as usize) <= here)
+        });
+        Some(before.sum())
+    }
+}

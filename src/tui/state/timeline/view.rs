@@ -1,0 +1,364 @@
+//! What of the traces is shown: one window of time for all panes, so that their scale is the same; one
+//! cursor in time; what is searched for.
+
+use std::sync::Arc;
+
+use tui_input::Input;
+
+use super::index::{Line, TraceIndex};
+use super::pane::Pane;
+use super::search::Matches;
+use crate::plan::Phase;
+use crate::tui::state::window::Window;
+
+/// Windows that can be gone back to.
+const UNDO: usize = 100;
+
+/// A search for names.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// What was typed.
+    pub input: Input,
+    /// It is being typed.
+    pub typing: bool,
+    /// Number of the newest search; answers to older ones are dropped.
+    pub serial: u64,
+}
+
+/// One or two traces and what of them is shown.
+#[derive(Debug)]
+pub struct View {
+    /// The window (ns). With one trace its time is the trace's; with two, 0 is where both are aligned.
+    pub window: Window,
+    /// Earlier windows.
+    undo: Vec<Window>,
+    /// The traces, from top to bottom; never empty.
+    pub panes: Vec<Pane>,
+    /// The pane that keys go to.
+    pub focus: usize,
+    /// The cursor (ns of the window's time), shared by all panes.
+    pub time: i64,
+    /// The search.
+    pub search: Search,
+}
+
+impl View {
+    /// A trace, opened at its first decode step (or the whole of it, where it has none).
+    pub fn new(index: Arc<TraceIndex>) -> Self {
+        let window = index.bounds;
+        let mut view = Self {
+            window,
+            undo: Vec::new(),
+            panes: vec![Pane::new(index)],
+            focus: 0,
+            time: window.from,
+            search: Search::default(),
+        };
+        if let Some(first) = view.first_decode(0, |_| true) {
+            view.fit_step(first);
+            view.undo.clear();
+        }
+        view
+    }
+
+    /// The pane that keys go to.
+    pub fn pane(&self) -> &Pane {
+        &self.panes[self.focus.min(self.panes.len() - 1)]
+    }
+
+    fn pane_mut(&mut self) -> &mut Pane {
+        let last = self.panes.len() - 1;
+        &mut self.panes[self.focus.min(last)]
+    }
+
+    /// The span under the cursor.
+    #[cfg(test)]
+    pub fn span(&self) -> Option<&crate::trace::Span> {
+        self.pane().span()
+    }
+
+    /// All traces' extent in the window's time.
+    pub fn bounds(&self) -> Window {
+        let all = self.panes.iter().map(Pane::bounds);
+        all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
+    }
+
+    fn set(&mut self, window: Window) {
+        let window = window.within(self.bounds());
+        if window == self.window {
+            return;
+        }
+        if self.undo.len() == UNDO {
+            self.undo.remove(0);
+        }
+        self.undo.push(self.window);
+        self.window = window;
+    }
+
+    /// Goes back to the window before the last zoom or pan; false where there is none.
+    pub fn undo(&mut self) -> bool {
+        match self.undo.pop() {
+            Some(window) => {
+                self.window = window;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The time to zoom at: the cursor where it can be seen.
+    fn focus_time(&self) -> i64 {
+        if self.window.contains(self.time) { self.time } else { self.window.middle() }
+    }
+
+    /// Zooms at the cursor; a factor below 1 zooms in.
+    pub fn zoom(&mut self, factor: f64) {
+        self.zoom_at(self.focus_time(), factor);
+    }
+
+    /// Zooms at a time (ns).
+    pub fn zoom_at(&mut self, at: i64, factor: f64) {
+        self.set(self.window.zoomed(at, factor, self.bounds()));
+    }
+
+    /// Pans by a share of the window.
+    pub fn pan(&mut self, share: f64) {
+        self.set(self.window.panned(share, self.bounds()));
+    }
+
+    /// Shows the whole of all traces.
+    pub fn fit_all(&mut self) {
+        self.set(self.bounds());
+    }
+
+    /// Zooms to what is under the cursor, with a little of what surrounds it.
+    pub fn zoom_span(&mut self) {
+        let Some((start, end)) = self.interval() else { return };
+        let margin = (end.saturating_sub(start) / 4).max(1);
+        self.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
+    }
+
+    /// Start and end of what is under the cursor, in the window's time.
+    fn interval(&self) -> Option<(i64, i64)> {
+        let pane = self.pane();
+        let (start, end) = pane.interval()?;
+        let start = start.saturating_sub(pane.origin);
+        Some((start, end.saturating_sub(pane.origin).max(start)))
+    }
+
+    /// The cursor's time follows what is under it; the other traces' cursors follow the time.
+    fn follow(&mut self) {
+        if let Some((start, end)) = self.interval() {
+            self.time = start.saturating_add(end.saturating_sub(start) / 2);
+        }
+        let (time, focus) = (self.time, self.focus);
+        for (_, pane) in self.panes.iter_mut().enumerate().filter(|(i, _)| *i != focus) {
+            pane.point_at(time);
+        }
+    }
+
+    /// Moves the window as little as needed to show what is under the cursor.
+    fn show_cursor(&mut self) {
+        if let Some((start, end)) = self.interval() {
+            self.window = self.window.showing(start, end, self.bounds());
+        }
+    }
+
+    /// Moves the cursor along its line; the window follows.
+    pub fn move_in_line(&mut self, by: isize) {
+        let pane = self.pane_mut();
+        let Some(line) = pane.current() else { return };
+        let len = pane.index.len(line);
+        pane.place = pane.place.saturating_add_signed(by).min(len.saturating_sub(1));
+        self.follow();
+        self.show_cursor();
+    }
+
+    /// Moves the cursor to another line, at about the same time; beyond the last line of a trace, into
+    /// the trace beneath, and back.
+    pub fn move_line(&mut self, by: isize) {
+        let time = self.focus_time();
+        let pane = self.pane();
+        let (line, last) = (pane.line, pane.lines.len().saturating_sub(1));
+        let leaves = (by > 0 && line == last) || (by < 0 && line == 0);
+        if leaves && by.abs() < isize::MAX / 4 {
+            let to = self.focus.saturating_add_signed(by.signum()).min(self.panes.len() - 1);
+            if to != self.focus {
+                self.focus = to;
+                let pane = self.pane_mut();
+                pane.line = if by > 0 { 0 } else { pane.lines.len().saturating_sub(1) };
+            }
+        } else {
+            self.pane_mut().line = line.saturating_add_signed(by).min(last);
+        }
+        self.pane_mut().point_at(time);
+        self.follow();
+    }
+
+    /// Puts the cursor on what a line of a pane shows at a time of the window.
+    pub fn point_at(&mut self, pane: usize, line: usize, time: i64) {
+        if self.panes.get(pane).is_some_and(|p| line < p.lines.len()) {
+            self.focus = pane;
+            let pane = self.pane_mut();
+            pane.line = line;
+            pane.point_at(time);
+            self.follow();
+            // the pointer, where there is nothing but time under it
+            if !self.interval().is_some_and(|(start, end)| start <= time && time < end) {
+                self.time = time;
+            }
+        }
+    }
+
+    /// Fits the next or previous decode step.
+    pub fn fit_neighbour(&mut self, forwards: bool) {
+        if let Some(to) = self.pane().neighbour_step(self.time, forwards) {
+            self.fit_step(to);
+        }
+    }
+
+    /// Fits a step and puts the cursor on its first operation in the row.
+    fn fit_step(&mut self, step: usize) {
+        let pane = self.pane_mut();
+        let Some(range) = pane.index.steps.get(step).copied() else { return };
+        let origin = pane.origin;
+        let from = range.window.from.saturating_sub(origin);
+        pane.point_from(from);
+        self.set(Window::new(from, range.window.to.saturating_sub(origin)));
+        self.time = from;
+        self.follow();
+    }
+
+    /// The first decode step of a pane that passes a test.
+    fn first_decode(&self, pane: usize, test: impl Fn(u32) -> bool) -> Option<usize> {
+        let steps = &self.panes.get(pane)?.index.steps;
+        steps.iter().position(|s| s.key.phase == Phase::Decode && test(s.key.step))
+    }
+
+    /// Shows another trace beneath (in the place of one that is there), aligned at the first decode
+    /// step that both have, else at the first of each.
+    pub fn add(&mut self, index: Arc<TraceIndex>) {
+        self.remove();
+        self.panes.push(Pane::new(index));
+        let has = |pane: &Pane, step: u32| {
+            pane.index.steps.iter().any(|s| s.key.phase == Phase::Decode && s.key.step == step)
+        };
+        let both = self.first_decode(0, |step| has(&self.panes[1], step));
+        let (first, second) = match both {
+            Some(first) => {
+                let step = self.panes[0].index.steps[first].key.step;
+                (Some(first), self.first_decode(1, |s| s == step))
+            }
+            None => (self.first_decode(0, |_| true), self.first_decode(1, |_| true)),
+        };
+        self.panes[0].aligned = first;
+        self.panes[1].aligned = second;
+        self.align();
+        self.undo.clear();
+        // what both do in the step they are aligned at
+        let widths =
+            self.panes.iter().filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
+        let width = widths.max().unwrap_or_else(|| self.bounds().width());
+        self.window = Window::new(0, width).within(self.bounds());
+        for pane in &mut self.panes {
+            pane.point_from(0);
+        }
+        self.time = 0;
+        self.follow();
+    }
+
+    /// Puts each trace's aligned step at time 0.
+    fn align(&mut self) {
+        for pane in &mut self.panes {
+            let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
+            pane.origin = step.map_or(pane.index.bounds.from, |s| s.window.from);
+        }
+    }
+
+    /// Takes away the lower trace; false where there is none.
+    pub fn remove(&mut self) -> bool {
+        let removed = self.panes.len() > 1;
+        self.panes.truncate(1);
+        self.focus = 0;
+        let pane = &mut self.panes[0];
+        let origin = std::mem::take(&mut pane.origin);
+        self.window =
+            Window::new(self.window.from.saturating_add(origin), self.window.to.saturating_add(origin))
+                .within(pane.index.bounds);
+        self.time = self.time.saturating_add(origin);
+        self.undo.clear();
+        removed
+    }
+
+    /// Aligns another step of the lower trace with the upper trace's; false where there is none.
+    pub fn shift(&mut self, by: isize) -> bool {
+        let Some(pane) = self.panes.get_mut(1) else { return false };
+        let to = pane.aligned.and_then(|i| i.checked_add_signed(by));
+        let Some(to) = to.filter(|i| *i < pane.index.steps.len()) else { return false };
+        pane.aligned = Some(to);
+        self.align();
+        // the origin of the focused trace may have moved under the cursor
+        let time = self.time;
+        self.window = self.window.within(self.bounds());
+        for pane in &mut self.panes {
+            pane.point_at(time);
+        }
+        true
+    }
+
+    /// Gives the keys to the other trace.
+    pub fn switch(&mut self) {
+        self.focus = (self.focus + 1) % self.panes.len();
+        let time = self.time;
+        self.pane_mut().point_at(time);
+    }
+
+    /// Collapses or opens the cursor's rank.
+    pub fn toggle_rank(&mut self) {
+        let time = self.time;
+        let pane = self.pane_mut();
+        if pane.toggle_rank() {
+            pane.point_at(time);
+        }
+    }
+
+    /// Collapses or opens all ranks of all traces.
+    pub fn toggle_all(&mut self) {
+        let time = self.time;
+        for pane in &mut self.panes {
+            if pane.toggle_all() {
+                pane.point_at(time);
+            }
+        }
+    }
+
+    /// Goes to the next or previous match in the pane that has the keys; false where there is none.
+    pub fn go_to_match(&mut self, forwards: bool) -> bool {
+        let pane = self.pane();
+        let Some(matches) = pane.matches.clone() else { return false };
+        let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
+        let time = self.time.saturating_add(pane.origin);
+        let Some((line, place)) = matches.neighbour(&pane.index, from, time, forwards) else {
+            return false;
+        };
+        self.pane_mut().go_to(line, place);
+        self.follow();
+        self.show_cursor();
+        true
+    }
+
+    /// What a search found in a pane.
+    pub fn found(&mut self, pane: usize, matches: Arc<Matches>) {
+        if let Some(pane) = self.panes.get_mut(pane) {
+            pane.matches = Some(matches);
+        }
+    }
+
+    /// Forgets the search.
+    pub fn forget_search(&mut self) {
+        self.search = Search { serial: self.search.serial + 1, ..Search::default() };
+        for pane in &mut self.panes {
+            pane.matches = None;
+        }
+    }
+}
