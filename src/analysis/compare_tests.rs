@@ -185,6 +185,7 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "hardware" => s.hardware = "a100_sxm".into(),
             "backend" => s.backend = Backend::Cuda,
             "dtype" => s.dtype = crate::model::DType::Bf16,
+            "stack" => s.stack = "gpt-fast".into(),
             _ => s.collective = crate::spec::Collective::OneShot,
         }
     };
