@@ -127,11 +127,16 @@ pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
 
 /// What a column shows: the class that covers most of it, and how; `None` where nothing ran.
 /// `class`: of a span without any length that starts here.
-fn cell(column: &Column, exposed: i64, width: i64, class: Option<Class>) -> Option<Cell> {
+fn cell(
+    column: &Column,
+    exposed: i64,
+    width: i64,
+    class: impl FnOnce() -> Option<Class>,
+) -> Option<Cell> {
     let [compute, comm, memory, waiting] = column.covered;
     let busy = compute.saturating_add(comm).saturating_add(memory);
     let class = match busy {
-        0 => class?,
+        0 => class()?,
         _ if compute >= comm && compute >= memory => Class::Compute,
         _ if comm >= memory => Class::Comm,
         _ => Class::Memory,
@@ -202,9 +207,10 @@ impl Canvas<'_> {
     ) {
         let spans = self.index.spans();
         for (i, column) in columns.iter().enumerate() {
-            let last = || row.and_then(|row| row.span(column.places.1.checked_sub(1)?));
-            let started = column.places.0 < column.places.1;
-            let class = started.then(last).flatten().map(|at| spans.class(&spans.all[at]));
+            let class = || {
+                let last = column.places.1.checked_sub(1).filter(|last| *last >= column.places.0)?;
+                Some(spans.class(&spans.all[row?.span(last)?]))
+            };
             let hidden = exposed.get(i).copied().unwrap_or(0);
             let Some(cell) = cell(column, hidden, self.width(i, columns.len()), class) else { continue };
             let (symbol, style) = match cell {
@@ -413,7 +419,7 @@ mod tests {
 
     #[test]
     fn every_class_has_a_glyph_of_its_own() {
-        let glyph = |covered, exposed| match cell(&column(covered), exposed, 100, None) {
+        let glyph = |covered, exposed| match cell(&column(covered), exposed, 100, || None) {
             Some(Cell::Compute(_)) => "█",
             Some(Cell::Glyph(symbol, _)) => symbol,
             None => " ",
@@ -429,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_span_without_length_is_seen() {
-        let seen = cell(&column([0; KINDS]), 0, 100, Some(Class::Compute));
+        let seen = cell(&column([0; KINDS]), 0, 100, || Some(Class::Compute));
         assert_eq!(seen, Some(Cell::Compute(Ink::FromLeft(1))));
     }
 

@@ -1,7 +1,7 @@
 //! Builds the index of a trace: one pass over the spans sorts them into rows, a second sums each row
 //! up, both in parallel. What is exposed follows from the unions that the second pass leaves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
@@ -9,6 +9,7 @@ use super::cover::Cover;
 use super::index::{RankRows, StepKey, StepRange, TraceIndex};
 use super::ranges::RangeRow;
 use super::row::{Class, Row, Spans, Unions};
+use crate::analysis::intervals;
 use crate::plan::Lane;
 use crate::trace::{Range, Span, Stream, Trace};
 use crate::tui::state::window::Window;
@@ -74,67 +75,104 @@ fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
     chunk
 }
 
+/// A rank's rows, by stream or lane.
+type RankParts = BTreeMap<u32, Vec<Part>>;
+
+/// Sorts all spans into ranks, rows and steps.
+fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i64)>) {
+    let streams = trace.meta.streams.len();
+    let chunks: Vec<Chunk> = trace
+        .spans
+        .par_chunks(CHUNK)
+        .enumerate()
+        .map(|(i, spans)| sort(spans, i * CHUNK, streams))
+        .collect();
+    let mut ranks: BTreeMap<u32, RankParts> = BTreeMap::new();
+    let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
+    for chunk in chunks {
+        for ((rank, sub), part) in chunk.rows {
+            ranks.entry(rank).or_default().entry(sub).or_default().push(part);
+        }
+        for (key, (from, to)) in chunk.steps {
+            let range = steps.entry(key).or_insert((from, to));
+            *range = (range.0.min(from), range.1.max(to));
+        }
+    }
+    for rows in ranks.values_mut().filter(|_| streams == 0) {
+        // a lane without spans is a finding, too
+        rows.entry(0).or_default();
+        rows.entry(1).or_default();
+    }
+    for range in &trace.ranges {
+        ranks.entry(range.rank).or_default();
+    }
+    (ranks, steps)
+}
+
+/// The rows of a rank, and when it communicated without computing.
+fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, Cover) {
+    let (rows, unions): (Vec<Row>, Vec<Unions>) = parts
+        .into_par_iter()
+        .map(|(sub, parts)| {
+            let sorted = parts.iter().all(|part| part.sorted)
+                && parts.windows(2).all(|pair| pair[0].starts.1 <= pair[1].starts.0);
+            let mut order = Vec::with_capacity(parts.iter().map(|part| part.order.len()).sum());
+            parts.iter().for_each(|part| order.extend_from_slice(&part.order));
+            Row::new(label(sub as usize, streams), order, sorted, spans)
+        })
+        .unzip();
+    let comm = union(unions.iter().map(|u| u.comm.as_slice()));
+    let compute = union(unions.iter().map(|u| u.compute.as_slice()));
+    (rows, Cover::disjoint(intervals::difference(&comm, &compute)))
+}
+
 impl TraceIndex {
     /// Indexes a trace.
     pub fn new(title: String, trace: Trace) -> Self {
-        let streams = trace.meta.streams.len();
         let classes: Vec<Class> = trace.operations.iter().map(Class::of).collect();
-        let chunks: Vec<Chunk> = trace
-            .spans
-            .par_chunks(CHUNK)
-            .enumerate()
-            .map(|(i, spans)| sort(spans, i * CHUNK, streams))
-            .collect();
-        let mut parts: BTreeMap<RowKey, Vec<Part>> = BTreeMap::new();
-        let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
-        for chunk in chunks {
-            for (key, part) in chunk.rows {
-                parts.entry(key).or_default().push(part);
-            }
-            for (key, (from, to)) in chunk.steps {
-                let range = steps.entry(key).or_insert((from, to));
-                *range = (range.0.min(from), range.1.max(to));
-            }
-        }
-        if streams == 0 {
-            // a lane without spans is a finding, too
-            let ranks: BTreeSet<u32> = parts.keys().map(|(rank, _)| *rank).collect();
-            for key in ranks.into_iter().flat_map(|rank| [(rank, 0), (rank, 1)]) {
-                parts.entry(key).or_default();
-            }
-        }
+        let (parts, steps) = gather(&trace);
         let spans = Spans { all: &trace.spans, classes: &classes };
-        let parts: Vec<(RowKey, Vec<Part>)> = parts.into_iter().collect();
-        let (rows, unions): (Vec<Row>, Vec<Unions>) = parts
+        let streams = &trace.meta.streams;
+        // rank by rank, so that the unions of one are gone when the next one's are made
+        let built: Vec<(u32, (Vec<Row>, Cover))> = parts
             .into_par_iter()
-            .map(|((rank, sub), parts)| {
-                let sorted = parts.iter().all(|part| part.sorted)
-                    && parts.windows(2).all(|pair| pair[0].starts.1 <= pair[1].starts.0);
-                let mut order = Vec::with_capacity(parts.iter().map(|part| part.order.len()).sum());
-                parts.iter().for_each(|part| order.extend_from_slice(&part.order));
-                Row::new(rank, label(sub as usize, &trace.meta.streams), order, sorted, spans)
-            })
-            .unzip();
+            .map(|(rank, parts)| (rank, rank_rows(parts, streams, spans)))
+            .collect();
         let range_rows = range_rows(&trace.ranges);
-        let ranks = ranks(&rows, &unions, &range_rows, &trace.meta.streams);
-        let zero = steps.values().map(|(from, _)| *from).min().unwrap_or(0);
-        let extent = |spans: i64, ranges: Option<i64>, pick: fn(i64, i64) -> i64| match ranges {
-            Some(ranges) if steps.is_empty() => ranges,
-            Some(ranges) => pick(spans, ranges),
-            None => spans,
-        };
-        let end = steps.values().map(|(_, to)| *to).max().unwrap_or(1);
-        let bounds = Window::new(
-            extent(zero, trace.ranges.iter().map(|r| r.start_ns).min(), i64::min),
-            extent(end, trace.ranges.iter().map(|r| r.end_ns).max(), i64::max),
-        );
+        let mut rows = Vec::new();
+        let ranks = built
+            .into_iter()
+            .map(|(rank, (own, exposed))| {
+                let first = rows.len();
+                rows.extend(own);
+                let ranges = range_rows.partition_point(|r| r.rank < rank)
+                    ..range_rows.partition_point(|r| r.rank <= rank);
+                let label = rank_label(rank, streams);
+                RankRows { rank, label, rows: first..rows.len(), ranges, exposed }
+            })
+            .collect();
+        let zero = steps.values().map(|(from, _)| *from).min();
+        let end = steps.values().map(|(_, to)| *to).max();
+        let from = trace.ranges.iter().map(|r| r.start_ns).chain(zero).min().unwrap_or(0);
+        let to = trace.ranges.iter().map(|r| r.end_ns).chain(end).max().unwrap_or(1);
         let mut steps: Vec<StepRange> = steps
             .into_iter()
             .map(|(key, (from, to))| StepRange { key, window: Window::new(from, to) })
             .collect();
         steps.sort_by_key(|s| (s.window.from, s.key));
         let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
-        Self { trace, title, bounds, zero, ranks, rows, range_rows, steps, classes, step_places }
+        Self {
+            trace,
+            title,
+            bounds: Window::new(from, to),
+            zero: zero.unwrap_or(from),
+            ranks,
+            rows,
+            range_rows,
+            steps,
+            classes,
+            step_places,
+        }
     }
 }
 
@@ -157,26 +195,6 @@ fn range_rows(ranges: &[Range]) -> Vec<RangeRow> {
         .collect()
 }
 
-/// The ranks, each with its rows (which are sorted by rank).
-fn ranks(rows: &[Row], unions: &[Unions], ranges: &[RangeRow], streams: &[Stream]) -> Vec<RankRows> {
-    let numbers: BTreeSet<u32> =
-        rows.iter().map(|r| r.rank).chain(ranges.iter().map(|r| r.rank)).collect();
-    let numbers: Vec<u32> = numbers.into_iter().collect();
-    numbers
-        .into_par_iter()
-        .map(|rank| {
-            let rows = rows.partition_point(|r| r.rank < rank)..rows.partition_point(|r| r.rank <= rank);
-            let ranges =
-                ranges.partition_point(|r| r.rank < rank)..ranges.partition_point(|r| r.rank <= rank);
-            let unions = &unions[rows.clone()];
-            let comm = union(unions.iter().map(|u| u.comm.as_slice()));
-            let compute = union(unions.iter().map(|u| u.compute.as_slice()));
-            let exposed = Cover::disjoint(crate::analysis::intervals::difference(&comm, &compute));
-            RankRows { rank, label: rank_label(rank, streams), rows, ranges, exposed }
-        })
-        .collect()
-}
-
 /// The union of unions.
 fn union<'a>(parts: impl Iterator<Item = &'a [(i64, i64)]>) -> std::borrow::Cow<'a, [(i64, i64)]> {
     let parts: Vec<&[(i64, i64)]> = parts.filter(|part| !part.is_empty()).collect();
@@ -187,12 +205,12 @@ fn union<'a>(parts: impl Iterator<Item = &'a [(i64, i64)]>) -> std::borrow::Cow<
             // sorted runs one behind another: the stable sort finds them and merges them
             let mut all = parts.concat();
             all.sort();
-            crate::analysis::intervals::union(all).into()
+            intervals::union(all).into()
         }
     }
 }
 
-/// `r0`, `r1 p4711 gpu 1`: process and device where all streams of the rank agree on them.
+/// `r0`, `r1 p4711 gpu1`: process and device where all streams of the rank agree on them.
 fn rank_label(rank: u32, streams: &[Stream]) -> String {
     let own = || streams.iter().filter(move |s| s.rank == rank);
     let mut label = format!("r{rank}");

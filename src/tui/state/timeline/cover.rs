@@ -4,12 +4,15 @@
 use super::row::gallop;
 use crate::tui::state::window::Window;
 
+/// Intervals from one sum to the next.
+const BLOCK: usize = 8;
+
 /// A union of half-open intervals of time (ns).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cover {
     /// Disjoint, ascending.
     intervals: Vec<(i64, i64)>,
-    /// What all intervals before each one cover together.
+    /// What all intervals before every [`BLOCK`]th cover together.
     before: Vec<i64>,
 }
 
@@ -32,10 +35,10 @@ impl Cover {
         intervals.shrink_to_fit();
         let mut sum = 0i64;
         let before = intervals
-            .iter()
-            .map(|(start, end)| {
+            .chunks(BLOCK)
+            .map(|block| {
                 let so_far = sum;
-                sum = end.saturating_sub(*start).saturating_add(sum);
+                sum = sum.saturating_add(length(block));
                 so_far
             })
             .collect();
@@ -65,13 +68,12 @@ impl Cover {
 
     /// Nanoseconds covered before the time; `next`: how many intervals start before it.
     fn sum(&self, next: usize, time: i64) -> i64 {
-        match next.checked_sub(1) {
-            Some(i) => {
-                let (start, end) = self.intervals[i];
-                self.before[i].saturating_add(end.min(time).saturating_sub(start))
-            }
-            None => 0,
-        }
+        let Some(last) = next.checked_sub(1) else { return 0 };
+        let first = last / BLOCK * BLOCK;
+        let (start, end) = self.intervals[last];
+        self.before[last / BLOCK]
+            .saturating_add(length(&self.intervals[first..last]))
+            .saturating_add(end.min(time).saturating_sub(start))
     }
 
     fn until(&self, time: i64) -> i64 {
@@ -107,6 +109,11 @@ impl Cover {
         let next = self.intervals.partition_point(|(start, _)| *start <= time);
         next.checked_sub(1).is_some_and(|i| time < self.intervals[i].1)
     }
+}
+
+/// What disjoint intervals cover together.
+fn length(intervals: &[(i64, i64)]) -> i64 {
+    intervals.iter().fold(0, |sum, (start, end)| end.saturating_sub(*start).saturating_add(sum))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A trace, indexed for drawing: its ranks with their rows, what was exposed, its steps. Built once, in
 //! parallel, off the terminal's thread; looked up in logarithmic time. The spans themselves are not
-//! copied: the index takes under 20 bytes a span beside them.
+//! copied: the index takes under 40 bytes a span beside them, mostly about 20.
 
 use std::collections::BTreeMap;
 

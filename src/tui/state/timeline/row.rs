@@ -1,7 +1,7 @@
 //! A row of a timeline: the spans of one stream (or lane) by start, with what each class of them
 //! covers. Every few spans a checkpoint holds the sums so far, so that "how much of this column is
 //! covered, and by what" costs a binary search and one block, whether the row has a thousand spans or
-//! ten million; and the block is left out where it is too short to be seen. Checkpoints cost 9 bytes a
+//! ten million; and the block is left out where it is too short to be seen. Checkpoints cost 4.5 bytes a
 //! span.
 
 use rayon::prelude::*;
@@ -28,7 +28,7 @@ pub const KINDS: usize = 4;
 pub const WAITING: usize = 3;
 
 /// Spans from one checkpoint to the next.
-const BLOCK: usize = 8;
+const BLOCK: usize = 16;
 
 impl Class {
     /// The class of an operation's spans.
@@ -118,7 +118,7 @@ pub struct Column {
     pub covered: [i64; KINDS],
     /// The first place that starts in it, and the first behind it.
     pub places: (usize, usize),
-    /// Something runs at its left edge.
+    /// Something runs at its left edge, or many spans start in it.
     pub left: bool,
     /// Something runs at its right edge.
     pub right: bool,
@@ -127,8 +127,6 @@ pub struct Column {
 /// A stream's, or a lane's, spans.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The rank.
-    pub rank: u32,
     /// What it is called.
     pub label: String,
     /// Index into the trace's spans, by start.
@@ -159,13 +157,7 @@ fn push_merged(list: &mut Vec<(i64, i64)>, (from, to): (i64, i64)) {
 
 impl Row {
     /// A row of these spans (indices into all), `sorted` by start or not; and what it covers.
-    pub fn new(
-        rank: u32,
-        label: String,
-        mut order: Vec<u32>,
-        sorted: bool,
-        spans: Spans,
-    ) -> (Self, Unions) {
+    pub fn new(label: String, mut order: Vec<u32>, sorted: bool, spans: Spans) -> (Self, Unions) {
         let start = |i: &u32| spans.all[*i as usize].start_ns;
         if !sorted {
             order.par_sort_by_key(start);
@@ -187,7 +179,7 @@ impl Row {
                 }
             }
         }
-        (Self { rank, label, order, starts, sums, has }, unions)
+        (Self { label, order, starts, sums, has }, unions)
     }
 
     /// How many spans it has.
@@ -254,7 +246,9 @@ impl Row {
             for (covered, so_far) in covered.iter_mut().zip(before.covered) {
                 *covered = covered.saturating_sub(so_far);
             }
-            let begins = self.span(before.place).is_some_and(|i| spans.all[i].start_ns == from);
+            // among many it does not matter, and looking at a span costs a trip to memory
+            let many = after.place - before.place > BLOCK;
+            let begins = many || self.span(before.place).is_some_and(|i| spans.all[i].start_ns == from);
             result.push(Column {
                 covered,
                 places: (before.place, after.place),
@@ -354,7 +348,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, unions) = Row::new(0, String::new(), (0..list.len() as u32).collect(), false, spans);
+            let (row, unions) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = Window::new(from, from + width);
             for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
                 let (from, to) = (window.time(c, columns), window.time(c + 1, columns));
@@ -384,7 +378,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, _) = Row::new(0, String::new(), (0..list.len() as u32).collect(), false, spans);
+            let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = Window::new(from, from + width);
             let exact = row.columns(spans, window, 4, 0);
             for (rough, exact) in row.columns(spans, window, 4, tolerance).iter().zip(exact) {
@@ -400,7 +394,7 @@ mod tests {
             list in spans(), from in -20i64..420, width in 1i64..300,
         ) {
             let spans = Spans { all: &list, classes: &CLASSES };
-            let (row, _) = Row::new(0, String::new(), (0..list.len() as u32).collect(), false, spans);
+            let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let places = row.places(spans, from, from + width);
             for place in 0..row.len() {
                 let span = &list[row.span(place).unwrap_or(0)];
