@@ -76,9 +76,16 @@ fn a_timeline_without_a_terminal_says_how_to_get_one() {
 #[test]
 fn traces_of_other_programs_are_recognised() {
     let place = Place::new();
-    place.write("kineto.json", "{\"traceEvents\": []}");
+    place.write("kineto.json", "{\"events\": []}");
     place.write("nsys.sqlite", "SQLite format 3\0 and so on");
-    for (file, what) in [("kineto.json", "JSON"), ("nsys.sqlite", "SQLite")] {
+    place.write("empty.json", "");
+    place.write("notes.txt", "no trace at all");
+    for (file, what) in [
+        ("kineto.json", "a JSON object without traceEvents"),
+        ("nsys.sqlite", "not a readable SQLite database"),
+        ("empty.json", "empty"),
+        ("notes.txt", "trace"),
+    ] {
         let done = place.run(&["overlap", file]).exits(2);
         assert!(done.stderr.contains(file) && done.stderr.contains(what), "{done:?}");
     }

@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "sweep",
     "run",
     "runs",
@@ -13,6 +13,7 @@ const VERBS: [&str; 16] = [
     "compare",
     "trace",
     "generate",
+    "calibrate",
     "models",
     "hardware",
     "experiments",

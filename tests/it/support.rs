@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -81,14 +82,16 @@ impl Place {
 
     /// Starts `ladderscope` and lets it run.
     pub fn start(&self, arguments: &[&str]) -> Started {
-        let child = self
+        let mut child = self
             .command(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        Started { child }
+        let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+        let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+        Started { child, stdout, stderr }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -106,6 +109,22 @@ impl Place {
 /// A command that still runs; killed when the test is over.
 pub struct Started {
     child: Child,
+    /// What it writes, read all along: a full pipe would stop it.
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+}
+
+/// Stands for a handle that is taken.
+fn nothing() -> JoinHandle<String> {
+    std::thread::spawn(String::new)
+}
+
+fn read(from: Option<Box<dyn std::io::Read + Send>>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let lines =
+            from.map(|from| BufReader::new(from).lines().map_while(Result::ok).collect::<Vec<_>>());
+        lines.unwrap_or_default().iter().map(|line| format!("{line}\n")).collect::<String>()
+    })
 }
 
 impl Started {
@@ -120,21 +139,12 @@ impl Started {
 
     /// Waits for its end.
     pub fn wait(mut self) -> Done {
-        let read = |from: Option<Box<dyn std::io::Read + Send>>| {
-            std::thread::spawn(move || {
-                let lines = from
-                    .map(|from| BufReader::new(from).lines().map_while(Result::ok).collect::<Vec<_>>());
-                lines.unwrap_or_default().iter().map(|line| format!("{line}\n")).collect::<String>()
-            })
-        };
-        let stdout = read(self.child.stdout.take().map(|pipe| Box::new(pipe) as _));
-        let stderr = read(self.child.stderr.take().map(|pipe| Box::new(pipe) as _));
         let status: ExitStatus =
             wait_for("the command to end", || self.child.try_wait().expect("a child of this process"));
         Done {
             code: status.code().unwrap_or(-1),
-            stdout: stdout.join().unwrap_or_default(),
-            stderr: stderr.join().unwrap_or_default(),
+            stdout: std::mem::replace(&mut self.stdout, nothing()).join().unwrap_or_default(),
+            stderr: std::mem::replace(&mut self.stderr, nothing()).join().unwrap_or_default(),
         }
     }
 
