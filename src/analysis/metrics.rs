@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::overlap::overlap_pct;
 use super::statistics::{bootstrap, mean, median, percentile};
 use crate::spec::{Provenance, Spec};
-use crate::store::{Metrics, Overlap, Percentiles, Record, Sample, Status, Split};
+use crate::store::{Metrics, Overlap, Percentiles, Record, Sample, Split, Status};
 
 /// Metrics of one run or of a cell's pooled runs: `rounds` holds each round's samples.
 /// `memory_bytes_per_rank` is passed through. `None` without samples.

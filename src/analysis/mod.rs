@@ -7,8 +7,8 @@
 
 mod breakdown;
 mod compare;
-mod difference;
 mod critical;
+mod difference;
 mod flags;
 mod idle;
 pub mod intervals;
@@ -29,12 +29,10 @@ pub mod table;
 pub use breakdown::BreakdownRow;
 pub use compare::{AXES, Comparison, ComparisonReport, compare};
 pub use critical::{PathPart, PathStep, PathSummary, Why, critical_path};
-pub use idle::IdleSplit;
 pub use difference::Difference;
+pub use idle::IdleSplit;
 pub use metrics::{aggregate, metrics, stalls};
-pub use overlap::{
-    Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap,
-};
+pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
 pub use pareto::{ParetoPoint, frontier, pareto};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};

@@ -104,7 +104,11 @@ impl Row<'_> {
 
     fn point(&self) -> Result<Point> {
         let spec = Spec {
-            architecture: self.parsed("architecture", "", "it must be standard, ladder, parallel, ...")?,
+            architecture: self.parsed(
+                "architecture",
+                "",
+                "it must be standard, ladder, parallel, ...",
+            )?,
             model: self.text("model").unwrap_or_default().to_owned(),
             dtype: self.parsed::<DType>("dtype", "f16", "it must be f16, bf16 or f32")?,
             tp: self.whole("tp")?,
@@ -116,7 +120,11 @@ impl Row<'_> {
             link: Link::Native,
             hardware: String::new(),
             stack: String::new(),
-            collective: self.parsed::<Collective>("collective", "nccl", "it must be nccl or one-shot")?,
+            collective: self.parsed::<Collective>(
+                "collective",
+                "nccl",
+                "it must be nccl or one-shot",
+            )?,
             samples: 1,
             warmup: 0,
             seed: 0,

@@ -91,9 +91,9 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
         .collect();
     // a constant that no point depends on stays what it is
     let problem = Problem::new(&prepared, target, free.clone());
-    let sensitivity = problem.jacobian().map(|jacobian| {
-        jacobian.column_iter().map(|column| column.norm()).collect::<Vec<f64>>()
-    });
+    let sensitivity = problem
+        .jacobian()
+        .map(|jacobian| jacobian.column_iter().map(|column| column.norm()).collect::<Vec<f64>>());
     let sensitive = sensitivity.unwrap_or_default();
     let keep: Vec<bool> = sensitive.iter().map(|norm| *norm > 1e-9).collect();
     let host = free.iter().zip(&keep).any(|(parameter, keep)| parameter.is_host_link() && *keep);
@@ -112,8 +112,7 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
             "give more data, or name fewer constants with --fit",
         ));
     }
-    let (problem, _) =
-        LevenbergMarquardt::new().with_tol(1e-9).with_patience(40).minimize(problem);
+    let (problem, _) = LevenbergMarquardt::new().with_tol(1e-9).with_patience(40).minimize(problem);
     let values = problem.values();
     let intervals = problem.intervals();
     let state = problem.state(&problem.unbounded);
@@ -148,7 +147,9 @@ impl<'a> Problem<'a> {
 
     /// Residuals in all.
     fn len(&self) -> usize {
-        let known = |point: &Point| usize::from(point.decode_s.is_some()) + usize::from(point.prefill_s.is_some());
+        let known = |point: &Point| {
+            usize::from(point.decode_s.is_some()) + usize::from(point.prefill_s.is_some())
+        };
         self.prepared.iter().map(|one| known(one.point).max(1)).sum()
     }
 
@@ -173,8 +174,7 @@ impl<'a> Problem<'a> {
     /// Residuals, robust: the sum of their squares is the soft L1 loss.
     fn residuals_at(&self, unbounded: &DVector<f64>) -> DVector<f64> {
         let target = self.state(unbounded).target;
-        let each: Vec<Vec<f64>> =
-            self.prepared.par_iter().map(|one| residuals(one, &target)).collect();
+        let each: Vec<Vec<f64>> = self.prepared.par_iter().map(|one| residuals(one, &target)).collect();
         let soft = |r: f64| {
             let squared = 2.0 * ROBUST * ROBUST * ((1.0 + (r / ROBUST).powi(2)).sqrt() - 1.0);
             squared.max(0.0).sqrt().copysign(r)
@@ -200,7 +200,8 @@ impl<'a> Problem<'a> {
                 let slope = (values[i] - low) * (high - values[i]) / (high - low);
                 let half = 1.96 * (variance * inverse[(i, i)]).max(0.0).sqrt() * slope;
                 // as wide as all that physics allows, or pressed against a bound: not determined
-                let determined = half.is_finite() && half < 0.5 * (high - low) && slope > 1e-6 * (high - low);
+                let determined =
+                    half.is_finite() && half < 0.5 * (high - low) && slope > 1e-6 * (high - low);
                 determined.then(|| ((values[i] - half).max(low), (values[i] + half).min(high)))
             })
             .collect()

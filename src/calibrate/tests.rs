@@ -96,7 +96,10 @@ fn bad_data_are_refused_with_their_place() {
     let row = "llama-3-70b,standard,2,1,on,1024,512,35.42,14.3,0.2";
     assert!(refused("").contains("d.csv: it is empty"));
     assert!(refused(HEADER).contains("no rows"));
-    assert!(refused(&format!("{}\n{row}", HEADER.replace("batch", "bach"))).contains("unknown column 'bach'"));
+    assert!(
+        refused(&format!("{}\n{row}", HEADER.replace("batch", "bach")))
+            .contains("unknown column 'bach'")
+    );
     assert!(refused(&format!("{HEADER}\n{row},7")).contains("d.csv:2: has 11 fields, the header 10"));
     for (from, to, message) in [
         (",2,1,", ",0,1,", "d.csv:2: tp is '0'"),

@@ -80,8 +80,7 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
         .iter()
         .zip(&predicted)
         .map(|(point, (tokens_per_s, decode, prefill))| {
-            let standard =
-                base(point).filter(|_| point.spec.architecture != Architecture::Standard);
+            let standard = base(point).filter(|_| point.spec.architecture != Architecture::Standard);
             Residual {
                 cell: format!("{} {}", point.spec.model, point.spec.label()),
                 measured_tokens_per_s: point.tokens_per_s,
@@ -114,11 +113,7 @@ pub fn errors(residuals: &[Residual]) -> Option<Errors> {
 
 /// Leaves out one TP, then one batch size, at a time; the last entry of each is over all points held
 /// out. Points of models of which only one TP and batch is there are always fit, never held out.
-pub fn cross_validate(
-    points: &[&Point],
-    target: &Target,
-    keys: Option<&[String]>,
-) -> Result<Vec<Held>> {
+pub fn cross_validate(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Vec<Held>> {
     let mut held = Vec::new();
     for (axis, of) in
         [("tp", (|point| point.spec.tp) as fn(&Point) -> u32), ("batch", |point| point.spec.batch)]

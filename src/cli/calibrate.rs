@@ -103,7 +103,8 @@ impl Report<'_> {
     }
 
     fn text(&self) -> String {
-        let mut constants = Rows::new(["constant", "value", "95 % interval", "unit", "bounds", "meaning"]);
+        let mut constants =
+            Rows::new(["constant", "value", "95 % interval", "unit", "bounds", "meaning"]);
         for Constant { parameter, value, interval } in &self.fit.constants {
             constants.push(vec![
                 Field::text(parameter.key),

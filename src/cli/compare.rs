@@ -144,14 +144,8 @@ fn differences(comparison: &ComparisonReport) -> Option<String> {
 
 /// A row of differences after its names.
 pub(super) fn difference_row(mut names: Vec<Field>, d: &Difference) -> Vec<Field> {
-    let parts = [
-        d.decode_ms,
-        d.transfer_ms,
-        d.peer_wait_ms,
-        d.contention_ms,
-        d.operations_ms,
-        d.idle_ms,
-    ];
+    let parts =
+        [d.decode_ms, d.transfer_ms, d.peer_wait_ms, d.contention_ms, d.operations_ms, d.idle_ms];
     names.extend(parts.map(|ms| Field::Number(ms, 2)));
     names
 }

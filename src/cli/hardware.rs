@@ -69,7 +69,8 @@ fn text(profiles: &[Profile]) -> String {
 }
 
 fn gpus(profiles: &[Profile]) -> Rows {
-    let mut rows = Rows::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "latency tables", "GPUs a node"]);
+    let mut rows =
+        Rows::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "latency tables", "GPUs a node"]);
     for profile in profiles {
         rows.push(vec![
             Field::text(&profile.name),

@@ -123,7 +123,10 @@ fn rules(report: &RuleReport) -> Option<String> {
         let _ = writeln!(text, "  unsure of {} (--rules FILE decides)", report.unsure.len());
         for unsure in report.unsure.iter().take(MATCHES) {
             text += &line(&unsure.operation);
-            text += &wrapped("            ", &format!("taken for {}: {}", unsure.taken_for.as_str(), unsure.why));
+            text += &wrapped(
+                "            ",
+                &format!("taken for {}: {}", unsure.taken_for.as_str(), unsure.why),
+            );
         }
     }
     Some(text)

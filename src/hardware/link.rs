@@ -216,9 +216,7 @@ impl CollectiveCost<'_> {
     /// How long a message takes (us), and how that is known.
     pub fn us(&self, bytes: f64) -> (f64, CostSource) {
         match self {
-            Self::Formula { alpha_us, gb_s } => {
-                (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline)
-            }
+            Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
             Self::Link { table, tp, latency_scale, network } => {
                 let (us, source) = table.us(*tp, bytes, *latency_scale);
                 let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
@@ -257,9 +255,10 @@ impl Profile {
     }
 
     fn table_of(&self, collective: Collective, p2p: P2p, tp: u32) -> (&LinkTable, Collective) {
-        let one_shot = self.link.one_shot.as_ref().filter(|_| {
-            collective == Collective::OneShot && p2p == P2p::On && tp <= self.gpus_per_node
-        });
+        let one_shot =
+            self.link.one_shot.as_ref().filter(|_| {
+                collective == Collective::OneShot && p2p == P2p::On && tp <= self.gpus_per_node
+            });
         match (one_shot, p2p) {
             (Some(table), _) => (table, Collective::OneShot),
             (None, P2p::On) => (&self.link.p2p_on, Collective::Nccl),

@@ -104,7 +104,8 @@ impl MemoryNeed {
     /// and workspace where there are any.
     pub fn arithmetic(&self) -> String {
         let unit = Unit::of(self.total());
-        let always = [("weights", self.weights), ("KV cache", self.kv), ("activations", self.activations)];
+        let always =
+            [("weights", self.weights), ("KV cache", self.kv), ("activations", self.activations)];
         let maybe = [("attention scores", self.scores), ("workspace", self.workspace)];
         let maybe = maybe.into_iter().filter(|(_, bytes)| *bytes > 0);
         let terms: Vec<String> = always

@@ -115,7 +115,10 @@ const BUILT_IN: [(&str, &str); 5] = [
 
 /// They are asked for once a cell: parsed once.
 static PARSED: LazyLock<Vec<Profile>> = LazyLock::new(|| {
-    BUILT_IN.iter().filter_map(|(name, text)| Profile::parse(&format!("{name}.toml"), text).ok()).collect()
+    BUILT_IN
+        .iter()
+        .filter_map(|(name, text)| Profile::parse(&format!("{name}.toml"), text).ok())
+        .collect()
 });
 
 impl Profile {
@@ -197,7 +200,8 @@ impl Profile {
                     bounds.above(&format!("{key}.points: a latency"), *us, 0.0)?;
                 }
                 if let Some(pair) = point.points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
-                    let problem = format!("has {} bytes before {}; bytes must ascend", pair[0].0, pair[1].0);
+                    let problem =
+                        format!("has {} bytes before {}; bytes must ascend", pair[0].0, pair[1].0);
                     return Err((format!("{key}.points"), problem));
                 }
                 if let Some((0, _)) = point.points.first() {
@@ -259,10 +263,7 @@ mod tests {
         let Err(Error::At { message, help, .. }) = Profile::parse("my.toml", &wrong) else {
             panic!("accepted")
         };
-        assert!(
-            message.starts_with(&format!("my.toml:{line}:1: unknown field `hbm_gbs`")),
-            "{message}"
-        );
+        assert!(message.starts_with(&format!("my.toml:{line}:1: unknown field `hbm_gbs`")), "{message}");
         assert_eq!(help.as_deref(), Some("did you mean 'hbm_gb_s'?"));
     }
 

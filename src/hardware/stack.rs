@@ -137,10 +137,8 @@ impl Contention {
 }
 
 /// Names and texts of the built-in stacks.
-const BUILT_IN: [(&str, &str); 2] = [
-    ("native", include_str!("stacks/native.toml")),
-    ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
-];
+const BUILT_IN: [(&str, &str); 2] =
+    [("native", include_str!("stacks/native.toml")), ("gpt-fast", include_str!("stacks/gpt-fast.toml"))];
 
 /// Names of the built-in stacks.
 pub const STACKS: [&str; 2] = ["native", "gpt-fast"];
@@ -211,7 +209,10 @@ impl Stack {
         if (0.0..=1.0).contains(&self.contention.small) {
             Ok(())
         } else {
-            Err(("contention.small".into(), format!("is {}; it must lie in 0 to 1", self.contention.small)))
+            Err((
+                "contention.small".into(),
+                format!("is {}; it must lie in 0 to 1", self.contention.small),
+            ))
         }
     }
 }

@@ -17,8 +17,7 @@ pub struct Target {
 impl Target {
     /// Of a cell: its hardware, its stack, and what `--set` changes in either.
     pub fn of(spec: &Spec) -> Result<Self> {
-        let target =
-            Self { profile: Profile::load(&spec.hardware)?, stack: Stack::load(&spec.stack)? };
+        let target = Self { profile: Profile::load(&spec.hardware)?, stack: Stack::load(&spec.stack)? };
         target.with(&spec.set)
     }
 

@@ -28,9 +28,7 @@ pub use batch::{BatchSummary, BatchWriter};
 pub use directory::{Listing, RunDir, Store};
 pub use finished::Finished;
 pub use index::IndexEntry;
-pub use record::{
-    Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status,
-};
+pub use record::{Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status};
 
 #[cfg(test)]
 mod tests;

@@ -74,9 +74,7 @@ impl Shared {
             .target(&spec.hardware, &spec.stack, &spec.set)
             .and_then(|target| self.plans(spec, shape, &target));
         match plans {
-            Ok(plans) => {
-                MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode)
-            }
+            Ok(plans) => MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode),
             Err(_) => MemoryNeed::default(),
         }
     }

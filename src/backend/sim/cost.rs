@@ -64,7 +64,12 @@ impl<'a> Machine<'a> {
             target,
             collective,
             // measured in 2-byte numbers
-            tables: target.profile.tables.as_deref().filter(|_| spec.dtype != DType::F32).and_then(Tables::of),
+            tables: target
+                .profile
+                .tables
+                .as_deref()
+                .filter(|_| spec.dtype != DType::F32)
+                .and_then(Tables::of),
             phase,
             dtype: spec.dtype,
             head_dim: u64::from(shape.head_dim),
@@ -103,7 +108,9 @@ impl<'a> Machine<'a> {
                 (1, self.matmul(rows, inputs.into(), outputs.into(), cost, &numbers))
             }
             (Kind::Attend, _) => (stack.attention.kernels, self.attend(class, step, &numbers)),
-            (Kind::Sample, _) => (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels)),
+            (Kind::Sample, _) => {
+                (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels))
+            }
             _ => (1, self.streamed(cost, &numbers, 1)),
         };
         if !stack.cuda_graphs {
@@ -175,15 +182,15 @@ impl<'a> Machine<'a> {
                 Taken { us, source: CostSource::Roofline, arithmetic: false }
             }
             AttentionKind::Fused if self.phase == Phase::Decode => {
-                let measured = self.tables.filter(|_| self.head_dim == 128 && heads == 8 * self.kv_heads);
+                let measured =
+                    self.tables.filter(|_| self.head_dim == 128 && heads == 8 * self.kv_heads);
                 match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
                     Some((us, source)) => Taken { us, source, arithmetic: false },
                     None => self.streamed(&class.cost, numbers, attention.kernels),
                 }
             }
             AttentionKind::Fused => {
-                let bytes =
-                    numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
+                let bytes = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
                 let memory = self.memory_us(bytes);
                 let arithmetic = flops_us(numbers.pairs * f64::from(class.columns));
                 Taken {
@@ -336,7 +343,8 @@ impl Machine<'_> {
         let depends = [cost.flops, cost.bytes_read, cost.bytes_written, cost.message_bytes]
             .iter()
             .any(|quantity| quantity.kv_token > 0 || quantity.pair > 0);
-        let fixed = self.target.stack.attention.kind == AttentionKind::Math && self.target.stack.static_kv;
+        let fixed =
+            self.target.stack.attention.kind == AttentionKind::Math && self.target.stack.static_kv;
         depends && !(fixed && class.kind == Kind::Attend)
     }
 }

@@ -20,7 +20,8 @@ fn fixed(fixed: u64) -> Quantity {
 #[test]
 fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
     let mut target = target();
-    (target.stack.launch_us, target.profile.hbm_gb_s, target.profile.hbm_efficiency) = (2.0, 1000.0, 0.5);
+    (target.stack.launch_us, target.profile.hbm_gb_s, target.profile.hbm_efficiency) =
+        (2.0, 1000.0, 0.5);
     (target.profile.tflops.bf16, target.profile.compute_efficiency) = (100.0, 0.5);
     let spec = Spec { dtype: DType::Bf16, ..spec("standard", "tiny") };
     let machine = Machine::new(&target, formula(10.0, 4.0), &spec, &shape_tiny(), Phase::Decode);
@@ -28,8 +29,8 @@ fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
     let mut class = Machine::class(&plan, &plan.operations[0]);
     let step = Step::decode(1, 8, 0);
     class.cost = Cost {
-        flops: fixed(50_000_000),      // 1 us at 50 TFLOP/s
-        bytes_read: fixed(300_000),    // with the written ones 0.8 us at 500 GB/s
+        flops: fixed(50_000_000),   // 1 us at 50 TFLOP/s
+        bytes_read: fixed(300_000), // with the written ones 0.8 us at 500 GB/s
         bytes_written: fixed(100_000),
         ..Cost::default()
     };
@@ -53,8 +54,7 @@ fn one_row_streams_the_weights_and_more_rows_come_from_the_table() {
     let class = Machine::class(&plan, down);
     let one = machine.taken(&class, &Step::decode(1, 1024, 0));
     let bytes = 2.0 * (3584.0 * 8192.0 + 3584.0 + 8192.0);
-    let expected =
-        target.stack.launch_us + bytes / (3350.0 * target.stack.matvec.efficiency * 1e3);
+    let expected = target.stack.launch_us + bytes / (3350.0 * target.stack.matvec.efficiency * 1e3);
     assert!((one.us - expected).abs() < 1e-6 && one.source == CostSource::Calibrated, "{one:?}");
     let four = machine.taken(&class, &Step::decode(4, 1024, 0));
     // between 24.05 and 22.13 us, measured

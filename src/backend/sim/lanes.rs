@@ -26,7 +26,10 @@ pub(super) struct Clock {
 impl Clock {
     /// The same lanes `ns` earlier.
     pub(super) fn earlier(&self, ns: i64) -> Self {
-        Self { free: self.free.map(|free| free.saturating_sub(ns)), tokens: self.tokens.saturating_sub(ns) }
+        Self {
+            free: self.free.map(|free| free.saturating_sub(ns)),
+            tokens: self.tokens.saturating_sub(ns),
+        }
     }
 }
 

@@ -191,8 +191,7 @@ impl Skewed {
             }
             _ => 1.0,
         };
-        let computing =
-            self.ranks.iter().filter(|r| r.compute.is_some_and(|c| c.start <= now)).count();
+        let computing = self.ranks.iter().filter(|r| r.compute.is_some_and(|c| c.start <= now)).count();
         let share = computing as f64 / self.ranks.len().max(1) as f64;
         (self.ranks.iter().map(compute).collect(), 1.0 - durations.comm_loss * share)
     }

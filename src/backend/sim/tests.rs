@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::cost::Durations;
 use super::lanes::{Clock, Event, Lanes};
 use super::overlap::Overlap;
-use super::{Plans, predict, simulate};
 use super::testing::{plan, shape_70b, shape_tiny, spec};
+use super::{Plans, predict, simulate};
 use crate::error::Error;
 use crate::hardware::Target;
 use crate::model::ModelShape;
@@ -206,8 +206,9 @@ fn time_is_conserved_on_each_lane_and_over_steps() {
 #[test]
 fn upper_bound_bounds_ladder_and_ladder_beats_standard_but_for_its_extra_addition() {
     for (tp, batch, p2p) in [(2, 1, P2p::On), (4, 16, P2p::Off), (8, 1, P2p::Off), (8, 64, P2p::On)] {
-        let of =
-            |architecture| sample(&alone(Spec { tp, batch, p2p, ..spec(architecture, "70b") }), &shape_70b());
+        let of = |architecture| {
+            sample(&alone(Spec { tp, batch, p2p, ..spec(architecture, "70b") }), &shape_70b())
+        };
         let (standard, ladder, bound) = (of("standard"), of("ladder"), of("upper-bound"));
         let compute = |s: &Sample| s.overlap.unwrap().compute_ms;
         let extra = (compute(&ladder) - compute(&standard)).max(0.0);
@@ -346,7 +347,8 @@ fn a_small_message_contends_less() {
 
 #[test]
 fn the_parts_of_the_split_and_idle_make_up_the_decode_phase() {
-    for (architecture, skew) in [("standard", "0"), ("ladder", "0"), ("ladder", "3"), ("desync:2", "3")] {
+    for (architecture, skew) in [("standard", "0"), ("ladder", "0"), ("ladder", "3"), ("desync:2", "3")]
+    {
         let mut spec = Spec { tp: 4, batch: 4, output_tokens: 9, ..spec(architecture, "llama-3-70b") };
         spec.set.insert("skew.operation_pct".into(), skew.into());
         spec.set.insert("skew.rank_pct".into(), skew.into());
@@ -356,7 +358,11 @@ fn the_parts_of_the_split_and_idle_make_up_the_decode_phase() {
         let all = parts + overlap.idle_ms;
         // with skew ranks do not begin and end together
         let slack = if skew == "0" { 1e-6 } else { 0.02 * sample.decode_ms };
-        assert!((all - sample.decode_ms).abs() <= slack, "{architecture}: {all} of {}", sample.decode_ms);
+        assert!(
+            (all - sample.decode_ms).abs() <= slack,
+            "{architecture}: {all} of {}",
+            sample.decode_ms
+        );
         assert!((split.peer_wait_ms + split.transfer_ms - overlap.exposed_comm_ms).abs() < 1e-6);
         assert_eq!(split.peer_wait_ms > 0.0, skew != "0", "{architecture} {skew}");
     }
@@ -418,8 +424,7 @@ fn more_staleness_never_slows_without_contention_but_for_its_extra_additions() {
 #[test]
 fn predictions_from_a_few_steps_agree_with_all_of_them() {
     for (stack, batch) in [("native", 1), ("native", 64), ("gpt-fast", 16)] {
-        let spec =
-            Spec { stack: stack.into(), tp: 8, batch, ..spec("ladder", "llama-3-70b") };
+        let spec = Spec { stack: stack.into(), tp: 8, batch, ..spec("ladder", "llama-3-70b") };
         let (shape, target) = (shape_70b(), Target::of(&spec).unwrap());
         let plans = Plans::new(&spec, &shape, &target.stack).unwrap();
         let quick = predict(&plans, &spec, &shape, &target);

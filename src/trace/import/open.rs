@@ -29,7 +29,9 @@ fn of_file(path: &Path) -> Result<(Trace, bool)> {
     let found = recognise(path, 256)?;
     match (found.content, found.packing) {
         (Content::Own, Packing::Plain) => Ok((trace::read(path)?, false)),
-        (Content::Json, _) => Ok((kineto::import_files(&[path.to_path_buf()], kineto::Options::default())?, true)),
+        (Content::Json, _) => {
+            Ok((kineto::import_files(&[path.to_path_buf()], kineto::Options::default())?, true))
+        }
         (Content::Sqlite, packing) => Ok((sqlite(&[(path.to_path_buf(), packing)])?, true)),
         _ => Err(unknown(path, &found.head)),
     }
