@@ -74,7 +74,7 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
             spec.architecture = point.spec.architecture.clone();
             is && spec == point.spec
         };
-        points.iter().position(|other| standard(other))
+        points.iter().position(standard)
     };
     Ok(points
         .iter()

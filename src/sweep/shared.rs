@@ -19,12 +19,14 @@ const SMALL: usize = 1024;
 /// Pairs of plans that are kept; a large model's take about a megabyte.
 const LARGE: usize = 64;
 
+/// Hardware, stack and overrides.
+type TargetKey = (String, String, Vec<(String, String)>);
+
 /// Models, targets and plans by what they follow from.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     models: Table<String, Model>,
-    /// By hardware, stack and overrides.
-    targets: Table<(String, String, Vec<(String, String)>), Target>,
+    targets: Table<TargetKey, Target>,
     /// By everything but the workload that they depend on.
     plans: Table<String, Plans>,
 }
