@@ -5,6 +5,8 @@
 //! from step to step: a step begins with the token that the step before it sampled. A step costs
 //! O(operations + their producers): an operation ends once, and only an end changes a rate.
 
+use std::collections::VecDeque;
+
 use super::cost::Durations;
 use crate::plan::{Lane, Plan};
 
@@ -106,13 +108,17 @@ impl Wiring {
 #[derive(Debug)]
 pub(super) struct Lanes {
     wiring: Wiring,
-    /// When each operation of the current step ended (ns).
+    /// The lane of each operation.
+    lane: Vec<Lane>,
+    /// When each operation of the current step ended (ns); [`PENDING`] for collectives under way.
     ends: Vec<i64>,
+    /// Collectives that have been issued and have not started, with when they were ready.
+    queue: VecDeque<(usize, i64)>,
 }
 
-/// An operation that has started.
+/// A collective that has started.
 #[derive(Clone, Copy)]
-struct Running {
+struct Transfer {
     operation: usize,
     ready: i64,
     start: i64,
@@ -122,33 +128,27 @@ struct Running {
     left: i64,
 }
 
-impl Running {
-    /// Runs alone until `time`; its end, if it ends before.
-    fn alone_until(&mut self, time: i64) -> Option<i64> {
-        let alone = time - self.at;
-        if self.left <= alone {
-            return Some(self.at.saturating_add(self.left));
-        }
-        if alone > 0 {
-            self.left -= alone;
-            self.at = time;
-        }
-        None
-    }
-}
-
-/// Time that `left` takes at a rate, and what is left after a time: whole nanoseconds.
-fn stretched(left: i64, rate: f64) -> i64 {
-    if rate >= 1.0 { left } else { (left as f64 / rate).ceil() as i64 }
-}
-fn progress(time: i64, rate: f64) -> i64 {
-    if rate >= 1.0 { time } else { (time as f64 * rate).floor() as i64 }
+/// One step under way: the compute lane leads, in the order of the plan, and takes the comm lane
+/// along.
+struct Replay<'a, V> {
+    wiring: &'a Wiring,
+    ends: &'a mut [i64],
+    queue: &'a mut VecDeque<(usize, i64)>,
+    durations: &'a Durations<'a>,
+    clock: &'a mut Clock,
+    transfer: Option<Transfer>,
+    visit: V,
 }
 
 impl Lanes {
     pub(super) fn new(plan: &Plan) -> Self {
         let wiring = Wiring::new(plan);
-        Self { ends: vec![PENDING; wiring.len()], wiring }
+        Self {
+            ends: vec![PENDING; wiring.len()],
+            wiring,
+            lane: plan.operations.iter().map(|operation| operation.lane).collect(),
+            queue: VecDeque::new(),
+        }
     }
 
     /// Replays one step with the given durations and tells `visit` every operation, each lane's in
@@ -158,70 +158,142 @@ impl Lanes {
         &mut self,
         durations: &Durations<'_>,
         clock: &mut Clock,
-        mut visit: impl FnMut(Event),
+        visit: impl FnMut(Event),
     ) {
-        let Self { wiring, ends } = self;
-        ends.fill(PENDING);
-        let mut head = [0_usize; 2];
-        let mut running: [Option<Running>; 2] = [None; 2];
-        loop {
-            for lane in 0..2 {
-                if running[lane].is_none()
-                    && let Some(&operation) = wiring.lanes[lane].get(head[lane])
-                {
-                    let operation = operation as usize;
-                    let ready = wiring.ready(operation, ends, clock.tokens);
-                    if ready != PENDING {
-                        let start = ready.max(clock.free[lane]);
-                        let left = durations.ns[operation];
-                        running[lane] = Some(Running { operation, ready, start, at: start, left });
-                    }
-                }
+        let Self { wiring, lane, ends, queue } = self;
+        let mut replay = Replay { wiring, ends, queue, durations, clock, transfer: None, visit };
+        for (operation, lane) in lane.iter().enumerate() {
+            match lane {
+                Lane::Compute => replay.compute(operation),
+                Lane::Comm => replay.issue(operation),
             }
-            let (lane, end) = match &mut running {
-                // all is done; or the rest waits for itself, which no plan does
-                [None, None] => break,
-                [Some(one), None] => (0, one.at.saturating_add(one.left)),
-                [None, Some(one)] => (1, one.at.saturating_add(one.left)),
-                [Some(compute), Some(comm)] => both(compute, comm, durations),
-            };
-            let Some(one) = running[lane].take() else { break };
-            ends[one.operation] = end;
-            clock.free[lane] = end;
-            head[lane] += 1;
-            visit(Event {
-                operation: one.operation,
-                lane: if lane == 0 { Lane::Compute } else { Lane::Comm },
-                ready: one.ready,
-                start: one.start,
-                arrival: one.start,
-                end,
-                work: durations.ns[one.operation],
-            });
         }
+        replay.comm_alone(PENDING);
         clock.tokens = wiring.tokens(ends, clock.free);
     }
 }
 
-/// Both lanes have started something: which ends first, and when; the other's progress up to then.
+impl<V: FnMut(Event)> Replay<'_, V> {
+    /// When everything that `operation` reads or awaits is there: collectives that it waits for are
+    /// run to their end.
+    #[inline]
+    fn ready(&mut self, operation: usize) -> i64 {
+        let mut ready = self.wiring.ready(operation, self.ends, self.clock.tokens);
+        while ready == PENDING && self.end_next_transfer() {
+            ready = self.wiring.ready(operation, self.ends, self.clock.tokens);
+        }
+        ready
+    }
+
+    /// Issues a collective.
+    fn issue(&mut self, operation: usize) {
+        let ready = self.ready(operation);
+        self.ends[operation] = PENDING;
+        self.queue.push_back((operation, ready));
+    }
+
+    /// Executes a compute operation.
+    #[inline]
+    fn compute(&mut self, operation: usize) {
+        let ready = self.ready(operation);
+        let start = ready.max(self.clock.free[0]);
+        self.comm_alone(start);
+        let work = self.durations.ns[operation];
+        let (mut now, mut left) = (start, work);
+        let end = loop {
+            let Some(transfer) = self.transfer else {
+                // alone until the next collective starts
+                match self.next_start() {
+                    Some(at) if at < now.saturating_add(left) => {
+                        left -= (at - now).max(0);
+                        now = now.max(at);
+                        self.start_transfer();
+                        continue;
+                    }
+                    _ => break now.saturating_add(left),
+                }
+            };
+            let loss =
+                self.durations.contention[operation] * self.durations.contention[transfer.operation];
+            let (rate, comm_rate) = (1.0 - loss, 1.0 - self.durations.comm_loss);
+            let (needs, comm_needs) = (stretched(left, rate), stretched(transfer.left, comm_rate));
+            if needs <= comm_needs {
+                let end = now.saturating_add(needs);
+                let comm_left = (transfer.left - progress(needs, comm_rate)).max(0);
+                self.transfer = Some(Transfer { at: end, left: comm_left, ..transfer });
+                break end;
+            }
+            left = (left - progress(comm_needs, rate)).max(0);
+            now = now.saturating_add(comm_needs);
+            self.end_transfer(now);
+        };
+        self.ends[operation] = end;
+        self.clock.free[0] = end;
+        (self.visit)(Event { operation, lane: Lane::Compute, ready, start, arrival: start, end, work });
+    }
+
+    /// When the next collective in the queue starts.
+    #[inline]
+    fn next_start(&self) -> Option<i64> {
+        self.queue.front().map(|(_, ready)| (*ready).max(self.clock.free[1]))
+    }
+
+    fn start_transfer(&mut self) {
+        if let Some((operation, ready)) = self.queue.pop_front() {
+            let start = ready.max(self.clock.free[1]);
+            let left = self.durations.ns[operation];
+            self.transfer = Some(Transfer { operation, ready, start, at: start, left });
+        }
+    }
+
+    fn end_transfer(&mut self, end: i64) {
+        if let Some(Transfer { operation, ready, start, .. }) = self.transfer.take() {
+            self.ends[operation] = end;
+            self.clock.free[1] = end;
+            let work = self.durations.ns[operation];
+            (self.visit)(Event { operation, lane: Lane::Comm, ready, start, arrival: start, end, work });
+        }
+    }
+
+    /// The comm lane goes on until `time` while the compute lane is idle.
+    #[inline]
+    fn comm_alone(&mut self, time: i64) {
+        loop {
+            match self.transfer {
+                Some(transfer) => {
+                    let end = transfer.at.saturating_add(transfer.left);
+                    if end > time {
+                        // nothing is lost where the compute lane goes on at once
+                        let done = (time - transfer.at).max(0);
+                        let at = transfer.at.max(time);
+                        self.transfer = Some(Transfer { at, left: transfer.left - done, ..transfer });
+                        return;
+                    }
+                    self.end_transfer(end);
+                }
+                None if self.next_start().is_some_and(|start| start < time) => self.start_transfer(),
+                None => return,
+            }
+        }
+    }
+
+    /// Runs the comm lane alone to the end of its current or next collective; whether there was one.
+    fn end_next_transfer(&mut self) -> bool {
+        if self.transfer.is_none() {
+            self.start_transfer();
+        }
+        let Some(transfer) = self.transfer else { return false };
+        self.end_transfer(transfer.at.saturating_add(transfer.left));
+        true
+    }
+}
+
+/// Time that `left` takes at a rate, and what is done in a time: whole nanoseconds.
 #[inline]
-fn both(compute: &mut Running, comm: &mut Running, durations: &Durations<'_>) -> (usize, i64) {
-    if let Some(end) = compute.alone_until(comm.at) {
-        return (0, end);
-    }
-    if let Some(end) = comm.alone_until(compute.at) {
-        return (1, end);
-    }
-    let loss = durations.contention[compute.operation] * durations.contention[comm.operation];
-    let (compute_rate, comm_rate) = (1.0 - loss, 1.0 - durations.comm_loss);
-    let needs = (stretched(compute.left, compute_rate), stretched(comm.left, comm_rate));
-    let now = compute.at;
-    let (lane, time, other, rate) = if needs.0 <= needs.1 {
-        (0, needs.0, comm, comm_rate)
-    } else {
-        (1, needs.1, compute, compute_rate)
-    };
-    other.left = (other.left - progress(time, rate)).max(0);
-    other.at = now.saturating_add(time);
-    (lane, now.saturating_add(time))
+fn stretched(left: i64, rate: f64) -> i64 {
+    if rate >= 1.0 { left } else { (left as f64 / rate).ceil() as i64 }
+}
+#[inline]
+fn progress(time: i64, rate: f64) -> i64 {
+    if rate >= 1.0 { time } else { (time as f64 * rate).floor() as i64 }
 }
