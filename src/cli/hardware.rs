@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
 use crate::error::{Error, Result};
-use crate::hardware::Profile;
+use crate::hardware::{Profile, STACKS, Stack};
 use crate::spec::P2p;
 
 /// Arguments of `hardware`.
@@ -13,6 +13,9 @@ pub struct Args {
     /// Only this profile: a built-in name, or a TOML file [default: all built-in ones]
     #[arg(value_name = "NAME|FILE")]
     pub name: Option<String>,
+    /// Print the TOML of a built-in profile or stack (native, gpt-fast), to write one's own from
+    #[arg(long, requires = "name")]
+    pub toml: bool,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -22,6 +25,14 @@ const TPS: [u32; 3] = [2, 4, 8];
 
 /// Prints the profiles.
 pub fn run(args: &Args) -> Result<u8> {
+    if let Some(name) = args.name.as_deref().filter(|_| args.toml) {
+        let text = Profile::built_in_text(name).or_else(|| Stack::built_in_text(name));
+        let known = || Profile::built_in().into_iter().map(|p| p.name).chain(STACKS.map(str::to_owned));
+        let names: Vec<String> = known().collect();
+        let unknown = || Error::unknown("profile or stack", name, names.iter().map(String::as_str));
+        output::emit(text.ok_or_else(unknown)?)?;
+        return Ok(0);
+    }
     let profiles = match &args.name {
         Some(name) => vec![Profile::load(name)?],
         None => Profile::built_in(),
@@ -64,6 +75,16 @@ fn text(profiles: &[Profile]) -> String {
         for source in &profile.sources {
             text += &format!("  {source}\n");
         }
+    }
+    if profiles.len() > 1 {
+        text += "\nSoftware stacks (--stack)\n";
+        for stack in Stack::built_in() {
+            text += &format!("\n{}: {}\n", stack.name, stack.note.as_deref().unwrap_or_default());
+            for source in &stack.sources {
+                text += &format!("  {source}\n");
+            }
+        }
+        text += "\nYour own: start from `ladderscope hardware NAME --toml`, and name the file.\n";
     }
     text
 }

@@ -137,6 +137,8 @@ struct Replay<'a, V> {
     durations: &'a Durations<'a>,
     clock: &'a mut Clock,
     transfer: Option<Transfer>,
+    /// How long both lanes were busy.
+    both: i64,
     visit: V,
 }
 
@@ -153,15 +155,17 @@ impl Lanes {
 
     /// Replays one step with the given durations and tells `visit` every operation, each lane's in
     /// order. Leaves in `clock` where the lanes stand and when the sampled tokens were there. A
-    /// collective that outlives its step does not slow the next one; no plan has one.
+    /// collective that outlives its step does not slow the next one; no plan has one. How long both
+    /// lanes were busy (ns).
     pub(super) fn step(
         &mut self,
         durations: &Durations<'_>,
         clock: &mut Clock,
         visit: impl FnMut(Event),
-    ) {
+    ) -> i64 {
         let Self { wiring, lane, ends, queue } = self;
-        let mut replay = Replay { wiring, ends, queue, durations, clock, transfer: None, visit };
+        let transfer = None;
+        let mut replay = Replay { wiring, ends, queue, durations, clock, transfer, both: 0, visit };
         for (operation, lane) in lane.iter().enumerate() {
             match lane {
                 Lane::Compute => replay.compute(operation),
@@ -169,7 +173,9 @@ impl Lanes {
             }
         }
         replay.comm_alone(PENDING);
+        let both = replay.both;
         clock.tokens = wiring.tokens(ends, clock.free);
+        both
     }
 }
 
@@ -216,15 +222,20 @@ impl<V: FnMut(Event)> Replay<'_, V> {
             let loss =
                 self.durations.contention[operation] * self.durations.contention[transfer.operation];
             let (rate, comm_rate) = (1.0 - loss, 1.0 - self.durations.comm_loss);
-            let (needs, comm_needs) = (stretched(left, rate), stretched(transfer.left, comm_rate));
-            if needs <= comm_needs {
+            let needs = stretched(left, rate);
+            let comm_done = progress(needs, comm_rate);
+            if comm_done < transfer.left {
                 let end = now.saturating_add(needs);
-                let comm_left = (transfer.left - progress(needs, comm_rate)).max(0);
-                self.transfer = Some(Transfer { at: end, left: comm_left, ..transfer });
+                self.both = self.both.saturating_add(needs);
+                if let Some(transfer) = &mut self.transfer {
+                    (transfer.at, transfer.left) = (end, transfer.left - comm_done);
+                }
                 break end;
             }
+            let comm_needs = stretched(transfer.left, comm_rate).min(needs);
             left = (left - progress(comm_needs, rate)).max(0);
             now = now.saturating_add(comm_needs);
+            self.both = self.both.saturating_add(comm_needs);
             self.end_transfer(now);
         };
         self.ends[operation] = end;
@@ -291,9 +302,16 @@ impl<V: FnMut(Event)> Replay<'_, V> {
 /// Time that `left` takes at a rate, and what is done in a time: whole nanoseconds.
 #[inline]
 fn stretched(left: i64, rate: f64) -> i64 {
-    if rate >= 1.0 { left } else { (left as f64 / rate).ceil() as i64 }
+    if rate >= 1.0 {
+        return left;
+    }
+    // the ceiling; without SSE 4.1 the library's is a call
+    let exact = left as f64 / rate;
+    let whole = exact as i64;
+    whole.saturating_add(i64::from((whole as f64) < exact))
 }
 #[inline]
 fn progress(time: i64, rate: f64) -> i64 {
-    if rate >= 1.0 { time } else { (time as f64 * rate).floor() as i64 }
+    // positive: cutting is the floor
+    if rate >= 1.0 { time } else { (time as f64 * rate) as i64 }
 }

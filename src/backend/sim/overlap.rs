@@ -27,6 +27,27 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
+    /// Adds an event without meeting it with those of the other lane: [`Self::meet`] says how long
+    /// they met.
+    #[inline]
+    pub(super) fn count(&mut self, event: &Event) {
+        let (first, last) = self.span.unwrap_or((event.start, event.end));
+        self.span = Some((first.min(event.start), last.max(event.end)));
+        match event.lane {
+            Lane::Compute => {
+                self.compute += event.end - event.start;
+                self.work += event.work;
+            }
+            Lane::Comm => self.comm += event.end - event.start,
+        }
+    }
+
+    /// Both lanes were busy for `ns`.
+    pub(super) fn meet(&mut self, ns: i64) {
+        self.both += ns;
+    }
+
+    /// Adds an event that is met with those of the other lane when it is settled.
     pub(super) fn add(&mut self, event: &Event) {
         let (start, end) = (event.start, event.end);
         let (first, last) = self.span.unwrap_or((start, end));
@@ -96,11 +117,6 @@ impl Overlap {
             work: self.work,
             ..Self::default()
         }
-    }
-
-    /// Whether everything added so far is settled.
-    pub(super) fn is_settled(&self) -> bool {
-        self.open_compute.is_empty() && self.open_comm.is_empty()
     }
 
     /// The record's overlap; `None` if nothing was added.

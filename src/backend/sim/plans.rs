@@ -32,7 +32,10 @@ impl Plans {
             })
             .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
         };
-        let (prefill, decode) = (plan(Phase::Prefill)?, plan(Phase::Decode)?);
-        Ok(Self { hashes: vec![prefill.hash(), decode.hash()], prefill, decode })
+        // building and hashing a large plan takes two milliseconds: both at once
+        let hashed = |phase| plan(phase).map(|plan| (plan.hash(), plan));
+        let (prefill, decode) = rayon::join(|| hashed(Phase::Prefill), || hashed(Phase::Decode));
+        let ((prefill_hash, prefill), (decode_hash, decode)) = (prefill?, decode?);
+        Ok(Self { hashes: vec![prefill_hash, decode_hash], prefill, decode })
     }
 }

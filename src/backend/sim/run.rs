@@ -163,13 +163,13 @@ impl<'a> Replay<'a> {
         while step < steps {
             let grew = durations.grow(&self.step(step));
             let (before, begin) = (overlap.sums(), clock);
-            lanes.step(&durations, &mut clock, |event| {
-                overlap.add(&event);
+            let both = lanes.step(&durations, &mut clock, |event| {
+                overlap.count(&event);
                 if let Some(recorder) = recorder {
                     recorder.add(0, &event);
                 }
             });
-            overlap.settle();
+            overlap.meet(both);
             if let Some(recorder) = recorder {
                 recorder.end_step(Phase::Decode, step);
             }
@@ -178,7 +178,7 @@ impl<'a> Replay<'a> {
             // the next step is this one again if the lanes stand alike and nothing will have grown:
             // then so are all others
             let length = clock.tokens.saturating_sub(begin.tokens);
-            let alike = clock.earlier(length) == begin && overlap.is_settled();
+            let alike = clock.earlier(length) == begin;
             if recorder.is_none() && alike && !grew && step > 1 && !durations.is_growing() {
                 let left = i64::from(steps - step);
                 overlap.repeat(&before, left, left.saturating_mul(length));
