@@ -1,9 +1,9 @@
 //! Traces of the PyTorch profiler (Kineto): Chrome JSON, plain or packed, one file or one a rank.
 //!
-//! The road of a file: [`source`] unpacks it, [`split`] cuts it into pieces of whole events by their
-//! brackets ([`blocks`], 64 bytes at a time), threads parse the pieces ([`pipeline`], [`event`] by
-//! [`event`](event::Event)) into rows of numbers ([`table`]), [`link`] finds each kernel's launch and step,
-//! [`assemble`] gives ranks and order. JSON is never held whole; times never touch a floating-point number.
+//! The road of a file: `source` unpacks it, `split` cuts it into pieces of whole events by their
+//! brackets (`blocks`, 64 bytes at a time), threads parse the pieces (`pipeline`, `event` by
+//! `event`) into rows of numbers (`table`), `link` finds each kernel's launch and step,
+//! `assemble` gives ranks and order. JSON is never held whole; times never touch a floating-point number.
 
 mod assemble;
 mod blocks;

@@ -2,8 +2,8 @@
 //!
 //! GPU rows (kernels, copies, fills) become spans, a rank for each process and device; host calls give the
 //! time when each was launched, by process and correlation id; NVTX becomes ranges and step numbers.
-//! [`database`] reads tables whatever their version, [`gpu`], [`launches`] and [`ranges`] what is in them,
-//! [`assemble`] puts them together, [`join`] several files.
+//! `database` reads tables whatever their version, `gpu`, `launches` and `ranges` what is in them,
+//! `assemble` puts them together, `join` several files.
 
 mod assemble;
 mod database;
