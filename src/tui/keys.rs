@@ -111,7 +111,7 @@ pub fn in_search(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     match key.code {
         KeyCode::Enter => {
             view.search.typing = false;
-            view.go_to_match(true);
+            view.go_to_found();
         }
         KeyCode::Down | KeyCode::Tab => view.search.typing = false,
         KeyCode::Esc => view.forget_search(),

@@ -78,6 +78,18 @@ fn classes_have_glyphs_of_their_own() {
 }
 
 #[test]
+fn enter_before_the_answer_goes_to_the_first_match_when_it_comes() {
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "/ncc");
+    let unanswered = driver.press(KeyCode::Char('l'));
+    driver.enter();
+    assert!(!driver.screen().contains("1 of 12"));
+    driver.answer(unanswered);
+    assert!(driver.screen().contains("1 of 12"), "{}", driver.screen());
+    assert_eq!(view(&driver).span().map(|s| (s.rank, s.start_ns)), Some((0, 1_010_000)));
+}
+
+#[test]
 fn a_search_counts_marks_and_goes_round() {
     let mut driver = with(vec![imported()], (120, 40));
     keys(&mut driver, "/nccl Ring");

@@ -23,6 +23,8 @@ pub struct Search {
     pub typing: bool,
     /// Number of the newest search; answers to older ones are dropped.
     pub serial: u64,
+    /// Enter was pressed before the answer came: its first match is gone to when it does.
+    pub awaited: bool,
 }
 
 /// One or two traces and what of them is shown.
@@ -351,6 +353,21 @@ impl View {
     pub fn found(&mut self, pane: usize, matches: Arc<Matches>) {
         if let Some(pane) = self.panes.get_mut(pane) {
             pane.matches = Some(matches);
+        }
+        if self.search.awaited && pane == self.focus {
+            self.search.awaited = false;
+            self.go_to_match(true);
+        }
+    }
+
+    /// Goes to the first match of what was typed, now or as soon as the search is done.
+    pub fn go_to_found(&mut self) {
+        let query = self.search.input.value();
+        let matches = self.panes.get(self.focus).and_then(|pane| pane.matches.as_ref());
+        if matches.is_some_and(|matches| matches.query == query) {
+            self.go_to_match(true);
+        } else {
+            self.search.awaited = true;
         }
     }
 
