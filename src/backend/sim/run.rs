@@ -199,7 +199,7 @@ impl<'a> Replay<'a> {
         let steps = self.spec.output_tokens.saturating_sub(1);
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
         let clocks = vec![Clock::default(); self.spec.tp as usize];
-        let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, &clocks);
+        let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, 0, &clocks);
         ranks.step(prefill, |rank, event| {
             if let Some(recorder) = recorder {
                 recorder.add(rank, &event);
@@ -210,7 +210,7 @@ impl<'a> Replay<'a> {
         }
         let mut times = vec![ranks.tokens()];
         let mut overlaps: Vec<Overlap> = clocks.iter().map(|_| Overlap::default()).collect();
-        let mut ranks = Skewed::new(&self.plans.decode, skew, seed.wrapping_add(1), &ranks.clocks());
+        let mut ranks = Skewed::new(&self.plans.decode, skew, seed, 1, &ranks.clocks());
         for step in 0..steps {
             durations.grow(&self.step(step));
             ranks.step(&durations, |rank, event| {

@@ -10,7 +10,7 @@ use super::lanes::{Clock, Event, Wiring};
 use crate::hardware::Skew;
 use crate::plan::{Lane, Plan};
 
-/// No rank is slower than this multiple of its time, or faster than none at all.
+/// No operation takes less than this multiple of its time without skew.
 const LEAST: f64 = 0.05;
 
 /// Normal numbers from a seed: the same on any machine and any number of threads.
@@ -38,7 +38,7 @@ pub(super) struct Skewed {
     skew: Skew,
     seed: u64,
     ranks: Vec<Rank>,
-    /// Steps replayed so far.
+    /// Number of the next step.
     steps: u64,
 }
 
@@ -71,7 +71,9 @@ struct Arrived {
 }
 
 impl Skewed {
-    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, clocks: &[Clock]) -> Self {
+    /// `first` is the number of the first step that will be replayed: steps of a run have numbers of
+    /// their own, so that each is drawn anew, and a rank keeps its speed over both plans.
+    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[Clock]) -> Self {
         let wiring = Wiring::new(plan);
         let ranks = clocks
             .iter()
@@ -88,7 +90,7 @@ impl Skewed {
                 comm: None,
             })
             .collect();
-        Self { wiring, skew, seed, ranks, steps: 0 }
+        Self { wiring, skew, seed, ranks, steps: first }
     }
 
     /// The ranks' clocks.

@@ -406,6 +406,23 @@ fn skew_makes_stragglers_that_follow_from_the_seed() {
 }
 
 #[test]
+fn a_rank_keeps_its_speed_from_prefill_to_decode() {
+    let mut spec = Spec { tp: 4, output_tokens: 3, ..spec("standard", "tiny") };
+    spec.set.insert("skew.rank_pct".into(), "10".into());
+    let (_, trace) = traced(&spec, &shape_tiny());
+    let busy = |phase, rank| -> f64 {
+        let spans = trace.spans.iter().filter(|s| (s.phase, s.rank) == (phase, rank));
+        spans.filter(|s| s.lane == Lane::Compute).map(|s| (s.end_ns - s.start_ns) as f64).sum()
+    };
+    for rank in 1..4 {
+        let of = |phase| busy(phase, rank) / busy(phase, 0);
+        let (prefill, decode) = (of(Phase::Prefill), of(Phase::Decode));
+        assert!((prefill / decode - 1.0).abs() < 1e-3, "rank {rank}: {prefill} {decode}");
+        assert!((decode - 1.0).abs() > 1e-3, "ranks differ");
+    }
+}
+
+#[test]
 fn more_staleness_never_slows_without_contention_but_for_its_extra_additions() {
     for (tp, p2p) in [(8, P2p::On), (8, P2p::Off), (4, P2p::Off)] {
         let of = |architecture: &str| {
