@@ -7,35 +7,10 @@ use std::collections::BTreeMap;
 use super::cover::Cover;
 use super::ranges::RangeRow;
 use super::row::{Class, Row, Spans};
-use crate::plan::Phase;
+pub use crate::analysis::StepKey;
 use crate::spec::Provenance;
 use crate::trace::{Range, Span, Trace};
 use crate::tui::state::window::Window;
-
-/// A step of a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StepKey {
-    /// Which timed generation.
-    pub sample: u32,
-    /// Prefill or decode.
-    pub phase: Phase,
-    /// Decode step from 0; 0 in prefill.
-    pub step: u32,
-}
-
-impl StepKey {
-    pub(super) fn of(span: &Span) -> Self {
-        Self { sample: span.sample, phase: span.phase, step: span.step }
-    }
-
-    /// `prefill`, `step 12`.
-    pub fn label(&self) -> String {
-        match self.phase {
-            Phase::Prefill => "prefill".into(),
-            Phase::Decode => format!("step {}", self.step),
-        }
-    }
-}
 
 /// A step and the time it takes over all ranks and lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +160,28 @@ impl TraceIndex {
                 self.range_rows.get(row).map_or(0, |r| r.nearest(&self.trace.ranges, time))
             }
             Line::Row(row) => self.rows.get(row).map_or(0, |r| r.nearest(self.spans(), time)),
+        }
+    }
+
+    /// Where a span of the trace is drawn: its line and its place on it.
+    pub fn find(&self, span: usize) -> Option<(Line, usize)> {
+        let start = self.trace.spans.get(span)?;
+        let rank = self.ranks.iter().find(|rank| rank.rank == start.rank)?;
+        rank.rows.clone().find_map(|at| {
+            let row = self.rows.get(at)?;
+            let first = row.from(self.spans(), start.start_ns);
+            let alike = (first..row.len())
+                .take_while(|place| self.span(at, *place).is_some_and(|s| s.start_ns == start.start_ns));
+            let place = { alike }.find(|place| row.span(*place) == Some(span))?;
+            Some((Line::Row(at), place))
+        })
+    }
+
+    /// Index in the trace of the span at a place of a line.
+    pub fn span_index(&self, line: Line, place: usize) -> Option<usize> {
+        match line {
+            Line::Row(row) => self.rows.get(row)?.span(place),
+            _ => None,
         }
     }
 

@@ -35,7 +35,7 @@ impl Class {
     pub fn of(operation: &OperationInfo) -> Self {
         match (operation.lane, operation.kind.as_str()) {
             (Lane::Comm, _) => Self::Comm,
-            (_, "memcpy" | "memset") => Self::Memory,
+            (_, "memcpy" | "memset" | crate::trace::rules::OTHER) => Self::Memory,
             _ => Self::Compute,
         }
     }

@@ -52,7 +52,7 @@ impl Timeline {
         self.loading = None;
         for pane in self.view.iter_mut().flat_map(|view| &mut view.panes) {
             // what was asked for it before would no longer match
-            pane.pending = None;
+            pane.forget_asked();
         }
     }
 }
