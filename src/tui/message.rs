@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::experiments::Entry;
-use super::state::timeline::{Matches, Part, TraceIndex};
+use super::page::Export;
+use super::screens::timeline::state::{Answer, Ask, Matches, Part, TraceIndex};
 use crate::analysis::{ComparisonReport, ParetoPoint};
 use crate::store::Record;
 use crate::sweep::{Experiment, SweepEvent};
@@ -64,6 +65,8 @@ pub enum Message {
         /// What was found.
         matches: Arc<Matches>,
     },
+    /// A question of the timeline was answered.
+    Timeline(Box<Answer>),
     /// Points of the Pareto screen.
     Pareto(Vec<ParetoPoint>),
     /// A comparison along an axis.
@@ -186,6 +189,8 @@ pub enum Effect {
         /// What to search for.
         query: String,
     },
+    /// Answer a question of the timeline.
+    Timeline(Box<Ask>),
     /// Compute the points of the Pareto screen.
     Pareto(Arc<Snapshot>),
     /// Compare the runs along an axis.
@@ -195,8 +200,13 @@ pub enum Effect {
         /// The runs.
         runs: Arc<Snapshot>,
     },
-    /// Write a figure of these points into the runs directory.
-    ExportPareto(Vec<ParetoPoint>),
+    /// Write what is shown to a file, beside one that is there already.
+    Export {
+        /// What.
+        export: Export,
+        /// Where.
+        path: PathBuf,
+    },
     /// Put text on the clipboard.
     Copy(String),
     /// Capture the mouse, or stop it.

@@ -13,9 +13,9 @@ use ratatui::style::{Modifier, Style};
 use rayon::prelude::*;
 
 use super::paint::put;
-use crate::tui::state::timeline::row::{Class, Column, KINDS, Row};
-use crate::tui::state::timeline::{Line, Matches, TraceIndex};
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
+use crate::tui::screens::timeline::state::window::Window;
+use crate::tui::screens::timeline::state::{Line, Matches, TraceIndex};
 use crate::tui::theme::{Role, Theme};
 
 /// Eighths of a column, from the left.
@@ -144,11 +144,12 @@ fn cell(
     let is_exposed = exposed > comm / 2;
     let wide = comm >= width / 2;
     Some(match class {
+        // several rows as one: what is exposed is seen beside what is computed
+        Class::Compute if exposed >= width / 4 && exposed > 0 => Cell::Glyph("▚", Role::Exposed),
         Class::Compute => Cell::Compute(ink(busy, width, column.left, column.right)),
         Class::Memory => Cell::Glyph("▄", Role::Series(2)),
-        Class::Comm if waiting > comm / 2 => {
-            Cell::Glyph("░", if is_exposed { Role::Exposed } else { Role::Waiting })
-        }
+        Class::Comm if waiting > comm / 2 && is_exposed => Cell::Glyph("╲", Role::Exposed),
+        Class::Comm if waiting > comm / 2 => Cell::Glyph("░", Role::Waiting),
         Class::Comm if is_exposed => Cell::Glyph("╱", Role::Exposed),
         Class::Comm => Cell::Glyph(if wide { "▓" } else { "▒" }, Role::Comm),
     })
@@ -429,7 +430,14 @@ mod tests {
         assert_eq!(glyph([0, 100, 0, 0], 0), "▓");
         assert_eq!(glyph([0, 20, 0, 0], 0), "▒", "a little");
         assert_eq!(glyph([0, 100, 0, 0], 80), "╱", "exposed");
-        assert_eq!(glyph([0, 100, 0, 80], 80), "░", "waits for a peer");
+        assert_eq!(glyph([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
+        assert_eq!(glyph([0, 100, 0, 80], 80), "╲", "waits for a peer, exposed");
+        assert_eq!(
+            glyph([60, 40, 0, 0], 40),
+            "▚",
+            "of a collapsed rank, computation with exposed waits"
+        );
+        assert_eq!(glyph([90, 10, 0, 0], 10), "█", "little of it is exposed");
         assert_eq!(glyph([10, 0, 50, 0], 0), "▄", "copies");
     }
 

@@ -1,0 +1,1 @@
+//! What a user does on the timeline, and what comes of it.
