@@ -2,8 +2,9 @@
 //! column asks the line's index how much of it was covered, and by what.
 //!
 //! Colour and glyph say the same: `█` computation (in eighths of a column), `▓ ▒` communication hidden
-//! behind it, `╱` exposed communication, `░` communication that waits for a peer, `▄` copies and fills,
-//! `◆` what a search found.
+//! behind it, `╱` exposed communication, `░` communication that waits for a peer (`╲` where that is
+//! exposed), `▄` copies and fills, `▚` of a collapsed rank, computation and exposed communication in one
+//! column, `◆` what a search found.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -73,7 +73,11 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
-    let window = format!("window {shown} of {whole}, at {} s", seconds(from, 6));
+    let back = match view.trail() {
+        0 => String::new(),
+        n => format!("   {n} followed"),
+    };
+    let window = format!("window {shown} of {whole}, at {} s{back}", seconds(from, 6));
     if let [first, second] = &view.panes[..] {
         let step = |pane: &Pane| {
             let step = pane.aligned.and_then(|i| pane.index.steps.get(i));

@@ -66,6 +66,13 @@ impl View {
         Ok(false)
     }
 
+    /// Shows a stretch of the upper trace (ns since its first start) from the beginning.
+    pub fn show(&mut self, from: i64, to: i64) {
+        // beyond the trace there is nothing to show: it stays where it opened
+        let _ = self.go(Target::Interval(from, to));
+        self.history.clear();
+    }
+
     /// Fits decode steps, of the sample under the cursor where it has them.
     fn go_to_steps(&mut self, phase: Phase, first: u32, last: u32) -> Result<(), String> {
         let pane = self.pane();

@@ -14,6 +14,8 @@ pub struct Timeline {
     pub loading: Option<String>,
     /// What is being read goes beneath the trace that is shown.
     beneath: bool,
+    /// The next traces are to be shown at this stretch of the first (ns since its first start).
+    pub opens_at: Option<(i64, i64)>,
     /// Number of the newest request for a trace; answers to older ones are dropped.
     pub request: u64,
 }
@@ -40,6 +42,9 @@ impl Timeline {
                 let mut view = View::new(index);
                 if let Some(second) = traces.next() {
                     view.add(second);
+                }
+                if let Some((from, to)) = self.opens_at.take() {
+                    view.show(from, to);
                 }
                 self.view = Some(view);
             }
