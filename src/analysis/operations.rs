@@ -45,6 +45,14 @@ pub struct OperationDifference {
     pub delta_us: f64,
 }
 
+impl OperationDifference {
+    /// Exposed in the second run less in the first (us).
+    pub fn delta_exposed_us(&self) -> f64 {
+        let exposed = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.exposed_us);
+        exposed(&self.b) - exposed(&self.a)
+    }
+}
+
 /// A step of one run against a step of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationDifferences {
@@ -52,8 +60,12 @@ pub struct OperationDifferences {
     pub steps: (StepKey, StepKey),
     /// From the step's first start to its last end, over all ranks (us): first, second.
     pub lengths_us: (f64, f64),
+    /// Exposed communication (us a rank, averaged over ranks): first, second.
+    pub exposed_us: (f64, f64),
     /// Groups, the largest difference first.
     pub groups: Vec<OperationDifference>,
+    /// Places of the groups, the largest difference in what was exposed first; those without any last.
+    pub by_exposed: Vec<usize>,
 }
 
 /// Compares a step of `a` with a step of `b`. The traces' spans must be sorted.
@@ -73,7 +85,17 @@ pub fn operation_differences(
     let mut rows: Vec<OperationDifference> =
         groups.parts().into_iter().map(|parts| difference(&sides, &parts)).collect();
     rows.sort_by(|x, y| y.delta_us.abs().total_cmp(&x.delta_us.abs()).then_with(|| x.name.cmp(&y.name)));
+    let exposed = |side: fn(&OperationDifference) -> &Option<Share>| -> f64 {
+        rows.iter().filter_map(|row| side(row).as_ref()).map(|share| share.exposed_us).sum()
+    };
+    let exposed_us = (exposed(|row| &row.a), exposed(|row| &row.b));
+    let mut by_exposed: Vec<usize> = (0..rows.len()).collect();
+    // stable: equal ones stay in the order of the difference
+    by_exposed
+        .sort_by(|x, y| rows[*y].delta_exposed_us().abs().total_cmp(&rows[*x].delta_exposed_us().abs()));
     OperationDifferences {
+        by_exposed,
+        exposed_us,
         steps: (a_step, b_step),
         lengths_us: (sides[0].length_us, sides[1].length_us),
         groups: rows,

@@ -47,6 +47,9 @@ fn what_only_one_run_does_is_told() {
         assert!(group.b.is_none() && (group.delta_us + took.us).abs() < 1e-9);
         assert!((took.exposed_us - took.us).abs() < 1e-9, "standard hides nothing");
     }
+    let first = &report.groups[report.by_exposed[0]];
+    assert!(first.lane == Lane::Comm && first.delta_exposed_us() < 0.0);
+    assert!(report.exposed_us.0 > 8.0 * 7.0 && report.exposed_us.1 == 0.0, "{:?}", report.exposed_us);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use ratatui::layout::Rect;
 use super::action::Screen;
 use super::message::{Effect, Message};
 use super::screens::timeline::state::TraceIndex;
+use super::screens::timeline::state::overview::Overview;
 use super::state::State;
 use super::theme::Theme;
 use super::{update, view};
@@ -52,6 +53,19 @@ impl Preview {
         let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
         let effects = update::update(&mut self.state, Message::Key(key));
         self.answer(effects);
+    }
+
+    /// Presses a key; what it asks for is not answered.
+    pub fn tap(&mut self, key: char) {
+        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
+        update::update(&mut self.state, Message::Key(key));
+    }
+
+    /// Makes the overview of the first trace in so many columns; how many of them show computation.
+    pub fn overview(&self, columns: usize) -> usize {
+        let pane = self.state.timeline.view.as_ref().and_then(|view| view.panes.first());
+        let overview = pane.map(|pane| Overview::of(&pane.index, columns)).unwrap_or_default();
+        overview.columns.iter().filter(|density| density.compute > 0.0).count()
     }
 
     /// Draws a frame.

@@ -292,10 +292,13 @@ impl Canvas<'_> {
                 Some(column) if to > column + 1 => (column + 1, to - column - 1),
                 _ => (from + 1, to - from - 1),
             };
+            // what is exposed stays hatched over at least half its length
+            let x = area.x + at as u16;
+            let hatched = buf.cell((x, area.y)).is_some_and(|cell| matches!(cell.symbol(), "╱" | "╲"));
+            let room = if hatched { room / 2 } else { room };
             let text: String = short(self.index.name(span)).chars().take(room).collect();
             if text.chars().count() >= 2 {
                 // as it is there, so that exposed stays exposed
-                let x = area.x + at as u16;
                 let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
                 let style = if waits || class == Class::Memory { there } else { reversed(there) };
                 put(buf, area, x, area.y, &text, style);

@@ -73,10 +73,13 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
-    let back = match view.trail() {
+    let mut back = match view.trail() {
         0 => String::new(),
         n => format!("   {n} followed"),
     };
+    if view.predicting {
+        back.push_str("   simulating the run…");
+    }
     let window = format!("window {shown} of {whole}, at {} s{back}", seconds(from, 6));
     if let [first, second] = &view.panes[..] {
         let step = |pane: &Pane| {
@@ -109,7 +112,7 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
     let Some(pane) = view.panes.get(at) else { return };
     let provenance = pane.index.provenance();
     let label = match &pane.ghost {
-        Some(on) => format!("[{provenance}] ghost, {on}:"),
+        Some(on) => format!("[{provenance}] ghost on {on}:"),
         None => format!("[{provenance}]"),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
@@ -284,9 +287,9 @@ fn draw_path(
             Lane::Comm if step.peer_ns > 0 => ("░", Role::Waiting),
             Lane::Comm => ("╱", Role::Exposed),
         };
-        // where it goes over to another rank, the rank's number says so
+        // where it begins, and where it goes over to another rank, the rank's number says so
         let number = (span.rank % 10).to_string();
-        let new = rank.replace(span.rank).is_some_and(|before| before != span.rank);
+        let new = rank.replace(span.rank) != Some(span.rank);
         let symbol = if new { number.as_str() } else { symbol };
         put(buf, over, over.x + column as u16, over.y, symbol, theme.style(role));
     }

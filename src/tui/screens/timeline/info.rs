@@ -10,10 +10,10 @@ use crate::trace::Span;
 use crate::tui::format::{digits, ns, si};
 use crate::tui::screens::timeline::state::{Line, Pane, View};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::paint::{frame, line, put};
+use crate::tui::widgets::paint::{frame, line, put, wrap};
 
 /// What the glyphs of the lines mean.
-const LEGEND: &str = " █ compute ▓▒ hidden comm ╱ exposed ░ waits for a peer ╲ exposed wait ▄ memory ";
+const LEGEND: &str = " █ compute ▓▒ hidden comm ╱ exposed ░ waits ╲ exposed wait ▄ memory ";
 
 /// Draws it, the search on the frame's top and the legend at its bottom.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
@@ -34,10 +34,12 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let title: String = title.chars().take(room).collect();
     let inner = frame(buf, area, &title, theme);
     let text = theme.style(Role::Text);
-    for (row, words) in lines.iter().enumerate() {
-        if row < usize::from(inner.height) {
-            line(buf, inner, row as u16, &[(" ", text), (words, text)]);
-        }
+    let width = usize::from(inner.width.saturating_sub(2));
+    // where there is no room for all, the beginning of each is worth more than all of the first
+    let wrapped: Vec<String> = lines.iter().flat_map(|words| wrap(words, width)).collect();
+    let shown = if wrapped.len() <= usize::from(inner.height) { &wrapped } else { &lines };
+    for (row, words) in (0..inner.height).zip(shown) {
+        line(buf, inner, row, &[(" ", text), (words, text)]);
     }
     let right = |text: &str| area.right().saturating_sub(text.width() as u16 + 2);
     let bottom = area.bottom().saturating_sub(1);

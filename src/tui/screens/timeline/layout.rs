@@ -71,8 +71,10 @@ pub struct Shown {
     pub path: bool,
     /// Numbers of a stretch.
     pub stretch: bool,
-    /// A list.
-    pub panel: bool,
+    /// A list, of so many rows.
+    pub panel: Option<usize>,
+    /// Lines of all traces.
+    pub lines: usize,
 }
 
 /// Where all of that is.
@@ -82,13 +84,19 @@ pub fn areas(body: Rect, shown: Shown) -> TimelineAreas {
     let (overview, rest) = cut_top(rest, if roomy { 2 } else { 1 });
     let (ticks, rest) = cut_top(rest, 1);
     let rows = match (shown.panel, roomy) {
-        (true, _) => (body.height * 2 / 5).clamp(6, 20),
-        (false, true) => 8,
-        (false, false) => 6 + u16::from(shown.panes > 1),
+        // what the lanes leave, where that is more than its share, and never more than it needs
+        (Some(list), _) => {
+            let headers = 2 * shown.panes + usize::from(shown.path) * shown.panes;
+            let free = usize::from(rest.height).saturating_sub(shown.lines + headers);
+            let share = usize::from(body.height) * 2 / 5;
+            (list + 3).max(9).min(free.max(share)) as u16
+        }
+        (None, true) => 8,
+        (None, false) => 6 + u16::from(shown.panes > 1),
     };
     let (rest, below) = cut_bottom(rest, rows);
     let nothing = Rect { width: 0, height: 0, ..below };
-    let (info, stretch, panel) = match (shown.panel, shown.stretch) {
+    let (info, stretch, panel) = match (shown.panel.is_some(), shown.stretch) {
         (true, _) => (nothing, nothing, below),
         (false, true) if body.width >= 110 => {
             let (info, stretch) = cut_left(below, below.width / 2);
@@ -123,7 +131,8 @@ pub fn open(state: &State, body: Rect) -> Option<TimelineAreas> {
         panes: view.panes.len(),
         path: view.lit,
         stretch: view.stretch().is_some(),
-        panel: view.panel.is_some(),
+        panel: view.panel.as_ref().map(|panel| panel.rows(view.differences.as_deref())),
+        lines: view.panes.iter().map(|pane| pane.lines.len()).sum(),
     };
     (body.height > 0).then(|| areas(body, shown))
 }

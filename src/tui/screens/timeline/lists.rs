@@ -25,7 +25,9 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         Some(Panel::Links { span, links, list }) => {
             draw_links(buf, area, &view.pane().index, *span, links, list, theme);
         }
-        Some(Panel::Differences { list }) => draw_differences(buf, area, view, list, theme),
+        Some(Panel::Differences { list, by_exposed }) => {
+            draw_differences(buf, area, view, list, *by_exposed, theme);
+        }
         None => {}
     }
 }
@@ -42,7 +44,7 @@ fn draw_links(
     let own = index.trace.spans.get(span);
     let title = own.map_or("dependencies".into(), |own| format!("dependencies of {}", index.name(own)));
     let inner = frame(buf, area, &title, theme);
-    let header = format!(" {:<9} {:<26} {:<5} {:>10}  what", "", "why", "rank", "it took");
+    let header = format!(" {:<10} {:<26} {:<5} {:>10}  what", "", "why", "rank", "it took");
     line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
     let edges = links.before.iter().map(|link| (true, link));
     let edges: Vec<(bool, &Link)> = edges.chain(links.after.iter().map(|link| (false, link))).collect();
@@ -60,7 +62,7 @@ fn draw_links(
             _ => "",
         };
         let text = format!(
-            " {direction:<10}{:<26} {:<5} {:>10}  {}",
+            " {direction:<11}{:<26} {:<5} {:>10}  {}",
             why(link.why, *before),
             other.rank,
             ns(other.end_ns.saturating_sub(other.start_ns)),
@@ -83,36 +85,51 @@ fn why(why: Why, before: bool) -> &'static str {
     }
 }
 
-fn draw_differences(buf: &mut Buffer, area: Rect, view: &View, list: &List, theme: Theme) {
+fn draw_differences(
+    buf: &mut Buffer,
+    area: Rect,
+    view: &View,
+    list: &List,
+    by_exposed: bool,
+    theme: Theme,
+) {
     let Some(report) = &view.differences else {
         frame(buf, area, "differences by operation: comparing…", theme);
         return;
     };
     let (a, b) = report.steps;
-    let moment =
-        if view.compares_now() { "" } else { "; the steps under the cursor are being compared…" };
+    let moment = if view.compares_now() { "" } else { "; comparing…" };
+    let (took, exposed) = (report.lengths_us, report.exposed_us);
     let title = format!(
-        "upper {} took {} us, lower {} took {} us: {} us{moment}",
+        "upper {}: {} us, lower {}: {} us, {} us; exposed {}, {}, {} us{moment}",
         a.label(),
-        digits(report.lengths_us.0),
+        digits(took.0),
         b.label(),
-        digits(report.lengths_us.1),
-        signed(report.lengths_us.1 - report.lengths_us.0)
+        digits(took.1),
+        signed(took.1 - took.0),
+        digits(exposed.0),
+        digits(exposed.1),
+        signed(exposed.1 - exposed.0),
     );
-    let inner = frame(buf, area, &title, theme);
+    let (whole, inner) = (area, frame(buf, area, &title, theme));
     let wide = inner.width >= 110;
     let columns = if wide {
         "   upper exp.   lower exp.    upper wait   lower wait"
     } else {
         "  upper exp. lower exp."
     };
-    let header = format!(
-        " {:>10} {:>10} {:>10}{columns}  operation (us a rank)",
-        "upper us", "lower us", "less us"
-    );
+    let header = format!(" {:>10} {:>10} {:>10}{columns}  operation", "upper us", "lower us", "less us");
     line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
     let area = rows(area);
-    for (row, group) in report.groups.iter().enumerate().skip(list.offset).take(area.height.into()) {
+    let sorted = |row: usize| match by_exposed {
+        true => report.by_exposed.get(row).and_then(|at| report.groups.get(*at)),
+        false => report.groups.get(row),
+    };
+    let order = if by_exposed { " by exposed " } else { " by time " };
+    let x = inner.right().saturating_sub(order.len() as u16 + 1);
+    put(buf, whole, x, inner.bottom(), order, theme.style(Role::Dim));
+    for row in list.offset..list.offset + usize::from(area.height) {
+        let Some(group) = sorted(row) else { break };
         let y = area.y + (row - list.offset) as u16;
         let role = match (row == list.selected, group.lane) {
             (true, _) => Role::Selected,

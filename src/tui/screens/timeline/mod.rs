@@ -130,7 +130,7 @@ const BINDINGS: &[Binding] = &[
     on("toggle-ranks", "C", Act::ToggleRanks, "collapse or open all ranks", None),
     on("open-beneath", "b", Act::TypeBeneath, "open another trace beneath this one", Some("beneath")),
     on("predict", "g", Act::Ghost, "simulate what this run should have taken, as a ghost beneath", Some("ghost")),
-    on("compare-operations", "c", Act::Compare, "list what took longer in the one trace than in the other", None),
+    on("compare-operations", "c", Act::Compare, "list differences by operation: by time, then by what was exposed", None),
     on("switch-trace", "w", Act::SwitchTrace, "go to the other trace", None),
     on("align-here", "a", Act::AlignHere, "align both traces at the step under the cursor", None),
     on("follow-steps", "A", Act::FollowSteps, "keep both traces aligned at the step under the cursor, or not", None),
@@ -420,7 +420,7 @@ pub fn typed(state: &mut State, what: Typed, text: &str) -> Result<Vec<Effect>, 
             let step = pane.step_key(view.time, view.focus == 0).map_or(0, |key| key.step);
             let on = Prediction::parse(text, step)?;
             let ask = Ask::Predict(pane.index.clone(), on);
-            state.inform("simulating the run…");
+            view.predicting = true;
             Ok(vec![Effect::Timeline(Box::new(ask))])
         }
     }
@@ -478,10 +478,14 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
                 return view.align_here();
             }
         }
-        Act::Compare if matches!(view.panel, Some(Panel::Differences { .. })) => view.panel = None,
         Act::Compare => {
             view.steps_to_compare()?;
-            view.panel = Some(Panel::Differences { list: Default::default() });
+            let shown = |by_exposed| Some(Panel::Differences { list: Default::default(), by_exposed });
+            view.panel = match view.panel {
+                Some(Panel::Differences { by_exposed: false, .. }) => shown(true),
+                Some(Panel::Differences { .. }) => None,
+                _ => shown(false),
+            };
         }
         Act::ShiftNext | Act::ShiftPrevious => {
             view.follows = false;

@@ -10,7 +10,7 @@ use super::state::window::Window;
 use super::state::{Pane, View};
 use crate::tui::format::{digits, ns, percent};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::paint::{frame, line, put};
+use crate::tui::widgets::paint::{frame, line, put, wrap};
 
 /// Draws them in a frame.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
@@ -21,7 +21,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         _ => two(view),
     };
     let text = theme.style(Role::Text);
-    for (row, words) in (0..inner.height).zip(&lines) {
+    let width = usize::from(inner.width.saturating_sub(2));
+    let wrapped: Vec<String> = lines.iter().flat_map(|words| wrap(words, width)).collect();
+    let shown = if wrapped.len() <= usize::from(inner.height) { &wrapped } else { &lines };
+    for (row, words) in (0..inner.height).zip(shown) {
         line(buf, inner, row, &[(" ", text), (words, text)]);
     }
     let current = (0..view.panes.len()).all(|at| view.measured(at).is_some_and(|(_, now)| now));

@@ -177,7 +177,7 @@ fn a_typed_target_is_gone_to_and_undone() {
     assert_eq!(window(&driver), (50_000, 60_000));
     type_line(&mut driver, "t", "decode mlp/reduce");
     let at = view(&driver).span().map(|span| (span.step, span.operation));
-    assert_eq!(at, Some((0, 5)), "the next one with that name");
+    assert_eq!(at, Some((1, 5)), "the next one with that name: the cursor was at 100 us");
     assert!(view(&driver).window.width() < 25_000, "and it is zoomed to");
     for (text, why) in [
         ("step 99", "there is no step 99: the trace has 0 to 3"),
@@ -249,17 +249,16 @@ fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
 #[test]
 fn numbers_of_another_stretch_say_so() {
     let mut driver = with(vec![trace()], (120, 40));
-    let first = driver.press(KeyCode::Char('v'));
+    let mut first = driver.press(KeyCode::Char('v'));
+    let Some(Effect::Timeline(ask)) = first.pop() else { panic!("it asks for numbers") };
     assert!(driver.screen().contains("counting…"), "{}", driver.screen());
     let second = driver.press(KeyCode::Right);
-    driver.answer(first);
-    assert!(driver.screen().contains("of the stretch before; counting…"), "{}", driver.screen());
     assert!(!second.iter().any(|effect| matches!(effect, Effect::Timeline(_))), "one at a time");
-    let effects = driver.send(Message::Resize(120, 40));
-    driver.answer(effects);
-    // the answer to the first made it ask for the second
-    let asked = driver.send(Message::Resize(120, 41));
-    driver.answer(asked);
+    let more = driver.send(Message::Timeline(Box::new(ask.answer())));
+    assert!(driver.screen().contains("of the stretch before; counting…"), "{}", driver.screen());
+    assert_eq!(more.len(), 1, "the answer makes it ask for what is selected now");
+    driver.answer(more);
+    assert!(!driver.screen().contains("counting…"), "{}", driver.screen());
 }
 
 #[test]
@@ -366,6 +365,12 @@ fn differences_are_listed_and_gone_to_in_both_traces() {
     let csv = std::fs::read_to_string(path).expect("it is there");
     assert_eq!(csv.lines().count(), report.groups.len() + 1);
     assert!(csv.lines().skip(1).all(|line| line.matches("simulated").count() == 2), "{csv}");
+    keys(&mut driver, "c");
+    let exposed = &report.groups[report.by_exposed[0]];
+    assert!(exposed.name.contains("all_reduce") && exposed.delta_exposed_us() < -5.0, "ladder hides it");
+    let shown = driver.screen();
+    let row = shown.lines().position(|line| line.contains("lower exp.")).expect("a header") + 1;
+    assert!(shown.lines().nth(row).is_some_and(|line| line.contains(&exposed.name)), "{shown}");
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     assert!(view(&driver).panel.is_none());
 }
@@ -402,16 +407,10 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     keys(&mut driver, "]");
     keys(&mut driver, "g");
     let shown = driver.screen();
-    assert!(
-        shown.contains("h100_sxm native") && shown.contains("'host', on which it ran, has no profile"),
-        "{shown}"
-    );
+    assert!(shown.contains("h100_sxm native") && shown.contains("'host', on"), "{shown}");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let shown = driver.screen();
-    assert!(
-        shown.contains("[simulated] ghost, simulated on h100_sxm, stack native, the run was on host"),
-        "{shown}"
-    );
+    assert!(shown.contains("[simulated] ghost on h100_sxm, stack native (the run: host)"), "{shown}");
     assert!(
         shown.contains("[emulated-link]") && shown.contains("aligned: step 1 over step 1"),
         "{shown}"
@@ -492,7 +491,7 @@ fn exposed_communication_is_hatched_at_every_zoom() {
             );
         }
         // names stand within what is hatched, and leave some of it
-        assert!(hatched * 4 >= exposed, "zoom {zoom}: {hatched} of {exposed}\n{}", driver.screen());
+        assert!(hatched * 2 >= exposed, "zoom {zoom}: {hatched} of {exposed}\n{}", driver.screen());
         keys(&mut driver, "+");
     }
     keys(&mut driver, "fC");

@@ -139,9 +139,9 @@ fn predict(index: &TraceIndex, on: &Prediction) -> Result<(Arc<TraceIndex>, Stri
     };
     let (_, trace) = backend::run(&Job { spec: spec.clone(), record: true }, &mut |_| {})?;
     let trace = trace.ok_or_else(|| Error::failed("the simulation left no trace"))?;
-    let mut said = format!("simulated on {}, stack {}", on.hardware, on.stack);
+    let mut said = format!("{}, stack {}", on.hardware, on.stack);
     if run.hardware != on.hardware {
-        said.push_str(&format!(", the run was on {}", run.hardware));
+        said.push_str(&format!(" (the run: {})", run.hardware));
     }
     let title = format!("{} {} {}", spec.model, spec.label(), spec.link);
     Ok((Arc::new(TraceIndex::new(title, trace)), said))
@@ -182,6 +182,7 @@ impl View {
                 }
             }
             Answer::Predicted(of, result) => {
+                self.predicting = false;
                 if is(&self.panes[0].index, &of) {
                     let (index, said) = result?;
                     self.add_ghost(index, said);

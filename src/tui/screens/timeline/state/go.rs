@@ -218,9 +218,11 @@ impl View {
                     self.jump(link.span);
                 }
             }
-            Some(Panel::Differences { list }) => {
-                self.panel = Some(Panel::Differences { list });
-                self.go_to_difference(list.selected);
+            Some(Panel::Differences { list, by_exposed }) => {
+                self.panel = Some(Panel::Differences { list, by_exposed });
+                let sorted = self.differences.as_ref().filter(|_| by_exposed);
+                let at = sorted.and_then(|report| report.by_exposed.get(list.selected).copied());
+                self.go_to_difference(at.unwrap_or(list.selected));
             }
             None => {}
         }

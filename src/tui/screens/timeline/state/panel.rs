@@ -19,6 +19,8 @@ pub enum Panel {
     Differences {
         /// The selected row.
         list: List,
+        /// Sorted by what was exposed, not by what it took.
+        by_exposed: bool,
     },
 }
 
@@ -34,7 +36,7 @@ impl Panel {
     /// The selection of its list.
     pub fn list(&mut self) -> &mut List {
         match self {
-            Self::Links { list, .. } | Self::Differences { list } => list,
+            Self::Links { list, .. } | Self::Differences { list, .. } => list,
         }
     }
 }

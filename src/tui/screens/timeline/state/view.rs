@@ -64,6 +64,8 @@ pub struct View {
     pub differences: Option<Arc<OperationDifferences>>,
     /// A comparison is being made.
     pub comparing: bool,
+    /// A prediction is being made.
+    pub predicting: bool,
 }
 
 impl View {
@@ -85,6 +87,7 @@ impl View {
             panel: None,
             differences: None,
             comparing: false,
+            predicting: false,
         };
         if let Some(first) = view.first_decode(0, |_| true) {
             view.fit_step(first);
