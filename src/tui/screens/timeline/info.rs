@@ -35,15 +35,32 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let inner = frame(buf, area, &title, theme);
     let text = theme.style(Role::Text);
     let width = usize::from(inner.width.saturating_sub(2));
-    // where there is no room for all, the beginning of each is worth more than all of the first
-    let wrapped: Vec<String> = lines.iter().flat_map(|words| wrap(words, width)).collect();
-    let shown = if wrapped.len() <= usize::from(inner.height) { &wrapped } else { &lines };
-    for (row, words) in (0..inner.height).zip(shown) {
-        line(buf, inner, row, &[(" ", text), (words, text)]);
+    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
+        line(buf, inner, row, &[(" ", text), (&words, text)]);
     }
     let right = |text: &str| area.right().saturating_sub(text.width() as u16 + 2);
     let bottom = area.bottom().saturating_sub(1);
     put(buf, area, right(LEGEND), bottom, LEGEND, theme.style(Role::Dim));
+}
+
+/// Lines in so many rows: each has one, and what is left goes to the first that need more.
+pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
+    let mut spare = rows.saturating_sub(lines.len());
+    let mut shown = Vec::new();
+    for words in lines {
+        let wrapped = wrap(words, width);
+        let more = wrapped.len().saturating_sub(1).min(spare);
+        spare -= more;
+        match wrapped.len() <= 1 + more {
+            true => shown.extend(wrapped),
+            // cut at the frame, not at a word
+            false => {
+                shown.extend(wrapped.iter().take(more).cloned());
+                shown.push(wrapped[more..].join(" "));
+            }
+        }
+    }
+    shown
 }
 
 /// Draws what is searched for on the top of whatever lies at the bottom.

@@ -100,11 +100,14 @@ fn draw_differences(
     let (a, b) = report.steps;
     let moment = if view.compares_now() { "" } else { "; comparing…" };
     let (took, exposed) = (report.lengths_us, report.exposed_us);
+    let wide = area.width >= 112;
+    let (a, b) = match wide {
+        true => (format!(" {}", a.label()), format!(" {}", b.label())),
+        false => (String::new(), String::new()),
+    };
     let title = format!(
-        "upper {}: {} us, lower {}: {} us, {} us; exposed {}, {}, {} us{moment}",
-        a.label(),
+        "upper{a} {} us, lower{b} {} us: {}; exposed {}, {}: {}{moment}",
         digits(took.0),
-        b.label(),
         digits(took.1),
         signed(took.1 - took.0),
         digits(exposed.0),
@@ -112,7 +115,6 @@ fn draw_differences(
         signed(exposed.1 - exposed.0),
     );
     let (whole, inner) = (area, frame(buf, area, &title, theme));
-    let wide = inner.width >= 110;
     let columns = if wide {
         "   upper exp.   lower exp.    upper wait   lower wait"
     } else {
@@ -162,8 +164,13 @@ fn difference(group: &OperationDifference, wide: bool) -> String {
         us(a, |s| s.us),
         us(b, |s| s.us),
         signed(group.delta_us),
-        group.name
+        without_phase(&group.name)
     )
+}
+
+/// Both steps are of one phase, as a rule: its name tells nothing.
+fn without_phase(name: &str) -> String {
+    name.replace("decode/", "").replace("prefill/", "")
 }
 
 fn signed(us: f64) -> String {

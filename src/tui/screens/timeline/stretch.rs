@@ -5,12 +5,13 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::draw::seconds;
+use super::info::fitted;
 use super::state::measure::Measured;
 use super::state::window::Window;
 use super::state::{Pane, View};
 use crate::tui::format::{digits, ns, percent};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::paint::{frame, line, put, wrap};
+use crate::tui::widgets::paint::{frame, line, put};
 
 /// Draws them in a frame.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
@@ -22,10 +23,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     };
     let text = theme.style(Role::Text);
     let width = usize::from(inner.width.saturating_sub(2));
-    let wrapped: Vec<String> = lines.iter().flat_map(|words| wrap(words, width)).collect();
-    let shown = if wrapped.len() <= usize::from(inner.height) { &wrapped } else { &lines };
-    for (row, words) in (0..inner.height).zip(shown) {
-        line(buf, inner, row, &[(" ", text), (words, text)]);
+    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
+        line(buf, inner, row, &[(" ", text), (&words, text)]);
     }
     let current = (0..view.panes.len()).all(|at| view.measured(at).is_some_and(|(_, now)| now));
     if !current {
