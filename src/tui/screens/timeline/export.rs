@@ -1,4 +1,4 @@
-//! What is shown, as a file or as a command.
+//! What is shown, as a file, as a command, or as something to be shown again at the next start.
 
 use std::sync::Arc;
 
@@ -42,6 +42,32 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
             Export::new(move |path| plot::timeline(&index.trace, from, to, path))
         }
     })
+}
+
+/// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
+pub fn remember(view: &View) -> Option<serde_json::Value> {
+    let runs = view.panes.iter().filter(|pane| pane.ghost.is_none());
+    let sources: Option<Vec<String>> = runs.map(|pane| pane.index.source()).collect();
+    let above = &view.panes[0];
+    let window = above.window(view.window);
+    let since = |time: i64| time.saturating_sub(above.index.zero);
+    Some(serde_json::json!({
+        "sources": sources?,
+        "window": [since(window.from), since(window.to)],
+    }))
+}
+
+/// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
+/// that cannot be read.
+pub fn recall(kept: &serde_json::Value) -> Option<(Vec<String>, Option<(i64, i64)>)> {
+    let sources = kept.get("sources")?.as_array()?.iter().map(|source| source.as_str());
+    let sources: Vec<String> = sources.map(|source| source.map(str::to_owned)).collect::<Option<_>>()?;
+    let times = kept.get("window").and_then(|window| {
+        let [from, to] = window.as_array()?.as_slice() else { return None };
+        from.as_i64().zip(to.as_i64())
+    });
+    let usable = (1..=2).contains(&sources.len()) && sources.iter().all(|source| !source.is_empty());
+    usable.then(|| (sources, times.filter(|(from, to)| from < to)))
 }
 
 /// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.

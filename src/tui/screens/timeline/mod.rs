@@ -18,7 +18,7 @@ use ratatui::layout::{Position, Rect};
 use crate::tui::action::{Action, Binding, bind};
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::layout::cut_left;
-use crate::tui::message::Effect;
+use crate::tui::message::{Effect, TraceSource};
 use crate::tui::page::{Export, FileKind};
 use crate::tui::page::{Page, Pointer, PointerKind, body_of};
 use crate::tui::palette;
@@ -239,6 +239,18 @@ impl Page for Timeline {
 
     fn command(&self, state: &State) -> Option<Vec<String>> {
         export::command(state.timeline.view.as_ref()?)
+    }
+
+    fn remember(&self, state: &State) -> Option<serde_json::Value> {
+        export::remember(state.timeline.view.as_ref()?)
+    }
+
+    fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
+        let Some((sources, window)) = export::recall(kept) else { return Vec::new() };
+        let request = state.timeline.request(sources.join(" and "), false);
+        state.timeline.opens_at = window;
+        let sources = sources.into_iter().map(|source| TraceSource::Path(source.into())).collect();
+        vec![Effect::OpenTraces { request, sources }]
     }
 
     fn export(&self, state: &State, kind: FileKind) -> Result<Option<Export>, String> {

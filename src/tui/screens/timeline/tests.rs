@@ -456,6 +456,24 @@ fn what_is_shown_is_exported_and_the_command_shows_the_same() {
 }
 
 #[test]
+fn what_was_open_is_opened_again_where_it_was_looked_at() {
+    let mut driver = with(vec![measured()], (120, 40));
+    keys(&mut driver, "]++");
+    let window = view(&driver).window;
+    let kept = Screen::Timeline.page().remember(&driver.state).expect("something is open");
+    let mut again = Driver::empty(120, 40);
+    let effects = Screen::Timeline.page().recall(&mut again.state, &kept);
+    let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(*sources, [crate::tui::message::TraceSource::Path("20260102-0304-1".into())]);
+    again.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(measured())]) });
+    assert_eq!(view(&again).window, window);
+    for text in ["null", "{}", "{\"sources\":[]}", "{\"sources\":[7]}", "{\"sources\":[\"\"]}"] {
+        let kept = serde_json::from_str(text).expect("it is JSON");
+        assert!(Screen::Timeline.page().recall(&mut again.state, &kept).is_empty(), "{text}");
+    }
+}
+
+#[test]
 fn a_command_opens_at_its_window() {
     let mut driver = Driver::full(120, 40);
     driver.state.timeline.opens_at = Some((50_000, 60_000));
