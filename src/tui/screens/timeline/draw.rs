@@ -282,10 +282,16 @@ fn draw_path(
         let share = |step: &&crate::analysis::PathStep| step.to_ns.min(to) - step.from_ns.max(from);
         let Some(step) = steps.iter().max_by_key(share) else { continue };
         let Some(span) = pane.index.trace.spans.get(step.span) else { continue };
+        let exposed = pane.index.ranks.iter().find(|rank| rank.rank == span.rank);
+        let exposed = exposed.map_or(0, |rank| rank.exposed.between(from, to));
+        let waits = step.from_ns.saturating_add(step.peer_ns).min(to) - step.from_ns.max(from);
+        let most = |ns: i64| ns > share(&step) / 2;
         let (symbol, role) = match span.lane {
             Lane::Compute => ("█", Role::Series(0)),
-            Lane::Comm if step.peer_ns > 0 => ("░", Role::Waiting),
-            Lane::Comm => ("╱", Role::Exposed),
+            Lane::Comm if most(waits) && most(exposed) => ("╲", Role::Exposed),
+            Lane::Comm if most(waits) => ("░", Role::Waiting),
+            Lane::Comm if most(exposed) => ("╱", Role::Exposed),
+            Lane::Comm => ("▓", Role::Comm),
         };
         // where it begins, and where it goes over to another rank, the rank's number says so
         let number = (span.rank % 10).to_string();

@@ -93,10 +93,10 @@ fn path(view: &View) -> Option<String> {
     let kinds: Vec<String> =
         kinds.iter().map(|(name, share)| format!("{name} {:.1}%", 100.0 * share)).collect();
     Some(format!(
-        "critical path of {} ({} on it), {} us: {}",
+        "critical path of {} ({} on it), {}: {}",
         path.key.label(),
         if on { "this is" } else { "this is not" },
-        digits(summary.length_us),
+        ns((summary.length_us * 1e3) as i64),
         kinds.join(" · ")
     ))
 }

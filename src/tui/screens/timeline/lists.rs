@@ -106,13 +106,13 @@ fn draw_differences(
         false => (String::new(), String::new()),
     };
     let title = format!(
-        "upper{a} {} us, lower{b} {} us: {}; exposed {}, {}: {}{moment}",
-        digits(took.0),
-        digits(took.1),
-        signed(took.1 - took.0),
-        digits(exposed.0),
-        digits(exposed.1),
-        signed(exposed.1 - exposed.0),
+        "upper{a} {}, lower{b} {}: {}; exposed {}, {}: {}{moment}",
+        time(took.0),
+        time(took.1),
+        plus(took.1 - took.0, time),
+        time(exposed.0),
+        time(exposed.1),
+        plus(exposed.1 - exposed.0, time),
     );
     let (whole, inner) = (area, frame(buf, area, &title, theme));
     let columns = if wide {
@@ -174,7 +174,16 @@ fn without_phase(name: &str) -> String {
 }
 
 fn signed(us: f64) -> String {
-    format!("{}{}", if us > 0.0 { "+" } else { "" }, digits(us))
+    plus(us, digits)
+}
+
+fn plus(us: f64, written: fn(f64) -> String) -> String {
+    format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
+}
+
+/// Microseconds in the unit that suits them.
+fn time(us: f64) -> String {
+    ns((us * 1e3).round() as i64)
 }
 
 /// The differences as CSV.

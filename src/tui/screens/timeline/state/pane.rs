@@ -199,6 +199,23 @@ impl Pane {
         }
     }
 
+    /// Puts the cursor on the first span of its row that belongs to a step (an index into the steps), or
+    /// near its start: ranks are not all in the same step at one time.
+    pub fn point_in_step(&mut self, step: usize) {
+        const FAR: usize = 4_096;
+        let Some(step) = self.index.steps.get(step).copied() else { return };
+        self.point_from(step.window.from.saturating_sub(self.origin));
+        if let Some(Line::Row(row)) = self.current() {
+            let last = self.index.len(Line::Row(row)).min(self.place.saturating_add(FAR));
+            let of_step = |place: &usize| {
+                self.index.span(row, *place).is_some_and(|span| StepKey::of(span) == step.key)
+            };
+            if let Some(place) = (self.place..last).find(of_step) {
+                self.place = place;
+            }
+        }
+    }
+
     /// Goes to a line, opening its rank where that is collapsed.
     pub fn go_to(&mut self, line: Line, place: usize) {
         let rank = self.index.rank_of(line);

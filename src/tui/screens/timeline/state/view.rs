@@ -278,7 +278,7 @@ impl View {
         let Some(range) = pane.index.steps.get(step).copied() else { return };
         let origin = pane.origin;
         let from = range.window.from.saturating_sub(origin);
-        pane.point_from(from);
+        pane.point_in_step(step);
         self.set(Window::new(from, range.window.to.saturating_sub(origin)));
         self.time = from;
         self.follow();
@@ -318,7 +318,10 @@ impl View {
         let width = widths.max().unwrap_or_else(|| self.bounds().width());
         self.window = Window::new(0, width).within(self.bounds());
         for pane in &mut self.panes {
-            pane.point_from(0);
+            match pane.aligned {
+                Some(step) => pane.point_in_step(step),
+                None => pane.point_from(0),
+            }
         }
         self.time = 0;
         self.follow();
