@@ -3,6 +3,7 @@
 mod built_in;
 mod conclude;
 mod draft;
+pub mod edit;
 mod execute;
 mod experiment;
 mod options;
