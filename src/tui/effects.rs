@@ -18,7 +18,7 @@ use crate::launch::ProcessExecutor;
 use crate::plan::Phase;
 use crate::spec::{Backend, Spec};
 use crate::store::{Record, Store};
-use crate::sweep::{self, Cancel, Experiment};
+use crate::sweep::{self, Cancel, Choice, Experiment};
 use crate::trace::{self, Trace};
 
 /// Decode steps of a simulated run that is simulated again for its timeline.
@@ -138,7 +138,8 @@ impl Performer {
                 let mut emit = |event| {
                     let _ = events.send(Message::Sweep(Box::new(event)));
                 };
-                let outcome = sweep::execute(&experiment, &store, &executor, false, &cancel, &mut emit)?;
+                let outcome =
+                    sweep::execute(&experiment, &store, &executor, Choice::Missing, &cancel, &mut emit)?;
                 Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
             });
             let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
@@ -192,7 +193,7 @@ fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     }
     let output_tokens = record.spec.output_tokens.min(RESIMULATED_STEPS + 1);
     let spec = Spec { output_tokens, samples: 1, warmup: 0, ..record.spec.clone() };
-    let (_, trace) = backend::run(&Job { spec, record: true }, &mut |_| {})?;
+    let (_, trace) = backend::run(&Job { spec, record: true, watch: false }, &mut |_| {})?;
     // said first, so that a part is never taken for the whole
     let name = if output_tokens < record.spec.output_tokens {
         format!("first {RESIMULATED_STEPS} of {} steps: {}", record.spec.output_tokens - 1, record.run)

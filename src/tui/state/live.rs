@@ -154,7 +154,7 @@ impl Live {
                 cell.finish(round, record);
             }
             // runs were told one by one
-            SweepEvent::CellDone { .. } => {}
+            SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
             SweepEvent::RunStarted { cell, round, run } => {
                 let Some(cell) = self.cells.get_mut(cell) else { return };
                 cell.state = CellState::Running;
@@ -259,7 +259,7 @@ impl LiveCell {
             }
             RunEvent::Warning { message } => self.log_line(format!("warning: {message}")),
             RunEvent::Error { message, .. } => self.log_line(format!("error: {message}")),
-            RunEvent::Memory { .. } | RunEvent::End { .. } => {}
+            RunEvent::Memory { .. } | RunEvent::Step { .. } | RunEvent::End { .. } => {}
         }
     }
 
