@@ -189,7 +189,7 @@ impl Watched<'_> {
         now: i64,
         recorded: bool,
     ) -> Result<(), Broken> {
-        if !self.watch.wants(self.generation, done) {
+        if !self.watch.wants(rank.index, self.generation, done) {
             return Ok(());
         }
         let mut note = match rank.index {
