@@ -39,9 +39,12 @@ impl Revisions {
         self.text != self.saved
     }
 
-    /// Takes an edit, which can be undone; whether the text changed.
-    pub fn edit(&mut self, path: &Path, edit: &Edit) -> Result<bool> {
-        let text = apply(&self.text, path, edit)?;
+    /// Takes edits, which are undone together; whether the text changed.
+    pub fn edit(&mut self, path: &Path, edits: &[Edit]) -> Result<bool> {
+        let mut text = self.text.clone();
+        for edit in edits {
+            text = apply(&text, path, edit)?;
+        }
         if text == self.text {
             return Ok(false);
         }

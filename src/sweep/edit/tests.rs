@@ -227,13 +227,13 @@ fn undo_and_redo_walk_the_same_way() {
     let mut text = Revisions::new(TEXT.into());
     assert!(!text.undo() && !text.redo() && !text.is_edited());
     let insert = |value: &str| Edit::Insert { axis: "tp".into(), index: 0, value: value.into() };
-    assert!(text.edit(path, &insert("16")).unwrap());
+    assert!(text.edit(path, &[insert("16")]).unwrap());
     let first = text.text().to_owned();
-    assert!(text.edit(path, &insert("32")).unwrap());
+    assert!(text.edit(path, &[insert("32")]).unwrap());
     assert!(text.undo() && text.text() == first && text.undo() && text.text() == TEXT);
     assert!(!text.undo() && text.redo() && text.redo() && !text.redo());
     assert!(text.text().contains("tp = [32, 16, 2"));
-    assert!(text.undo() && text.edit(path, &insert("64")).unwrap() && !text.redo());
+    assert!(text.undo() && text.edit(path, &[insert("64")]).unwrap() && !text.redo());
     assert!(text.is_edited());
     text.mark_saved();
     assert!(!text.is_edited() && text.undo() && text.is_edited());
