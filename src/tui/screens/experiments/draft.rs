@@ -42,6 +42,8 @@ pub struct Draft {
     pub column: usize,
     /// What checking the text said last.
     pub checked: Option<Checked>,
+    /// The last experiment that the text was while it was right: what defaults are.
+    right: Option<Arc<Experiment>>,
     /// The check that is under way, or was the last.
     pub serial: u64,
     /// Stored runs have changed since.
@@ -92,6 +94,7 @@ impl Draft {
             list: List::default(),
             column: 0,
             checked: None,
+            right: None,
             serial: 0,
             stale: true,
         };
@@ -141,6 +144,9 @@ impl Draft {
     /// Takes the answer to a check.
     pub fn learn(&mut self, checked: Checked) {
         if checked.serial == self.serial {
+            if let Ok(experiment) = &checked.experiment {
+                self.right = Some(Arc::clone(experiment));
+            }
             self.checked = Some(checked);
             self.fill_rows();
         }
@@ -195,7 +201,7 @@ impl Draft {
             outline.entries.iter().filter(move |e| e.kind == EntryKind::Setting && is(&e.name))
         };
         rows.extend(settings(false).map(row(RowKind::Setting)));
-        let checked = self.checked.as_ref().and_then(|checked| checked.experiment.as_ref().ok());
+        let checked = self.right.as_deref();
         for default in ALWAYS {
             if outline.get(default).is_some() {
                 continue;

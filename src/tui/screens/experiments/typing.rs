@@ -132,6 +132,12 @@ impl Picker {
         let candidates = self.names.iter().enumerate().map(|(at, name)| Candidate(at, &name.name));
         self.found =
             pattern.match_list(candidates, &mut matcher).into_iter().map(|(c, _)| c.0).collect();
+        // who types a part of a name means that name
+        let typed = query.to_lowercase();
+        let names = &self.names;
+        let has =
+            |at: &usize| names.get(*at).is_some_and(|name| name.name.to_lowercase().contains(&typed));
+        self.found.sort_by_key(|at| !has(at));
     }
 
     /// What Enter takes: the selected name, or the variable that was typed; and what it is.

@@ -19,7 +19,7 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{bar, frame, line, put, wrap};
 
 /// Rows that the log gets at least.
-const LOG_ROWS: u16 = 3;
+const LOG_ROWS: u16 = 2;
 
 /// Draws the cell with its frame.
 pub fn draw(buf: &mut Buffer, area: Rect, state: &State, cell: &LiveCell) {
@@ -30,6 +30,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State, cell: &LiveCell) {
     numbers(buf, top, cell, theme);
     let lanes = shown_lanes(cell);
     let room = rest.height.saturating_sub(LOG_ROWS);
+    // a heading, and two rows a rank
+    let room = room.saturating_sub(u16::from(room % 2 == 0));
     let rows = lanes.as_ref().map_or(0, |(lanes, _)| (lanes.len() as u16 * 2 + 1).min(room));
     let (strip, log) = cut_top(rest, rows);
     if let Some((lanes, what)) = lanes {
@@ -58,11 +60,12 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     }
     let memory = memory(cell);
     pieces(buf, area, 0, &first);
+    // beside what it does, or where that leaves no room in the line below
     let x = area.right().saturating_sub(memory.width() as u16 + 1);
     let used: usize = first.iter().map(|(text, _)| text.width()).sum();
-    if area.x + (used as u16) < x {
-        put(buf, area, x, area.y, &memory, dim);
-    }
+    let beside = area.x + (used as u16) < x;
+    put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
+    let taken = if beside { 0 } else { memory.width() + 2 };
     let mut second = vec![(" tok/s ".to_owned(), dim)];
     let speed = &cell.doing.speed;
     match (speed.back(), cell.tokens_per_s) {
@@ -75,7 +78,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
         let least = speed.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speed.iter().copied().fold(0.0, f64::max);
         let range = format!("  {} to {} ", digits(least), digits(most));
-        let columns = usize::from(area.width).saturating_sub(range.width() + 20).min(120);
+        let columns = usize::from(area.width).saturating_sub(range.width() + 20 + taken).min(120);
         second.push((format!("  {}", sparkline(speed, columns)), theme.style(Role::Series(0))));
         second.push((range, dim));
     }
