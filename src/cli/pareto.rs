@@ -161,10 +161,22 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         // The figure shows all points, the frontier among them.
         match format {
             "csv" => {
-                std::fs::write(path, tables::points(&points).csv()).map_err(Error::io(path))?;
+                std::fs::write(path, analysis::points_csv(&points)).map_err(Error::io(path))?;
             }
             _ if points.is_empty() => {
                 return Err(Error::input("there is nothing to draw: no finished runs"));
+            }
+            _ if axes != Axes::default() => {
+                return Err(Error::input_help(
+                    format!(
+                        "--export {}: the figure is of completion latency against tokens/s per GPU, not of \
+                         {axes_x} against {axes_y}",
+                        path.display(),
+                        axes_x = axes.x,
+                        axes_y = axes.y
+                    ),
+                    "write the points of other axes as .csv",
+                ));
             }
             _ => plot::pareto(&points, path)?,
         }
@@ -238,7 +250,7 @@ fn csv(points: &[ParetoPoint], at: Option<&[AtLimit]>, area: Option<&[AreaGained
     match (area, at) {
         (Some(area), _) => tables::areas(area).csv(),
         (None, Some(at)) => tables::limits(at).csv(),
-        (None, None) => tables::points(points).csv(),
+        (None, None) => analysis::points_csv(points),
     }
 }
 

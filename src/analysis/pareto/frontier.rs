@@ -60,6 +60,16 @@ pub fn frontier_on(
     best.map(|index| &points[index]).collect()
 }
 
+/// The frontier of these points, which must be of one group, from the best x to the worst.
+pub fn frontier_among<'a>(
+    points: impl IntoIterator<Item = &'a ParetoPoint>,
+    axes: Axes,
+) -> Vec<&'a ParetoPoint> {
+    let at = |point: &'a ParetoPoint| Some((point, axes.toward_less(axes.of(point)?)));
+    let (points, places): (Vec<&ParetoPoint>, Vec<(f64, f64)>) = points.into_iter().filter_map(at).unzip();
+    best_of(&places).into_iter().map(|index| points[index]).collect()
+}
+
 /// Which of the points at `indices` no other of them dominates, from the best x to the worst.
 fn undominated(points: &[ParetoPoint], axes: Axes, indices: &[usize]) -> Vec<usize> {
     let at = |&i: &usize| Some((i, axes.toward_less(axes.of(&points[i])?)));

@@ -48,7 +48,11 @@ pub struct BestAtLimit {
 }
 
 /// Each series of each group at each limit, in that order.
-pub fn at_limits(points: &[ParetoPoint], axes: Axes, limits: &[f64]) -> Vec<AtLimit> {
+pub fn at_limits<'a>(
+    points: impl IntoIterator<Item = &'a ParetoPoint>,
+    axes: Axes,
+    limits: &[f64],
+) -> Vec<AtLimit> {
     let mut series: BTreeMap<(&str, Series), Vec<(&ParetoPoint, (f64, f64))>> = BTreeMap::new();
     for point in points {
         if let Some(place) = axes.of(point) {

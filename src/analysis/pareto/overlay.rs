@@ -16,8 +16,8 @@ pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
 /// Carried points; the file's first lines cite it.
 const PUBLISHED_TABLE: &str = include_str!("../published/ladder-residual.tsv");
 
-/// Columns that a table may have, in any order. The last names are those of this program's own exports:
-/// they are allowed, and not read.
+/// Columns that a table may have, in any order. The other columns of this program's own tables of points
+/// are allowed, and not read.
 pub const OVERLAY_COLUMNS: [&str; 15] = [
     "architecture",
     "model",
@@ -34,27 +34,6 @@ pub const OVERLAY_COLUMNS: [&str; 15] = [
     "tokens_per_s_per_gpu",
     "source",
     "label",
-];
-
-/// Columns of own exports that say nothing here.
-const IGNORED: [&str; 17] = [
-    "group",
-    "on_frontier",
-    "on_series_frontier",
-    "dominated_by",
-    "dtype",
-    "backend",
-    "link",
-    "hardware",
-    "stack",
-    "setting",
-    "provenance",
-    "run",
-    "completion_ms_low",
-    "completion_ms_high",
-    "tokens_per_s_low",
-    "tokens_per_s_high",
-    "samples",
 ];
 
 /// A point from elsewhere. What its table does not say is `None`; what follows from the rest is
@@ -174,7 +153,7 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     let broken = |error: csv::Error| Error::input(format!("{file}: {}", reason(&error)));
     let header = reader.headers().map_err(broken)?.clone();
     for (at, name) in header.iter().enumerate() {
-        if !OVERLAY_COLUMNS.contains(&name) && !IGNORED.contains(&name) {
+        if !OVERLAY_COLUMNS.contains(&name) && !super::table::is_own(name) {
             let Error::Input { message, help } = Error::unknown("column", name, OVERLAY_COLUMNS) else {
                 return Err(Error::input(format!("{file}: unknown column '{name}'")));
             };

@@ -343,6 +343,17 @@ fn a_table_of_ones_own_is_read_and_errors_name_their_place() {
 }
 
 #[test]
+fn own_tables_of_points_read_back() {
+    let points = pareto(&both(0.8));
+    let again = parse_overlay("points.csv", &points_csv(&points), "points.csv").unwrap();
+    assert_eq!(again.len(), points.len());
+    for (point, read) in points.iter().zip(&again) {
+        assert_eq!(read.place(Axes::default()), Axes::default().of(point));
+        assert!(read.goes_with(&point.spec) && read.architecture == point.spec.architecture.to_string());
+    }
+}
+
+#[test]
 fn an_overlay_goes_with_its_model_and_workload() {
     let point = published().unwrap().remove(0);
     let mut spec = crate::analysis::sample_data::spec();
