@@ -37,7 +37,7 @@ pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
     ParetoPoint, Series, XAxis, YAxis, area_gained, at_limits, frontier, frontier_among,
     frontier_on, mark, pareto,
-    pareto_on, parse_overlay, published, read_overlay, round_limits,
+    pareto_on, parse_overlay, points_csv, published, read_overlay, round_limits,
 };
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
