@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 
 use super::effects::Performer;
 use super::message::{Effect, Message};
+use super::screens::pareto::picture::Pictures;
 use super::state::State;
 use super::update::{begin, update};
 use super::{Options, terminal, theme, view};
@@ -37,6 +38,8 @@ pub fn run(options: Options) -> Result<()> {
     let size = screen.size().map_err(failed)?;
     let state =
         State::new(options.dir.clone(), theme::Theme::from_environment(), (size.width, size.height));
+    let mut state = state;
+    state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
     let signalled = sender.clone();
     std::thread::spawn(move || {
         for _ in signals.forever() {

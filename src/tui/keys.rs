@@ -86,6 +86,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
 fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
     let done = match purpose {
         Purpose::Export => export::to(state, text),
+        Purpose::ParetoOverlay => super::screens::pareto::read_overlay(state, text),
     };
     match done {
         Ok(effects) => {

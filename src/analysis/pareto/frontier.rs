@@ -66,7 +66,8 @@ pub fn frontier_among<'a>(
     axes: Axes,
 ) -> Vec<&'a ParetoPoint> {
     let at = |point: &'a ParetoPoint| Some((point, axes.toward_less(axes.of(point)?)));
-    let (points, places): (Vec<&ParetoPoint>, Vec<(f64, f64)>) = points.into_iter().filter_map(at).unzip();
+    let (points, places): (Vec<&ParetoPoint>, Vec<(f64, f64)>) =
+        points.into_iter().filter_map(at).unzip();
     best_of(&places).into_iter().map(|index| points[index]).collect()
 }
 
