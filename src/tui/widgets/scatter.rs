@@ -9,7 +9,6 @@ use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
 use super::paint::put;
-use crate::tui::format::digits;
 use crate::tui::theme::{Role, Theme};
 
 /// Columns of the vertical axis's labels.
@@ -72,11 +71,6 @@ impl Axis {
     /// Whether it shows a value.
     pub fn contains(&self, value: f64) -> bool {
         (-1e-9..=1.0 + 1e-9).contains(&self.share(value))
-    }
-
-    /// Whether it is logarithmic.
-    pub fn is_log(&self) -> bool {
-        self.log
     }
 
     /// Round values on it, ascending: about `most` of them or fewer.

@@ -114,10 +114,8 @@ fn draw_plot(buf: &mut Buffer, state: &State, plot: &Plot) {
     let (theme, pareto) = (state.theme, &state.pareto);
     let dim = theme.style(Role::Dim);
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
-    for point in pareto.visible() {
-        for bar in bars(pareto, point) {
-            plot.draw_line(buf, dim, &bar);
-        }
+    for bar in all_bars(pareto) {
+        plot.draw_line(buf, dim, &bar);
     }
     for line in &pareto.lines {
         plot.draw_line(buf, theme.style(Role::Series(look(line.entry))), &line.places);
@@ -141,7 +139,7 @@ fn draw_plot(buf: &mut Buffer, state: &State, plot: &Plot) {
         let (x, y) = point.cell;
         put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
     }
-    for (label, style) in labelled(state, plot, &drawn) {
+    for (label, style) in labelled(state, plot, &drawn, Some(pareto.selected)) {
         put(buf, plot.area, label.x, label.y, &label.text, style);
     }
 }
@@ -172,9 +170,14 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
 }
 
-/// Labels (TP x batch) of the selected point, then of those on frontiers, where there is room; then of
-/// points from elsewhere.
-pub fn labelled(state: &State, plot: &Plot, drawn: &[Drawn]) -> Vec<(labels::Label, Style)> {
+/// Labels (TP x batch) of the selected point, if it is to have one, then of those on frontiers, where
+/// there is room; then of points from elsewhere.
+pub fn labelled(
+    state: &State,
+    plot: &Plot,
+    drawn: &[Drawn],
+    selected: Option<usize>,
+) -> Vec<(labels::Label, Style)> {
     let pareto = &state.pareto;
     let names: Vec<String> = pareto.visible().map(|p| p.label()).collect();
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
@@ -183,8 +186,8 @@ pub fn labelled(state: &State, plot: &Plot, drawn: &[Drawn]) -> Vec<(labels::Lab
     let mut wanted: Vec<(bool, usize)> = drawn
         .iter()
         .enumerate()
-        .filter(|(_, d)| !d.dominated || d.index == pareto.selected)
-        .map(|(i, d)| (d.index != pareto.selected, i))
+        .filter(|(_, d)| !d.dominated || Some(d.index) == selected)
+        .map(|(i, d)| (Some(d.index) != selected, i))
         .collect();
     wanted.sort_unstable();
     let own = wanted.into_iter().map(|(_, i)| (i, names[drawn[i].index].clone()));
@@ -193,7 +196,7 @@ pub fn labelled(state: &State, plot: &Plot, drawn: &[Drawn]) -> Vec<(labels::Lab
     let placed = labels::place(plot.area, &cells, &texts);
     let styled = |label: labels::Label| {
         let style = match drawn.get(label.point) {
-            Some(d) if d.index == pareto.selected => state.theme.style(Role::Title),
+            Some(d) if Some(d.index) == selected => state.theme.style(Role::Title),
             Some(_) => state.theme.style(Role::Text),
             None => state.theme.style(Role::Dim).add_modifier(Modifier::ITALIC),
         };
@@ -205,8 +208,14 @@ pub fn labelled(state: &State, plot: &Plot, drawn: &[Drawn]) -> Vec<(labels::Lab
 /// A line from place to place.
 pub type Bar = [(f64, f64); 2];
 
+/// The interval bars of points on frontiers: those of dominated ones would hide more than they tell.
+pub fn all_bars(pareto: &Pareto) -> Vec<Bar> {
+    let on = pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on);
+    on.flat_map(|(point, _)| bars(pareto, point)).collect()
+}
+
 /// The interval bars of a point: across and upright, where samples allow them.
-pub fn bars(pareto: &Pareto, point: &crate::analysis::ParetoPoint) -> Vec<Bar> {
+fn bars(pareto: &Pareto, point: &crate::analysis::ParetoPoint) -> Vec<Bar> {
     let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
     let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
     let upright = pareto.axes.y.interval(point).map(|[low, high]| [(x, low), (x, high)]);

@@ -9,7 +9,7 @@ use crate::analysis::{AreaGained, ParetoPoint};
 use crate::tui::format::digits;
 use crate::tui::state::State;
 use crate::tui::theme::Role;
-use crate::tui::widgets::paint::{line, put};
+use crate::tui::widgets::paint::{line, put, wrap};
 
 /// Draws what is known of the selected point, and the area gained.
 pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
@@ -18,7 +18,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let label = format!(" [{}] ", point.provenance);
     let what = point.spec.label();
-    let standing = format!(" {}", standing(pareto, point));
+    let standing = standing(pareto, point);
     line(
         buf,
         area,
@@ -27,7 +27,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
     );
     line(buf, area, 1, &[(&numbers(pareto, point), text)]);
     let gained = pareto.area().map_or_else(String::new, |a| gained(pareto, a));
-    line(buf, area, 2, &[(&gained, dim)]);
+    for (row, text) in
+        wrap(&gained, usize::from(area.width.saturating_sub(2))).iter().enumerate().take(2)
+    {
+        line(buf, area, 2 + row as u16, &[(" ", dim), (text, dim)]);
+    }
 }
 
 /// On which frontier it is, or what dominates it.
@@ -36,9 +40,9 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
         return String::new();
     }
     if point.on_frontier {
-        return "on the frontier".into();
+        return ": on the frontier".into();
     }
-    let own = if point.on_series_frontier { "on its own frontier, " } else { "" };
+    let own = if point.on_series_frontier { ": on its own frontier, " } else { ": " };
     match point.dominated_by.as_ref().and_then(|run| pareto.point(run)) {
         Some(by) => format!("{own}dominated by {}", by.spec.label()),
         None => format!("{own}dominated"),
@@ -83,7 +87,7 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
         format!("{} x, {} y", a.x_scale, a.y_scale)
     };
     format!(
-        " area gained by {} over {} (P2P {}): {percent}{interval}, {} cells, to {} {} and {} {}, {scale}, {}",
+        "area gained by {} over {} (P2P {}): {percent}{interval}, {} cells, to {} {} and {} {}, {scale}, {}",
         a.architecture,
         a.baseline,
         a.p2p.as_str(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   header: group, filter
-//! | ● standard on  ○ standard off  ◆ ladder on ...      |   legend, as many rows as it needs
+//! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as it needs
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
 //! |     └┬─────────┬──────────┬──────── latency (ms)    |
@@ -14,12 +14,14 @@
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
+use super::state::series::Entry;
 use super::state::{Pareto, Scale, series};
+use crate::spec::P2p;
 use crate::tui::layout::{cut_bottom, cut_top};
 use crate::tui::widgets::scatter::{Axis, Plot};
 
-/// Rows about the selected point.
-const INFO: u16 = 3;
+/// Columns in which the area gained is told on one row; else it takes two.
+const WIDE: u16 = 150;
 
 /// Rows that the plot keeps when the table is asked for.
 const PLOT: u16 = 9;
@@ -44,7 +46,7 @@ pub struct Areas {
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let legend = legend(pareto, body.width).len() as u16;
     let (header, rest) = cut_top(body, (1 + legend).min(body.height / 3));
-    let (rest, info) = cut_bottom(rest, INFO);
+    let (rest, info) = cut_bottom(rest, if body.width < WIDE { 4 } else { 3 });
     let rows = table_rows(pareto);
     let wanted = pareto.table.unwrap_or(body.height >= ROOM) && rows > 0;
     let height = if wanted { (rows + 1).min(rest.height.saturating_sub(PLOT)) } else { 0 };
@@ -71,18 +73,29 @@ pub struct Piece {
 /// The legend in rows of at most `width` columns.
 pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
-    for entry in &pareto.entries {
-        if pareto.p2p.is_some_and(|p2p| p2p != entry.series.p2p) {
-            continue;
-        }
-        let name = entry.series.label().replace(" p2p-", " ");
-        let glyph = if entry.hidden { "✕" } else { entry.glyph() };
-        let text = format!(" {glyph} {name} ");
-        pieces.push(Piece { text, look: Some(entry.look), hidden: entry.hidden });
+    let shown = |entry: &&Entry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
+    let entries: Vec<&Entry> = pareto.entries.iter().filter(shown).collect();
+    let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
+    let p2p = match both {
+        [true, true] => " P2P on, off: ",
+        [true, false] => " P2P on: ",
+        _ => " P2P off: ",
+    };
+    pieces.push(Piece { text: p2p.into(), look: None, hidden: false });
+    // one entry an architecture: its glyphs with P2P on and off, then its name
+    for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
+        let glyph = |e: &&Entry| if e.hidden { "✕" } else { e.glyph() };
+        let glyphs: String = same.iter().map(glyph).collect();
+        let settings =
+            if same.len() > 2 { format!(" ({} settings)", same.len()) } else { String::new() };
+        pieces.push(Piece {
+            text: format!("{glyphs} {}{settings}  ", same[0].series.architecture),
+            look: Some(same[0].look),
+            hidden: same.iter().all(|e| e.hidden),
+        });
     }
     if pareto.looks.iter().any(|(_, on)| !on) {
-        let glyph = series::glyph(0, crate::spec::P2p::On, true);
-        let text = format!(" {glyph} small: dominated ");
+        let text = format!("{} small: dominated  ", series::glyph(0, P2p::On, true));
         pieces.push(Piece { text, look: None, hidden: true });
     }
     let mut sources: Vec<&str> = pareto.others().map(|(other, _)| other.source.as_str()).collect();
@@ -93,7 +106,7 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
             of_source().map(|(o, _)| series::letter(&o.architecture, o.p2p)).collect();
         letters.sort();
         letters.dedup();
-        let text = format!(" {} {source} ", letters.join(""));
+        let text = format!("{} {source}  ", letters.join(""));
         pieces.push(Piece { text, look: None, hidden: false });
     }
     let mut rows: Vec<Vec<Piece>> = vec![Vec::new()];
@@ -101,8 +114,8 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     for piece in pieces {
         let wide = piece.text.width() as u16;
         if used + wide > width && used > 0 {
-            rows.push(Vec::new());
-            used = 0;
+            rows.push(vec![Piece { text: " ".into(), look: None, hidden: false }]);
+            used = 1;
         }
         used += wide;
         if let Some(row) = rows.last_mut() {

@@ -188,7 +188,8 @@ impl Page for Pareto {
     }
 
     fn settle(&self, state: &mut State, _body: Rect, effects: &mut Vec<Effect>) {
-        if state.screen != Screen::Pareto {
+        let leaving = effects.iter().any(|effect| matches!(effect, Effect::Quit { .. }));
+        if state.screen != Screen::Pareto || leaving {
             return;
         }
         let sketch = picture::Sketch::of(state);

@@ -184,14 +184,14 @@ impl Sketch {
             letter: Some(super::state::series::letter(&other.architecture, None)),
         }));
         // the selected point is not part of it: moving the cursor must not paint anew
-        let labels = draw::labelled(state, &plot, &drawn).into_iter();
+        let labels = draw::labelled(state, &plot, &drawn, None).into_iter();
         Some(Self {
             kind,
             tmux: pareto.pictures.tmux,
             size: (columns, rows),
             paper,
             ink,
-            bars: points.iter().flat_map(|p| draw::bars(pareto, p)).map(|bar| bar.map(share)).collect(),
+            bars: draw::all_bars(pareto).into_iter().map(|bar| bar.map(share)).collect(),
             lines: pareto
                 .lines
                 .iter()

@@ -13,8 +13,7 @@ pub enum Direction {
 const ACROSS: f64 = 2.0;
 
 /// The nearest of these places (x to the right, y upwards, one unit as long in both) from the one at
-/// `from`, among those that lie more in the direction than across it; where there are none, among all
-/// that lie in the direction at all. `None` where nothing does.
+/// `from`, among those that lie in the direction; `None` where nothing does.
 pub fn nearest(places: &[Option<(f64, f64)>], from: usize, direction: Direction) -> Option<usize> {
     let (x, y) = places.get(from).copied().flatten()?;
     let offset = |place: (f64, f64)| {
@@ -26,18 +25,12 @@ pub fn nearest(places: &[Option<(f64, f64)>], from: usize, direction: Direction)
             Direction::Down => (-dy, dx.abs()),
         }
     };
-    let ahead = |narrow: bool| {
-        places
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i != from)
-            .filter_map(|(i, place)| Some((i, offset((*place)?))))
-            .filter(|(_, (along, across))| *along > 1e-9 && (!narrow || along >= across))
-            .map(|(i, (along, across))| (i, along.hypot(ACROSS * across)))
-            .min_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(i, _)| i)
+    let ahead = |(i, place): (usize, &Option<(f64, f64)>)| {
+        let (along, across) = offset((*place)?);
+        (i != from && along > 1e-9).then_some((i, along.hypot(ACROSS * across)))
     };
-    ahead(true).or_else(|| ahead(false))
+    let found = places.iter().enumerate().filter_map(ahead).min_by(|a, b| a.1.total_cmp(&b.1));
+    found.map(|(i, _)| i)
 }
 
 #[cfg(test)]
