@@ -2,6 +2,7 @@
 
 mod draw;
 mod info;
+mod kept;
 mod labels;
 pub mod layout;
 pub mod picture;
@@ -211,6 +212,15 @@ impl Page for Pareto {
             pareto.areas_asked = Some(key.clone());
             effects.push(Effect::ParetoAreas { key, runs: runs.clone() });
         }
+    }
+
+    fn remember(&self, state: &State) -> Option<serde_json::Value> {
+        kept::remember(&state.pareto)
+    }
+
+    fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
+        kept::recall(&mut state.pareto, kept);
+        Vec::new()
     }
 
     fn command(&self, state: &State) -> Option<Vec<String>> {

@@ -262,10 +262,7 @@ impl Shown {
 /// characters on a picture would stay there.
 pub fn ready<'a>(state: &'a State, plot: &Plot) -> Option<&'a Picture> {
     let pareto = &state.pareto;
-    let free = state.overlays.is_empty()
-        && state.notice.is_none()
-        && pareto.panel.is_none()
-        && pareto.drag.is_none();
+    let free = state.overlays.is_empty() && pareto.panel.is_none() && pareto.drag.is_none();
     let (sketch, picture) = pareto.picture.made.as_ref()?;
     let fits =
         sketch.size == (plot.area.width, plot.area.height) && Some(sketch.kind) == pareto.pictures.kind;

@@ -356,6 +356,35 @@ fn the_command_and_the_table_say_what_is_shown() {
 }
 
 #[test]
+fn what_is_shown_is_kept_until_the_next_start() {
+    let mut driver = driver(120, 40);
+    keys(&mut driver, "aaAsp");
+    keys(&mut driver, "gj");
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "l ");
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "+/tp>=4");
+    press(&mut driver, KeyCode::Enter);
+    let page = Screen::Pareto.page();
+    let kept = page.remember(&driver.state).unwrap();
+    let before = driver.screen();
+    let records = records();
+    let mut again = Driver::empty(120, 40);
+    page.recall(&mut again.state, &kept);
+    again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
+    again.send(Message::Pareto(analysis::pareto(&records)));
+    let effects = again.keys("5");
+    answer(&mut again, effects);
+    assert_eq!(again.screen(), before);
+    assert_eq!(page.remember(&again.state).unwrap(), kept);
+    // what cannot be read is left
+    for broken in ["3", "{}", r#"{"x": "sideways", "window": [1, 0, 2, 2]}"#, r#"{"x": 7}"#] {
+        page.recall(&mut again.state, &serde_json::from_str(broken).unwrap());
+        again.screen();
+    }
+}
+
+#[test]
 fn nothing_breaks_without_points_or_room() {
     for (columns, rows) in [(20, 5), (80, 24), (81, 25), (300, 90)] {
         let mut driver = driver(columns, rows);

@@ -36,6 +36,9 @@ pub enum Scale {
 }
 
 impl Scale {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Linear, Self::Log];
+
     /// Round and round.
     pub fn next(self) -> Self {
         match self {
@@ -112,6 +115,10 @@ pub struct Pareto {
     pub groups: Vec<String>,
     /// Which group is shown.
     pub group: usize,
+    /// The group that was shown when the workbench was left, until it is found.
+    pub wanted_group: Option<String>,
+    /// Series that were hidden then, by label, until they are found.
+    pub wanted_hidden: BTreeSet<String>,
     /// Which P2P is shown; `None`: both.
     pub p2p: Option<P2p>,
     /// The series of the group.
@@ -161,7 +168,14 @@ impl Pareto {
     pub fn set(&mut self, points: Vec<ParetoPoint>) {
         self.reading += 1;
         self.marked = Axes::default();
-        let group = self.groups.get(self.group).cloned();
+        let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
+        let group = wanted.or_else(|| self.groups.get(self.group).cloned());
+        for point in &points {
+            let series = point.series();
+            if self.wanted_hidden.remove(&series.label()) {
+                self.hidden.insert(series);
+            }
+        }
         // measurements first
         let mut groups: Vec<_> = points.iter().map(|p| (p.provenance, p.group.clone())).collect();
         groups.sort();
