@@ -34,6 +34,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     draw_header(buf, header, state);
     let plot = plot(pareto, body);
     plot.draw_axes(buf, theme, pareto.axes.x.title(), pareto.axes.y.title());
+    let note = "labels: TP x batch";
+    let x = plot.area.right().saturating_sub(note.len() as u16);
+    put(buf, body, x, plot.area.y.saturating_sub(1), note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {
         empty(buf, plot.area, &nothing(state), theme);
     }

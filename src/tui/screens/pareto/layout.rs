@@ -94,10 +94,6 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
             hidden: same.iter().all(|e| e.hidden),
         });
     }
-    if pareto.looks.iter().any(|(_, on)| !on) {
-        let text = format!("{} small: dominated  ", series::glyph(0, P2p::On, true));
-        pieces.push(Piece { text, look: None, hidden: true });
-    }
     let mut sources: Vec<&str> = pareto.others().map(|(other, _)| other.source.as_str()).collect();
     sources.dedup();
     for source in sources {
@@ -121,6 +117,14 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         if let Some(row) = rows.last_mut() {
             row.push(piece);
         }
+    }
+    // worth a place, not a row
+    let text = format!("{} small: dominated", series::glyph(0, P2p::On, true));
+    if pareto.looks.iter().any(|(_, on)| !on)
+        && used + text.width() as u16 <= width
+        && let Some(row) = rows.last_mut()
+    {
+        row.push(Piece { text, look: None, hidden: true });
     }
     rows
 }

@@ -135,7 +135,7 @@ struct Mark {
     color: Rgb,
     hollow: bool,
     dominated: bool,
-    /// A letter instead of a marker: a point from elsewhere.
+    /// A letter instead of a marker: a point from elsewhere; in a circle where P2P is off.
     letter: Option<String>,
 }
 
@@ -179,7 +179,7 @@ impl Sketch {
             at: share(place),
             look: 0,
             color: ink,
-            hollow: true,
+            hollow: other.p2p == Some(P2p::Off),
             dominated: false,
             letter: Some(super::state::series::letter(&other.architecture, None)),
         }));
@@ -346,6 +346,9 @@ fn draw_on(
             if known {
                 let font = (FONT, row * 0.8).into_font().color(&rgb(mark.color));
                 area.draw(&Text::new(letter.clone(), (x - size(0.2), y - size(0.45)), font))?;
+            }
+            if mark.hollow {
+                area.draw(&Circle::new((x, y), size(0.45), rgb(mark.color).stroke_width(thin)))?;
             }
             continue;
         }
