@@ -12,6 +12,7 @@ use crossbeam_channel::Sender;
 use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
 use super::screens::experiments::{check, save};
 use super::screens::live::look;
+use super::screens::pareto::picture;
 use super::screens::timeline::state::{Matches, TraceIndex};
 use super::{experiments, format, terminal};
 use crate::analysis::{self, Selection};
@@ -112,6 +113,23 @@ impl Performer {
             }),
             Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
             Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
+            Effect::ParetoMarks { axes, reading, runs } => self.spawn(move || {
+                let points = analysis::pareto_on(&runs.records, axes);
+                Message::ParetoMarks { axes, reading, points }
+            }),
+            Effect::ParetoAreas { key, runs } => self.spawn(move || {
+                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
+                Message::ParetoAreas { key, areas }
+            }),
+            Effect::ReadOverlay(path) => self.spawn(move || {
+                let read = |path: PathBuf| Ok((path.clone(), analysis::read_overlay(&path)?));
+                let read = path.map(read).transpose();
+                Message::Overlay(read.map_err(|e: Error| format::error(&e)))
+            }),
+            Effect::ParetoPicture(sketch) => self.spawn(move || {
+                let result = picture::paint(&sketch, terminal::cell_pixels()).map(Arc::new);
+                Message::ParetoPicture { sketch, result }
+            }),
             Effect::Compare { axis, runs } => self.spawn(move || {
                 let result = analysis::compare(&runs.records, axis).map_err(|e| format::error(&e));
                 Message::Compare { axis, result }

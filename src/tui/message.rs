@@ -11,8 +11,10 @@ use super::page::Export;
 use super::screens::experiments::draft::Checked;
 use super::screens::experiments::save::{NotSaved, Save};
 use super::screens::live::state::Looked;
+use super::screens::pareto::picture::{Picture, Sketch};
+use super::screens::pareto::state::AreaKey;
 use super::screens::timeline::state::{Answer, Ask, Matches, Part, TraceIndex};
-use crate::analysis::{ComparisonReport, ParetoPoint};
+use crate::analysis::{AreaGained, Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use crate::spec::Spec;
 use crate::store::Record;
 use crate::sweep::{Choice, Experiment, SweepEvent};
@@ -103,6 +105,31 @@ pub enum Message {
     Timeline(Box<Answer>),
     /// Points of the Pareto screen.
     Pareto(Vec<ParetoPoint>),
+    /// The same points, frontiers marked on other axes.
+    ParetoMarks {
+        /// The axes.
+        axes: Axes,
+        /// Which reading of the runs directory; answers to older ones are dropped.
+        reading: u64,
+        /// The points.
+        points: Vec<ParetoPoint>,
+    },
+    /// Areas gained in a group.
+    ParetoAreas {
+        /// What was asked.
+        key: AreaKey,
+        /// The areas.
+        areas: Vec<AreaGained>,
+    },
+    /// Points from elsewhere were read from a file; `None`: they were taken away.
+    Overlay(Result<Option<(PathBuf, Vec<OverlayPoint>)>, String>),
+    /// The Pareto plot was painted.
+    ParetoPicture {
+        /// What was asked for.
+        sketch: Arc<Sketch>,
+        /// The picture.
+        result: Result<Arc<Picture>, String>,
+    },
     /// A comparison along an axis.
     Compare {
         /// The axis.
@@ -265,6 +292,26 @@ pub enum Effect {
     Timeline(Box<Ask>),
     /// Compute the points of the Pareto screen.
     Pareto(Arc<Snapshot>),
+    /// Mark frontiers on other axes.
+    ParetoMarks {
+        /// The axes.
+        axes: Axes,
+        /// To match the answer.
+        reading: u64,
+        /// The runs.
+        runs: Arc<Snapshot>,
+    },
+    /// Compute the areas that architectures gain over standard.
+    ParetoAreas {
+        /// What is asked; to match the answer.
+        key: AreaKey,
+        /// The runs.
+        runs: Arc<Snapshot>,
+    },
+    /// Read points from elsewhere; `None` takes them away.
+    ReadOverlay(Option<PathBuf>),
+    /// Paint the Pareto plot.
+    ParetoPicture(Arc<Sketch>),
     /// Compare the runs along an axis.
     Compare {
         /// The axis.

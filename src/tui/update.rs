@@ -125,6 +125,21 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
             }
         }
         Message::Pareto(points) => state.pareto.set(points),
+        Message::ParetoMarks { axes, reading, points }
+            if axes == state.pareto.axes && reading == state.pareto.reading =>
+        {
+            state.pareto.set_marked(axes, points);
+        }
+        Message::ParetoAreas { key, areas } => state.pareto.areas = Some((key, areas)),
+        Message::Overlay(Ok(read)) => pareto::take_overlay(state, read),
+        Message::Overlay(Err(error)) => state.fail(error),
+        Message::ParetoPicture { sketch, result: Ok(picture) } => {
+            state.pareto.picture.take(sketch, picture);
+        }
+        Message::ParetoPicture { result: Err(error), .. } => {
+            state.pareto.pictures.on = false;
+            state.inform(error);
+        }
         Message::Compare { axis, result } if axis == state.compare.axis() => {
             state.compare.report = Some(result);
         }

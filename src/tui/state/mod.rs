@@ -171,6 +171,8 @@ pub struct Prompt {
 pub enum Purpose {
     /// The path of a file to be written: what is shown.
     Export,
+    /// The path of a table of points to be shown beside the runs.
+    ParetoOverlay,
     /// The path of a file to be written: a picture of the screen.
     Picture,
     /// The timeline's.
