@@ -384,6 +384,9 @@ fn a_sweep_is_paused_and_goes_on() {
     send(&mut driver, Message::Sweep(Box::new(SweepEvent::Paused)));
     assert!(driver.screen().contains("‖ paused: p resumes"));
     assert!(!driver.state.is_moving(), "nothing to draw while nothing happens");
+    let before = driver.state.live.progress(driver.state.now_ms);
+    send(&mut driver, Message::Clock(3_600_000));
+    assert_eq!(driver.state.live.progress(driver.state.now_ms), before, "an hour of waiting is no work");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::PauseSweep(false)]));
     send(&mut driver, Message::Sweep(Box::new(SweepEvent::Resumed)));
     assert_eq!(driver.state.live.pause, Pause::No);
