@@ -27,9 +27,9 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
 }
 
 /// Median TPOT (ms) of one process's run.
-fn tpot(dtype: DType, tp: u32, record: bool) -> f64 {
+fn tpot(dtype: DType, tp: u32, record: bool, watch: bool) -> f64 {
     let (spec, _) = options(dtype, tp).resolve().expect("the options are valid");
-    let job = Job { spec, record, watch: false };
+    let job = Job { spec, record, watch };
     let (outcome, _) = backend::run(&job, &mut |_| ()).expect("it runs anywhere");
     let steps: Vec<f64> = outcome.samples.iter().flat_map(|s| s.steps_ms.clone()).collect();
     median(&steps).expect("there are steps")
@@ -61,7 +61,7 @@ fn main() {
             let mut times = Vec::new();
             for _ in 0..5 {
                 let bandwidth = ladderscope::cli::read_bandwidth(tp as usize);
-                let ms = tpot(dtype, tp, false);
+                let ms = tpot(dtype, tp, false, false);
                 times.push(ms);
                 shares.push(weight_bytes(dtype, tp) / (ms / 1e3) / bandwidth);
             }
@@ -74,16 +74,24 @@ fn main() {
             );
         }
     }
-    println!("recording: TPOT with over TPOT without, TP 2 f32, {PAIRS} alternating pairs");
+    let recorded = |record| move || tpot(DType::F32, 2, record, false);
+    overhead("recording", recorded(true), recorded(false));
+    let watched = |watch| move || tpot(DType::F32, 2, true, watch);
+    overhead("watching a recorded run", watched(true), watched(false));
+}
+
+/// TPOT of one way of running over that of another, in pairs of which either comes first by turns.
+fn overhead(what: &str, with: impl Fn() -> f64, without: impl Fn() -> f64) {
+    println!("{what}: TPOT with over TPOT without, TP 2 f32, {PAIRS} alternating pairs");
     let ratios: Vec<f64> = (0..PAIRS)
         .map(|pair| {
             // which arm comes first alternates too
             if pair % 2 == 0 {
-                let with = tpot(DType::F32, 2, true);
-                with / tpot(DType::F32, 2, false)
+                let with = with();
+                with / without()
             } else {
-                let without = tpot(DType::F32, 2, false);
-                tpot(DType::F32, 2, true) / without
+                let without = without();
+                with() / without
             }
         })
         .collect();

@@ -56,6 +56,14 @@ impl Revisions {
         Ok(true)
     }
 
+    /// Takes a whole text, as one edit.
+    pub fn replace(&mut self, text: String) {
+        if text != self.text {
+            self.past.push(std::mem::replace(&mut self.text, text));
+            self.future.clear();
+        }
+    }
+
     /// Takes the last edit back; whether there was one.
     pub fn undo(&mut self) -> bool {
         let Some(text) = self.past.pop() else { return false };

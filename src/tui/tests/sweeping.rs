@@ -291,6 +291,35 @@ fn edits_survive_other_screens_and_a_reload_and_quitting_asks() {
     assert!(matches!(keys(&mut driver, "y")[..], [Effect::Quit { interrupted: false }]));
 }
 
+#[test]
+fn edits_that_nobody_saved_are_there_again_at_the_next_start() {
+    let mut driver = workbench((80, 24));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let edited = text(&driver);
+    let page = Screen::Experiments.page();
+    let kept = page.remember(&driver.state).unwrap();
+    let entries = driver.state.experiments.entries.clone().unwrap();
+    let reopened = |entries: Vec<Entry>| {
+        let mut next = Driver::empty(80, 24);
+        page.recall(&mut next.state, &kept);
+        assert_eq!(page.remember(&next.state).unwrap(), kept, "nothing is lost before files are read");
+        send(&mut next, Message::Experiments(entries));
+        next
+    };
+    let mut next = reopened(entries.clone());
+    assert_eq!((text(&next).as_str(), next.state.experiments.edited()), (edited.as_str(), vec!["hide"]));
+    keys(&mut next, "u");
+    assert_eq!(text(&next), TEXT, "what the file has can be had back");
+    // though somebody removed the file
+    let next = reopened(entries[1..].to_vec());
+    assert_eq!(text(&next), edited);
+    assert!(next.screen().contains("24 cells"), "{}", next.screen());
+    // who left without them does not find them again
+    driver.state.experiments.discard = true;
+    assert_eq!(page.remember(&driver.state).unwrap()["edited"], serde_json::json!({}));
+}
+
 /// A sweep of `hide` under way: a cell done, one in the middle of a sample, one failed.
 fn live(size: (u16, u16), backend: Backend) -> Driver {
     let mut driver = workbench(size);
@@ -384,6 +413,9 @@ fn a_sweep_is_paused_and_goes_on() {
     send(&mut driver, Message::Sweep(Box::new(SweepEvent::Paused)));
     assert!(driver.screen().contains("‖ paused: p resumes"));
     assert!(!driver.state.is_moving(), "nothing to draw while nothing happens");
+    let before = driver.state.live.progress(driver.state.now_ms);
+    send(&mut driver, Message::Clock(3_600_000));
+    assert_eq!(driver.state.live.progress(driver.state.now_ms), before, "an hour of waiting is no work");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::PauseSweep(false)]));
     send(&mut driver, Message::Sweep(Box::new(SweepEvent::Resumed)));
     assert_eq!(driver.state.live.pause, Pause::No);

@@ -124,6 +124,12 @@ impl Draft {
         Ok(changed)
     }
 
+    /// Takes up a text that was edited before.
+    pub fn take_up(&mut self, text: String) {
+        self.revisions.replace(text);
+        self.refresh();
+    }
+
     /// Undoes an edit, or does it again; whether there was one.
     pub fn travel(&mut self, back: bool) -> bool {
         let done = if back { self.revisions.undo() } else { self.revisions.redo() };

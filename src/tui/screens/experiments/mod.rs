@@ -163,6 +163,15 @@ impl Page for Experiments {
         }
     }
 
+    fn remember(&self, state: &State) -> Option<serde_json::Value> {
+        Some(state.experiments.remember())
+    }
+
+    fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
+        state.experiments.recall(kept);
+        Vec::new()
+    }
+
     fn command(&self, state: &State) -> Option<Vec<String>> {
         let entry = state.experiments.selected()?;
         // a command would run what is saved

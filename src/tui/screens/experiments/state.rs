@@ -33,6 +33,8 @@ pub struct Experiments {
     pub discard: bool,
     /// The entry to select once it was read.
     wanted: Option<String>,
+    /// Edits that were not saved when the workbench was left: texts by name, until files are read.
+    kept: BTreeMap<String, String>,
     /// Numbers checks, so that old answers are told from new ones.
     serial: u64,
 }
@@ -77,8 +79,6 @@ impl Experiments {
     /// Takes new entries; the selection stays on the entry of the same name, edits stay edits.
     pub fn set(&mut self, entries: Vec<Entry>) {
         let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
-        let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
-        self.list.selected = at.unwrap_or(0);
         for entry in &entries {
             if let Some(draft) = self.drafts.get_mut(&entry.name) {
                 draft.path = path_of(entry);
@@ -98,7 +98,41 @@ impl Experiments {
             .collect();
         let mut entries = entries;
         entries.extend(kept);
+        for (name, text) in std::mem::take(&mut self.kept) {
+            if entries.iter().all(|entry| entry.name != name) {
+                let place = format!("experiments/{name}.toml");
+                let gone = crate::error::Error::input(format!("{place} is gone; its edits are here"));
+                entries.push(Entry::new(&name, &place, String::new(), Err(gone)));
+            }
+            if let Some(entry) = entries.iter().find(|entry| entry.name == name) {
+                let mut draft = Draft::new(entry.text.clone(), path_of(entry));
+                draft.take_up(text);
+                self.drafts.insert(name, draft);
+            }
+        }
+        let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
+        self.list.selected = at.unwrap_or(0);
         self.entries = Some(entries);
+    }
+
+    /// What is kept until the workbench is opened again: what is selected, and edits that are not saved.
+    pub fn remember(&self) -> serde_json::Value {
+        let selected = self.wanted.clone().or_else(|| self.selected().map(|entry| entry.name.clone()));
+        let mut edited = self.kept.clone();
+        for (name, draft) in self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited()) {
+            if !self.discard {
+                edited.insert(name.clone(), draft.revisions.text().to_owned());
+            }
+        }
+        serde_json::json!({ "selected": selected, "edited": edited })
+    }
+
+    /// Takes that up; what cannot be read of it is left.
+    pub fn recall(&mut self, kept: &serde_json::Value) {
+        self.wanted = kept["selected"].as_str().map(str::to_owned);
+        let edited = kept["edited"].as_object().into_iter().flatten();
+        let texts = edited.filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())));
+        self.kept.extend(texts);
     }
 
     /// Selects the entry of this name once it was read.

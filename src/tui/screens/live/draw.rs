@@ -66,8 +66,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
 fn header(buf: &mut Buffer, area: Rect, state: &State, name: &str) {
     let (theme, live) = (state.theme, &state.live);
     let progress = live.progress(state.now_ms);
-    let until = live.ended.map_or(state.now_ms, |(at, _)| at);
-    let elapsed = clock(until.saturating_sub(live.started_ms));
+    let elapsed = clock(live.worked_ms(state.now_ms));
     let pause = state.keys.label(Action::Live(Act::Pause));
     let paused = format!("‖ paused: {pause} resumes");
     let (word, role) = match (live.ended, live.pause) {

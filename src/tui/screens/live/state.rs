@@ -35,6 +35,10 @@ pub struct Live {
     pub follow: bool,
     /// Whether runs are started.
     pub pause: Pause,
+    /// Since when the sweep waits to be resumed, and how long it has waited before (ms).
+    paused_since: Option<u64>,
+    /// See `paused_since`.
+    paused_ms: u64,
     /// The sweep, to be run again.
     pub source: Option<Arc<Experiment>>,
     /// Sweeps that wait for this one.
@@ -239,8 +243,13 @@ impl Live {
             }
             // runs were told one by one
             SweepEvent::CellDone { .. } => {}
-            SweepEvent::Paused => self.pause = Pause::Yes,
+            SweepEvent::Paused => {
+                self.pause = Pause::Yes;
+                self.paused_since = Some(now_ms);
+            }
             SweepEvent::Resumed => {
+                let since = self.paused_since.take();
+                self.paused_ms += since.map_or(0, |since| now_ms.saturating_sub(since));
                 self.pause = if self.pause == Pause::Asked { Pause::Asked } else { Pause::No };
             }
             SweepEvent::RunStarted { cell: index, round, run } => {
@@ -279,6 +288,12 @@ impl Live {
         }
     }
 
+    /// How long the sweep has worked, pauses not counted (ms).
+    pub fn worked_ms(&self, now_ms: u64) -> u64 {
+        let until = self.ended.map_or(self.paused_since.unwrap_or(now_ms), |(at, _)| at);
+        until.saturating_sub(self.started_ms).saturating_sub(self.paused_ms)
+    }
+
     /// How far the sweep is.
     pub fn progress(&self, now_ms: u64) -> Progress {
         let total = self.cells.len() * self.rounds as usize;
@@ -286,7 +301,7 @@ impl Live {
         let partial: f64 = self.cells.iter().map(LiveCell::partial).sum();
         let worked = self.executed as f64 + partial;
         let left = (total - done) as f64 - partial;
-        let elapsed = now_ms.saturating_sub(self.started_ms) as f64;
+        let elapsed = self.worked_ms(now_ms) as f64;
         let left_ms = (self.ended.is_none() && worked >= 0.05 && left >= 0.0)
             .then(|| (elapsed / worked * left).min(u64::MAX as f64) as u64);
         let fraction = if total == 0 { 1.0 } else { ((done as f64 + partial) / total as f64).min(1.0) };
