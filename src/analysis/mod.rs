@@ -13,7 +13,9 @@ mod flags;
 mod idle;
 pub mod intervals;
 mod lanes;
+mod links;
 mod metrics;
+mod operations;
 mod overlap;
 mod pareto;
 mod ranges;
@@ -28,10 +30,14 @@ pub mod table;
 
 pub use breakdown::BreakdownRow;
 pub use compare::{AXES, Comparison, ComparisonReport, compare};
-pub use critical::{PathPart, PathStep, PathSummary, Why, critical_path};
+pub use critical::{
+    PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
+};
 pub use difference::Difference;
 pub use idle::IdleSplit;
+pub use links::{Link, Links, links};
 pub use metrics::{aggregate, metrics, stalls};
+pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
 pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
@@ -40,6 +46,6 @@ pub use pareto::{
 };
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
-pub use runs::{Selection, origin_ns};
+pub use runs::{Selection, StepKey, origin_ns};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

@@ -377,6 +377,7 @@ impl Driver {
                     let matches = Arc::new(Matches::of(&index, &query));
                     self.send(Message::Found { request, pane, serial, matches })
                 }
+                Effect::Timeline(ask) => self.send(Message::Timeline(Box::new(ask.answer()))),
                 _ => Vec::new(),
             });
         }
