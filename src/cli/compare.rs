@@ -1,10 +1,11 @@
-//! `ladderscope compare --by AXIS`: matched pairs of cells, their ratios and intervals.
+//! `ladderscope compare --by AXIS`: matched pairs of cells, their ratios and intervals; with `--heatmap`
+//! maps of them over TP and batch.
 
 use std::path::PathBuf;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::{pareto, report, runs};
-use crate::analysis::{self, AXES, ComparisonReport, Difference};
+use crate::analysis::{Axis, Cells, ComparisonReport, Difference, HeatMap, HeatValue, slices};
 use crate::error::{Error, Result};
 use crate::plot;
 
@@ -14,9 +15,16 @@ pub struct Args {
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective
+    /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective,
+    /// stack, prompt_tokens, output_tokens, a variable (NCCL_ALGO) or a profile value (link.alpha_us)
     #[arg(long, value_name = "AXIS")]
     pub by: String,
+    /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]
+    #[arg(long, value_name = "VALUE")]
+    pub baseline: Option<String>,
+    /// Maps over TP and batch, one for each value and whatever else differs, instead of the list of pairs
+    #[arg(long)]
+    pub heatmap: bool,
     /// Only runs that meet these conditions (as in `runs`)
     #[arg(long, value_name = "CONDITIONS")]
     pub filter: Option<String>,
@@ -27,11 +35,9 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Prints the pairs.
+/// Prints the pairs, or the maps.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    if !AXES.contains(&args.by.as_str()) {
-        return Err(Error::unknown("axis", &args.by, AXES));
-    }
+    let axis = Axis::parse(&args.by)?;
     let export = args
         .export
         .as_deref()
@@ -39,7 +45,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = export.transpose()?;
     let records = runs::filtered(runs::select(&args.runs, &dir)?, args.filter.as_deref(), None)?;
     // Runs as they are stored, not pooled: ratios pair by round.
-    let comparison = analysis::compare(&records, &args.by)?;
+    let comparison = Cells::of(&records).compare(&axis, args.baseline.as_deref())?;
     if comparison.pairs.is_empty() {
         report::note(&format!("no two finished cells differ in {} alone", args.by));
     }
@@ -53,16 +59,127 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         }
         report::note(&format!("wrote {}", path.display()));
     }
-    match args.output.format {
-        Format::Json => output::json(&comparison)?,
-        Format::Csv => output::emit(&rows(&comparison).csv())?,
-        Format::Table if comparison.pairs.is_empty() => {}
-        Format::Table => output::emit(&table(&comparison))?,
+    if args.heatmap {
+        print_maps(&comparison, args.output.format)?;
+    } else {
+        match args.output.format {
+            Format::Json => output::json(&comparison)?,
+            Format::Csv => output::emit(&rows(&comparison).csv())?,
+            Format::Table if comparison.pairs.is_empty() => {}
+            Format::Table => output::emit(&table(&comparison))?,
+        }
     }
     for flag in &comparison.flags {
         report::warn(flag);
     }
     Ok(0)
+}
+
+/// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells.
+fn print_maps(comparison: &ComparisonReport, format: Format) -> Result<()> {
+    let maps: Vec<HeatMap> =
+        slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
+    match format {
+        Format::Json => output::json(&maps),
+        Format::Csv => output::emit(&map_rows(comparison, &maps).csv()),
+        Format::Table => output::emit(&maps_text(comparison, &maps)),
+    }
+}
+
+/// Maps for people: rows are TPs, columns batches.
+fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap]) -> String {
+    let mut text = String::new();
+    for map in maps {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let provenance = map.cells.iter().map(|c| comparison.pairs[c.pair].provenance).max();
+        let provenance = provenance.map(|p| p.as_str()).unwrap_or_default();
+        text += &format!(
+            "{} by {}: {} ({provenance})\n",
+            HeatValue::Speedup.name(),
+            map.by,
+            map.slice.name()
+        );
+        let columns =
+            std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
+        let mut rows = Rows::new(columns);
+        for &tp in &map.tps {
+            let cell = |&batch: &u32| match map.cell(tp, batch) {
+                // what is not shown to differ says so without colour
+                Some(cell) if !cell.differs => Field::text(format!("({:.3})", cell.speedup)),
+                Some(cell) => Field::Number(cell.speedup, 3),
+                None => Field::None,
+            };
+            rows.push(
+                std::iter::once(Field::Whole(tp.into())).chain(map.batches.iter().map(cell)).collect(),
+            );
+        }
+        text += &rows.table();
+    }
+    if maps.is_empty() {
+        return text;
+    }
+    text + &format!("(in brackets: not shown to differ) {}", said_of_many(comparison))
+}
+
+fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Rows {
+    let mut rows = Rows::new([
+        "by",
+        "baseline",
+        "value",
+        "rest",
+        "tp",
+        "batch",
+        "speedup",
+        "differs",
+        "baseline_exposed_pct",
+        "exposed_pct",
+        "baseline_hidden_share",
+        "hidden_share",
+        "provenance",
+        "baseline_run",
+        "run",
+    ]);
+    for map in maps {
+        for cell in &map.cells {
+            let pair = &comparison.pairs[cell.pair];
+            rows.push(vec![
+                Field::text(&map.by),
+                Field::text(&pair.baseline),
+                Field::text(&pair.value),
+                Field::text(&map.slice.rest),
+                Field::Whole(cell.tp.into()),
+                Field::Whole(cell.batch.into()),
+                Field::Number(cell.speedup, 4),
+                Field::text(cell.differs),
+                Field::number(cell.exposed_pct[0], 4),
+                Field::number(cell.exposed_pct[1], 4),
+                Field::number(cell.hidden_share[0], 4),
+                Field::number(cell.hidden_share[1], 4),
+                Field::text(pair.provenance),
+                Field::text(&pair.baseline_run),
+                Field::text(&pair.run),
+            ]);
+        }
+    }
+    rows
+}
+
+/// How many comparisons there were, and what is left of the differences when that is heeded.
+fn said_of_many(comparison: &ComparisonReport) -> String {
+    let adjusted = &comparison.adjusted;
+    let mut text = format!(
+        "{} comparison(s), {} differ: the more there are, the more of them differ by chance\n",
+        comparison.comparisons, comparison.differ
+    );
+    if adjusted.tested > 0 {
+        text += &format!(
+            "adjusted for their number ({}, false discovery rate {}): {} of {} tested differ\n",
+            adjusted.method, adjusted.false_discovery_rate, adjusted.differ, adjusted.tested
+        );
+    }
+    text
 }
 
 fn table(comparison: &ComparisonReport) -> String {
@@ -75,6 +192,9 @@ fn table(comparison: &ComparisonReport) -> String {
         "speed-up",
         "95%",
         "differs",
+        "adjusted p",
+        "exposed % TPOT",
+        "baseline exposed %",
         "overlap %",
         "baseline overlap %",
         "hidden share",
@@ -93,6 +213,9 @@ fn table(comparison: &ComparisonReport) -> String {
             Field::Number(pair.speedup, 3),
             interval(pair.speedup_ci95),
             Field::text(if pair.differs { "yes" } else { "not shown" }),
+            Field::number(pair.adjusted_p, 4),
+            Field::number(pair.side.exposed_pct, 1),
+            Field::number(pair.baseline_side.exposed_pct, 1),
             Field::number(pair.overlap_pct, 1),
             Field::number(pair.baseline_overlap_pct, 1),
             Field::number(pair.hidden_share, 3),
@@ -100,9 +223,9 @@ fn table(comparison: &ComparisonReport) -> String {
         ]);
     }
     format!(
-        "{}{} comparison(s): the more there are, the more of them differ by chance\n{}",
+        "{}{}{}",
         rows.table(),
-        comparison.comparisons,
+        said_of_many(comparison),
         differences(comparison).unwrap_or_default()
     )
 }
@@ -180,6 +303,16 @@ fn rows(comparison: &ComparisonReport) -> Rows {
         "above_bound_peer_wait_ms",
         "above_bound_contention_ms",
         "above_bound_operations_ms",
+        "p_value",
+        "adjusted_p",
+        "baseline_comm_ms",
+        "comm_ms",
+        "baseline_exposed_comm_ms",
+        "exposed_comm_ms",
+        "baseline_exposed_pct",
+        "exposed_pct",
+        "baseline_samples",
+        "samples",
     ]);
     for pair in &comparison.pairs {
         let bound = |ci: Option<[f64; 2]>, at: usize| Field::number(ci.map(|ci| ci[at]), 4);
@@ -213,6 +346,12 @@ fn rows(comparison: &ComparisonReport) -> Rows {
             ];
             row.extend(parts.map(|of| Field::number(difference.as_ref().map(of), 4)));
         }
+        let sides = [&pair.baseline_side, &pair.side];
+        row.extend([Field::number(pair.p_value, 4), Field::number(pair.adjusted_p, 4)]);
+        row.extend(sides.map(|side| Field::number(side.comm_ms, 4)));
+        row.extend(sides.map(|side| Field::number(side.exposed_comm_ms, 4)));
+        row.extend(sides.map(|side| Field::number(side.exposed_pct, 4)));
+        row.extend(sides.map(|side| Field::Whole(side.samples.into())));
         rows.push(row);
     }
     rows
