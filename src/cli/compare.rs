@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::{pareto, report, runs};
-use crate::analysis::{Axis, Cells, ComparisonReport, Difference, HeatMap, HeatValue, slices};
+use crate::analysis::{
+    Axis, Cells, ComparisonReport, Difference, HeatMap, HeatValue, pairs_csv, slices,
+};
 use crate::error::{Error, Result};
 use crate::plot;
 
@@ -51,7 +53,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     if let Some((path, format)) = export {
         match format {
-            "csv" => std::fs::write(path, rows(&comparison).csv()).map_err(Error::io(path))?,
+            "csv" => std::fs::write(path, pairs_csv(&comparison)).map_err(Error::io(path))?,
             _ if comparison.pairs.is_empty() => {
                 return Err(Error::input("there is nothing to draw: no pairs"));
             }
@@ -64,7 +66,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     } else {
         match args.output.format {
             Format::Json => output::json(&comparison)?,
-            Format::Csv => output::emit(&rows(&comparison).csv())?,
+            Format::Csv => output::emit(&pairs_csv(&comparison))?,
             Format::Table if comparison.pairs.is_empty() => {}
             Format::Table => output::emit(&table(&comparison))?,
         }
@@ -271,88 +273,4 @@ pub(super) fn difference_row(mut names: Vec<Field>, d: &Difference) -> Vec<Field
         [d.decode_ms, d.transfer_ms, d.peer_wait_ms, d.contention_ms, d.operations_ms, d.idle_ms];
     names.extend(parts.map(|ms| Field::Number(ms, 2)));
     names
-}
-
-fn rows(comparison: &ComparisonReport) -> Rows {
-    let mut rows = Rows::new([
-        "matched",
-        "by",
-        "baseline",
-        "value",
-        "baseline_run",
-        "run",
-        "baseline_tpot_ms",
-        "tpot_ms",
-        "speedup",
-        "speedup_ci95_low",
-        "speedup_ci95_high",
-        "differs",
-        "baseline_overlap_pct",
-        "overlap_pct",
-        "hidden_share",
-        "hidden_share_ci95_low",
-        "hidden_share_ci95_high",
-        "provenance",
-        "saved_decode_ms",
-        "saved_transfer_ms",
-        "saved_peer_wait_ms",
-        "saved_contention_ms",
-        "saved_operations_ms",
-        "above_bound_decode_ms",
-        "above_bound_transfer_ms",
-        "above_bound_peer_wait_ms",
-        "above_bound_contention_ms",
-        "above_bound_operations_ms",
-        "p_value",
-        "adjusted_p",
-        "baseline_comm_ms",
-        "comm_ms",
-        "baseline_exposed_comm_ms",
-        "exposed_comm_ms",
-        "baseline_exposed_pct",
-        "exposed_pct",
-        "baseline_samples",
-        "samples",
-    ]);
-    for pair in &comparison.pairs {
-        let bound = |ci: Option<[f64; 2]>, at: usize| Field::number(ci.map(|ci| ci[at]), 4);
-        let mut row = vec![
-            Field::text(&pair.matched),
-            Field::text(&comparison.by),
-            Field::text(&pair.baseline),
-            Field::text(&pair.value),
-            Field::text(&pair.baseline_run),
-            Field::text(&pair.run),
-            Field::Number(pair.baseline_tpot_ms, 4),
-            Field::Number(pair.tpot_ms, 4),
-            Field::Number(pair.speedup, 4),
-            bound(pair.speedup_ci95, 0),
-            bound(pair.speedup_ci95, 1),
-            Field::text(pair.differs),
-            Field::number(pair.baseline_overlap_pct, 4),
-            Field::number(pair.overlap_pct, 4),
-            Field::number(pair.hidden_share, 4),
-            bound(pair.hidden_share_ci95, 0),
-            bound(pair.hidden_share_ci95, 1),
-            Field::text(pair.provenance),
-        ];
-        for difference in [pair.saved, pair.above_upper_bound] {
-            let parts: [fn(&Difference) -> f64; 5] = [
-                |d| d.decode_ms,
-                |d| d.transfer_ms,
-                |d| d.peer_wait_ms,
-                |d| d.contention_ms,
-                |d| d.operations_ms,
-            ];
-            row.extend(parts.map(|of| Field::number(difference.as_ref().map(of), 4)));
-        }
-        let sides = [&pair.baseline_side, &pair.side];
-        row.extend([Field::number(pair.p_value, 4), Field::number(pair.adjusted_p, 4)]);
-        row.extend(sides.map(|side| Field::number(side.comm_ms, 4)));
-        row.extend(sides.map(|side| Field::number(side.exposed_comm_ms, 4)));
-        row.extend(sides.map(|side| Field::number(side.exposed_pct, 4)));
-        row.extend(sides.map(|side| Field::Whole(side.samples.into())));
-        rows.push(row);
-    }
-    rows
 }

@@ -151,8 +151,8 @@ pub struct Answer {
     pub strips: Vec<Strip>,
     /// `standard`, the chosen one, `upper-bound`.
     pub frontiers: Vec<Frontier>,
-    /// The command that runs the chosen architecture.
-    pub command: String,
+    /// The arguments of the command that runs the chosen architecture.
+    pub arguments: Vec<String>,
 }
 
 impl Answer {
@@ -235,7 +235,7 @@ impl Engine {
             rows: with_hidden_share(rows),
             strips: two,
             frontiers,
-            command: variant.command()?,
+            arguments: variant.arguments()?,
             spec: ready.spec,
         })
     }

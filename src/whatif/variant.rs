@@ -126,34 +126,34 @@ impl Variant {
         Ok(spec)
     }
 
-    /// The command that runs it: what it prints is what the workbench shows.
-    pub fn command(&self) -> Result<String> {
+    /// The arguments of the command that runs it, `run` first: what that prints is what is shown here.
+    pub fn arguments(&self) -> Result<Vec<String>> {
         let spec = self.spec()?;
-        let mut words = vec![
-            "ladderscope run --backend sim".to_owned(),
-            format!("--architecture {}", quoted(&spec.architecture.to_string())),
-            format!("--model {}", quoted(&spec.model)),
-            format!("--dtype {}", spec.dtype),
-            format!("--tp {} --batch {}", spec.tp, spec.batch),
-            format!("--prompt-tokens {} --output-tokens {}", spec.prompt_tokens, spec.output_tokens),
-            format!("--p2p {}", spec.p2p.as_str()),
-            format!("--hardware {} --stack {}", quoted(&spec.hardware), quoted(&spec.stack)),
-        ];
+        let mut words: Vec<String> = vec!["run".into()];
+        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        option("backend", "sim".into());
+        option("architecture", spec.architecture.to_string());
+        option("model", spec.model);
+        option("dtype", spec.dtype.to_string());
+        option("tp", spec.tp.to_string());
+        option("batch", spec.batch.to_string());
+        option("prompt-tokens", spec.prompt_tokens.to_string());
+        option("output-tokens", spec.output_tokens.to_string());
+        option("p2p", spec.p2p.as_str().into());
+        option("hardware", spec.hardware);
+        option("stack", spec.stack);
         if spec.collective == Collective::OneShot {
-            words.push("--collective one-shot".into());
+            option("collective", "one-shot".into());
         }
         if spec.link != Link::Native {
-            words.push(format!("--link {}", spec.link));
+            option("link", spec.link.to_string());
         }
         if spec.seed != 0 {
-            words.push(format!("--seed {}", spec.seed));
+            option("seed", spec.seed.to_string());
         }
-        let pair = |what: &str, (key, value): (&String, &String)| {
-            format!("--{what} {}", quoted(&format!("{key}={value}")))
-        };
-        words.extend(spec.env.iter().map(|each| pair("env", each)));
-        words.extend(spec.set.iter().map(|each| pair("set", each)));
-        Ok(words.join(" "))
+        spec.env.iter().for_each(|(key, value)| option("env", format!("{key}={value}")));
+        spec.set.iter().for_each(|(key, value)| option("set", format!("{key}={value}")));
+        Ok(words)
     }
 }
 
@@ -201,13 +201,4 @@ fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, v
 fn number(value: f64) -> String {
     let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
     rounded.to_string()
-}
-
-/// A word as a POSIX shell reads it.
-pub(super) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,%@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }

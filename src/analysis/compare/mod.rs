@@ -2,6 +2,7 @@
 
 mod adjust;
 mod axis;
+mod csv;
 mod heat;
 mod label;
 mod matching;
@@ -21,6 +22,7 @@ use crate::store::{Record, Split};
 pub use adjust::{Adjusted, LEVEL, benjamini_hochberg};
 pub(super) use axis::field;
 pub use axis::{AXES, Axis, UNSET};
+pub use csv::pairs_csv;
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::Label;
 pub(super) use matching::{Arm, Matching};

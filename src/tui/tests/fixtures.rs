@@ -9,7 +9,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use crate::analysis::{ComparisonReport, ParetoPoint};
+use crate::analysis::ParetoPoint;
 use crate::backend::RunEvent;
 use crate::model::DType;
 use crate::plan::{Architecture, Cost, Lane, Phase, Quantity};
@@ -20,6 +20,7 @@ use crate::trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Str
 use crate::tui::action::Screen;
 use crate::tui::experiments::Entry;
 use crate::tui::message::{Effect, Message, Snapshot};
+use crate::tui::screens::compare::state::{Asked, Compared, KeptCells};
 use crate::tui::screens::timeline::state::{Matches, TraceIndex};
 use crate::tui::state::State;
 use crate::tui::theme::Theme;
@@ -211,10 +212,12 @@ pub fn compared() -> Vec<Record> {
     .concat()
 }
 
-pub fn comparison() -> ComparisonReport {
-    let mut report = crate::analysis::compare(&compared(), "architecture").unwrap();
-    report.flags.push("tp 4 is slower than tp 2 for standard b4 p2p-off".into());
-    report
+pub fn comparison() -> Compared {
+    let snapshot = Arc::new(Snapshot::new(compared(), Vec::new()));
+    let asked = Asked { axis: crate::analysis::Axis::ARCHITECTURE, baseline: None };
+    let mut compared = Compared::new(&KeptCells::default().of(&snapshot), &asked).unwrap();
+    compared.report.flags.push("tp 4 is slower than tp 2 for standard b4 p2p-off".into());
+    compared
 }
 
 /// Two ranks, prefill and four decode steps of norm, up, all_reduce; rank 1 arrives late.
@@ -388,7 +391,8 @@ impl Driver {
         driver.send(Message::Experiments(entries()));
         driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
         driver.send(Message::Pareto(points()));
-        driver.send(Message::Compare { axis: "architecture", result: Ok(comparison()) });
+        let result = Ok(Arc::new(comparison()));
+        driver.send(Message::Compare { request: driver.state.compare.request, result });
         driver.show(vec![trace()]);
         driver
     }
@@ -412,6 +416,17 @@ impl Driver {
                 Effect::Search { request, pane, serial, index, query } => {
                     let matches = Arc::new(Matches::of(&index, &query));
                     self.send(Message::Found { request, pane, serial, matches })
+                }
+                Effect::WhatIf { request, variant } => {
+                    let engine = crate::whatif::Engine::default();
+                    let result = engine.answer(&variant).map(Arc::new);
+                    let result = result.map_err(|error| crate::tui::format::error(&error));
+                    self.send(Message::WhatIf { request, result })
+                }
+                Effect::Compare { request, asked, runs } => {
+                    let result = Compared::new(&KeptCells::default().of(&runs), &asked);
+                    let result = result.map(Arc::new).map_err(|error| crate::tui::format::error(&error));
+                    self.send(Message::Compare { request, result })
                 }
                 _ => Vec::new(),
             });

@@ -352,13 +352,19 @@ fn arrows_select_points_and_enter_opens_them() {
 fn axes_of_comparison_cycle_and_old_answers_are_dropped() {
     let mut driver = Driver::full(80, 24);
     driver.keys("6");
-    let effects = driver.keys("a");
-    assert!(matches!(effects[..], [Effect::Compare { axis: "p2p", .. }]), "{effects:?}");
-    assert!(driver.state.compare.report.is_none());
-    driver.send(Message::Compare { axis: "architecture", result: Err("old".into()) });
-    assert!(driver.state.compare.report.is_none());
-    driver.keys("A");
-    assert_eq!(driver.state.compare.axis(), "architecture");
+    let (effects, before) = (driver.keys("nn"), driver.state.compare.request);
+    let asked: Vec<String> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Compare { asked, .. } => Some(asked.axis.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, ["architecture", "architecture"], "the only axis that varies");
+    driver.send(Message::Compare { request: before - 1, result: Err("old".into()) });
+    assert!(driver.state.compare.compared().is_some());
+    driver.send(Message::Compare { request: before, result: Err("new".into()) });
+    assert!(driver.state.compare.compared().is_none() && driver.screen().contains("new"));
 }
 
 #[test]
