@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::draw::p;
 use crate::analysis::{Axis, Comparison, Side};
-use crate::spec::{Link, Spec};
+use crate::spec::{Link, Provenance, Spec};
 use crate::tui::format::{digits, percent};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{frame, line, put};
@@ -63,39 +63,58 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
         Some(_) => format!(", p {} (adjusted {})", p(pair.p_value), p(pair.adjusted_p)),
         None => String::new(),
     };
-    line(
-        buf,
-        inner,
-        1,
-        &[("tokens/s ", text), (&ratio, title), (" ", text), (differs, text), (&adjusted, dim)],
-    );
     let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
+    let samples = match sides.map(|(_, side)| (side.samples, side.rounds)) {
+        [a, b] if a == b => format!("; {} samples in {} rounds each", a.0, a.1),
+        [a, b] => format!("; {} and {} samples in {} and {} rounds", a.0, b.0, a.1, b.1),
+    };
+    let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
+    let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text)];
+    line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
     let head = format!(
-        "{:<14} {:>22} {:>8} {:>9} {:>8} {:>7} {:>7}",
+        "{:<12} {:>20} {:>8} {:>8} {:>8} {:>7} {:>7}",
         "", "TPOT ms [95%]", "comm ms", "exposed", "of TPOT", "overlap", "hidden"
     );
     put(buf, inner, inner.x, inner.y + 2, &head, title);
     for (index, (value, side)) in sides.iter().enumerate() {
         let y = inner.y + 3 + index as u16;
         let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
-        let name: String = value.chars().take(14).collect();
+        let name: String = value.chars().take(12).collect();
         let tpot = format!("{}{}", digits(tpots[index]), interval(side.tpot_ms_ci95));
         let hidden = side.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
         let mut row = format!(
-            "{name:<14} {tpot:>22} {:>8} {:>9} {:>8} {:>7} {hidden:>7}",
+            "{name:<12} {tpot:>20} {:>8} {:>8} {:>8} {:>7} {hidden:>7}",
             ms(side.comm_ms),
             ms(side.exposed_comm_ms),
             percent(side.exposed_pct),
             percent(overlaps[index]),
         );
         let from = link(&side.spec);
-        let link = if from.is_empty() { String::new() } else { format!(" {from}") };
-        row += &format!("  {} samples, {} rounds{link}", side.samples, side.rounds);
+        if !from.is_empty() {
+            row += &format!("  {from}");
+        }
         put(buf, inner, inner.x, y, &row, text);
     }
     bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
+    let by = [
+        (format!("{} less {}", pair.baseline, pair.value), pair.saved),
+        (format!("{} less upper-bound", pair.value), pair.above_upper_bound),
+    ];
+    let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
+    for (row, (name, by)) in known.enumerate() {
+        let words = format!(
+            "{name}: {} ms = transfer {} + peers {} + contention {} + operations {} + idle {}",
+            digits(by.decode_ms),
+            digits(by.transfer_ms),
+            digits(by.peer_wait_ms),
+            digits(by.contention_ms),
+            digits(by.operations_ms),
+            digits(by.idle_ms)
+        );
+        line(buf, inner, 9 + row as u16, &[(&words, text)]);
+    }
 }
 
 /// A bar a side on one scale, and what its parts are.
@@ -110,7 +129,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
     if longest <= 0.0 {
         return;
     }
-    let columns = f64::from(inner.width.saturating_sub(15 + 12));
+    let columns = f64::from(inner.width.saturating_sub(15 + 17));
     for (index, parts) in [first, second].iter().enumerate() {
         let y = inner.y + 5 + index as u16;
         let name: String = sides[index].0.chars().take(14).collect();
@@ -123,7 +142,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             let to = (done / longest * columns).round() as usize;
             x = put(buf, inner, x, y, &glyph.repeat(to - from), theme.style(role));
         }
-        put(buf, inner, x + 1, y, &format!("{} ms", digits(parts.iter().sum())), text);
+        put(buf, inner, x + 1, y, &format!("{} ms decode", digits(parts.iter().sum())), text);
     }
     let mut x = inner.x;
     for (index, (glyph, name, role)) in PARTS.into_iter().enumerate() {

@@ -7,6 +7,7 @@ use ratatui::style::Style;
 use super::state::{Choice, Compared, Order};
 use super::{Act, areas, detail, heat};
 use crate::analysis::Comparison;
+use crate::spec::Provenance;
 use crate::tui::action::Action;
 use crate::tui::format::{digits, percent};
 use crate::tui::layout::centered;
@@ -27,8 +28,11 @@ const COLUMNS: [Column; 12] = [
     Column::text("overlap", 15, 10),
     Column::number("hidden", 6, 5),
     Column::text("provenance", 13, 2),
-    Column::text("cell", 15, 0),
+    Column::text("cell", 27, 0),
 ];
+
+/// The column that is left out where all pairs have the same.
+const PROVENANCE: usize = 10;
 
 /// The column that shows what pairs are ordered by.
 fn column_of(order: Order) -> Option<usize> {
@@ -84,15 +88,18 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
         Some(baseline) => baseline.clone(),
         None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
     };
+    let wide = area.width >= 110;
     let adjusted = match report.adjusted.tested {
-        0 => "no p-values (simulated, or too few samples)".to_owned(),
+        0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
+        0 => "no p-values".to_owned(),
         tested => format!(
-            "{} of {tested} after Benjamini-Hochberg (FDR {}%)",
+            "{} of {tested} after {} (FDR {}%)",
             report.adjusted.differ,
+            if wide { report.adjusted.method } else { "BH" },
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
-    let made = format!("  {} comparisons made: {} differ; ", report.comparisons, report.differ);
+    let made = format!(": {} comparisons, {} differ; ", report.comparisons, report.differ);
     line(
         buf,
         area,
@@ -106,6 +113,11 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
             (&adjusted, dim),
         ],
     );
+    let mut x = area.x;
+    if let Some(provenance) = one_provenance(compared) {
+        let label = format!(" [{provenance}]");
+        x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
+    }
     let mut words = format!(" {} of {} pairs", compare.shown.len(), report.pairs.len());
     if compare.map.is_none() {
         let way = if compare.descending { "▼" } else { "▲" };
@@ -114,9 +126,9 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
     if !compare.marked.is_empty() {
         words += &format!(", {} marked ●", compare.marked.len());
     }
-    let x = put(buf, area, area.x, area.y + 1, &words, dim);
+    let x = put(buf, area, x, area.y + 1, &words, dim);
     let filter = compare.filter.value();
-    let mut x = match (compare.typing, filter.is_empty()) {
+    let x = match (compare.typing, filter.is_empty()) {
         (true, _) => put(buf, area, x, area.y + 1, &format!("  /{filter}▏"), theme.style(Role::Key)),
         (false, false) => put(buf, area, x, area.y + 1, &format!("  /{filter}"), text),
         (false, true) => put(buf, area, x, area.y + 1, "  above 1 is faster", dim),
@@ -124,9 +136,14 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
     if !report.flags.is_empty() {
         let key = state.keys.label(Action::Compare(Act::Flags));
         let flags = format!("  ⚑ {} flags: {key}", report.flags.len());
-        x = put(buf, area, x, area.y + 1, &flags, theme.style(Role::Warn));
+        put(buf, area, x, area.y + 1, &flags, theme.style(Role::Warn));
     }
-    let _ = x;
+}
+
+/// The provenance of all pairs, if it is one: said once, above them.
+fn one_provenance(compared: &Compared) -> Option<Provenance> {
+    let (first, rest) = compared.report.pairs.split_first()?;
+    rest.iter().all(|pair| pair.provenance == first.provenance).then_some(first.provenance)
 }
 
 /// Why there are no pairs, and what to do.
@@ -149,9 +166,15 @@ fn nothing(state: &State, compared: &Compared) -> String {
 fn pairs(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
     let (theme, compare) = (state.theme, &state.compare);
     let way = if compare.descending { "▼" } else { "▲" };
-    let mark = column_of(compare.order).map(|column| (column, way));
+    let told = one_provenance(compared).is_some();
+    let kept: Vec<usize> = (0..COLUMNS.len()).filter(|column| *column != PROVENANCE || !told).collect();
+    let columns: Vec<Column> = kept.iter().map(|column| COLUMNS[*column]).collect();
+    let mark = column_of(compare.order)
+        .and_then(|column| kept.iter().position(|kept| *kept == column))
+        .map(|column| (column, way));
     let rows = Rows { list: &compare.list, len: compare.shown.len(), mark };
-    table::draw(buf, area, theme, &COLUMNS, rows, |row, column| {
+    table::draw(buf, area, theme, &columns, rows, |row, column| {
+        let column = kept[column];
         let pair = compare.shown.get(row).and_then(|index| compared.report.pairs.get(*index));
         pair.map_or_else(Default::default, |pair| {
             content(pair, column, theme, compare.is_marked(pair), &compared.report.by)
@@ -207,11 +230,15 @@ fn short_cell(pair: &Comparison, by: &str) -> String {
     if by != "batch" {
         words.push(format!("b{}", spec.batch));
     }
-    let link = crate::tui::screens::compare::detail::link(&pair.side.spec);
+    if by != "p2p" {
+        words.push(format!("p2p-{}", spec.p2p.as_str()));
+    }
+    let link = detail::link(&pair.side.spec);
     if by != "link" && !link.is_empty() {
         words.push(link);
     }
-    words.push(pair.rest.clone());
+    let told = |word: &&str| word.starts_with("p2p-") || *word == spec.link.to_string();
+    words.extend(pair.rest.split(' ').filter(|word| !told(word)).map(str::to_owned));
     words.join(" ")
 }
 

@@ -21,7 +21,8 @@ const HEAD: u16 = 3;
 
 /// Which of the shades a number has: fifths of the range.
 fn shade(number: f64, [low, high]: [f64; 2]) -> usize {
-    if high > low { (((number - low) / (high - low) * 5.0) as usize).min(4) } else { 2 }
+    // what lies on a boundary belongs above it, whatever was lost in rounding
+    if high > low { (((number - low) / (high - low) * 5.0 + 1e-9) as usize).min(4) } else { 2 }
 }
 
 /// The first batch shown, so that the cursor's is.
@@ -109,10 +110,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
 fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize) -> String {
     let Some([low, high]) = range else { return " nothing is known of these cells".into() };
     let decimals = value.decimals();
-    let mut words = format!(" map {slice} of {slices}");
+    let mut words = format!(" {slice} of {slices} ");
     for (index, shade) in SHADES.iter().enumerate() {
         let from = low + (high - low) * index as f64 / 5.0;
-        words += &format!("  {} from {from:.decimals$}", &shade[..shade.len() / 2]);
+        words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
     }
     words += &format!(" to {high:.decimals$}");
     if value == HeatValue::Speedup {

@@ -16,7 +16,7 @@ use self::state::{Choice, Picker};
 use crate::analysis::{Axis, ComparisonReport, HeatValue};
 use crate::tui::action::{Action, Binding, bind};
 use crate::tui::keys::{paste_into, type_into};
-use crate::tui::layout::{cut_bottom, cut_left, cut_top};
+use crate::tui::layout::{cut_bottom, cut_top};
 use crate::tui::message::Effect;
 use crate::tui::page::{Export, FileKind, Page, Pointer, PointerKind};
 use crate::tui::state::{List, State};
@@ -51,7 +51,7 @@ const BINDINGS: &[Binding] = &[
     bind("baseline", "B", Action::Compare(Act::PickBaseline), "choose what to compare with", Some("baseline")),
     bind("map", "t", Action::Compare(Act::Map), "table, or map over TP and batch", Some("map")),
     bind("open-both", "b", Action::Compare(Act::OpenBoth), "open both timelines: the pair's run over its baseline", Some("both")),
-    bind("filter", "/", Action::Compare(Act::Filter), "filter pairs by fuzzy words", Some("filter")),
+    bind("filter", "/", Action::Compare(Act::Filter), "filter: parts of words, all of which a pair must have", Some("filter")),
     bind("sort-next", "s >", Action::Compare(Act::SortNext), "sort by the next column", Some("sort")),
     bind("sort-previous", "S <", Action::Compare(Act::SortPrevious), "sort by the previous column", None),
     bind("sort-reverse", "r", Action::Compare(Act::SortReverse), "reverse the order", None),
@@ -208,16 +208,12 @@ struct Areas {
     detail: Rect,
 }
 
-/// Rows of the selected pair.
+/// Rows of the selected pair; a taller window shows by what it differs, too.
 const DETAIL: u16 = 10;
 
 fn areas(body: Rect) -> Areas {
     let (title, rest) = cut_top(body, 2);
-    let (table, detail) = if body.width >= 170 {
-        cut_left(rest, body.width - 76)
-    } else {
-        cut_bottom(rest, if body.height >= 36 { DETAIL + 4 } else { DETAIL })
-    };
+    let (table, detail) = cut_bottom(rest, if body.height >= 36 { DETAIL + 3 } else { DETAIL });
     Areas { title, table, detail }
 }
 

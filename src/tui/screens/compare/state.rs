@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 use tui_input::Input;
 
@@ -266,7 +266,13 @@ impl Compare {
 
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
-        let pattern = Pattern::parse(self.filter.value(), CaseMatching::Ignore, Normalization::Smart);
+        // parts of words: letters scattered over so long a text would match everything
+        let pattern = Pattern::new(
+            self.filter.value(),
+            CaseMatching::Ignore,
+            Normalization::Smart,
+            AtomKind::Substring,
+        );
         let mut matcher = Matcher::new(Config::DEFAULT);
         let mut buffer = Vec::new();
         let mut shown: Vec<usize> = Vec::new();

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
-use super::state::{WhatIf, letter};
+use super::state::{StripView, WhatIf, letter};
 use super::strip;
 use crate::tui::action::Action;
 use crate::tui::format::{digits, percent};
@@ -36,16 +36,16 @@ pub struct Areas {
 /// Rows of kept variants, their header with them.
 const PINS: u16 = 4;
 
-/// Where things are in a body.
-pub fn areas(body: Rect) -> Areas {
+/// Where things are in a body, with or without a strip.
+pub fn areas(body: Rect, strip: bool) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let (rest, notes) = cut_bottom(rest, 2);
     // a large window has a place for kept variants; a small one shows them instead of the frontier
     let (rest, pins) = if body.height >= 34 { cut_bottom(rest, PINS + 3) } else { cut_bottom(rest, 0) };
     let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 40 });
     let (_, right) = cut_left(right, 1);
-    let (bars, right) = cut_top(right, 8);
-    let (strip, right) = cut_top(right, 5);
+    let (bars, right) = cut_top(right, if body.height >= 34 { 8 } else { 7 });
+    let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     let (_, sliders) = cut_top(left, 1);
     let sliders = Rect { height: sliders.height.min(Slider::ALL.len() as u16), ..sliders };
@@ -55,7 +55,7 @@ pub fn areas(body: Rect) -> Areas {
 /// Draws the screen.
 pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     let (theme, whatif) = (state.theme, &state.whatif);
-    let areas = areas(body);
+    let areas = areas(body, whatif.strip != StripView::Hidden);
     header(buf, areas.header, theme, whatif);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {
@@ -64,7 +64,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         return;
     };
     bars(buf, areas.bars, theme, whatif, answer);
-    strip::draw(buf, areas.strip, theme, &answer.strips, whatif.whole_step);
+    if whatif.strip != StripView::Hidden {
+        let whole_step = whatif.strip == StripView::Step;
+        strip::draw(buf, areas.strip, theme, &answer.strips, whole_step);
+    }
     if areas.pins.height > 0 {
         frontier(buf, areas.frontier, theme, whatif, answer);
         pins(buf, areas.pins, state, whatif);
@@ -80,28 +83,20 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
 }
 
 fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
-    let cell = &whatif.variant.cell;
+    let cell = &whatif.base.cell;
+    let from = format!("from {}: ", whatif.base_name);
     let what = format!(
-        "{} {} tp{} b{} {}+{} p2p-{} {} {}",
-        cell.architecture,
-        cell.model,
-        cell.tp,
-        cell.batch,
-        cell.prompt_tokens,
-        cell.output_tokens,
-        cell.p2p.as_str(),
-        cell.hardware,
-        cell.stack
+        "{} {} tp{} b{} {} {}",
+        cell.architecture, cell.model, cell.tp, cell.batch, cell.hardware, cell.stack
     );
-    let from = format!("  base: {}", whatif.base_name);
     line(
         buf,
         area,
         0,
         &[
             (" [simulated] ", theme.style(Role::Warn)),
-            (&what, theme.style(Role::Title)),
-            (&from, theme.style(Role::Dim)),
+            (&from, theme.style(Role::Text)),
+            (&what, theme.style(Role::Dim)),
         ],
     );
 }
@@ -127,7 +122,11 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         let value = slider.text(&whatif.variant, facts);
         let style = if changed { theme.style(Role::Title) } else { text };
         let x = put(buf, area, x + bar as u16 + 1, y, &value, style);
-        let unit = slider.unit();
+        let of_all = match (slider, facts.and_then(|facts| facts.sms_total)) {
+            (Slider::Sms, Some(total)) => format!("of {total}"),
+            _ => String::new(),
+        };
+        let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
         let x = if unit.is_empty() { x } else { put(buf, area, x + 1, y, unit, dim) };
         if changed {
             let before = slider.text(&whatif.base, base_facts);
@@ -161,11 +160,12 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     let wide = area.width >= 62;
     let widest = area.width >= 96;
-    let fixed = 13 + 9 + 8 + if wide { 16 } else { 0 } + if widest { 24 } else { 0 };
+    let fixed = 13 + 8 + 8 + if wide { 16 } else { 0 } + if widest { 24 } else { 0 };
     let columns = usize::from(area.width.saturating_sub(fixed)).max(4);
-    let mut title = format!("{:<13}{:<columns$} {:>7} {:>7}", "TPOT ms", "█ ╱ exposed", "", "base");
+    let told = if columns >= 11 { "█ ╱ exposed" } else { "╱ exposed" };
+    let mut title = format!("{:<13}{told:<columns$} {:>7} {:>7}", "TPOT ms", "", "to base");
     if wide {
-        title += &format!("{:>7}{:>9}", "overlap", "hidden");
+        title += &format!("{:>8}{:>8}", "overlap", "hidden");
     }
     if widest {
         title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
@@ -199,7 +199,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let mut words = format!(" {:>7} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
         if wide {
             let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
-            words += &format!("{:>7}{hidden:>9}", percent(n.overlap_pct));
+            words += &format!("{:>8}{hidden:>8}", percent(n.overlap_pct));
         }
         if widest {
             words += &format!("{:>9} ms{:>12}", digits(n.completion_ms), digits(n.tokens_per_s_per_gpu));
@@ -355,7 +355,7 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
         }
     }
     let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
-    format!("{} hides {limit}% of communication {}", answer.spec.architecture, words.join(", "))
+    format!("{} hides {limit}% of comm {}", answer.spec.architecture, words.join(", "))
 }
 
 fn typing(

@@ -13,7 +13,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use tui_input::Input;
 
-use self::state::letter;
+use self::state::{StripView, letter};
 use crate::tui::action::{Action, Binding, Screen, bind};
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::message::Effect;
@@ -52,7 +52,7 @@ const BINDINGS: &[Binding] = &[
     bind("pin", "p", Action::WhatIf(Act::Pin), "keep the variant beside others: A, B, C", Some("keep")),
     bind("unpin", "P", Action::WhatIf(Act::Unpin), "take away the variant kept last", None),
     bind("recall", "b", Action::WhatIf(Act::Recall), "go through the variants kept", None),
-    bind("strip", "t", Action::WhatIf(Act::Strip), "strip: a layer, or a whole step", Some("step")),
+    bind("strip", "t", Action::WhatIf(Act::Strip), "strip: two layers, a whole step, or none", Some("step")),
     bind("frontier", "f", Action::WhatIf(Act::Frontier), "frontier: completion latency, or TPOT", None),
 ];
 
@@ -74,7 +74,7 @@ impl Page for WhatIf {
     }
 
     fn list_area(&self, _state: &State, body: Rect) -> Option<(usize, Rect)> {
-        Some((Slider::ALL.len(), draw::areas(body).sliders))
+        Some((Slider::ALL.len(), draw::areas(body, true).sliders))
     }
 
     fn list<'a>(&self, state: &'a mut State) -> Option<&'a mut List> {
@@ -111,7 +111,7 @@ impl Page for WhatIf {
     }
 
     fn pointer(&self, state: &mut State, body: Rect, event: Pointer) -> Option<Vec<Effect>> {
-        let area = draw::areas(body).sliders;
+        let area = draw::areas(body, true).sliders;
         if !area.contains(event.at) {
             return None;
         }
@@ -135,7 +135,7 @@ impl Page for WhatIf {
     }
 
     fn settle(&self, state: &mut State, body: Rect, effects: &mut Vec<Effect>) {
-        state.whatif.list.fit(Slider::ALL.len(), usize::from(draw::areas(body).sliders.height));
+        state.whatif.list.fit(Slider::ALL.len(), usize::from(draw::areas(body, true).sliders.height));
         if state.screen == Screen::WhatIf
             && let Some((request, variant)) = state.whatif.question()
         {
@@ -253,7 +253,13 @@ pub fn act(state: &mut State, act: Act) -> Vec<Effect> {
                 }
             }
         }
-        Act::Strip => whatif.whole_step = !whatif.whole_step,
+        Act::Strip => {
+            whatif.strip = match whatif.strip {
+                StripView::Layer => StripView::Step,
+                StripView::Step => StripView::Hidden,
+                StripView::Hidden => StripView::Layer,
+            }
+        }
         Act::Frontier => whatif.by_tpot = !whatif.by_tpot,
     }
     Vec::new()

@@ -43,10 +43,21 @@ pub struct WhatIf {
     pub typing: Option<(Input, Option<String>)>,
     /// Variants that are kept: A, B, C.
     pub pins: Vec<Pin>,
-    /// The strip shows a whole step, else a layer.
-    pub whole_step: bool,
+    /// What the strip shows.
+    pub strip: StripView,
     /// The frontier shows TPOT, else completion latency.
     pub by_tpot: bool,
+}
+
+/// What the strip shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StripView {
+    /// Two layers of a step.
+    Layer,
+    /// A whole step.
+    Step,
+    /// Nothing: the frontier has its room.
+    Hidden,
 }
 
 /// A variant that is kept.
@@ -74,7 +85,7 @@ impl Default for WhatIf {
             asked: None,
             typing: None,
             pins: Vec::new(),
-            whole_step: false,
+            strip: StripView::Layer,
             by_tpot: false,
         }
     }
@@ -91,7 +102,7 @@ impl WhatIf {
             variant,
             request: self.request,
             list: self.list,
-            whole_step: self.whole_step,
+            strip: self.strip,
             by_tpot: self.by_tpot,
             pins,
             ..Self::default()

@@ -64,7 +64,7 @@ fn looks() {
         press(&mut driver, "ll");
         press(&mut driver, "p");
         insta::assert_snapshot!(name("slid"), driver.screen());
-        press(&mut driver, "t");
+        press(&mut driver, "tt");
         code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
         press(&mut driver, "x");
         code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
@@ -187,7 +187,7 @@ fn it_starts_from_the_run_that_is_selected() {
     assert_eq!(driver.state.screen, Screen::WhatIf);
     let cell = &driver.state.whatif.base.cell;
     assert_eq!((cell.model.as_str(), cell.tp, cell.backend), ("tiny", point.spec.tp, Backend::Sim));
-    assert!(driver.screen().contains(&format!("base: run {}", point.run)), "{}", driver.screen());
+    assert!(driver.screen().contains(&format!("from run {}", point.run)), "{}", driver.screen());
     // of a machine without a profile an H100 is made, and said
     assert_eq!(cell.hardware, "h100_sxm");
 }
