@@ -58,7 +58,9 @@ fn q_quits_at_once_when_nothing_runs() {
     for screen in Screen::ALL {
         let mut driver = Driver::full(80, 24);
         driver.state.screen = screen;
-        assert!(matches!(driver.keys("q")[..], [Effect::Quit { interrupted: false }]), "{screen:?}");
+        // screens that ask for what they show as soon as they are seen still do
+        let effects = driver.keys("q");
+        assert!(matches!(effects[0], Effect::Quit { interrupted: false }), "{screen:?}");
     }
 }
 
@@ -115,14 +117,14 @@ fn escape_closes_what_lies_on_top_in_order() {
 #[test]
 fn digits_and_tab_change_screens() {
     let mut driver = Driver::full(80, 24);
-    for (digit, screen) in ('1'..='6').zip(Screen::ALL) {
+    for (digit, screen) in ('1'..='7').zip(Screen::ALL) {
         driver.press(KeyCode::Char(digit));
         assert_eq!(driver.state.screen, screen);
     }
     driver.press(KeyCode::Tab);
     assert_eq!(driver.state.screen, Screen::Experiments);
     driver.press(KeyCode::BackTab);
-    assert_eq!(driver.state.screen, Screen::Compare);
+    assert_eq!(driver.state.screen, Screen::WhatIf);
 }
 
 #[test]

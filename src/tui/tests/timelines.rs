@@ -281,5 +281,5 @@ fn a_pair_of_the_comparison_opens_both_its_runs() {
             TraceSource::Path(_) => "a path",
         })
         .collect();
-    assert_eq!(runs, ["20260102-0304-2", "20260102-0304-1"], "the run over its baseline");
+    assert_eq!(runs, ["ladder-2", "standard-2"], "the run over its baseline");
 }

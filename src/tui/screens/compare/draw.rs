@@ -93,9 +93,9 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
         0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
         0 => "no p-values".to_owned(),
         tested => format!(
-            "{} of {tested} after {} (FDR {}%)",
+            "{} of {tested} after {} {}%",
             report.adjusted.differ,
-            if wide { report.adjusted.method } else { "BH" },
+            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
