@@ -83,10 +83,14 @@ pub enum Action {
     TypeOpen,
     /// Write what is shown to a file.
     Export,
+    /// Write a picture of the screen to a file.
+    Picture,
     /// Copy the command that shows the same.
     CopyCommand,
     /// Start a what-if from what is selected.
     WhatIfHere,
+    /// Show what was told until now.
+    Messages,
     Experiments(experiments::Act),
     Live(live::Act),
     Runs(runs::Act),
@@ -141,6 +145,8 @@ pub const EVERYWHERE: &[Binding] = &[
     bind("what-if", "w", Action::WhatIfHere, "what if: sliders over the simulation of what is selected", None),
     bind("open", "o", Action::TypeOpen, "open a trace file", None),
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
+    bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),
+    bind("messages", "M", Action::Messages, "messages until now", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the command that shows the same", None),
     bind("reload", "R", Action::Reload, "read experiments and runs again", Some("reload")),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),
