@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::hardware::{LinkPoint, Profile, Target};
 use crate::model::DType;
@@ -12,7 +14,7 @@ use crate::spec::{Backend, Collective, Link, P2p, Spec};
 const INSTEAD_OF_HOST: &str = "h100_sxm";
 
 /// A simulated cell and what the sliders changed in its hardware. `None`: as the profile has it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
     /// The cell; its backend is the simulator. Its `set` is what it came with.
     pub cell: Spec,

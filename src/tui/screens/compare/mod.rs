@@ -12,7 +12,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use tui_input::Input;
 
-use self::state::{Choice, Picker};
+use self::state::{Choice, Order, Picker};
 use crate::analysis::{Axis, ComparisonReport, HeatValue};
 use crate::tui::action::{Action, Binding, bind};
 use crate::tui::keys::{paste_into, type_into};
@@ -164,6 +164,32 @@ impl Page for Compare {
             compare.arrange();
         } else {
             compare.marked.clear();
+        }
+    }
+
+    fn remember(&self, state: &State) -> Option<serde_json::Value> {
+        let compare = &state.compare;
+        Some(serde_json::json!({
+            "by": compare.asked.axis.to_string(),
+            "baseline": compare.asked.baseline,
+            "order": compare.order.name(),
+            "descending": compare.descending,
+            "filter": compare.filter.value(),
+        }))
+    }
+
+    fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
+        let text = |key: &str| kept.get(key).and_then(serde_json::Value::as_str);
+        let compare = &mut state.compare;
+        if let Some(order) = Order::ALL.into_iter().find(|order| text("order") == Some(order.name())) {
+            compare.order = order;
+        }
+        compare.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
+        compare.filter = Input::new(text("filter").unwrap_or_default().to_owned());
+        compare.arrange();
+        match text("by").and_then(|name| Axis::parse(name).ok()) {
+            Some(axis) => compare_by(state, axis, text("baseline").map(str::to_owned)),
+            None => Vec::new(),
         }
     }
 

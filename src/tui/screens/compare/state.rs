@@ -93,7 +93,8 @@ pub enum Order {
 }
 
 impl Order {
-    const ALL: [Self; 8] = [
+    /// All.
+    pub const ALL: [Self; 8] = [
         Self::Stored,
         Self::Speedup,
         Self::Tpot,

@@ -218,3 +218,22 @@ fn without_colour_the_screen_says_the_same() {
     driver.send(Message::Key(KeyEvent::new(KeyCode::Char('t'), KeyModifiers::NONE)));
     assert_ne!(driver.screen(), with);
 }
+
+#[test]
+fn what_was_compared_is_compared_at_the_next_start() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    press(&mut driver, "ap2p");
+    enter(&mut driver);
+    press(&mut driver, "ssr");
+    let kept = super::Compare.remember(&driver.state).unwrap();
+    let mut next = Driver::empty(120, 40);
+    next.state.screen = Screen::Compare;
+    super::Compare.recall(&mut next.state, &kept);
+    let snapshot = Arc::new(Snapshot::new(grid().to_vec(), Vec::new()));
+    let effects = next.send(Message::Runs(Ok(snapshot)));
+    next.answer(effects);
+    assert_eq!(next.state.compare.asked, driver.state.compare.asked);
+    assert_eq!(next.state.compare.shown, driver.state.compare.shown);
+    super::Compare.recall(&mut next.state, &serde_json::json!({ "by": "nothing", "order": 3 }));
+    assert_eq!(next.state.compare.asked.axis.to_string(), "p2p");
+}

@@ -143,6 +143,17 @@ impl Page for WhatIf {
         }
     }
 
+    fn remember(&self, state: &State) -> Option<serde_json::Value> {
+        serde_json::to_value(state.whatif.kept()?).ok()
+    }
+
+    fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
+        if let Ok(kept) = serde_json::from_value(kept.clone()) {
+            state.whatif.take_up(kept);
+        }
+        Vec::new()
+    }
+
     fn command(&self, state: &State) -> Option<Vec<String>> {
         state.whatif.answer.as_ref().map(|answer| answer.arguments.clone())
     }

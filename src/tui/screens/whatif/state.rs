@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tui_input::Input;
 
 use crate::spec::Spec;
@@ -49,8 +50,18 @@ pub struct WhatIf {
     pub by_tpot: bool,
 }
 
+/// What is kept from one start of the workbench to the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    base: Variant,
+    base_name: String,
+    variant: Variant,
+    strip: StripView,
+    by_tpot: bool,
+}
+
 /// What the strip shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StripView {
     /// Two layers of a step.
     Layer,
@@ -108,6 +119,26 @@ impl WhatIf {
             ..Self::default()
         };
         note
+    }
+
+    /// What to keep until the next start; nothing where the sliders were never used.
+    pub fn kept(&self) -> Option<Kept> {
+        let Self { base, base_name, variant, strip, by_tpot, .. } = self;
+        let used = *variant != Variant::default() || *base != Variant::default();
+        used.then(|| Kept {
+            base: base.clone(),
+            base_name: base_name.clone(),
+            variant: variant.clone(),
+            strip: *strip,
+            by_tpot: *by_tpot,
+        })
+    }
+
+    /// Takes up what was kept.
+    pub fn take_up(&mut self, kept: Kept) {
+        let Kept { base, base_name, variant, strip, by_tpot } = kept;
+        *self =
+            Self { base, base_name, variant, strip, by_tpot, request: self.request, ..Self::default() };
     }
 
     /// The selected slider.

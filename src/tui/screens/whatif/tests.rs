@@ -214,3 +214,20 @@ fn what_cannot_be_simulated_says_so_and_keeps_the_last_numbers() {
     let answer = driver.state.whatif.answer.as_ref().map(Arc::clone).unwrap();
     assert!(answer.chosen().is_none());
 }
+
+#[test]
+fn what_was_slid_is_there_at_the_next_start() {
+    let mut driver = on((120, 40));
+    assert_eq!(super::WhatIf.remember(&driver.state), None, "nothing was done yet");
+    select(&mut driver, Slider::Alpha);
+    press(&mut driver, "Lt");
+    let kept = super::WhatIf.remember(&driver.state).unwrap();
+    let mut next = Driver::empty(120, 40);
+    super::WhatIf.recall(&mut next.state, &kept);
+    press(&mut next, "7");
+    assert_eq!(next.state.whatif.variant, driver.state.whatif.variant);
+    assert_eq!(next.state.whatif.strip, driver.state.whatif.strip);
+    // what cannot be read is left
+    super::WhatIf.recall(&mut next.state, &serde_json::json!({ "base": 3 }));
+    assert_eq!(next.state.whatif.variant, driver.state.whatif.variant);
+}
