@@ -224,6 +224,27 @@ impl Slider {
         *variant != before
     }
 
+    /// Moves it to a place between its ends, 0 to 1: the nearest choice, or a number of two digits.
+    pub fn move_to(self, variant: &mut Variant, facts: Option<&Facts>, place: f64) {
+        let place = place.clamp(0.0, 1.0);
+        if let Some(choices) = self.choices(variant, facts) {
+            let at = (place * (choices.len().max(1) - 1) as f64).round() as usize;
+            if let Some(choice) = choices.get(at) {
+                // its own choices are values that it takes
+                let _ = self.set(variant, facts, choice);
+            }
+            return;
+        }
+        let [low, high] = self.range(facts);
+        let value = if self.is_share() {
+            (low + place * (high - low)).round()
+        } else {
+            let exact = low * (high / low).powf(place);
+            format!("{exact:.1e}").parse().unwrap_or(exact)
+        };
+        self.put(variant, value.clamp(low, high));
+    }
+
     /// Takes a typed value. Errors say what would be right.
     pub fn set(self, variant: &mut Variant, facts: Option<&Facts>, text: &str) -> Result<()> {
         let text = text.trim();

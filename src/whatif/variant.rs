@@ -106,6 +106,12 @@ impl Variant {
         if let Some(sms) = self.sms {
             let plain = self.plain_target()?;
             let total = f64::from(sms_of(&plain.profile)?);
+            if sms > total {
+                return Err(Error::input(format!(
+                    "{sms} SMs of communication: a GPU of {} has {total}",
+                    plain.profile.name
+                )));
+            }
             let contention = &plain.stack.contention;
             let lost = (sms / total).clamp(0.0, MOST_LOST);
             // what is bound by memory loses in proportion

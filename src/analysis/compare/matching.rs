@@ -7,6 +7,7 @@ use super::label::Label;
 use super::pair::Pair;
 use crate::analysis::metrics::{Cell, host};
 use crate::plan::Architecture;
+use crate::spec::Provenance;
 use crate::store::{Metrics, Record, Sample};
 
 /// A cell with numbers.
@@ -26,10 +27,17 @@ pub(in crate::analysis) struct Arm {
 
 impl Arm {
     pub(super) fn new(cell: &Cell<'_>) -> Option<Self> {
-        let record = cell.record()?;
+        let mut record = cell.record()?;
         let metrics = record.metrics.clone()?;
-        let host = host(&record);
-        Some(Self { metrics, rounds: cell.rounds(), fields: fields(&record), host, record })
+        let (host, mut rounds) = (host(&record), cell.rounds());
+        if record.provenance == Provenance::Simulated {
+            // only intervals ask for steps, and simulations have none: thousands of cells stay small
+            for sample in rounds.values_mut().flatten() {
+                sample.steps_ms = Vec::new();
+            }
+        }
+        record.samples = Vec::new();
+        Some(Self { metrics, rounds, fields: fields(&record), host, record })
     }
 
     /// Everything but the axis and what the axis brings with it, as a key.

@@ -8,7 +8,7 @@ use super::state::{Choice, Compared, Order};
 use super::{Act, areas, detail, heat};
 use crate::analysis::Comparison;
 use crate::spec::Provenance;
-use crate::tui::action::Action;
+use crate::tui::action::{Action, Screen};
 use crate::tui::format::{digits, percent};
 use crate::tui::layout::centered;
 use crate::tui::state::State;
@@ -149,7 +149,8 @@ fn one_provenance(compared: &Compared) -> Option<Provenance> {
 /// Why there are no pairs, and what to do.
 fn nothing(state: &State, compared: &Compared) -> String {
     if state.stored.as_ref().is_none_or(|s| s.records.is_empty()) {
-        return "no runs yet: press 1, Enter runs the quickstart".into();
+        let key = state.keys.label(Action::Show(Screen::Experiments));
+        return format!("no runs yet: {key} lists experiments, the quickstart among them");
     }
     let key = state.keys.label(Action::Compare(Act::PickAxis));
     let with = compared.axes.iter().filter(|axis| axis.pairs > 0).map(|axis| axis.axis.to_string());

@@ -52,6 +52,11 @@ pub fn areas(body: Rect, strip: bool) -> Areas {
     Areas { header, sliders, bars, strip, frontier, notes, pins }
 }
 
+/// Where the tracks of the sliders are: their first column and how many.
+pub fn tracks(sliders: Rect) -> (u16, u16) {
+    (sliders.x + 14, if sliders.width >= 48 { 14 } else { 7 })
+}
+
 /// Draws the screen.
 pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     let (theme, whatif) = (state.theme, &state.whatif);
@@ -105,7 +110,7 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let area = areas.sliders;
     let facts = whatif.facts();
     let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.facts);
-    let bar = if area.width >= 48 { 14 } else { 7 };
+    let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     put(buf, area, area.x, area.y.saturating_sub(1), "", dim);
     for row in 0..area.height {
@@ -116,12 +121,11 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         let mark = if changed { "*" } else { " " };
         put(buf, area, area.x, y, mark, theme.style(Role::Warn));
         put(buf, area, area.x + 1, y, slider.name(), text);
-        let track = track(slider.place(&whatif.variant, facts), bar);
-        let x = area.x + 14;
-        put(buf, area, x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
+        let track = track(slider.place(&whatif.variant, facts), usize::from(bar));
+        put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
         let value = slider.text(&whatif.variant, facts);
         let style = if changed { theme.style(Role::Title) } else { text };
-        let x = put(buf, area, x + bar as u16 + 1, y, &value, style);
+        let x = put(buf, area, track_x + bar + 1, y, &value, style);
         let of_all = match (slider, facts.and_then(|facts| facts.sms_total)) {
             (Slider::Sms, Some(total)) => format!("of {total}"),
             _ => String::new(),

@@ -10,7 +10,7 @@ pub mod worker;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use tui_input::Input;
 
 use self::state::{StripView, letter};
@@ -112,11 +112,28 @@ impl Page for WhatIf {
 
     fn pointer(&self, state: &mut State, body: Rect, event: Pointer) -> Option<Vec<Effect>> {
         let area = draw::areas(body, true).sliders;
+        let (x, columns) = draw::tracks(area);
+        // a drag that began on a track moves its slider, wherever the pointer is by now
+        let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
+        let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
+        if let PointerKind::Drag(from) = event.kind
+            && on_track(from)
+        {
+            let slider = state.whatif.slider();
+            state.whatif.change(|variant, facts| slider.move_to(variant, facts, place(event.at.x)));
+            return Some(Vec::new());
+        }
         if !area.contains(event.at) {
             return None;
         }
         let row = usize::from(event.at.y - area.y) + state.whatif.list.offset;
         match event.kind {
+            PointerKind::Click if row < Slider::ALL.len() && on_track(event.at) => {
+                state.whatif.list.selected = row;
+                let slider = state.whatif.slider();
+                state.whatif.change(|variant, facts| slider.move_to(variant, facts, place(event.at.x)));
+                Some(Vec::new())
+            }
             PointerKind::Click if row < Slider::ALL.len() => {
                 state.whatif.list.selected = row;
                 Some(Vec::new())

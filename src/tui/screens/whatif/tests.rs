@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use crate::spec::{Backend, P2p};
 use crate::tui::action::Screen;
@@ -230,4 +230,25 @@ fn what_was_slid_is_there_at_the_next_start() {
     // what cannot be read is left
     super::WhatIf.recall(&mut next.state, &serde_json::json!({ "base": 3 }));
     assert_eq!(next.state.whatif.variant, driver.state.whatif.variant);
+}
+
+#[test]
+fn a_track_is_clicked_and_dragged() {
+    let mut driver = on((120, 40));
+    let area = super::draw::areas(crate::tui::page::body_of(&driver.state), true).sliders;
+    let (x, columns) = super::draw::tracks(area);
+    let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
+    let mut mouse = |kind, column| {
+        let event = MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE };
+        let effects = driver.send(Message::Mouse(event));
+        driver.answer(effects);
+        driver.state.whatif.variant.alpha_us
+    };
+    let middle = mouse(MouseEventKind::Down(MouseButton::Left), x + columns / 2).unwrap();
+    assert!((10.0..40.0).contains(&middle), "{middle}");
+    let right = mouse(MouseEventKind::Drag(MouseButton::Left), x + columns + 30).unwrap();
+    assert_eq!(right, 2000.0, "beyond the end is the end");
+    let left = mouse(MouseEventKind::Drag(MouseButton::Left), x).unwrap();
+    assert_eq!(left, 0.1);
+    assert_eq!(driver.state.whatif.slider(), Slider::Alpha);
 }
