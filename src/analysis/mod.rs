@@ -13,7 +13,9 @@ mod flags;
 mod idle;
 pub mod intervals;
 mod lanes;
+mod links;
 mod metrics;
+mod operations;
 mod overlap;
 mod pareto;
 mod ranges;
@@ -31,14 +33,18 @@ pub use compare::{
     AXES, Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
     HeatValue, Side, UNSET, benjamini_hochberg, compare, pairs_csv, slices,
 };
-pub use critical::{PathPart, PathStep, PathSummary, Why, critical_path};
+pub use critical::{
+    PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
+};
 pub use difference::Difference;
 pub use idle::IdleSplit;
+pub use links::{Link, Links, links};
 pub use metrics::{aggregate, metrics, stalls};
+pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
 pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
 pub use pareto::{ParetoPoint, frontier, pareto};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
-pub use runs::{Selection, origin_ns};
+pub use runs::{Selection, StepKey, origin_ns};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

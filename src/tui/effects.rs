@@ -90,6 +90,7 @@ impl Performer {
                 let matches = Arc::new(Matches::of(&index, &query));
                 Message::Found { request, pane, serial, matches }
             }),
+            Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
             Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
             Effect::Compare { request, asked, runs } => {
                 let cells = Arc::clone(&self.cells);
@@ -115,9 +116,11 @@ impl Performer {
     }
 
     /// Indexes traces that the workbench was opened with; the answer is to request `request`.
-    pub fn show(&self, request: u64, traces: Vec<Trace>) {
+    pub fn show(&self, request: u64, traces: Vec<(String, Trace)>) {
         self.spawn(move || {
-            let traces = traces.into_iter().map(|trace| index(trace, None)).collect();
+            let open =
+                |(source, trace): (String, Trace)| Arc::new(index(trace, None).opened_from(source));
+            let traces = traces.into_iter().map(open).collect();
             Message::Trace { request, result: Ok(traces) }
         });
     }
@@ -193,7 +196,8 @@ fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
     {
         return open_run(store, &store.get(name)?);
     }
-    Ok(index(read(&path)?, path.file_name().and_then(|name| name.to_str())))
+    let index = index(read(&path)?, path.file_name().and_then(|name| name.to_str()));
+    Ok(Arc::new(index.opened_from(path.display().to_string())))
 }
 
 /// Reads a trace file of any format.
@@ -205,7 +209,7 @@ fn read(path: &Path) -> Result<Trace> {
 /// same spans.
 fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     if let Some(path) = store.trace_path(record) {
-        return Ok(index(read(&path)?, Some(&record.run)));
+        return Ok(Arc::new(index(read(&path)?, Some(&record.run)).opened_from(&record.run)));
     }
     if record.spec.backend != Backend::Sim {
         return Err(Error::input_help(
@@ -223,19 +227,19 @@ fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
         record.run.clone()
     };
     match trace {
-        Some(trace) => Ok(index(trace, Some(&name))),
+        Some(trace) => Ok(Arc::new(index(trace, Some(&name)).opened_from(&record.run))),
         None => Err(Error::failed(format!("simulating run {} again gave no trace", record.run))),
     }
 }
 
-fn index(trace: Trace, run: Option<&str>) -> Arc<TraceIndex> {
+fn index(trace: Trace, run: Option<&str>) -> TraceIndex {
     let run = run.or(trace.meta.run.as_deref()).unwrap_or("imported trace");
     let title = match (&trace.meta.spec, &trace.meta.import) {
         (Some(spec), _) => format!("{run}  {} {} {}", spec.model, spec.label(), spec.link),
         (None, Some(import)) => format!("{run}  {}", import.format),
         (None, None) => run.to_string(),
     };
-    Arc::new(TraceIndex::new(title, trace))
+    TraceIndex::new(title, trace)
 }
 
 /// The path, or where there is such a file the first free one of `name-2`, `name-3`, ...

@@ -109,6 +109,7 @@ impl Loop {
             let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };
             let request = self.state.timeline.request(what.into(), false);
             self.state.screen = super::action::Screen::Timeline;
+            self.state.timeline.opens_at = options.window;
             self.performer.show(request, options.traces);
         }
     }

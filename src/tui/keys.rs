@@ -86,6 +86,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
 fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
     let done = match purpose {
         Purpose::Export | Purpose::Picture => export::to(state, purpose, text),
+        Purpose::Timeline(what) => super::screens::timeline::typed(state, what, text),
     };
     match done {
         Ok(effects) => {

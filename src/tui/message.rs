@@ -9,11 +9,11 @@ use crossterm::event::{KeyEvent, MouseEvent};
 use super::experiments::Entry;
 use super::page::Export;
 use super::screens::compare::state::{Asked, Compared};
-use super::screens::timeline::state::{Matches, Part, TraceIndex};
+use super::screens::timeline::state::{Answer, Ask, Matches, Part, TraceIndex};
 use crate::analysis::ParetoPoint;
 use crate::store::Record;
 use crate::sweep::{Experiment, SweepEvent};
-use crate::whatif::{Answer, BreakEven, Variant};
+use crate::whatif::{self, BreakEven, Variant};
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
 #[derive(Clone, Debug)]
@@ -67,6 +67,8 @@ pub enum Message {
         /// What was found.
         matches: Arc<Matches>,
     },
+    /// A question of the timeline was answered.
+    Timeline(Box<Answer>),
     /// Points of the Pareto screen.
     Pareto(Vec<ParetoPoint>),
     /// A comparison along an axis.
@@ -81,7 +83,7 @@ pub enum Message {
         /// Which request it answers.
         request: u64,
         /// The numbers.
-        result: Result<Arc<Answer>, String>,
+        result: Result<Arc<whatif::Answer>, String>,
     },
     /// Where a variant's communication stops to be hidden.
     BreakEven {
@@ -203,6 +205,8 @@ pub enum Effect {
         /// What to search for.
         query: String,
     },
+    /// Answer a question of the timeline.
+    Timeline(Box<Ask>),
     /// Compute the points of the Pareto screen.
     Pareto(Arc<Snapshot>),
     /// Compare the runs along an axis.

@@ -96,6 +96,12 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
                 view.found(pane, matches);
             }
         }
+        Message::Timeline(answer) => {
+            let told = state.timeline.view.as_mut().map_or(Ok(()), |view| view.learn(*answer));
+            if let Err(error) = told {
+                state.fail(error);
+            }
+        }
         Message::Pareto(points) => state.pareto.set(points),
         Message::Compare { request, result } if request == state.compare.request => {
             state.compare.set(result);

@@ -176,6 +176,8 @@ pub enum Purpose {
     Export,
     /// The path of a file to be written: a picture of the screen.
     Picture,
+    /// The timeline's.
+    Timeline(super::screens::timeline::Typed),
 }
 
 /// What is asked before it is done.

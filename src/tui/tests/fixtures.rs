@@ -428,6 +428,7 @@ impl Driver {
                     let result = result.map(Arc::new).map_err(|error| crate::tui::format::error(&error));
                     self.send(Message::Compare { request, result })
                 }
+                Effect::Timeline(ask) => self.send(Message::Timeline(Box::new(ask.answer()))),
                 _ => Vec::new(),
             });
         }
