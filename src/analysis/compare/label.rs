@@ -47,12 +47,13 @@ impl Label {
     fn words(&self, a: &Arm, b: &Arm, without: &[&str]) -> String {
         let p2p = self.axis == Some(Axis::P2P);
         let is_axis = |name: &str| matches!(self.axis, Some(Axis::Field(axis)) if axis == name);
+        // Variables that P2P brings with it say no more than P2P does.
+        let brought = p2p && a.record.spec.env != b.record.spec.env;
+        let left_out =
+            |name: &str| is_axis(name) || without.contains(&name) || (brought && name == "env");
         let shown = |name: &str, text: &str| {
-            !is_axis(name)
-                && !without.contains(&name)
+            !left_out(name)
                 && !text.is_empty()
-                // Variables that P2P brings with it say no more than P2P does.
-                && !(p2p && name == "env" && a.record.spec.env != b.record.spec.env)
                 && (ALWAYS.contains(&name)
                     || self.varying.contains(&name)
                     || (name == "link" && text != "native"))

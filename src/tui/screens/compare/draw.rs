@@ -141,7 +141,7 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
 }
 
 /// The provenance of all pairs, if it is one: said once, above them.
-fn one_provenance(compared: &Compared) -> Option<Provenance> {
+pub fn one_provenance(compared: &Compared) -> Option<Provenance> {
     let (first, rest) = compared.report.pairs.split_first()?;
     rest.iter().all(|pair| pair.provenance == first.provenance).then_some(first.provenance)
 }

@@ -4,6 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use super::draw::one_provenance;
 use super::state::Compare;
 use crate::analysis::{HeatCell, HeatMap, HeatValue};
 use crate::tui::theme::{Role, Theme};
@@ -59,7 +60,12 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
         .filter_map(|cell| compare.pairs().get(cell.pair))
         .map(|pair| pair.provenance)
         .max();
-    let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}] "));
+    // what holds for all pairs stands above, once
+    let said = compare.compared().is_some_and(|compared| one_provenance(compared).is_some());
+    let label = match provenance.filter(|_| !said) {
+        Some(provenance) => format!(" [{provenance}] "),
+        None => " ".into(),
+    };
     let style = provenance.map_or(dim, |provenance| theme.provenance(provenance));
     let name = format!("{}: ", value.name());
     let fixed = map.slice.name();

@@ -347,8 +347,8 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
                 words.push(match found.crossing {
                     Crossing::At(value) => format!("{way} {} {unit}", digits(value)),
                     Crossing::Always => match found.over {
-                        Over::AlphaUs => format!("at any alpha to {} {unit}", digits(found.range[1])),
-                        Over::GbS => format!("at any bandwidth from {} {unit}", digits(found.range[0])),
+                        Over::AlphaUs => "at any alpha".into(),
+                        Over::GbS => "at any bandwidth".into(),
                     },
                     Crossing::Never => match found.over {
                         Over::AlphaUs => "at no alpha".into(),

@@ -307,10 +307,10 @@ pub fn from_selection(state: &mut State) -> Vec<Effect> {
         Screen::WhatIf => return Vec::new(),
         _ => None,
     };
-    if let Some((spec, run)) = selected {
-        if let Some(note) = state.whatif.start(&spec, format!("run {run}")) {
-            state.inform(note);
-        }
+    if let Some((spec, run)) = selected
+        && let Some(note) = state.whatif.start(&spec, format!("run {run}"))
+    {
+        state.inform(note);
     }
     state.screen = Screen::WhatIf;
     Vec::new()
