@@ -245,14 +245,21 @@ fn short_cell(pair: &Comparison, by: &str) -> String {
 
 fn flags(buf: &mut Buffer, area: Rect, theme: Theme, flags: &[String]) {
     let inner = frame(buf, area, "what looks wrong", theme);
-    let wrapped = flags.iter().flat_map(|flag| wrap(&format!("⚑ {flag}"), usize::from(inner.width)));
-    let lines: Vec<String> = wrapped.collect();
     let rows = usize::from(inner.height);
+    let (mut lines, mut whole) = (Vec::new(), 0);
+    // there may be thousands: no more are wrapped than fit
+    while let Some(flag) = flags.get(whole) {
+        lines.extend(wrap(&format!("⚑ {flag}"), usize::from(inner.width)));
+        if lines.len() > rows {
+            break;
+        }
+        whole += 1;
+    }
     for (row, text) in lines.iter().take(rows).enumerate() {
         line(buf, inner, row as u16, &[(text, theme.style(Role::Warn))]);
     }
-    if lines.len() > rows {
-        let more = format!(" {} more lines: `ladderscope compare` prints all ", lines.len() - rows);
+    if whole < flags.len() {
+        let more = format!(" {} more: `ladderscope compare` prints all ", flags.len() - whole);
         put(buf, area, area.x + 2, area.bottom().saturating_sub(1), &more, theme.style(Role::Dim));
     }
     if flags.is_empty() {

@@ -32,13 +32,27 @@ pub struct Compared {
     pub report: ComparisonReport,
     /// What a map could hold fixed.
     pub slices: Vec<HeatSlice>,
+    /// Of each pair, the text that a filter looks into.
+    texts: Vec<String>,
 }
 
 impl Compared {
     /// Compares cells; not for the thread that draws.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        Ok(Self { axes: cells.axes.clone(), slices: slices(&report), report })
+        let text = |pair: &Comparison| {
+            format!(
+                "{} {} {} {} {} {}",
+                pair.value,
+                pair.baseline,
+                pair.matched,
+                pair.provenance,
+                if pair.differs { "differs" } else { "same" },
+                pair.run
+            )
+        };
+        let texts = report.pairs.iter().map(text).collect();
+        Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, report })
     }
 }
 
@@ -277,17 +291,9 @@ impl Compare {
         let mut matcher = Matcher::new(Config::DEFAULT);
         let mut buffer = Vec::new();
         let mut shown: Vec<usize> = Vec::new();
-        for (index, pair) in self.pairs().iter().enumerate() {
-            let text = format!(
-                "{} {} {} {} {} {}",
-                pair.value,
-                pair.baseline,
-                pair.matched,
-                pair.provenance,
-                if pair.differs { "differs" } else { "same" },
-                pair.run
-            );
-            let text = nucleo_matcher::Utf32Str::new(&text, &mut buffer);
+        let texts = self.compared().map_or(&[][..], |compared| &compared.texts);
+        for (index, text) in texts.iter().enumerate() {
+            let text = nucleo_matcher::Utf32Str::new(text, &mut buffer);
             if pattern.atoms.is_empty() || pattern.score(text, &mut matcher).is_some() {
                 shown.push(index);
             }
