@@ -42,7 +42,9 @@ pub fn links(trace: &Trace, at: usize) -> Links {
         trace.operations.get(operation as usize).map_or(&[], |o| o.waits_for.as_slice())
     };
     let mut links = Links::default();
-    for place in places.clone().filter(|place| *place != at) {
+    // imported traces know of neither, and a step may be all of one
+    let known = if trace.meta.import.is_none() { places } else { at..at };
+    for place in known.filter(|place| *place != at) {
         let other = &trace.spans[place];
         if other.rank == span.rank {
             if waits(span.operation).contains(&other.operation) && other.start_ns <= span.start_ns {
@@ -51,7 +53,7 @@ pub fn links(trace: &Trace, at: usize) -> Links {
             if waits(other.operation).contains(&span.operation) && other.start_ns >= span.start_ns {
                 links.after.push(Link { span: place, why: Why::Result });
             }
-        } else if is_peer(trace, span, other) {
+        } else if is_peer(span, other) {
             // who arrived earlier waited for who arrived later
             match other.start_ns > span.start_ns {
                 true => links.before.push(Link { span: place, why: Why::Peer }),
@@ -81,13 +83,10 @@ pub fn links(trace: &Trace, at: usize) -> Links {
     links
 }
 
-/// The same collective on another rank. Kernels of imported traces have names, not identities: no one
-/// can tell which of them belong together.
-fn is_peer(trace: &Trace, span: &Span, other: &Span) -> bool {
-    span.lane == Lane::Comm
-        && other.lane == Lane::Comm
-        && other.operation == span.operation
-        && trace.meta.import.is_none()
+/// The same collective on another rank. (Kernels of imported traces have names, not identities: no one
+/// can tell which of them belong together.)
+fn is_peer(span: &Span, other: &Span) -> bool {
+    span.lane == Lane::Comm && other.lane == Lane::Comm && other.operation == span.operation
 }
 
 /// The place of what was before a span, or came after it, on its lane (or stream): in its step, else in

@@ -42,7 +42,11 @@ pub use links::{Link, Links, links};
 pub use metrics::{aggregate, metrics, stalls};
 pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
 pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
-pub use pareto::{ParetoPoint, frontier, pareto};
+pub use pareto::{
+    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
+    ParetoPoint, Series, XAxis, YAxis, area_gained, at_limits, frontier, frontier_among, frontier_on,
+    mark, pareto, pareto_on, parse_overlay, points_csv, published, read_overlay, round_limits,
+};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use runs::{Selection, StepKey, origin_ns};

@@ -51,19 +51,43 @@ pub fn bootstrap<const ARMS: usize>(
     resample(arms, statistic).and_then(interval95)
 }
 
-/// `statistic`, a function of the arms' medians, of [`RESAMPLES`] resamples.
+/// The same of any function of what was drawn: see [`resample_pools`].
+pub fn bootstrap_pools<S: Copy>(
+    arms: &[&[Vec<S>]],
+    statistic: impl FnMut(&mut [Vec<S>]) -> f64,
+) -> Option<[f64; 2]> {
+    resample_pools(arms, statistic).and_then(interval95)
+}
+
+/// `statistic`, a function of the arms' medians, of [`RESAMPLES`] resamples; `None` as of
+/// [`resample_pools`].
+pub fn resample<const ARMS: usize>(
+    arms: [&[Vec<f64>]; ARMS],
+    statistic: impl Fn([f64; ARMS]) -> f64,
+) -> Option<Vec<f64>> {
+    resample_pools(&arms, |pools| {
+        let mut medians = [f64::NAN; ARMS];
+        for (pool, to) in pools.iter_mut().zip(&mut medians) {
+            *to = percentile_in_place(pool, 50.0).unwrap_or(f64::NAN);
+        }
+        statistic(medians)
+    })
+}
+
+/// `statistic` of [`RESAMPLES`] resamples: it gets the drawn samples of each arm, in any number of arms,
+/// and may reorder them. A sample may be several numbers that belong together.
 ///
 /// An arm is a list of rounds, a round a list of samples; round `i` of one arm pairs with round `i`
 /// of the others. Each time rounds are drawn with replacement, the same ones for all arms, then within
 /// each drawn round and arm samples with replacement. `None` where an arm has fewer than
 /// [`LEAST_SAMPLES`] samples in all, where arms differ in rounds, or where some resample has no finite
 /// statistic (a ratio whose denominator may be nothing has no interval).
-pub fn resample<const ARMS: usize>(
-    arms: [&[Vec<f64>]; ARMS],
-    statistic: impl Fn([f64; ARMS]) -> f64,
+pub fn resample_pools<S: Copy>(
+    arms: &[&[Vec<S>]],
+    mut statistic: impl FnMut(&mut [Vec<S>]) -> f64,
 ) -> Option<Vec<f64>> {
     let rounds = arms.first()?.len();
-    let enough = |arm: &&[Vec<f64>]| {
+    let enough = |arm: &&[Vec<S>]| {
         arm.len() == rounds
             && arm.iter().all(|round| !round.is_empty())
             && arm.iter().map(Vec::len).sum::<usize>() >= LEAST_SAMPLES
@@ -73,20 +97,18 @@ pub fn resample<const ARMS: usize>(
     }
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut drawn_rounds = vec![0; rounds];
-    let mut pool = Vec::new();
+    let mut pools: Vec<Vec<S>> = vec![Vec::new(); arms.len()];
     let mut statistics = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
         drawn_rounds.fill_with(|| random.usize(..rounds));
-        let mut medians = [0.0; ARMS];
-        for (arm, median) in arms.iter().zip(&mut medians) {
+        for (arm, pool) in arms.iter().zip(&mut pools) {
             pool.clear();
             for &round in &drawn_rounds {
                 let samples = &arm[round];
                 pool.extend((0..samples.len()).map(|_| samples[random.usize(..samples.len())]));
             }
-            *median = percentile_in_place(&mut pool, 50.0)?;
         }
-        let value = statistic(medians);
+        let value = statistic(&mut pools);
         if !value.is_finite() {
             return None;
         }

@@ -24,6 +24,7 @@ mod overlap;
 mod overlap_rows;
 mod overlap_text;
 mod pareto;
+mod pareto_rows;
 mod progress;
 mod record_printer;
 mod record_table;

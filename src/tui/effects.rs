@@ -4,12 +4,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 
 use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
 use super::screens::compare::state::{Compared, KeptCells};
+use super::screens::experiments::{check, save};
+use super::screens::live::look;
+use super::screens::pareto::picture;
 use super::screens::timeline::state::{Matches, TraceIndex};
 use super::screens::whatif::worker::WhatIfWorker;
 use super::{experiments, format, terminal};
@@ -20,7 +24,7 @@ use crate::launch::ProcessExecutor;
 use crate::plan::Phase;
 use crate::spec::{Backend, Spec};
 use crate::store::{Record, Store};
-use crate::sweep::{self, Cancel, Experiment};
+use crate::sweep::{self, Cancel, Choice, Experiment};
 use crate::trace::{self, Trace};
 
 /// Decode steps of a simulated run that is simulated again for its timeline.
@@ -37,6 +41,8 @@ pub struct Performer {
     /// Cells of the runs that were compared last.
     cells: Arc<KeptCells>,
     whatif: WhatIfWorker,
+    /// The newest check of an edited experiment.
+    check: Arc<AtomicU64>,
 }
 
 impl Performer {
@@ -50,6 +56,7 @@ impl Performer {
             cancel: Cancel::default(),
             sweep: None,
             cells: Arc::default(),
+            check: Arc::default(),
         }
     }
 
@@ -67,7 +74,33 @@ impl Performer {
                 let listing = store.list().map(|l| Arc::new(Snapshot::new(l.records, l.damaged)));
                 Message::Runs(listing.map_err(|e| format::error(&e)))
             }),
-            Effect::StartSweep(experiment) => self.start(*experiment),
+            Effect::StartSweep { experiment, choice } => self.start(experiment, choice),
+            Effect::PauseSweep(true) => self.cancel.pause(),
+            Effect::PauseSweep(false) => self.cancel.resume(),
+            Effect::LookAtCell { sweep, cell, spec } => {
+                self.spawn(move || Message::CellLooked { sweep, cell, looked: look::look(&spec) });
+            }
+            Effect::Append { stored, records } => self.spawn(move || {
+                let all = stored.records.iter().cloned().chain(records).collect();
+                let snapshot = Arc::new(Snapshot::new(all, stored.damaged.clone()));
+                Message::Appended { stored, snapshot }
+            }),
+            Effect::CheckDraft { serial, name, path, text, stored } => {
+                let newest = Arc::clone(&self.check);
+                newest.store(serial, Ordering::Relaxed);
+                self.spawn(move || {
+                    let stop = || newest.load(Ordering::Relaxed) != serial;
+                    let checked = check::check(serial, &text, &path, stored.as_deref(), &stop);
+                    Message::DraftChecked { name, checked }
+                });
+            }
+            Effect::SaveExperiment(save) => {
+                let dir = self.experiments.clone();
+                self.spawn(move || {
+                    let result = save::write(&save, &dir);
+                    Message::Saved { save, result }
+                });
+            }
             Effect::CancelCell(cell) => self.cancel.cell(cell),
             Effect::CancelAll => self.cancel.all(),
             Effect::OpenTraces { request, sources } => self.spawn(move || {
@@ -103,6 +136,23 @@ impl Performer {
                 });
             }
             Effect::WhatIf { request, variant } => self.whatif.ask(request, *variant),
+            Effect::ParetoMarks { axes, reading, runs } => self.spawn(move || {
+                let points = analysis::pareto_on(&runs.records, axes);
+                Message::ParetoMarks { axes, reading, points }
+            }),
+            Effect::ParetoAreas { key, runs } => self.spawn(move || {
+                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
+                Message::ParetoAreas { key, areas }
+            }),
+            Effect::ReadOverlay(path) => self.spawn(move || {
+                let read = |path: PathBuf| Ok((path.clone(), analysis::read_overlay(&path)?));
+                let read = path.map(read).transpose();
+                Message::Overlay(read.map_err(|e: Error| format::error(&e)))
+            }),
+            Effect::ParetoPicture(sketch) => self.spawn(move || {
+                let result = picture::paint(&sketch, terminal::cell_pixels()).map(Arc::new);
+                Message::ParetoPicture { sketch, result }
+            }),
             Effect::Export { export, path } => self.spawn(move || {
                 let path = free(path);
                 match export.write(&path) {
@@ -154,17 +204,18 @@ impl Performer {
         });
     }
 
-    fn start(&mut self, experiment: Experiment) {
+    fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
         self.cancel = Cancel::default();
         let (store, cancel, answers) = (self.store.clone(), self.cancel.clone(), self.answers.clone());
         self.sweep = Some(std::thread::spawn(move || {
             let events = answers.clone();
             let result = guarded(move || {
-                let executor = ProcessExecutor::new()?;
+                let executor = ProcessExecutor { watch: true, ..ProcessExecutor::new()? };
                 let mut emit = |event| {
                     let _ = events.send(Message::Sweep(Box::new(event)));
                 };
-                let outcome = sweep::execute(&experiment, &store, &executor, false, &cancel, &mut emit)?;
+                let outcome =
+                    sweep::execute(&experiment, &store, &executor, choice, &cancel, &mut emit)?;
                 Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
             });
             let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
@@ -219,7 +270,7 @@ fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     }
     let output_tokens = record.spec.output_tokens.min(RESIMULATED_STEPS + 1);
     let spec = Spec { output_tokens, samples: 1, warmup: 0, ..record.spec.clone() };
-    let (_, trace) = backend::run(&Job { spec, record: true }, &mut |_| {})?;
+    let (_, trace) = backend::run(&Job { spec, record: true, watch: false }, &mut |_| {})?;
     // said first, so that a part is never taken for the whole
     let name = if output_tokens < record.spec.output_tokens {
         format!("first {RESIMULATED_STEPS} of {} steps: {}", record.spec.output_tokens - 1, record.run)

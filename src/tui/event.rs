@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 use super::config::{Config, Surroundings};
 use super::effects::Performer;
 use super::message::{Effect, Message};
+use super::screens::pareto::picture::Pictures;
 use super::state::State;
 use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};
@@ -48,6 +49,7 @@ pub fn run(options: Options) -> Result<()> {
         };
         state.fail(format!("settings: {first}{more}"));
     }
+    state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
     let signalled = sender.clone();
     std::thread::spawn(move || {
         for _ in signals.forever() {

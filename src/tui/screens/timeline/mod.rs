@@ -1,11 +1,13 @@
 //! Screen 4: what the lanes of a trace did.
 
+mod act;
 mod draw;
 mod export;
 mod info;
 pub mod layout;
 mod lists;
 mod overview;
+mod pointer;
 pub mod state;
 mod stretch;
 #[cfg(test)]
@@ -13,23 +15,17 @@ mod tests;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::Rect;
 
 use crate::tui::action::{Action, Binding, bind};
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::layout::cut_left;
 use crate::tui::message::{Effect, TraceSource};
-use crate::tui::page::{Export, FileKind};
-use crate::tui::page::{Page, Pointer, PointerKind, body_of};
-use crate::tui::palette;
+use crate::tui::page::{Export, FileKind, Page, Pointer, body_of};
 use crate::tui::state::State;
-use crate::tui::state::{Overlay, Prompt, Purpose};
-use crate::tui::update::type_into_palette;
-use state::ask::Prediction;
-use state::panel::Panel;
-use state::target::{FORMS, Target};
-use state::{Ask, Pane, View};
-use tui_input::Input;
+
+use act::search;
+pub use act::{act, typed};
 
 /// What can be done here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +122,7 @@ const BINDINGS: &[Binding] = &[
     on("waiting-for", "D", Act::WaitingFor, "go to what waited for this operation", None),
     on("dependencies", "e", Act::Links, "list what this waited for, and what waited for it", None),
     on("back", "Backspace", Act::Back, "go back to where that was followed from", None),
-    on("toggle-rank", "Enter Space", Act::ToggleRank, "zoom to the selection; else collapse or open the rank", Some("rank")),
+    on("toggle-rank", "Enter Space", Act::ToggleRank, "go where the list says; else zoom to the selection; else collapse or open the rank", Some("rank")),
     on("toggle-ranks", "C", Act::ToggleRanks, "collapse or open all ranks", None),
     on("open-beneath", "b", Act::TypeBeneath, "open another trace beneath this one", Some("beneath")),
     on("predict", "g", Act::Ghost, "simulate what this run should have taken, as a ghost beneath", Some("ghost")),
@@ -203,7 +199,7 @@ impl Page for Timeline {
     }
 
     fn pointer(&self, state: &mut State, body: Rect, event: Pointer) -> Option<Vec<Effect>> {
-        point(state, body, event).map(|()| Vec::new())
+        pointer::point(state, body, event).map(|()| Vec::new())
     }
 
     fn close(&self, state: &mut State) {
@@ -259,254 +255,4 @@ impl Page for Timeline {
             None => Ok(None),
         }
     }
-}
-
-/// Does what the mouse asks; `None` where nothing of the timeline is there.
-fn point(state: &mut State, body: Rect, event: Pointer) -> Option<()> {
-    let areas = layout::open(state, body)?;
-    let (at, kind) = (event.at, event.kind);
-    let pressed = match kind {
-        PointerKind::Drag(from) | PointerKind::Drop(from) => from,
-        _ => at,
-    };
-    let (_, whole) = cut_left(areas.overview, layout::LANE_LABEL);
-    if whole.contains(pressed) {
-        let view = state.timeline.view.as_mut()?;
-        match kind {
-            PointerKind::Wheel(notches) => view.pan(0.25 * notches as f64),
-            PointerKind::WheelSideways(notches) => view.pan(0.1 * notches as f64),
-            PointerKind::Drag(_) | PointerKind::Click | PointerKind::DoubleClick => {
-                let column = usize::from(at.x.clamp(whole.x, whole.right() - 1) - whole.x);
-                let pane = overview::pane_of(view, whole.height, pressed.y - whole.y);
-                view.center_at(pane, column, usize::from(whole.width), kind == PointerKind::Click);
-            }
-            PointerKind::Drop(_) => {}
-        }
-        return Some(());
-    }
-    let list = lists::rows(areas.panel);
-    if list.contains(pressed) {
-        let view = state.timeline.view.as_mut()?;
-        let differences = view.differences.clone();
-        let panel = view.panel.as_mut()?;
-        let row = panel.list().offset + usize::from(pressed.y - list.y);
-        let len = panel.rows(differences.as_deref());
-        match kind {
-            PointerKind::Wheel(notches) => panel.list().move_by(3 * notches, len),
-            PointerKind::Click | PointerKind::DoubleClick if row < len => {
-                panel.list().selected = row;
-                if kind == PointerKind::DoubleClick {
-                    view.go_to_row();
-                }
-            }
-            _ => {}
-        }
-        return Some(());
-    }
-    let (pane, line, area) = strip_at(state, pressed)?;
-    let view = state.timeline.view.as_mut()?;
-    let columns = usize::from(area.width);
-    let column = |at: Position| usize::from(at.x.clamp(area.x, area.right() - 1) - area.x);
-    let time = view.window.time(column(at), columns);
-    match kind {
-        PointerKind::Click if event.shift => view.select_times(view.time.min(time), view.time.max(time)),
-        PointerKind::Click => {
-            view.selected = None;
-            view.point_at(pane, line, time);
-        }
-        PointerKind::DoubleClick => {
-            view.point_at(pane, line, time);
-            view.zoom_span();
-        }
-        PointerKind::Drag(from) | PointerKind::Drop(from) => {
-            let (a, b) = (column(from), column(at));
-            // both columns whole
-            let times = [a.min(b), a.max(b) + 1].map(|column| view.window.time(column, columns));
-            view.select_times(times[0], times[1]);
-        }
-        PointerKind::Wheel(notches) if event.shift => view.pan(0.1 * notches as f64),
-        PointerKind::Wheel(notches) => view.zoom_at(time, if notches < 0 { 0.8 } else { 1.25 }),
-        PointerKind::WheelSideways(notches) => view.pan(0.1 * notches as f64),
-    }
-    Some(())
-}
-
-/// The pane and the line at a place of the window, and where the pane's lines are.
-fn strip_at(state: &State, at: Position) -> Option<(usize, usize, Rect)> {
-    let areas = layout::open(state, body_of(state))?;
-    let view = state.timeline.view.as_ref()?;
-    areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
-        let (_, area) = cut_left(areas.lines, layout::LANE_LABEL);
-        let line = pane.first_line + usize::from(at.y.saturating_sub(area.y));
-        area.contains(at).then_some((i, line, area))
-    })
-}
-
-/// Searches every trace that is open for what is typed now.
-fn search(state: &mut State) -> Vec<Effect> {
-    let request = state.timeline.request;
-    let Some(view) = &mut state.timeline.view else { return Vec::new() };
-    view.search.serial += 1;
-    let (serial, query) = (view.search.serial, view.search.input.value().to_string());
-    let search = |(pane, shown): (usize, &Pane)| Effect::Search {
-        request,
-        pane,
-        serial,
-        index: shown.index.clone(),
-        query: query.clone(),
-    };
-    view.panes.iter().enumerate().map(search).collect()
-}
-
-/// Does what was asked for.
-pub fn act(state: &mut State, act: Act) -> Vec<Effect> {
-    let Some(view) = &mut state.timeline.view else {
-        state.inform("no trace is open");
-        return Vec::new();
-    };
-    match act {
-        Act::TypeBeneath => type_into_palette(state, palette::BENEATH),
-        Act::GoTo => ask(state, Typed::Target, "go to", FORMS, String::new()),
-        Act::Ghost if view.has_ghost() => {
-            view.remove();
-        }
-        Act::Ghost => match proposed(view) {
-            Ok((text, hint)) => ask(state, Typed::Ghost, "simulate this run on", &hint, text),
-            Err(why) => state.inform(why),
-        },
-        Act::CopyNumbers => match stretch::text(view) {
-            Some(text) => {
-                state.inform(format!("copied: {text}"));
-                return vec![Effect::Copy(text)];
-            }
-            None => state.inform("no numbers yet: select something, or set marks A and B"),
-        },
-        act => {
-            let told = on_view(view, act);
-            if let Err(why) = told
-                && !why.is_empty()
-            {
-                state.inform(why);
-            }
-        }
-    }
-    Vec::new()
-}
-
-/// Asks for a line.
-fn ask(state: &mut State, what: Typed, title: &str, hint: &str, text: String) {
-    state.overlays.push(Overlay::Prompt(Prompt {
-        title: title.into(),
-        hint: hint.into(),
-        input: Input::new(text),
-        error: None,
-        purpose: Purpose::Timeline(what),
-    }));
-}
-
-/// What a run is simulated on unless another thing is typed, and why.
-fn proposed(view: &View) -> Result<(String, String), String> {
-    let Some(spec) = &view.panes[0].index.trace.meta.spec else {
-        return Err("an imported trace does not tell what was run: nothing can be predicted".into());
-    };
-    let on = Prediction::proposed(spec, 0);
-    let why = match on.hardware == spec.hardware {
-        true => "the run's own hardware".into(),
-        false => format!("'{}', on which it ran, has no profile: this one stands in", spec.hardware),
-    };
-    let hint =
-        format!("a hardware profile and a stack, names or files. Proposed: {why}. Enter simulates");
-    Ok((format!("{} {}", on.hardware, on.stack), hint))
-}
-
-/// Does what a typed line asks for; why that cannot be.
-pub fn typed(state: &mut State, what: Typed, text: &str) -> Result<Vec<Effect>, String> {
-    let Some(view) = &mut state.timeline.view else { return Err("no trace is open".into()) };
-    match what {
-        Typed::Target => match view.go(Target::parse(text)?)? {
-            true => Ok(search(state)),
-            false => Ok(Vec::new()),
-        },
-        Typed::Ghost => {
-            let pane = &view.panes[0];
-            let step = pane.step_key(view.time, view.focus == 0).map_or(0, |key| key.step);
-            let on = Prediction::parse(text, step)?;
-            let ask = Ask::Predict(pane.index.clone(), on);
-            view.predicting = true;
-            Ok(vec![Effect::Timeline(Box::new(ask))])
-        }
-    }
-}
-
-/// What is done to the traces that are open; why, where nothing was done.
-fn on_view(view: &mut View, act: Act) -> Result<(), String> {
-    let done = |done: bool, why: &str| if done { Ok(()) } else { Err(why.to_string()) };
-    match act {
-        Act::SpanPrevious => view.move_in_line(-1),
-        Act::SpanNext => view.move_in_line(1),
-        Act::ExtendPrevious => view.extend(-1),
-        Act::ExtendNext => view.extend(1),
-        Act::ZoomIn => view.zoom(0.5),
-        Act::ZoomOut => view.zoom(2.0),
-        Act::PanLeft => view.pan(-0.5),
-        Act::PanRight => view.pan(0.5),
-        Act::StepNext => view.fit_neighbour(true),
-        Act::StepPrevious => view.fit_neighbour(false),
-        Act::FitAll => view.fit_all(),
-        Act::ZoomSpan => view.zoom_span(),
-        Act::Undo => return done(view.undo(), "nothing to undo"),
-        Act::Redo => return done(view.redo(), "nothing to redo"),
-        Act::Search => view.search.typing = true,
-        Act::MatchNext | Act::MatchPrevious => {
-            let found = view.go_to_match(act == Act::MatchNext);
-            return done(found, "nothing was found: a search is for parts of names");
-        }
-        Act::Select => view.toggle_selecting(),
-        Act::MarkA => view.mark(0),
-        Act::MarkB => view.mark(1),
-        Act::Path => {
-            view.lit = !view.lit;
-            if view.lit && !crate::analysis::knows_dependencies(&view.pane().index.trace) {
-                view.lit = false;
-                return Err("an imported trace does not tell what waited for what".into());
-            }
-        }
-        Act::PathNext | Act::PathPrevious => return view.walk_path(act == Act::PathNext),
-        Act::WaitedFor | Act::WaitingFor => return view.follow_link(act == Act::WaitingFor),
-        Act::Links => return view.list_links(),
-        Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
-        Act::ToggleRank if view.panel.is_some() => view.go_to_row(),
-        Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
-        Act::ToggleRank => view.toggle_rank(),
-        Act::ToggleRanks => view.toggle_all(),
-        _ if view.panes.len() < 2 => {
-            return Err("only one trace is open: open another beneath it first".into());
-        }
-        Act::SwitchTrace => view.switch(),
-        Act::AlignHere => return view.align_here(),
-        Act::FollowSteps => {
-            view.follows = !view.follows;
-            if view.follows {
-                return view.align_here();
-            }
-        }
-        Act::Compare => {
-            view.steps_to_compare()?;
-            let shown = |by_exposed| Some(Panel::Differences { list: Default::default(), by_exposed });
-            view.panel = match view.panel {
-                Some(Panel::Differences { by_exposed: false, .. }) => shown(true),
-                Some(Panel::Differences { .. }) => None,
-                _ => shown(false),
-            };
-        }
-        Act::ShiftNext | Act::ShiftPrevious => {
-            view.follows = false;
-            let by = if act == Act::ShiftNext { 1 } else { -1 };
-            return done(view.shift(by), "the lower trace has no further step");
-        }
-        Act::CloseBeneath => return done(view.remove(), ""),
-        // asked for a line, or done before
-        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use super::layout;
 use super::state::select::Selected;
 use super::state::window::Window;
-use super::state::{Line, TraceIndex, View};
+use super::state::{Ask, Line, TraceIndex, View};
 use crate::analysis::{self, Selection};
 use crate::backend::{Job, sim};
 use crate::spec::{Backend, P2p, Spec};
@@ -63,7 +63,8 @@ fn simulated(change: impl Fn(&mut Spec)) -> TraceIndex {
     let mut spec = spec("standard", 2, P2p::On, Backend::Sim);
     spec.output_tokens = 6;
     change(&mut spec);
-    let (_, trace) = sim::run(&Job { spec: spec.clone(), record: true }).expect("it can be simulated");
+    let (_, trace) =
+        sim::run(&Job { spec: spec.clone(), record: true, watch: false }).expect("it can be simulated");
     let trace = trace.expect("it was recorded");
     TraceIndex::new(format!("{} {}", spec.model, spec.label()), trace)
 }
@@ -285,6 +286,13 @@ fn the_mouse_selects_an_interval_and_zooms_and_pans() {
     let from = view(&driver).selected.map(|selected: Selected| selected.window.from);
     assert_eq!(from, Some(view(&driver).window.from));
     driver.state.now_ms = 10_000;
+    mouse(&mut driver, down, at(5), KeyModifiers::NONE);
+    assert!(view(&driver).selected.is_some(), "a click within it leaves it");
+    mouse(&mut driver, down, at(5), KeyModifiers::NONE);
+    let selected = view(&driver).selected.map(|selected| selected.window);
+    assert_eq!(selected, Some(view(&driver).window), "the second zooms to it");
+    keys(&mut driver, "u");
+    driver.state.now_ms = 20_000;
     mouse(&mut driver, down, at(30), KeyModifiers::NONE);
     assert_eq!(view(&driver).selected, None, "a click selects an operation, and no stretch");
     let before = view(&driver).window.width();
@@ -422,6 +430,8 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     let matmuls: Vec<_> = report.groups.iter().filter(|g| g.name.ends_with("mlp/down")).collect();
     assert!(!matmuls.is_empty() && matmuls.iter().all(|g| g.a.is_some() && g.b.is_some()));
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    keys(&mut driver, "]");
+    assert!(driver.screen().contains("aligned: step 2 over step 2 (follows)"), "{}", driver.screen());
     keys(&mut driver, "g");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
     type_line(&mut driver, "g", "h100_sx native");
@@ -525,7 +535,7 @@ fn an_answer_about_a_trace_that_is_gone_is_dropped() {
     driver.answer(effects);
     assert!(view(&driver).panes[0].measured.is_none());
     let old = Arc::new(trace());
-    let asks = vec![Effect::Timeline(Box::new(super::Ask::Overview(old, 17)))];
+    let asks = vec![Effect::Timeline(Box::new(Ask::Overview(old, 17)))];
     driver.answer(asks);
     let columns = view(&driver).panes[0].overview.as_ref().map(|overview| overview.columns.len());
     assert_ne!(columns, Some(17));

@@ -83,6 +83,8 @@ impl View {
         if let Some(pane) = self.panes.get_mut(1) {
             pane.ghost = Some(on);
         }
+        // later steps drift apart: what was predicted of a step is wanted beneath that step
+        self.follows = true;
         // what was looked at is looked at still, with the prediction of that step beneath
         (self.panes[0].line, self.panes[0].place) = (line, place);
         let both = key

@@ -341,6 +341,7 @@ impl View {
         self.panes.truncate(1);
         self.focus = 0;
         self.differences = None;
+        self.follows = false;
         self.trail.retain(|(pane, ..)| *pane == 0);
         if !matches!(self.panel, Some(Panel::Links { .. })) {
             self.panel = None;
