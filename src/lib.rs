@@ -2,6 +2,7 @@
 //!
 //! Data flows one way: experiment file -> [`sweep`] -> [`launch`] -> [`model`] -> [`plan`] ->
 //! [`backend`] -> [`trace`] and record -> [`store`] -> [`analysis`] -> [`cli`], [`tui`], [`plot`].
+//! Beside it, [`whatif`]: one simulated cell under sliders.
 
 pub mod analysis;
 pub mod backend;
@@ -21,3 +22,4 @@ pub mod store;
 pub mod sweep;
 pub mod trace;
 pub mod tui;
+pub mod whatif;

@@ -29,7 +29,10 @@ mod stragglers;
 pub mod table;
 
 pub use breakdown::BreakdownRow;
-pub use compare::{AXES, Comparison, ComparisonReport, compare};
+pub use compare::{
+    AXES, Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
+    HeatValue, Side, UNSET, benjamini_hochberg, compare, pairs_csv, slices,
+};
 pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
 };

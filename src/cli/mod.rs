@@ -40,6 +40,7 @@ mod summary;
 mod sweep;
 mod timeline;
 mod trace;
+mod whatif;
 
 pub use app::main;
 pub use doctor_memory::read_bandwidth;

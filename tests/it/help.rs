@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "sweep",
     "run",
     "runs",
@@ -11,6 +11,7 @@ const VERBS: [&str; 17] = [
     "overlap",
     "pareto",
     "compare",
+    "whatif",
     "trace",
     "generate",
     "calibrate",

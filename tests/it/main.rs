@@ -2,6 +2,7 @@
 //! because each links slowly.
 
 mod batches;
+mod comparing;
 mod convert;
 mod errors;
 mod help;
