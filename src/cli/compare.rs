@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
-use super::{pareto, report, runs};
+use super::{figure, pareto, report, runs};
 use crate::analysis::{self, AXES, ComparisonReport, Difference};
 use crate::error::{Error, Result};
 use crate::plot;
@@ -45,11 +45,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     if let Some((path, format)) = export {
         match format {
-            "csv" => std::fs::write(path, rows(&comparison).csv()).map_err(Error::io(path))?,
+            "csv" => plot::write(path, rows(&comparison).csv().as_bytes())?,
             _ if comparison.pairs.is_empty() => {
                 return Err(Error::input("there is nothing to draw: no pairs"));
             }
-            _ => plot::comparison(&comparison, path)?,
+            _ => {
+                let facts = figure::facts(&records, &figure::stores(&args.runs, &dir));
+                plot::comparison_figure(&comparison, &facts, &plot::Options::default())?.save(path)?;
+            }
         }
         report::note(&format!("wrote {}", path.display()));
     }

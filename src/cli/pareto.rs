@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
-use super::{report, runs};
+use super::{figure, report, runs};
 use crate::analysis::{self, ParetoPoint};
 use crate::error::{Error, Result};
 use crate::plot;
@@ -41,11 +41,16 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some((path, format)) = export {
         // The figure shows all points, the frontier among them.
         match format {
-            "csv" => std::fs::write(path, rows(&points).csv()).map_err(Error::io(path))?,
+            "csv" => plot::write(path, rows(&points).csv().as_bytes())?,
             _ if points.is_empty() => {
                 return Err(Error::input("there is nothing to draw: no finished runs"));
             }
-            _ => plot::pareto(&points, path)?,
+            _ => {
+                let facts = figure::facts(&records, &figure::stores(&args.runs, &dir));
+                let intervals = plot::intervals(&records);
+                let data = plot::ParetoData { points: &points, intervals, overlay: Vec::new() };
+                plot::pareto_figure(&data, &facts, &plot::Options::default())?.save(path)?;
+            }
         }
         report::note(&format!("wrote {}", path.display()));
     }
