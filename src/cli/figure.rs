@@ -90,7 +90,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     let options = args.look.options()?;
     let figure = match traces_named(args, &dir)? {
-        Some(traces) => overlap_of(&traces, args, &options)?,
+        Some((traces, facts)) => overlap_of(&traces, args, &facts, &options)?,
         None => of_records(args, &dir, &options)?,
     };
     figure.save(&args.output)?;
@@ -139,32 +139,42 @@ fn of_records(args: &Args, dir: &std::path::Path, options: &Options) -> Result<F
                 standard.spec.label()
             ));
             let traces = [trace_of(standard, &stores)?, trace_of(ladder, &stores)?];
-            overlap_of(&traces, args, options)
+            let facts = self::facts(&[standard.clone(), ladder.clone()], &stores);
+            overlap_of(&traces, args, &facts, options)
         }
     }
 }
 
-fn overlap_of(traces: &[Trace], args: &Args, options: &Options) -> Result<Figure> {
+fn overlap_of(traces: &[Trace], args: &Args, facts: &Facts, options: &Options) -> Result<Figure> {
     let part = Part { step: args.step, layers: args.layers, rank: args.rank };
-    plot::overlap_figure(&traces.iter().collect::<Vec<_>>(), &part, options)
+    plot::overlap_figure(&traces.iter().collect::<Vec<_>>(), &part, facts, options)
 }
 
-/// The traces that were named one by one, for overlap: files, or stored runs. `None` where batches or
-/// directories of runs were.
-fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<Vec<Trace>>> {
+/// The traces that were named one by one, for overlap: files, or stored runs; and where their numbers
+/// come from. `None` where batches or directories of runs were named.
+fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>, Facts)>> {
+    let store = Store::open(dir);
     let single = |name: &String| {
         let path = std::path::Path::new(name);
-        path.is_file() || (!path.is_dir() && !matches!(Store::open(dir).batch(name), Ok(Some(_))))
+        path.is_file() || (!path.is_dir() && !matches!(store.batch(name), Ok(Some(_))))
     };
     if args.kind != Kind::Overlap || args.runs.is_empty() || !args.runs.iter().all(single) {
         return Ok(None);
     }
-    let store = Store::open(dir);
-    let open = |name: &String| {
+    let (mut traces, mut records) = (Vec::new(), Vec::new());
+    for name in &args.runs {
         let source = Source::find(name, &store)?;
-        source.trace(&store, &Rules::default()).map(|(trace, _)| trace)
-    };
-    args.runs.iter().map(open).collect::<Result<_>>().map(Some)
+        let (mut trace, _) = source.trace(&store, &Rules::default())?;
+        if let Source::Stored(record) = source {
+            // A trace of a simulation made just now knows nothing of what simulated it before.
+            trace.meta.environment.clone_from(&record.environment);
+            records.push(*record);
+        }
+        traces.push(trace);
+    }
+    let mut facts = Facts::of_traces(&traces);
+    facts.days = Facts::of_records(&records).days;
+    Ok(Some((traces, facts)))
 }
 
 /// The one set of comparable cells; more than one is the user's to choose from.

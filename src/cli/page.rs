@@ -103,7 +103,9 @@ fn overlaps(ok: &[Record], stores: &[Store]) -> BTreeMap<String, Figure> {
         return BTreeMap::new();
     }
     let traces = [standard, ladder].map(|record| figure::trace_of(record, stores));
+    let facts = figure::facts(&[standard.clone(), ladder.clone()], stores);
     let [Ok(standard), Ok(ladder)] = traces else { return BTreeMap::new() };
-    let figure = plot::overlap_figure(&[&standard, &ladder], &Part::default(), &Options::default());
+    let (part, options) = (Part::default(), Options::default());
+    let figure = plot::overlap_figure(&[&standard, &ladder], &part, &facts, &options);
     figure.ok().map(|figure| (set.name.clone(), figure)).into_iter().collect()
 }

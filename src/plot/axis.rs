@@ -46,6 +46,11 @@ impl Axis {
         Self { min, max, log: false, from: 0.0, to: 1.0 }
     }
 
+    /// The same linear axis with more room at its upper end, as a part of its length.
+    pub fn with_air(self, part: f64) -> Self {
+        Self { max: self.max + part * (self.max - self.min), ..self }
+    }
+
     /// The same axis between two places on the page.
     pub fn over(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }

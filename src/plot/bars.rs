@@ -52,35 +52,51 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
     widest.min(9.0 * sizes.tick) + 0.7 * sizes.tick
 }
 
-/// Whether the words over bars can be written lying.
-fn words_lie(groups: &[Group], slot: f64, sizes: &Sizes) -> bool {
-    groups.iter().flat_map(|group| &group.words).all(|(from, to, text)| {
-        let room = (to - from + 1) as f64 * slot;
-        font::width(text, sizes.note, false) + 0.3 * sizes.note <= room
-    })
+/// How words over bars are written: all of a chart in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Lying,
+    Upright,
+    Not,
 }
 
-/// Draws a chart of bars into a cell.
-pub fn chart(
-    scene: &mut Scene,
-    cell: Area,
-    header: Option<&str>,
-    groups: &[Group],
-    y: Axis,
-    sizes: &Sizes,
-) {
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, header.is_some(), y_width, 0.0, sizes);
-    let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
-    let y = y.over(area.bottom, area.top);
-    if let Some(text) = header {
-        layout::header(scene, &area, text, sizes);
+/// How, and the room above the bars that it takes.
+struct Words {
+    how: How,
+    room: f64,
+}
+
+impl Words {
+    fn new(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
+        let words = || groups.iter().flat_map(|group| &group.words);
+        let width = |text: &str| font::width(text, sizes.note, false);
+        let across = |from: usize, to: usize| (to - from + 1) as f64 * slot;
+        let lie = words().all(|(from, to, text)| width(text) + 0.2 * sizes.note <= across(*from, *to));
+        let stand = words().all(|(from, to, _)| across(*from, *to) >= 1.02 * sizes.note);
+        let widest = words().map(|(_, _, text)| width(text)).fold(0.0, f64::max);
+        let upright = widest + 0.6 * sizes.note;
+        let none = Self { how: How::Not, room: 0.0 };
+        match (lie, stand) {
+            _ if words().next().is_none() => none,
+            (true, _) if height > 5.0 * sizes.note => Self { how: How::Lying, room: 1.2 * sizes.note },
+            (false, true) if height > 2.5 * upright => Self { how: How::Upright, room: upright },
+            _ => none,
+        }
     }
-    axis::vertical(scene, &y, &area, sizes);
+}
+
+/// Draws a chart of bars into a cell. The axis is one for values; words over bars get room above it.
+pub fn chart(scene: &mut Scene, cell: Area, header: &str, groups: &[Group], y: Axis, sizes: &Sizes) {
+    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
+    let area = layout::data_area(cell, true, y_width, 0.0, sizes);
+    let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
+    layout::header(scene, &area, header, sizes);
     let room = area.width() / groups.len().max(1) as f64;
     let most = groups.iter().map(|group| group.bars.len()).max().unwrap_or(1).max(1) as f64;
     let slot = room / (most + 0.9);
-    let lying = words_lie(groups, slot, sizes);
+    let words = Words::new(groups, slot, area.height(), sizes);
+    let y = y.with_air(words.room / (area.height() - words.room)).over(area.bottom, area.top);
+    axis::vertical(scene, &y, &area, sizes);
     for (index, group) in groups.iter().enumerate() {
         let middle = area.left + (index as f64 + 0.5) * room;
         let first = middle - slot * group.bars.len() as f64 / 2.0;
@@ -106,14 +122,13 @@ pub fn chart(
             let Some(top) = tops.reduce(f64::max) else { continue };
             let x = first + slot * (*from + *to + 1) as f64 / 2.0;
             let above = y.place(top);
-            let wide = font::width(text, sizes.note, false);
-            let text = Text::new((x, above), text.as_str(), sizes.note).color(INK).inside();
-            let text = match lying {
-                true => Text { at: (x, above - 0.85 * sizes.note), ..text }.align(Align::Middle),
-                false => Text { at: (x, above - 0.4 * sizes.note), ..text }.upwards(),
+            let text = Text::new((x, above), text.as_str(), sizes.note).inside();
+            let text = match words.how {
+                How::Lying => Text { at: (x, above - 0.85 * sizes.note), ..text }.align(Align::Middle),
+                How::Upright => Text { at: (x, above - 0.4 * sizes.note), ..text }.upwards(),
+                How::Not => continue,
             };
-            let fits = lying || (to - from + 1) as f64 * slot >= 0.95 * sizes.note;
-            if fits && area.holds(&text.area()) && wide > 0.0 {
+            if area.holds(&text.area()) {
                 scene.text(text);
             }
         }
@@ -135,9 +150,4 @@ pub fn chart(
     let zero = y.place(0.0);
     scene.line(vec![(area.left, zero), (area.right, zero)], GREY, sizes.thin * 1.5);
     layout::frame(scene, area, sizes);
-}
-
-/// Room over the highest bar that words need, as a factor on its height.
-pub fn headroom(groups: &[Group]) -> f64 {
-    if groups.iter().any(|group| !group.words.is_empty()) { 1.22 } else { 1.0 }
 }

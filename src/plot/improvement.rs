@@ -101,9 +101,9 @@ pub(super) fn scene(
         }
         (_, set) => set.map(|set| group_note(&set.name)).unwrap_or_default(),
     };
-    let mut remark = format!("{} ratios to standard", by_run.len());
+    let mut remark = format!("{} ratios to standard; no bar: no run", by_run.len());
     if by_run.values().any(|pair| pair.speedup_ci95.is_some()) {
-        remark += "; bars: 95% intervals, paired by round";
+        remark += "; whiskers: 95% intervals, paired by round";
     }
     let entry = |(architecture, look): (&Architecture, &super::style::Look)| {
         Entry::new(Key::Bar { color: look.color, hatch: look.hatch }, architecture.to_string())
@@ -134,7 +134,7 @@ pub(super) fn scene(
             words.push(format!("P2P {}", chart.p2p.as_str()));
         }
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
-        bars::chart(&mut scene, cell, Some(&words.join(", ")), groups, y, &sizes);
+        bars::chart(&mut scene, cell, &words.join(", "), groups, y, &sizes);
     }
     Ok(scene)
 }
@@ -159,5 +159,10 @@ fn group(
         })
     };
     let others = looks.iter().filter(|(architecture, _)| **architecture != Architecture::Standard);
-    Group { name, bars: others.map(bar).collect(), words: Vec::new() }
+    let bars: Vec<Option<Bar>> = others.map(bar).collect();
+    let word = |(at, bar): (usize, &Option<Bar>)| {
+        bar.as_ref().map(|bar| (at, at, format!("{:.0}", bar.value).replace('-', "−")))
+    };
+    let words = bars.iter().enumerate().filter_map(word).collect();
+    Group { name, bars, words }
 }

@@ -183,17 +183,14 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
             let seam = if right - left > 1.5 { 0.3 } else { 0.0 };
             let area = Area { left, right: right - seam, top, bottom };
             let (color, hatch) = class.look();
+            // Strokes across letters would make them hard to read.
             let fits = self.named
+                && hatch == 0
                 && font::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
                 && bottom - top > 1.2 * sizes.note;
-            // Strokes across letters would make them hard to read.
-            if fits || area.width() < 1.0 {
-                scene.rect(area, color);
-            } else {
-                bar(scene, area, color, hatch, sizes);
-            }
+            bar(scene, area, color, if area.width() < 1.0 { 0 } else { hatch }, sizes);
             if fits {
-                let dark = class == Class::MatMul || class == Class::Norm;
+                let dark = class == Class::MatMul;
                 let text = Text::new(area.center(), name, sizes.note).align(Align::Middle);
                 scene.text(text.color(if dark { WHITE } else { INK }).inside());
             }
@@ -213,7 +210,7 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
                         block(span.start_ns, arrived, Class::Waiting, "wait");
                     }
                     if arrived < span.end_ns || span.start_ns == span.end_ns {
-                        block(arrived, span.end_ns, Class::Transfer, "all-reduce");
+                        block(arrived, span.end_ns, Class::Transfer, "");
                     }
                 }
             }

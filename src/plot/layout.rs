@@ -49,7 +49,7 @@ pub struct Sheet<'a> {
     pub title: String,
     /// What has to be known to read it, under the title.
     pub note: String,
-    /// Said in the caption before where the numbers come from.
+    /// Said in the caption after where the numbers come from.
     pub remark: String,
     /// The legend.
     pub legend: Vec<Entry>,
@@ -70,8 +70,8 @@ impl Sheet<'_> {
         };
         let title = lines(&self.title, sizes.label, true);
         let note = lines(&self.note, sizes.note, false);
-        let caption = [self.remark.as_str(), &self.facts.caption()];
-        let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(". ");
+        let caption = [self.facts.caption().as_str(), &self.remark].map(sentence);
+        let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
         let caption = lines(&caption, sizes.note, false);
         let rows = self.rows(width, &sizes);
 
@@ -148,6 +148,21 @@ impl Sheet<'_> {
         }
         rows
     }
+}
+
+/// With a capital and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        None => String::new(),
+    }
+}
+
+/// Columns and rows for so many charts, at most `most` side by side, none emptier than need be.
+pub fn shape(charts: usize, most: usize) -> (usize, usize) {
+    let rows = charts.div_ceil(most.max(1)).max(1);
+    (charts.div_ceil(rows).max(1), rows)
 }
 
 fn key_width(key: Key, sizes: &Sizes) -> f64 {

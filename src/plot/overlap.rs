@@ -44,19 +44,22 @@ struct Excerpt<'a> {
     says: String,
 }
 
-/// The figure of these traces, one under the other.
-pub fn overlap_figure(traces: &[&Trace], part: &Part, options: &Options) -> Result<Figure> {
-    let facts = Facts::of_traces(traces.iter().copied());
-    Ok(Figure::new(scene(traces, part, options)?, &facts, options))
+/// The figure of these traces, one under the other. Runs know more facts than their traces do.
+pub fn overlap_figure(
+    traces: &[&Trace],
+    part: &Part,
+    facts: &Facts,
+    options: &Options,
+) -> Result<Figure> {
+    Ok(Figure::new(scene(traces, part, facts, options)?, facts, options))
 }
 
 /// The figure, laid out.
-pub(super) fn scene(traces: &[&Trace], part: &Part, options: &Options) -> Result<Scene> {
+pub(super) fn scene(traces: &[&Trace], part: &Part, facts: &Facts, options: &Options) -> Result<Scene> {
     let excerpts: Vec<Excerpt<'_>> =
         traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;
     let Some(first) = excerpts.first() else { return Err(Error::input("no trace to draw")) };
     let length = excerpts.iter().map(|e| e.layers.1 - e.layers.0).max().unwrap_or(1).max(1);
-    let facts = Facts::of_traces(traces.iter().copied());
     let sizes = Sizes::new(options.font);
     let under = axis::under(&sizes) + 1.4 * sizes.label;
     let head = 1.9 * Sizes::line_of(sizes.tick);
@@ -81,7 +84,7 @@ pub(super) fn scene(traces: &[&Trace], part: &Part, options: &Options) -> Result
     };
     let sheet = Sheet {
         options,
-        facts: &facts,
+        facts,
         title,
         note: format!("rank {}; dashed: where the same layers end", part.rank),
         remark: String::new(),

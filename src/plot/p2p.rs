@@ -47,9 +47,10 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
     }
     let any_interval =
         set.cells.iter().any(|c| c.metrics.as_ref().is_some_and(|m| m.tokens_per_s_ci95.is_some()));
-    let mut remark = String::from("Over each pair: tokens/s without P2P against with it");
+    let mut remark =
+        String::from("Over each pair: tokens/s without P2P against with it. No bar: no run");
     if any_interval {
-        remark += "; bars: 95% bootstrap intervals";
+        remark += ". Whiskers: 95% bootstrap intervals";
     }
     let sheet = Sheet {
         options,
@@ -63,8 +64,7 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
     let bars_in_all = looks.len() * 2 * set.values(|spec| spec.tp).len();
     // A bar of less than four points is a line.
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
-    let columns = (columns.max(1.0) as usize).min(batches.len()).min(4);
-    let rows = batches.len().div_ceil(columns);
+    let (columns, rows) = layout::shape(batches.len(), (columns.max(1.0) as usize).min(4));
     let each = (0.5 * width / columns as f64).clamp(95.0, 180.0);
     let least = (58.0 * columns as f64, 62.0 * rows as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
@@ -73,9 +73,8 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
     for (cell, batch) in layout::grid(area, columns, rows, gap).into_iter().zip(batches) {
         let tps = set.values(|spec| spec.tp);
         let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
-        let above = bars::headroom(&groups);
-        let y = Axis::from_zero(bars::values(&groups).into_iter().map(|v| v * above));
-        bars::chart(&mut scene, cell, Some(&format!("batch {batch}")), &groups, y, &sizes);
+        let y = Axis::from_zero(bars::values(&groups).into_iter());
+        bars::chart(&mut scene, cell, &format!("batch {batch}"), &groups, y, &sizes);
     }
     Ok(scene)
 }

@@ -107,12 +107,14 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
     let each = (0.62 * points / columns as f64).clamp(130.0, 300.0);
     let least = (75.0 * columns as f64, 70.0 * rows as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
-    let area =
-        layout::name_axes(&mut scene, area, "completion latency (ms)", "tokens/s per GPU", &sizes);
+    let (unit, unit_ms) = unit(data);
+    let name = format!("completion latency ({unit})");
+    let area = layout::name_axes(&mut scene, area, &name, "tokens/s per GPU", &sizes);
     let gap = (1.2 * sizes.label, 0.9 * sizes.label);
     for (cell, (name, members)) in layout::grid(area, columns, rows, gap).into_iter().zip(&groups) {
         let name = (!one).then(|| group_note(name));
-        draw_panel(&mut scene, cell, name.as_deref(), members, data, &looks, &sizes);
+        let panel = Panel { points: members, data, looks: &looks, unit_ms };
+        draw_panel(&mut scene, cell, name.as_deref(), &panel, &sizes);
     }
     if scene.tips.len() > MOST_TIPS {
         scene.tips.clear();
@@ -120,8 +122,23 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
     Ok(scene)
 }
 
+/// Seconds where milliseconds would need five digits: its name, and how many ms it has.
+fn unit(data: &ParetoData<'_>) -> (&'static str, f64) {
+    let points = data.points.iter().map(|p| p.completion_ms);
+    let most = points.chain(data.overlay.iter().map(|o| o.completion_ms)).fold(0.0, f64::max);
+    if most >= 10_000.0 { ("s", 1e3) } else { ("ms", 1.0) }
+}
+
+/// What a panel shows.
+struct Panel<'a> {
+    points: &'a [&'a ParetoPoint],
+    data: &'a ParetoData<'a>,
+    looks: &'a Looks,
+    unit_ms: f64,
+}
+
 fn remark(data: &ParetoData<'_>) -> String {
-    let mut remark = String::from("Labels: TP×batch on the frontier of architectures that can be built");
+    let mut remark = String::from("Labels: TP×batch on the frontier, upper-bound aside");
     if !data.intervals.is_empty() {
         remark += "; bars: 95% bootstrap intervals";
     }
@@ -170,25 +187,18 @@ fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
     legend
 }
 
-fn draw_panel(
-    scene: &mut Scene,
-    cell: Area,
-    name: Option<&str>,
-    points: &[&ParetoPoint],
-    data: &ParetoData<'_>,
-    looks: &Looks,
-    sizes: &Sizes,
-) {
+fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'_>, sizes: &Sizes) {
+    let Panel { points, data, looks, unit_ms } = panel;
     let ranges: Vec<(&ParetoPoint, [f64; 2])> =
         points.iter().filter_map(|p| Some((*p, *data.intervals.get(&p.run)?))).collect();
     // Latency is tokens over throughput: both ends of an interval follow from it.
     let latency = |p: &ParetoPoint, tokens_per_s: f64| {
-        1e3 * f64::from(p.spec.batch) * f64::from(p.spec.output_tokens) / tokens_per_s
+        1e3 * f64::from(p.spec.batch) * f64::from(p.spec.output_tokens) / tokens_per_s / unit_ms
     };
     let per_gpu = |p: &ParetoPoint, tokens_per_s: f64| tokens_per_s / f64::from(p.spec.tp.max(1));
-    let xs = points.iter().map(|p| p.completion_ms);
+    let xs = points.iter().map(|p| p.completion_ms / unit_ms);
     let xs = xs.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| latency(p, t))));
-    let xs = xs.chain(data.overlay.iter().map(|o| o.completion_ms));
+    let xs = xs.chain(data.overlay.iter().map(|o| o.completion_ms / unit_ms));
     let ys = points.iter().map(|p| p.tokens_per_s_per_gpu);
     let ys = ys.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| per_gpu(p, t))));
     let ys = ys.chain(data.overlay.iter().map(|o| o.tokens_per_s_per_gpu));
@@ -203,15 +213,17 @@ fn draw_panel(
     axis::vertical(scene, &y, &area, sizes);
     layout::frame(scene, area, sizes);
 
-    let place = |p: &ParetoPoint| (x.place(p.completion_ms), y.place(p.tokens_per_s_per_gpu));
+    let place = |p: &ParetoPoint| (x.place(p.completion_ms / unit_ms), y.place(p.tokens_per_s_per_gpu));
     let owned: Vec<ParetoPoint> = points.iter().map(|point| (*point).clone()).collect();
     // Lines first, then what is dominated, then the frontiers, so that what matters is never covered.
     let mut best: BTreeSet<&str> = BTreeSet::new();
-    for (architecture, look) in looks {
+    let mut taken: Vec<Area> = Vec::new();
+    for (architecture, look) in looks.iter() {
         for p2p in [P2p::Off, P2p::On] {
             let line = frontier(&owned, |p| p.spec.architecture == *architecture && p.spec.p2p == p2p);
             best.extend(line.iter().map(|point| point.run.as_str()));
             let line: Vec<Point> = line.into_iter().map(place).collect();
+            taken.extend(along(&line, sizes.line));
             match p2p {
                 P2p::On => scene.line(line, look.color, sizes.line),
                 P2p::Off => scene.dashed(&line, look.color, sizes.line),
@@ -225,7 +237,6 @@ fn draw_panel(
         scene.interval((a.0, at.1), (b.0, at.1), look.color, sizes.line * 0.6);
         scene.interval((at.0, a.1), (at.0, b.1), look.color, sizes.line * 0.6);
     }
-    let mut taken: Vec<Area> = Vec::new();
     // A hollow marker is larger and painted first: where P2P makes no difference both are seen.
     for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
         let layer = owned
@@ -245,7 +256,7 @@ fn draw_panel(
         }
     }
     for overlay in &data.overlay {
-        let at = (x.place(overlay.completion_ms), y.place(overlay.tokens_per_s_per_gpu));
+        let at = (x.place(overlay.completion_ms / unit_ms), y.place(overlay.tokens_per_s_per_gpu));
         let index = sources(&data.overlay).iter().position(|s| *s == overlay.source).unwrap_or(0);
         scene.marker(at, look_of_overlay(index), sizes.marker, false);
         taken.push(Area::around(at, sizes.marker));
@@ -253,6 +264,19 @@ fn draw_panel(
         scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text });
     }
     label(scene, &area, &owned, place, taken, sizes);
+}
+
+/// Places along a line, as dense as they are wide.
+fn along(line: &[Point], width: f64) -> Vec<Area> {
+    let mut places = Vec::new();
+    for pair in line.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let length = (to.0 - from.0).hypot(to.1 - from.1);
+        let count = (length / width.max(0.1)).ceil().clamp(1.0, 4000.0);
+        let at = |n: f64| (from.0 + (to.0 - from.0) * n / count, from.1 + (to.1 - from.1) * n / count);
+        places.extend((0..=count as u32).map(|n| Area::around(at(n.into()), width / 2.0)));
+    }
+    places
 }
 
 /// `ladder, TP 8, batch 16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU (simulated)`.
@@ -270,7 +294,7 @@ fn tip(point: &ParetoPoint) -> String {
     )
 }
 
-/// Writes TP x batch beside the points of the frontier, where there is room for it: never over a
+/// Writes TP x batch beside the points of the frontier, where there is room for it: never over a line, a
 /// marker, another label or the edge.
 fn label(
     scene: &mut Scene,
@@ -280,33 +304,51 @@ fn label(
     mut taken: Vec<Area>,
     sizes: &Sizes,
 ) {
-    let line = frontier(points, |p| p.spec.architecture != Architecture::UpperBound);
-    let away = 1.9 * sizes.marker;
-    for point in line {
+    let mut named = Vec::new();
+    for p2p in [P2p::On, P2p::Off] {
+        named.extend(frontier(points, |p| {
+            p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
+        }));
+    }
+    for point in named {
         let at = place(point);
         let name = format!("{}×{}", point.spec.tp, point.spec.batch);
-        // Above and to the left lies what no run reaches: there is room most often.
-        let sides = [
-            (-1.0, -1.0, Align::Right),
-            (0.0, -1.6, Align::Middle),
-            (-1.4, 0.0, Align::Right),
-            (1.0, 1.0, Align::Left),
-            (1.4, 0.0, Align::Left),
-            (0.0, 1.6, Align::Middle),
-            (1.0, -1.0, Align::Left),
-            (-1.0, 1.0, Align::Right),
-        ];
-        let texts = sides.map(|(dx, dy, align)| {
-            let at = (at.0 + dx * away, at.1 + dy * away);
-            Text::new(at, name.as_str(), sizes.note).align(align).color(GREY).inside()
-        });
-        let free = |text: &&Text| {
-            let covers = text.area();
-            area.holds(&covers) && !taken.iter().any(|other| other.meets(&covers))
-        };
-        if let Some(text) = texts.iter().find(free) {
+        if let Some((text, far)) = beside(at, &name, area, &taken, sizes) {
+            if far {
+                let covers = text.area();
+                let end = |a: f64, low: f64, high: f64| a.clamp(low, high);
+                let near = (end(at.0, covers.left, covers.right), end(at.1, covers.top, covers.bottom));
+                scene.line(vec![at, near], GREY, sizes.thin * 0.8);
+            }
             taken.push(text.area());
-            scene.text(text.clone());
+            scene.text(text);
         }
     }
+}
+
+/// A label beside a point where nothing else is, and whether it is so far that it needs a line to it.
+fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> Option<(Text, bool)> {
+    // Above and to the left lies what no run reaches: there is room most often.
+    const SIDES: [(f64, f64, Align); 8] = [
+        (-1.0, -1.0, Align::Right),
+        (0.0, -1.6, Align::Middle),
+        (-1.4, 0.0, Align::Right),
+        (1.0, 1.0, Align::Left),
+        (1.4, 0.0, Align::Left),
+        (0.0, 1.6, Align::Middle),
+        (1.0, -1.0, Align::Left),
+        (-1.0, 1.0, Align::Right),
+    ];
+    let texts = [1.9, 4.0, 6.5].into_iter().enumerate().flat_map(|(far, away)| {
+        let away = away * sizes.marker;
+        SIDES.into_iter().map(move |(dx, dy, align)| (far > 0, (dx * away, dy * away), align))
+    });
+    let texts = texts.map(|(far, (dx, dy), align)| {
+        let text = Text::new((at.0 + dx, at.1 + dy), name, sizes.note);
+        (text.align(align).color(GREY).inside(), far)
+    });
+    texts.into_iter().find(|(text, _)| {
+        let covers = text.area();
+        area.holds(&covers) && !taken.iter().any(|other| other.meets(&covers))
+    })
 }

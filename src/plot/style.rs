@@ -147,12 +147,12 @@ pub fn look(index: usize) -> Look {
     Look {
         color: PALETTE[index % PALETTE.len()],
         marker: MARKERS[(index + round) % MARKERS.len()],
-        hatch: (index + round) % HATCHES,
+        hatch: HATCHES[(index + round) % HATCHES.len()],
     }
 }
 
-/// Kinds of hatch: none, rising, falling, both, flat.
-pub const HATCHES: usize = 5;
+/// Hatches of bars by look (see [`super::scene::Scene::hatch`]): blue and black need none to differ.
+const HATCHES: [usize; 8] = [0, 1, 2, 3, 0, 4, 1, 2];
 
 /// Looks by architecture.
 pub type Looks = BTreeMap<Architecture, Look>;

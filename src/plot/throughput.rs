@@ -38,17 +38,14 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
         facts,
         title: "Throughput over tensor parallelism".into(),
         note: group_note(&set.name),
-        remark: if any_interval { "Bars: 95% bootstrap intervals".into() } else { String::new() },
+        remark: match any_interval {
+            true => "Bars: 95% bootstrap intervals. No marker: no run".into(),
+            false => "No marker: no run".into(),
+        },
         legend: legend(&looks, &settings),
     };
     let width = options.size.width * POINTS;
-    let columns = match (batches.len(), width < 300.0) {
-        (1, _) => 1,
-        (2, _) | (_, true) => 2,
-        (3, _) => 3,
-        _ => 4,
-    };
-    let rows = batches.len().div_ceil(columns);
+    let (columns, rows) = layout::shape(batches.len(), if width < 300.0 { 2 } else { 4 });
     let each = (0.85 * width / columns as f64).clamp(95.0, 230.0);
     let least = (58.0 * columns as f64, 62.0 * rows as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
