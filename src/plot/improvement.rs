@@ -11,7 +11,7 @@ use super::figure::Figure;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::scene::Scene;
-use super::style::{Looks, looks};
+use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, too_many};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
 use crate::error::{Error, Result};
@@ -118,11 +118,16 @@ pub(super) fn scene(
     };
     let width = options.size.width * POINTS;
     let columns = tps.len();
-    let each = (0.7 * width / columns as f64).clamp(85.0, 170.0);
-    let least = (58.0 * columns as f64, 62.0 * rows.len() as f64);
+    // Names of models may have to stand upright under the bars.
+    let names = charts.iter().map(|(_, groups)| {
+        bars::under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font))
+    });
+    let names = names.fold(0.0, f64::max);
+    let each = (0.6 * width / columns as f64).clamp(75.0, 150.0) + names;
+    let least = (58.0 * columns as f64, (50.0 + names) * rows.len() as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows.len() as f64, least)?;
     let below = if over_models { "model" } else { "batch" };
-    let area = layout::name_axes(&mut scene, area, below, "more tokens/s than standard (%)", &sizes);
+    let area = layout::name_axes(&mut scene, area, below, "more tokens/s (%)", &sizes);
     // One scale for all: what differs between charts is what the figure is about.
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| bars::values(groups)).collect();
     let y = Axis::from_zero(all.into_iter());

@@ -5,6 +5,7 @@
 use super::axis::{self, Axis};
 use super::facts::Facts;
 use super::figure::Figure;
+use super::font;
 use super::lanes::{self, Drawing, Heights};
 use super::layout::{self, Sheet};
 use super::options::Options;
@@ -40,8 +41,8 @@ struct Excerpt<'a> {
     layers: (i64, i64),
     /// Which layers, as 1-based numbers and how many there are.
     which: (u32, u32, u32),
-    /// What the whole step says of itself.
-    says: String,
+    /// What the whole step says of itself, in ever fewer words.
+    says: Vec<String>,
 }
 
 /// The figure of these traces, one under the other. Runs know more facts than their traces do.
@@ -109,7 +110,8 @@ pub(super) fn scene(traces: &[&Trace], part: &Part, facts: &Facts, options: &Opt
         };
         let at = (left, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
         scene.text(Text::new(at, name, sizes.tick).bold());
-        let says = super::font::fit(&excerpt.says, sizes.note, right - left);
+        let fits = |says: &&String| font::width(says, sizes.note, false) <= right - left;
+        let says = excerpt.says.iter().find(fits).cloned().unwrap_or_default();
         let at = (left, area.top - 0.6 * sizes.tick);
         scene.text(Text::new(at, says, sizes.note).color(GREY));
 
@@ -192,14 +194,20 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     };
     let report = overlap(trace, &selection);
     let says = match report.ranks.iter().find(|rank| rank.rank == part.rank) {
-        Some(rank) => format!(
-            "whole step {:.2} ms; communication {:.2} ms, of it exposed {:.2} ms; {}",
-            rank.span_us / 1e3,
-            rank.comm_us / 1e3,
-            rank.exposed_comm_us / 1e3,
-            rank.overlap_pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1}%"))
-        ),
-        None => String::new(),
+        Some(rank) => {
+            let (step, comm, exposed) =
+                (rank.span_us / 1e3, rank.comm_us / 1e3, rank.exposed_comm_us / 1e3);
+            let pct = rank.overlap_pct;
+            let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1}%"));
+            vec![
+                format!(
+                    "whole step {step:.2} ms; communication {comm:.2} ms, of it exposed {exposed:.2} ms; {overlap}"
+                ),
+                format!("step {step:.2} ms; exposed {exposed:.2} of {comm:.2} ms; {overlap}"),
+                format!("step {step:.2} ms; {overlap}"),
+            ]
+        }
+        None => Vec::new(),
     };
     let which = (from + 1, from + count, all);
     Ok(Excerpt { trace, step, layers: (start, next.unwrap_or(end)), which, says })

@@ -131,7 +131,7 @@ pub fn answers(set: &CellSet, by: &ComparisonReport, by_p2p: &ComparisonReport) 
                 String::new()
             };
             sentences.push(format!(
-                "{name} over standard{with}: {range} times the tokens/s in {} ({differ} differ){hidden} ({provenance}).",
+                "{name} over standard{with}: {range} times the tokens/s; {differ} of {} differ{hidden} ({provenance}).",
                 cells_in_words(pairs.len())
             ));
         }
@@ -161,7 +161,7 @@ fn range_of_shares(architecture: &Architecture, shares: &[f64]) -> Option<String
     if *architecture == Architecture::UpperBound { None } else { range(shares, 2) }
 }
 
-/// `1.234 (1.100 to 1.500)`: median, least and most.
+/// `1.234 (median; 1.100 to 1.500)`: median, least and most.
 fn range(values: &[f64], decimals: usize) -> Option<String> {
     let middle = median(values)?;
     let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -170,7 +170,7 @@ fn range(values: &[f64], decimals: usize) -> Option<String> {
     Some(if values.len() == 1 {
         format!("{middle:.decimals$}")
     } else {
-        format!("{middle:.decimals$} ({low:.decimals$} to {high:.decimals$})")
+        format!("{middle:.decimals$} (median; {low:.decimals$} to {high:.decimals$})")
     })
 }
 

@@ -1,21 +1,20 @@
 //! Everything the workbench knows. Plain data: [`super::update`] changes it, screens draw it.
 
-pub mod compare;
-pub mod experiments;
-pub mod live;
-pub mod pareto;
-pub mod runs;
-pub mod timeline;
-pub mod window;
-
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tui_input::Input;
 
 use super::action::Screen;
+use super::keymap::Keymap;
 use super::message::Snapshot;
+use super::mouse::Press;
+use super::screens::{compare, experiments, live, pareto, runs, timeline};
 use super::theme::Theme;
+
+/// Messages that are kept.
+const MESSAGES: usize = 200;
 
 /// The state of the workbench.
 #[derive(Debug)]
@@ -30,8 +29,14 @@ pub struct State {
     pub overlays: Vec<Overlay>,
     /// Something the user is told.
     pub notice: Option<Notice>,
+    /// Which key does what.
+    pub keys: Keymap,
+    /// What was told until now, the newest last.
+    pub messages: VecDeque<(u64, Notice)>,
     /// Whether the mouse is captured.
     pub mouse: bool,
+    /// Where and when the mouse's button went down last.
+    pub press: Option<Press>,
     /// The user wants to leave as soon as the cancelled sweep has ended.
     pub leaving: bool,
     /// Colours.
@@ -41,17 +46,17 @@ pub struct State {
     /// The runs directory's content, once read.
     pub stored: Option<Arc<Snapshot>>,
     /// Screen 1.
-    pub experiments: experiments::Experiments,
+    pub experiments: experiments::state::Experiments,
     /// Screen 2.
-    pub live: live::Live,
+    pub live: live::state::Live,
     /// Screen 3.
-    pub runs: runs::Runs,
+    pub runs: runs::state::Runs,
     /// Screen 4.
-    pub timeline: timeline::Timeline,
+    pub timeline: timeline::state::Timeline,
     /// Screen 5.
-    pub pareto: pareto::Pareto,
+    pub pareto: pareto::state::Pareto,
     /// Screen 6.
-    pub compare: compare::Compare,
+    pub compare: compare::state::Compare,
 }
 
 impl State {
@@ -63,17 +68,20 @@ impl State {
             screen: Screen::Experiments,
             overlays: Vec::new(),
             notice: None,
+            keys: Keymap::default(),
+            messages: VecDeque::new(),
             mouse: true,
+            press: None,
             leaving: false,
             theme,
             dir,
             stored: None,
-            experiments: experiments::Experiments::default(),
-            live: live::Live::default(),
-            runs: runs::Runs::default(),
-            timeline: timeline::Timeline::default(),
-            pareto: pareto::Pareto::default(),
-            compare: compare::Compare::default(),
+            experiments: experiments::state::Experiments::default(),
+            live: live::state::Live::default(),
+            runs: runs::state::Runs::default(),
+            timeline: timeline::state::Timeline::default(),
+            pareto: pareto::state::Pareto::default(),
+            compare: compare::state::Compare::default(),
         }
     }
 
@@ -84,12 +92,23 @@ impl State {
 
     /// Tells the user something that a key press takes away.
     pub fn inform(&mut self, text: impl Into<String>) {
-        self.notice = Some(Notice { text: text.into(), error: false });
+        self.tell(Notice { text: text.into(), error: false });
     }
 
     /// Tells the user what went wrong; stays until Escape.
     pub fn fail(&mut self, text: impl Into<String>) {
-        self.notice = Some(Notice { text: text.into(), error: true });
+        self.tell(Notice { text: text.into(), error: true });
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        if self.messages.len() == MESSAGES {
+            self.messages.pop_front();
+        }
+        self.messages.push_back((self.now_ms, notice.clone()));
+        // what went wrong stays until it is closed, whatever else there is to tell
+        if notice.error || !self.notice.as_ref().is_some_and(|n| n.error) {
+            self.notice = Some(notice);
+        }
     }
 }
 
@@ -119,6 +138,8 @@ pub enum Overlay {
     },
     /// A question.
     Confirm(Question),
+    /// A line to be typed.
+    Prompt(Prompt),
     /// A text, such as an experiment's file.
     Text {
         /// Its name.
@@ -128,6 +149,30 @@ pub enum Overlay {
         /// First line shown.
         scroll: usize,
     },
+}
+
+/// A line that the user is asked for.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// What is asked.
+    pub title: String,
+    /// What may be typed.
+    pub hint: String,
+    /// What was typed.
+    pub input: Input,
+    /// Why it could not be used.
+    pub error: Option<String>,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// What a typed line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The path of a file to be written: what is shown.
+    Export,
+    /// The path of a file to be written: a picture of the screen.
+    Picture,
 }
 
 /// What is asked before it is done.
