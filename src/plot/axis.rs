@@ -22,7 +22,11 @@ impl Axis {
         let log = low > 0.0 && high / low > 10.0;
         let (a, b) = if log { (low.ln(), high.ln()) } else { (low, high) };
         // A single value still needs a range around it.
-        let air = if b > a { 0.07 * (b - a) } else { (0.1 * a.abs()).max(1e-9) };
+        let air = match b > a {
+            true => 0.07 * (b - a),
+            false if a == 0.0 => 1.0,
+            false => 0.1 * a.abs(),
+        };
         let (mut a, b) = (a - air, b + air);
         if !log && low >= 0.0 {
             a = a.max(0.0);

@@ -52,50 +52,80 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
     widest.min(9.0 * sizes.tick) + 0.7 * sizes.tick
 }
 
-/// How words over bars are written: all of a chart in the same way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+/// How words over bars are written: all of a figure in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// From left to right.
     Lying,
+    /// From below upwards.
     Upright,
+    /// Not at all: there is no room.
     Not,
 }
 
-/// How, and the room above the bars that it takes.
-struct Words {
-    how: How,
-    room: f64,
-}
-
-impl Words {
-    fn new(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
+impl How {
+    /// How those of a chart fit.
+    fn of(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
         let words = || groups.iter().flat_map(|group| &group.words);
         let width = |text: &str| font::width(text, sizes.note, false);
         let across = |from: usize, to: usize| (to - from + 1) as f64 * slot;
         let lie = words().all(|(from, to, text)| width(text) + 0.2 * sizes.note <= across(*from, *to));
         let stand = words().all(|(from, to, _)| across(*from, *to) >= 1.02 * sizes.note);
-        let widest = words().map(|(_, _, text)| width(text)).fold(0.0, f64::max);
-        let upright = widest + 0.6 * sizes.note;
-        let none = Self { how: How::Not, room: 0.0 };
+        let upright = upright(groups, sizes);
         match (lie, stand) {
-            _ if words().next().is_none() => none,
-            (true, _) if height > 5.0 * sizes.note => Self { how: How::Lying, room: 1.2 * sizes.note },
-            (false, true) if height > 2.5 * upright => Self { how: How::Upright, room: upright },
-            _ => none,
+            (true, _) if height > 5.0 * sizes.note => Self::Lying,
+            (_, true) if height > 2.5 * upright => Self::Upright,
+            _ => Self::Not,
+        }
+    }
+
+    /// The room that words take above the bars.
+    fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
+        match self {
+            _ if groups.iter().all(|group| group.words.is_empty()) => 0.0,
+            Self::Lying => 1.2 * sizes.note,
+            Self::Upright => upright(groups, sizes),
+            Self::Not => 0.0,
         }
     }
 }
 
-/// Draws a chart of bars into a cell. The axis is one for values; words over bars get room above it.
-pub fn chart(scene: &mut Scene, cell: Area, header: &str, groups: &[Group], y: Axis, sizes: &Sizes) {
-    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
+/// The room that upright words take.
+fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
+    let words = groups.iter().flat_map(|group| &group.words);
+    let widest = words.map(|(_, _, text)| font::width(text, sizes.note, false)).fold(0.0, f64::max);
+    widest + 0.6 * sizes.note
+}
+
+/// Where a chart's bars stand: its data, and the width of a group and of a bar.
+fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f64) {
+    let y_width = axis::vertical_ticks(y, cell.height() - 3.0 * sizes.tick, sizes).1;
     let area = layout::data_area(cell, true, y_width, 0.0, sizes);
     let area = Area { bottom: cell.bottom - under(groups, area.width(), sizes), ..area };
-    layout::header(scene, &area, header, sizes);
     let room = area.width() / groups.len().max(1) as f64;
     let most = groups.iter().map(|group| group.bars.len()).max().unwrap_or(1).max(1) as f64;
-    let slot = room / (most + 0.9);
-    let words = Words::new(groups, slot, area.height(), sizes);
-    let y = y.with_air(words.room / (area.height() - words.room)).over(area.bottom, area.top);
+    (area, room, room / (most + 0.9))
+}
+
+/// How words fit in a chart.
+pub fn how(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> How {
+    let (area, _, slot) = place(cell, groups, y, sizes);
+    How::of(groups, slot, area.height(), sizes)
+}
+
+/// Draws a chart of bars into a cell. The axis is one for values; words over bars get room above it.
+pub fn chart(
+    scene: &mut Scene,
+    cell: Area,
+    header: &str,
+    groups: &[Group],
+    (y, how): (Axis, How),
+    sizes: &Sizes,
+) {
+    let (area, room, slot) = place(cell, groups, &y, sizes);
+    layout::header(scene, &area, header, sizes);
+    let above = how.room(groups, sizes);
+    let y = y.with_air(above / (area.height() - above)).over(area.bottom, area.top);
     axis::vertical(scene, &y, &area, sizes);
     for (index, group) in groups.iter().enumerate() {
         let middle = area.left + (index as f64 + 0.5) * room;
@@ -123,7 +153,7 @@ pub fn chart(scene: &mut Scene, cell: Area, header: &str, groups: &[Group], y: A
             let x = first + slot * (*from + *to + 1) as f64 / 2.0;
             let above = y.place(top);
             let text = Text::new((x, above), text.as_str(), sizes.note).inside();
-            let text = match words.how {
+            let text = match how {
                 How::Lying => Text { at: (x, above - 0.85 * sizes.note), ..text }.align(Align::Middle),
                 How::Upright => Text { at: (x, above - 0.4 * sizes.note), ..text }.upwards(),
                 How::Not => continue,

@@ -97,13 +97,8 @@ pub(super) fn scene(report: &ComparisonReport, facts: &Facts, options: &Options)
         .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
     let x = Axis::fit(values.chain([1.0])).over(area.left, area.right);
     axis::horizontal(&mut scene, &x, &area, &sizes);
-    let at = (area.center().0.max(all.left + 60.0), all.bottom - 0.6 * sizes.label);
-    let name = font::fit("ratio of tokens/s (above 1: faster)", sizes.label, all.width() * 0.9);
-    let mut name = Text::new(at, name, sizes.label).align(Align::Middle);
-    // Under a narrow chart the name may be wider than it.
-    let over = (name.area().right - all.right).max(0.0) - (all.left - name.area().left).max(0.0);
-    name.at.0 -= over;
-    scene.text(name);
+    let named = ["ratio of tokens/s (above 1: faster)", "ratio of tokens/s"];
+    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
     scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
     layout::frame(&mut scene, area, &sizes);
 

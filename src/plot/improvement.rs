@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::figure::Figure;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::{Options, POINTS};
-use super::scene::Scene;
+use super::scene::{Area, Scene};
 use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, too_many};
 use crate::analysis::{CellSet, Comparison, ComparisonReport};
@@ -124,7 +124,7 @@ pub(super) fn scene(
     });
     let names = names.fold(0.0, f64::max);
     let each = (0.6 * width / columns as f64).clamp(75.0, 150.0) + names;
-    let least = (58.0 * columns as f64, (50.0 + names) * rows.len() as f64);
+    let least = (50.0 * columns as f64, (34.0 + names) * rows.len() as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows.len() as f64, least)?;
     let below = if over_models { "model" } else { "batch" };
     let area = layout::name_axes(&mut scene, area, below, "more tokens/s (%)", &sizes);
@@ -132,14 +132,17 @@ pub(super) fn scene(
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| bars::values(groups)).collect();
     let y = Axis::from_zero(all.into_iter());
     let gap = (0.9 * sizes.label, 0.5 * sizes.label);
-    for (cell, (chart, groups)) in layout::grid(area, columns, rows.len(), gap).into_iter().zip(&charts)
-    {
+    let cells: Vec<Area> = layout::grid(area, columns, rows.len(), gap);
+    let all = || cells.iter().zip(&charts);
+    let how = all().map(|(cell, (_, groups))| bars::how(*cell, groups, &y, &sizes));
+    let how = how.max().unwrap_or(bars::How::Not);
+    for (cell, (chart, groups)) in all() {
         let mut words = vec![format!("TP {}", chart.tp)];
         if settings.len() > 1 {
             words.push(format!("P2P {}", chart.p2p.as_str()));
         }
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
-        bars::chart(&mut scene, cell, &words.join(", "), groups, y, &sizes);
+        bars::chart(&mut scene, *cell, &words.join(", "), groups, (y, how), &sizes);
     }
     Ok(scene)
 }

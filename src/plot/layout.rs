@@ -230,6 +230,18 @@ pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes)
     rest
 }
 
+/// The name of a horizontal axis below a chart, within `all`: the first of several that fits.
+pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
+    let wide = |name: &str| font::width(name, sizes.label, false);
+    let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
+    let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
+    let half = wide(&name) / 2.0;
+    // Under a narrow chart the name may be wider than it.
+    let middle = center.max(all.left + half).min(all.right - half);
+    let at = (middle, all.bottom - 0.6 * sizes.label);
+    scene.text(Text::new(at, name, sizes.label).align(Align::Middle));
+}
+
 /// The part of a chart's place where data lies: below its header, right of its vertical numbers, above
 /// its horizontal ones.
 pub fn data_area(cell: Area, header: bool, y_width: f64, right: f64, sizes: &Sizes) -> Area {

@@ -139,9 +139,9 @@ pub(super) fn scene(traces: &[&Trace], part: &Part, facts: &Facts, options: &Opt
         scene.text(Text::new(at, text, sizes.tick).align(Align::Right));
         layout::frame(&mut scene, area, &sizes);
     }
-    let name = format!("time from the start of these layers ({unit})");
-    let at = ((left + right) / 2.0, all.bottom - 0.6 * sizes.label);
-    scene.text(Text::new(at, name, sizes.label).align(Align::Middle));
+    let names = [format!("time from the start of these layers ({unit})"), format!("time ({unit})")];
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    layout::name_below(&mut scene, all, (left + right) / 2.0, &names, &sizes);
     Ok(scene)
 }
 

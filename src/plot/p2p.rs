@@ -66,15 +66,25 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
     let (columns, rows) = layout::shape(batches.len(), (columns.max(1.0) as usize).min(4));
     let each = (0.5 * width / columns as f64).clamp(95.0, 180.0);
-    let least = (58.0 * columns as f64, 62.0 * rows as f64);
+    let least = (50.0 * columns as f64, 46.0 * rows as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
     let area = layout::name_axes(&mut scene, area, "TP (GPUs)", "tokens/s", &sizes);
     let gap = (0.9 * sizes.label, 0.5 * sizes.label);
-    for (cell, batch) in layout::grid(area, columns, rows, gap).into_iter().zip(batches) {
-        let tps = set.values(|spec| spec.tp);
-        let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
-        let y = Axis::from_zero(bars::values(&groups).into_iter());
-        bars::chart(&mut scene, cell, &format!("batch {batch}"), &groups, y, &sizes);
+    let cells = layout::grid(area, columns, rows, gap);
+    let tps = set.values(|spec| spec.tp);
+    let charts: Vec<_> = cells
+        .into_iter()
+        .zip(batches)
+        .map(|(cell, batch)| {
+            let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
+            let y = Axis::from_zero(bars::values(&groups).into_iter());
+            (cell, batch, groups, y)
+        })
+        .collect();
+    let how = charts.iter().map(|(cell, _, groups, y)| bars::how(*cell, groups, y, &sizes));
+    let how = how.max().unwrap_or(bars::How::Not);
+    for (cell, batch, groups, y) in &charts {
+        bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how), &sizes);
     }
     Ok(scene)
 }

@@ -47,7 +47,7 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
     let width = options.size.width * POINTS;
     let (columns, rows) = layout::shape(batches.len(), if width < 300.0 { 2 } else { 4 });
     let each = (0.85 * width / columns as f64).clamp(95.0, 230.0);
-    let least = (58.0 * columns as f64, 62.0 * rows as f64);
+    let least = (50.0 * columns as f64, 46.0 * rows as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
     let area = layout::name_axes(&mut scene, area, "TP (GPUs)", "tokens/s", &sizes);
     let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));

@@ -9,7 +9,7 @@ use super::figure::{Figure, check_format};
 use super::lanes::{self, Drawing, Heights};
 use super::layout::{self, Sheet};
 use super::options::Options;
-use super::scene::{Align, Area, Scene, Text};
+use super::scene::{Area, Scene};
 use super::style::Sizes;
 use crate::analysis::{Selection, origin_ns, overlap};
 use crate::error::{Error, Result};
@@ -87,8 +87,8 @@ pub(super) fn scene(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) 
     axis::horizontal(&mut scene, &time, &area, &sizes);
     let start = number(from_ns as f64 / unit_ns);
     let name = format!("time ({unit}), from {start} {unit} after the first operation");
-    let at = (area.center().0, all.bottom - 0.6 * sizes.label);
-    scene.text(Text::new(at, name, sizes.label).align(Align::Middle));
+    let named = [name.as_str(), &format!("time ({unit})")];
+    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
 
     let rows = lanes::rows(trace, window);
     let block = area.height() / count;

@@ -9,5 +9,7 @@ mod html;
 mod page;
 mod sections;
 mod set;
+#[cfg(test)]
+mod tests;
 
 pub use page::{Report, page};

@@ -4,6 +4,7 @@
 mod batches;
 mod convert;
 mod errors;
+mod figures;
 mod help;
 mod interruption;
 mod nvtx;
