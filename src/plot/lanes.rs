@@ -98,6 +98,11 @@ impl Heights {
     }
 }
 
+/// Height of a rank below which names of its rows would lie on each other.
+pub fn least(sizes: &Sizes) -> f64 {
+    2.6 * sizes.tick
+}
+
 /// Names of a rank's rows and the width of the widest.
 pub fn names(rank: Option<u32>, sizes: &Sizes) -> ([String; 2], f64) {
     let name = |lane: Lane| match rank {

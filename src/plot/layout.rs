@@ -74,6 +74,8 @@ impl Sheet<'_> {
         let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
         let caption = lines(&caption, sizes.note, false);
         let rows = self.rows(width, &sizes);
+        let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
+        let least = (least.0.max(widest), least.1);
 
         let above = title.len() as f64 * Sizes::line_of(sizes.label)
             + note.len() as f64 * Sizes::line_of(sizes.note)
@@ -133,10 +135,7 @@ impl Sheet<'_> {
         let mut rows: Vec<Vec<(&Entry, f64)>> = Vec::new();
         let mut left = f64::INFINITY;
         for entry in &self.legend {
-            let needs = key_width(entry.key, sizes)
-                + 0.5 * sizes.tick
-                + font::width(&entry.name, sizes.tick, false)
-                + 1.4 * sizes.tick;
+            let needs = entry_width(entry, sizes) + 1.4 * sizes.tick;
             if left + needs - 1.4 * sizes.tick > width {
                 rows.push(Vec::new());
                 left = 0.0;
@@ -171,6 +170,10 @@ fn key_width(key: Key, sizes: &Sizes) -> f64 {
         Key::Marker { .. } => 1.0 * sizes.tick,
         Key::Bar { .. } | Key::Strip { .. } => 1.6 * sizes.tick,
     }
+}
+
+fn entry_width(entry: &Entry, sizes: &Sizes) -> f64 {
+    key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
 }
 
 fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Sizes) {

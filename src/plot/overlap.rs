@@ -91,7 +91,8 @@ pub(super) fn scene(traces: &[&Trace], part: &Part, facts: &Facts, options: &Opt
         remark: String::new(),
         legend: lanes::legend(),
     };
-    let (mut scene, all, sizes) = sheet.lay(height, (120.0, count * (20.0 + head) + under))?;
+    let (mut scene, all, sizes) =
+        sheet.lay(height, (120.0, count * (1.1 * lanes::least(&sizes) + head) + under))?;
     let (names, widest) = lanes::names(None, &sizes);
     let left = all.left + widest + 0.9 * sizes.tick;
     let right = all.right - 1.2 * sizes.tick;

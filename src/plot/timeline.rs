@@ -67,7 +67,8 @@ pub(super) fn scene(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) 
         remark: String::new(),
         legend: lanes::legend(),
     };
-    let (mut scene, all, sizes) = sheet.lay(height, (120.0, count * 16.0 + under))?;
+    let (mut scene, all, sizes) =
+        sheet.lay(height, (120.0, count * (lanes::least(&sizes) + gap) + under))?;
     let names: Vec<_> = ranks.iter().map(|rank| lanes::names(Some(*rank), &sizes)).collect();
     let widest = names.iter().map(|(_, width)| *width).fold(0.0, f64::max);
     let area = Area {
