@@ -76,6 +76,12 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
             None => groups.push((&point.group, vec![point])),
         }
     }
+    // The same points give the same figure, whatever order they come in.
+    groups.sort_by(|a, b| a.0.cmp(b.0));
+    for (_, members) in &mut groups {
+        members
+            .sort_by(|a, b| a.completion_ms.total_cmp(&b.completion_ms).then_with(|| a.run.cmp(&b.run)));
+    }
     let Some((first, _)) = groups.first() else {
         return Err(Error::input_help(
             "no run to plot: none of them ended well",

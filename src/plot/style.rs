@@ -194,6 +194,12 @@ pub fn faded(color: Color) -> Color {
     (pale(color.0), pale(color.1), pale(color.2))
 }
 
+/// The colour that [`faded`] made this of.
+pub fn unfaded(color: Color) -> Color {
+    let full = |channel: u8| 255 - (255 - channel).saturating_mul(3);
+    (full(color.0), full(color.1), full(color.2))
+}
+
 /// What a figure says about where its numbers come from: all there are, none left out.
 pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {
     let all: BTreeSet<Provenance> = all.into_iter().collect();

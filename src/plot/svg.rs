@@ -20,7 +20,7 @@ use plotters_backend::{
 use super::facts::Facts;
 use super::font::{self, Glyph};
 use super::scene::{Align, Color, Point, Scene, Shape, Text};
-use super::style::{GREY, GRID, INK, WHITE};
+use super::style::{GREY, GRID, INK, WHITE, unfaded};
 
 /// Units of the backend in a point.
 const FINE: f64 = 100.0;
@@ -139,16 +139,25 @@ impl Body<'_> {
     }
 
     fn color(&self, color: Color) -> String {
-        let hex = format!("#{:02x}{:02x}{:02x}", color.0, color.1, color.2);
-        let name = match (self.place, color) {
-            (Place::File, _) => return hex,
-            (_, INK | (0, 0, 0)) => "ink",
-            (_, GREY) => "grey",
-            (_, GRID) => "grid",
-            (_, WHITE) => "paper",
-            _ => return hex,
+        let hex = |color: Color| format!("#{:02x}{:02x}{:02x}", color.0, color.1, color.2);
+        if self.place == Place::File {
+            return hex(color);
+        }
+        let name = match color {
+            INK | (0, 0, 0) => "ink",
+            GREY => "grey",
+            GRID => "grid",
+            WHITE => "paper",
+            // What fades into paper fades into the page's.
+            (r, g, b) if r.min(g).min(b) >= 170 => {
+                return format!(
+                    "color-mix(in srgb, {} 33%, var(--fig-paper,#ffffff))",
+                    self.color(unfaded(color))
+                );
+            }
+            _ => return hex(color),
         };
-        format!("var(--fig-{name},{hex})")
+        format!("var(--fig-{name},{})", hex(color))
     }
 
     /// The name that ids begin with.

@@ -96,7 +96,8 @@ impl Html {
 
     /// A command that shows the same.
     pub fn command(&mut self, command: &str) -> &mut Self {
-        let _ = writeln!(self.text, "<p class=\"command\"><code>{}</code></p>", escape(command));
+        let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
+        let _ = writeln!(self.text, "<p class=\"command\"><code>{}</code></p>", escape(&command));
         self
     }
 

@@ -39,7 +39,8 @@ fn every_kind_of_figure_is_written_at_its_size_with_its_provenance() {
         // The same runs, the same bytes.
         let again = format!("{kind}-again.svg");
         place.run(&["figure", kind, "-o", &again, "--size", "4x3.5"]).exits(0);
-        assert_eq!(text, std::fs::read_to_string(place.path().join(&again)).unwrap());
+        let again = std::fs::read_to_string(place.path().join(&again)).unwrap();
+        assert!(text == again, "{kind}");
     }
 }
 
@@ -144,7 +145,8 @@ fn exports_of_the_other_verbs_are_the_same_figures() {
     place.run(&["pareto", "--export", "a.svg"]).exits(0);
     place.run(&["figure", "pareto", "-o", "b.svg"]).exits(0);
     let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
-    assert_eq!(read("a.svg"), read("b.svg"));
+    assert!(read("a.svg") == read("b.svg"), "the same runs, the same bytes");
     place.run(&["compare", "--by", "p2p", "--export", "c.png"]).exits(0);
-    place.run(&["timeline", "last", "--export", "d.svg"]).exits(2);
+    place.run(&["timeline", "last", "--export", "d.svg"]).exits(0);
+    assert!(read("d.svg").contains("exposed communication"));
 }
