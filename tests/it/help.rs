@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 19] = [
     "sweep",
     "run",
     "runs",
@@ -11,6 +11,8 @@ const VERBS: [&str; 17] = [
     "overlap",
     "pareto",
     "compare",
+    "figure",
+    "report",
     "trace",
     "generate",
     "calibrate",
