@@ -29,10 +29,16 @@ fn trace(spans: usize) -> Trace {
         waits_for: Vec::new(),
     };
     let lanes = [(Lane::Compute, OPERATIONS.0), (Lane::Comm, OPERATIONS.1)];
+    // an operation waits for the one before it on its lane; a collective for what is computed by then
     let operations = lanes
         .iter()
         .flat_map(|(lane, n)| (0..LAYERS * n).map(move |i| (*lane, i)))
-        .map(|(lane, i)| operation(format!("decode/L{}/{}", i / 7, lane.as_str()), lane))
+        .map(|(lane, i)| {
+            let waits = if lane == Lane::Comm { i * 7 / 2 } else { i - 1 };
+            let waits_for = u32::try_from(waits).into_iter().collect();
+            let name = format!("decode/L{}/{}", i / 7, lane.as_str());
+            OperationInfo { waits_for, ..operation(name, lane) }
+        })
         .collect();
     let mut list = Vec::with_capacity(spans);
     let mut random = fastrand::Rng::with_seed(7);
@@ -105,6 +111,22 @@ fn timeline(criterion: &mut Criterion) {
                 b.iter(|| preview.draw().area);
             });
         }
+        // the overview of the whole trace, made off the terminal's thread; then frames with a stretch
+        // selected and with the critical path of the step lit
+        group.bench_function(BenchmarkId::new("overview", spans), |b| b.iter(|| preview.overview(184)));
+        for (name, keys) in [("selection", "f++++v"), ("path", "f++++p")] {
+            keys.chars().for_each(|key| preview.press(key));
+            group.bench_function(BenchmarkId::new(format!("frame_{name}"), spans), |b| {
+                b.iter(|| preview.draw().area);
+            });
+        }
+        // a key that moves the cursor, and the frame after it
+        group.bench_function(BenchmarkId::new("key_and_frame", spans), |b| {
+            b.iter(|| {
+                preview.tap('.');
+                preview.draw().area
+            });
+        });
         group.finish();
     }
 }

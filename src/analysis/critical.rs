@@ -52,16 +52,22 @@ pub struct PathStep {
 /// know what its operations wait for (imported traces). The trace's spans must be sorted, as they are
 /// in every trace that was read or recorded.
 pub fn critical_path(trace: &Trace, sample: u32, phase: Phase, step: u32) -> Vec<PathStep> {
-    let key = StepKey { sample, phase, step };
-    let from = trace.spans.partition_point(|span| StepKey::of(span) < key);
-    let to = from + trace.spans[from..].partition_point(|span| StepKey::of(span) <= key);
     if !knows_dependencies(trace) {
         return Vec::new();
     }
-    Walk::new(trace, (from..to).collect()).path()
+    let spans = StepKey { sample, phase, step }.spans(trace);
+    Walk::new(trace, spans.collect()).path()
 }
 
-fn knows_dependencies(trace: &Trace) -> bool {
+/// What one path consists of; `None` for an empty one.
+pub fn path_summary(trace: &Trace, path: &[PathStep]) -> Option<PathSummary> {
+    let mut sums = Sums::default();
+    sums.add_path(trace, path);
+    (sums.steps > 0).then(|| describe(trace, sums, 1))
+}
+
+/// Whether a trace knows what its operations wait for (imported ones do not).
+pub fn knows_dependencies(trace: &Trace) -> bool {
     trace.operations.iter().any(|operation| !operation.waits_for.is_empty())
 }
 

@@ -13,7 +13,9 @@ mod flags;
 mod idle;
 pub mod intervals;
 mod lanes;
+mod links;
 mod metrics;
+mod operations;
 mod overlap;
 mod pareto;
 mod ranges;
@@ -29,15 +31,23 @@ pub mod table;
 
 pub use breakdown::BreakdownRow;
 pub use compare::{AXES, Comparison, ComparisonReport, compare};
-pub use critical::{PathPart, PathStep, PathSummary, Why, critical_path};
+pub use critical::{
+    PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
+};
 pub use difference::Difference;
 pub use idle::IdleSplit;
+pub use links::{Link, Links, links};
 pub use metrics::{aggregate, metrics, stalls};
+pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
 pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
-pub use pareto::{ParetoPoint, frontier, pareto};
+pub use pareto::{
+    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
+    ParetoPoint, Series, XAxis, YAxis, area_gained, at_limits, frontier, frontier_among, frontier_on,
+    mark, pareto, pareto_on, parse_overlay, points_csv, published, read_overlay, round_limits,
+};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
-pub use runs::{Selection, origin_ns};
+pub use runs::{Selection, StepKey, origin_ns};
 pub use sets::{CellSet, comparable, differ_in_model};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

@@ -46,16 +46,35 @@ impl Selection {
 }
 
 /// A prefill or a decode step of one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct StepKey {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct StepKey {
+    /// Which timed generation.
     pub sample: u32,
+    /// Prefill or decode.
     pub phase: Phase,
+    /// Decode step from 0; 0 in prefill.
     pub step: u32,
 }
 
 impl StepKey {
+    /// The step that a span belongs to.
     pub fn of(span: &Span) -> Self {
         Self { sample: span.sample, phase: span.phase, step: span.step }
+    }
+
+    /// `prefill`, `step 12`.
+    pub fn label(&self) -> String {
+        match self.phase {
+            Phase::Prefill => "prefill".into(),
+            Phase::Decode => format!("step {}", self.step),
+        }
+    }
+
+    /// Places of the step's spans. The trace's spans must be sorted, as they are in every trace that was
+    /// read or recorded.
+    pub fn spans(&self, trace: &Trace) -> Range<usize> {
+        let from = trace.spans.partition_point(|span| Self::of(span) < *self);
+        from..from + trace.spans[from..].partition_point(|span| Self::of(span) <= *self)
     }
 }
 

@@ -54,8 +54,23 @@ pub fn bootstrap<const ARMS: usize>(
     arms: [&[Vec<f64>]; ARMS],
     statistic: impl Fn([f64; ARMS]) -> f64,
 ) -> Option<[f64; 2]> {
+    bootstrap_pools(&arms, |pools| {
+        let mut medians = [f64::NAN; ARMS];
+        for (pool, to) in pools.iter_mut().zip(&mut medians) {
+            *to = percentile_in_place(pool, 50.0).unwrap_or(f64::NAN);
+        }
+        statistic(medians)
+    })
+}
+
+/// The same of any function of what was drawn: `statistic` gets the drawn samples of each arm, in any
+/// number of arms, and may reorder them. A sample may be several numbers that belong together.
+pub fn bootstrap_pools<S: Copy>(
+    arms: &[&[Vec<S>]],
+    mut statistic: impl FnMut(&mut [Vec<S>]) -> f64,
+) -> Option<[f64; 2]> {
     let rounds = arms.first()?.len();
-    let enough = |arm: &&[Vec<f64>]| {
+    let enough = |arm: &&[Vec<S>]| {
         arm.len() == rounds
             && arm.iter().all(|round| !round.is_empty())
             && arm.iter().map(Vec::len).sum::<usize>() >= LEAST_SAMPLES
@@ -65,20 +80,18 @@ pub fn bootstrap<const ARMS: usize>(
     }
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut drawn_rounds = vec![0; rounds];
-    let mut pool = Vec::new();
+    let mut pools: Vec<Vec<S>> = vec![Vec::new(); arms.len()];
     let mut statistics = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
         drawn_rounds.fill_with(|| random.usize(..rounds));
-        let mut medians = [0.0; ARMS];
-        for (arm, median) in arms.iter().zip(&mut medians) {
+        for (arm, pool) in arms.iter().zip(&mut pools) {
             pool.clear();
             for &round in &drawn_rounds {
                 let samples = &arm[round];
                 pool.extend((0..samples.len()).map(|_| samples[random.usize(..samples.len())]));
             }
-            *median = percentile_in_place(&mut pool, 50.0)?;
         }
-        let value = statistic(medians);
+        let value = statistic(&mut pools);
         if !value.is_finite() {
             return None;
         }

@@ -2,6 +2,9 @@
 
 pub mod cpu;
 pub mod sim;
+mod watch;
+
+pub use watch::StepLanes;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +20,8 @@ pub struct Job {
     pub spec: Spec,
     /// Whether to record spans (of the last sample).
     pub record: bool,
+    /// Whether somebody watches: sends [`RunEvent::Step`].
+    pub watch: bool,
 }
 
 /// What happens while a run goes on. Sent as one JSON line each by a run's process to its parent.
@@ -36,6 +41,19 @@ pub enum RunEvent {
         of: u32,
         /// The times.
         sample: Sample,
+    },
+    /// Decode steps went by; at most ten times a second, and only where [`Job::watch`] asks for it.
+    Step {
+        /// Decode steps done in this generation; 0: the prefill has ended.
+        done: u32,
+        /// Decode steps of a generation.
+        of: u32,
+        /// Steps since the last such event, and how long they took (ms).
+        steps: u32,
+        /// See `steps`.
+        ms: f64,
+        /// The lanes of the last of them, by rank; empty where nothing is recorded (warm-up).
+        lanes: Vec<StepLanes>,
     },
     /// Memory of the process.
     Memory {

@@ -221,6 +221,20 @@ pub fn overlap_pair(set: &CellSet) -> Result<(&Record, &Record)> {
     })
 }
 
+/// Points of others as the Pareto figure shows them: those that go with some run and have both numbers.
+pub fn overlay(
+    others: &[analysis::OverlayPoint],
+    points: &[analysis::ParetoPoint],
+) -> Vec<plot::OverlayPoint> {
+    let others = others.iter().filter(|other| points.iter().any(|p| other.goes_with(&p.spec)));
+    let shown = others.filter_map(|other| {
+        let (completion_ms, tokens_per_s_per_gpu) = other.place(analysis::Axes::default())?;
+        let (source, label) = (other.source.clone(), other.name());
+        Some(plot::OverlayPoint { source, label, completion_ms, tokens_per_s_per_gpu })
+    });
+    shown.collect()
+}
+
 /// The runs directories that were named, or the one of `--dir`.
 pub fn stores(named: &[String], dir: &std::path::Path) -> Vec<Store> {
     let mut dirs: Vec<PathBuf> = named.iter().map(PathBuf::from).filter(|path| path.is_dir()).collect();

@@ -78,7 +78,7 @@ impl<'a> Progress<'a> {
                 }
                 self.doing(*cell, *round, "starting");
             }
-            SweepEvent::CellDone { .. } => {}
+            SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
             SweepEvent::Run { cell, round, event } => match event {
                 RunEvent::Phase { name } => self.doing(*cell, *round, name),
                 RunEvent::SampleDone { index, of, sample } => {

@@ -66,6 +66,11 @@ impl FromStr for Moment {
 }
 
 impl SelectArgs {
+    /// Whether anything was chosen.
+    pub fn any(&self) -> bool {
+        self.phase.is_some() || self.step.is_some() || self.from.is_some() || self.to.is_some()
+    }
+
     /// The selection for analysis of this trace, checked against what the trace has. Says what was
     /// chosen where the user chose nothing.
     pub fn resolve(&self, trace: &Trace) -> Result<Selection> {

@@ -11,7 +11,7 @@ use crate::tui;
 /// Opens the workbench on a terminal, else says what this is and how to go on.
 pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        tui::run(tui::Options { dir, traces: Vec::new() })?;
+        tui::run(tui::Options { dir, ..tui::Options::default() })?;
     } else {
         output::emit(&text(&dir)?)?;
     }

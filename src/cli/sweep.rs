@@ -10,7 +10,7 @@ use super::report;
 use crate::error::{Error, Result};
 use crate::launch::ProcessExecutor;
 use crate::store::{Status, Store};
-use crate::sweep::{self, Cancel, Experiment, SweepEvent};
+use crate::sweep::{self, Cancel, Choice, Experiment, SweepEvent};
 
 /// Exit status when some cells failed and the others are stored.
 const SOME_FAILED: u8 = 3;
@@ -24,8 +24,21 @@ pub struct Args {
     /// Run every cell again, finished ones included
     #[arg(long)]
     pub again: bool,
+    /// Run only what failed or was interrupted; what never ran stays so
+    #[arg(long, conflicts_with = "again")]
+    pub retry_failed: bool,
     #[command(flatten)]
     pub output: FormatArgs,
+}
+
+impl Args {
+    fn choice(&self) -> Choice {
+        match (self.again, self.retry_failed) {
+            (true, _) => Choice::All,
+            (_, true) => Choice::Failed,
+            _ => Choice::Missing,
+        }
+    }
 }
 
 /// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
@@ -45,7 +58,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format);
     let mut printed = Ok(());
-    let outcome = sweep::execute(&experiment, &store, &executor, args.again, &cancel, &mut |event| {
+    let outcome = sweep::execute(&experiment, &store, &executor, args.choice(), &cancel, &mut |event| {
         progress.event(&event);
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // whoever read our output may be gone: the sweep goes on, and is stored

@@ -54,11 +54,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             output::emit(&format!("{}\n", path.display()))?;
         }
         None => {
-            let mut traces = vec![trace];
+            let window = args.select.any().then(|| args.select.window(&trace)).transpose()?;
+            let mut traces = vec![(args.source.clone(), trace)];
             if let Some(beneath) = &args.beneath {
-                traces.push(open(beneath)?);
+                traces.push((beneath.clone(), open(beneath)?));
             }
-            tui::run(tui::Options { dir, traces })?;
+            tui::run(tui::Options { dir, traces, window })?;
         }
     }
     Ok(0)

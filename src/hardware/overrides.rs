@@ -30,6 +30,22 @@ pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<T
     Ok(Target { profile, stack })
 }
 
+impl Target {
+    /// Dotted paths of all its values that can be replaced, those of the stack with `stack.` before them.
+    pub fn keys(&self) -> Vec<String> {
+        let profile = Values::of("profile", &self.profile.name, &self.profile);
+        let stack = Values::of("stack", &self.stack.name, &self.stack);
+        let numbers = |values: Result<Values>| values.map_or_else(|_| Vec::new(), |values| values.keys);
+        let texts = ["name", "note", "tables"];
+        let own = numbers(profile)
+            .into_iter()
+            .filter(|key| !texts.contains(&key.rsplit('.').next().unwrap_or(key)));
+        let of_stack = numbers(stack).into_iter().filter(|key| !texts.contains(&key.as_str()));
+        let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
+        shorthands.into_iter().chain(own).chain(of_stack.map(|key| format!("stack.{key}"))).collect()
+    }
+}
+
 impl Profile {
     /// This profile with values replaced: keys are dotted paths (`hbm_gb_s`, `link.p2p_on.tp.8.gb_s`).
     /// A link's numbers may be set for all TPs at once (`link.p2p_on.alpha_us`), or for all links

@@ -141,6 +141,11 @@ impl Profile {
         Self::parse(name_or_file, &text)
     }
 
+    /// Names of the built-in profiles.
+    pub fn names() -> [&'static str; 5] {
+        BUILT_IN.map(|(name, _)| name)
+    }
+
     /// All built-in profiles.
     pub fn built_in() -> Vec<Self> {
         PARSED.clone()

@@ -34,6 +34,8 @@ pub struct ProcessExecutor {
     pub binary: PathBuf,
     /// End a run that says nothing for so long.
     pub silence: Duration,
+    /// Have runs tell of their decode steps ([`RunEvent::Step`]).
+    pub watch: bool,
     /// Where a copy of the trace goes (`run --trace FILE`).
     pub trace_copy: Option<PathBuf>,
 }
@@ -43,7 +45,7 @@ impl ProcessExecutor {
     pub fn new() -> Result<Self> {
         let binary = std::env::current_exe()
             .map_err(|e| Error::failed(format!("the running binary cannot be found: {e}")))?;
-        Ok(Self { binary, silence: SILENCE, trace_copy: None })
+        Ok(Self { binary, silence: SILENCE, watch: false, trace_copy: None })
     }
 
     fn spawn(&self, request: &RunRequest<'_>) -> Result<Child> {
@@ -79,6 +81,7 @@ impl ProcessExecutor {
             dir: run.path.clone(),
             spec: request.spec.clone(),
             record: true,
+            watch: self.watch,
         };
         // held to the end: the child takes the pipe's end for our death
         let mut stdin = child.stdin.take();

@@ -17,6 +17,9 @@ pub(super) struct Request {
     pub spec: Spec,
     /// Whether to record spans.
     pub record: bool,
+    /// Whether to tell of decode steps while they go by.
+    #[serde(default)]
+    pub watch: bool,
 }
 
 /// The trace's name in the run's directory.

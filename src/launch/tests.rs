@@ -37,7 +37,8 @@ fn scene(body: &str) -> Scene {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("runs"));
     let binary = script(dir.path(), body);
-    let executor = ProcessExecutor { binary, silence: Duration::from_secs(60), trace_copy: None };
+    let executor =
+        ProcessExecutor { binary, silence: Duration::from_secs(60), watch: false, trace_copy: None };
     Scene { dir, store, executor, cancel: Cancel::default() }
 }
 

@@ -56,6 +56,13 @@ impl SpanRecorder {
         }
     }
 
+    /// The spans of the step that was entered last.
+    pub fn of_step(&self) -> &[Span] {
+        let here = |span: &Span| (span.sample, span.phase, span.step) == self.place;
+        let start = self.spans.iter().rposition(|span| !here(span)).map_or(0, |last| last + 1);
+        self.spans.get(start..).unwrap_or_default()
+    }
+
     /// The spans so far; the recorder starts anew with as much room.
     pub fn take(&mut self) -> Vec<Span> {
         let room = self.spans.len();

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::batch;
 use super::batches::RowReader;
 use super::directory::{Store, order};
-use super::record::Record;
+use super::record::{Record, Status};
 use crate::error::Result;
 
 /// Finished runs by [`crate::spec::Spec::key`] and round, the newest of each.
@@ -40,6 +40,28 @@ impl Store {
         self.finished_if(|key| wanted.contains(key))
     }
 
+    /// Runs (cell's key and round) among those of these cells that failed or were interrupted, and did
+    /// not end well another time.
+    pub fn failed_of(&self, wanted: &HashSet<&str>) -> Result<HashSet<(String, u32)>> {
+        let finished = self.finished_of(wanted)?;
+        let mut failed = HashSet::new();
+        let mut add = |key: &str, round: u32| {
+            if wanted.contains(key) && !finished.contains(key, round) {
+                failed.insert((key.to_owned(), round));
+            }
+        };
+        let ended_badly = |status| matches!(status, Status::Failed | Status::Interrupted);
+        for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
+            add(&record.spec.key(), record.round);
+        }
+        for id in self.batch_ids()? {
+            for file in self.batch_files(&id) {
+                let _ = batch::keys(&file, false, |_, key, round, _| add(key, round));
+            }
+        }
+        Ok(failed)
+    }
+
     /// All finished runs.
     pub fn finished(&self) -> Result<Finished<'_>> {
         self.finished_if(|_| true)
@@ -60,7 +82,7 @@ impl Store {
             for file in self.batch_files(&id) {
                 let Ok(rows) = batch::rows_of(&file) else { continue };
                 // what cannot be read is not finished; listing says why
-                let _ = batch::keys(&file, |at, key, round, created| {
+                let _ = batch::keys(&file, true, |at, key, round, created| {
                     if let (true, Some(row)) = (wanted(key), rows.get(at)) {
                         let at = At::Row(batch, *row);
                         finished.add(key, Place { round, created: created.to_owned(), at });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cell, SweepEvent, SweepOutcome, Verdict};
+use super::{Cell, Choice, SweepEvent, SweepOutcome, Verdict};
 use crate::spec::Spec;
 use crate::store::{Record, Status, Store};
 
@@ -18,10 +18,18 @@ pub(super) struct Conclusion<'a> {
     /// Of cells that were not told: their records, a round after the other, and whether that is all.
     waiting: BTreeMap<usize, (Vec<Record>, bool)>,
     outcome: SweepOutcome,
+    /// Why a cell has no run where it has none.
+    why_not: &'static str,
 }
 
 impl<'a> Conclusion<'a> {
-    pub fn new(cells: &'a [Cell], rounds: u32, name: Option<&'a str>, store: &'a Store) -> Self {
+    pub fn new(
+        cells: &'a [Cell],
+        rounds: u32,
+        name: Option<&'a str>,
+        store: &'a Store,
+        choice: Choice,
+    ) -> Self {
         Self {
             cells,
             last_round: rounds.saturating_sub(1),
@@ -30,6 +38,10 @@ impl<'a> Conclusion<'a> {
             next: 0,
             waiting: BTreeMap::new(),
             outcome: SweepOutcome::default(),
+            why_not: match choice {
+                Choice::Failed => "it did not run before, and only what failed was to run again",
+                Choice::All | Choice::Missing => CANCELLED,
+            },
         }
     }
 
@@ -80,6 +92,7 @@ impl<'a> Conclusion<'a> {
         if !records.iter().any(|r| r.status == Status::Ok) {
             return records.pop().unwrap_or_else(|| Record {
                 experiment: self.name.map(str::to_owned),
+                reason: Some(self.why_not.to_owned()),
                 ..not_run(&cell.spec, self.store)
             });
         }
@@ -105,10 +118,12 @@ pub(super) fn impossible(cell: &Cell, experiment: Option<&str>, store: &Store) -
     Some(record)
 }
 
+/// Why a cell was not reached.
+const CANCELLED: &str = "cancelled before it ran";
+
 /// The record of a cell that was not reached.
 pub(super) fn not_run(spec: &Spec, store: &Store) -> Record {
-    let reason = "cancelled before it ran";
-    let mut record = Record::new(spec.clone(), Status::Interrupted, Some(reason.into()));
+    let mut record = Record::new(spec.clone(), Status::Interrupted, Some(CANCELLED.into()));
     record.run = format!("{}-{}", Status::Interrupted.as_str(), spec.key());
     record.created = store.now();
     record

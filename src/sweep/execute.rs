@@ -8,25 +8,25 @@ use std::collections::HashSet;
 use super::conclude::{Conclusion, impossible};
 use super::simulate::{self, Simulation};
 use super::{
-    Cancel, Cell, Executor, ExecutorEvent, Experiment, RunRequest, SweepEvent, SweepOutcome, Verdict,
+    Cancel, Cell, Choice, Executor, ExecutorEvent, Experiment, RunRequest, SweepEvent, SweepOutcome,
+    Verdict,
 };
 use crate::error::Result;
 use crate::spec::{Backend, Spec};
 use crate::store::{Finished, Record, Store};
 
-/// Runs an experiment: rounds interleave the cells; finished cells are not run again (unless
-/// `again`); simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
+/// Runs an experiment: rounds interleave the cells; `choice` says which runs; simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
 pub fn execute(
     experiment: &Experiment,
     store: &Store,
     executor: &dyn Executor,
-    again: bool,
+    choice: Choice,
     cancel: &Cancel,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<SweepOutcome> {
     let grid =
         Grid { cells: &experiment.cells, rounds: experiment.rounds, name: Some(&experiment.name) };
-    grid.run(store, executor, again, cancel, emit)
+    grid.run(store, executor, choice, cancel, emit)
 }
 
 /// Runs one cell, `rounds` times, whether it was finished before or not: the `run` verb. Its record is
@@ -42,7 +42,7 @@ pub fn run_one(
     let cell = Cell { spec: spec.clone(), verdict: super::verdict(spec)? };
     let grid = Grid { cells: std::slice::from_ref(&cell), rounds: rounds.max(1), name: None };
     let mut concluded = None;
-    grid.run(store, executor, true, cancel, &mut |event| match event {
+    grid.run(store, executor, Choice::All, cancel, &mut |event| match event {
         SweepEvent::CellDone { record, .. } => concluded = Some(*record),
         event => emit(event),
     })?;
@@ -70,25 +70,32 @@ impl Grid<'_> {
         &self,
         store: &Store,
         executor: &dyn Executor,
-        again: bool,
+        choice: Choice,
         cancel: &Cancel,
         emit: &mut dyn FnMut(SweepEvent),
     ) -> Result<SweepOutcome> {
         store.seal_abandoned_batches();
         let keys: Vec<String> = self.cells.iter().map(|cell| cell.spec.key()).collect();
-        let mut finished = if again {
-            Finished::default()
-        } else {
-            store.finished_of(&keys.iter().map(String::as_str).collect::<HashSet<_>>())?
+        let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
+        let mut finished = match choice {
+            Choice::All => Finished::default(),
+            Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
         };
-        let mut cells = Conclusion::new(self.cells, self.rounds, self.name, store);
+        let failed = match choice {
+            Choice::Failed => Some(store.failed_of(&wanted)?),
+            Choice::All | Choice::Missing => None,
+        };
+        let chosen = |cell: usize, round: u32| {
+            failed.as_ref().is_none_or(|failed| failed.contains(&(keys[cell].clone(), round)))
+        };
+        let mut cells = Conclusion::new(self.cells, self.rounds, self.name, store, choice);
         for (cell, planned) in self.cells.iter().enumerate() {
             if let Some(record) = impossible(planned, self.name, store) {
                 emit(SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) });
             }
         }
         for number in 0..self.rounds {
-            let round = self.round(number, &keys, &finished);
+            let round = self.round(number, &keys, &finished, &chosen);
             let mut settled = round.settled.iter().copied().peekable();
             let mut settle = |before: usize,
                               cells: &mut Conclusion,
@@ -103,12 +110,14 @@ impl Grid<'_> {
             };
             simulate::run(&round.simulations, number, self.name, store, cancel, &mut |cell, record| {
                 settle(cell, &mut cells, emit);
+                cancel.hold(emit);
                 emit(SweepEvent::RunStarted { cell, round: number, run: record.run.clone() });
                 emit(SweepEvent::RunEnded { cell, round: number, record: record.clone().into() });
                 cells.ran(cell, number, record, emit);
             })?;
             settle(self.cells.len(), &mut cells, emit);
             for cell in round.runs {
+                cancel.hold(emit);
                 if cancel.is_cell(cell) {
                     continue;
                 }
@@ -135,7 +144,13 @@ impl Grid<'_> {
     }
 
     /// Who does what in a round.
-    fn round(&self, round: u32, keys: &[String], finished: &Finished<'_>) -> Round<'_> {
+    fn round(
+        &self,
+        round: u32,
+        keys: &[String],
+        finished: &Finished<'_>,
+        chosen: &dyn Fn(usize, u32) -> bool,
+    ) -> Round<'_> {
         let (mut settled, mut simulations, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for (index, cell) in self.cells.iter().enumerate() {
             if cell.verdict != Verdict::Runs {
@@ -143,6 +158,8 @@ impl Grid<'_> {
             }
             if finished.contains(&keys[index], round) {
                 settled.push(index);
+            } else if !chosen(index, round) {
+                continue;
             } else if cell.spec.backend == Backend::Sim {
                 simulations.push(Simulation { cell: index, spec: &cell.spec });
             } else {

@@ -3,8 +3,10 @@
 mod built_in;
 mod conclude;
 mod draft;
+pub mod edit;
 mod execute;
 mod experiment;
+pub mod forecast;
 mod options;
 mod ordered;
 mod position;
@@ -15,10 +17,14 @@ mod verdict;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::backend::RunEvent;
 use crate::spec::Spec;
 use crate::store::{Record, Status, Store};
+
+/// How often a paused sweep looks whether it may go on.
+const POLL: Duration = Duration::from_millis(20);
 
 pub use built_in::BUILT_IN;
 pub use execute::{execute, run_one};
@@ -94,6 +100,10 @@ pub enum SweepEvent {
         /// Its record.
         record: Box<Record>,
     },
+    /// The sweep is paused: no run goes on, and none is started until it is resumed.
+    Paused,
+    /// The sweep goes on.
+    Resumed,
     /// A cell and all before it have ended, or will not run: told once a cell, in their order.
     CellDone {
         /// Index into the experiment's cells.
@@ -103,10 +113,23 @@ pub enum SweepEvent {
     },
 }
 
-/// Cancels a sweep, or one of its cells; cheap to clone.
+/// Which runs of a grid are executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Those that are not finished: what a sweep that stopped goes on with.
+    #[default]
+    Missing,
+    /// All, finished ones too.
+    All,
+    /// Those that failed or were interrupted; what never ran stays so.
+    Failed,
+}
+
+/// Cancels a sweep, or one of its cells, or makes it wait; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
     all: Arc<AtomicBool>,
+    paused: Arc<AtomicBool>,
     cells: Arc<std::sync::Mutex<std::collections::BTreeSet<usize>>>,
 }
 
@@ -120,6 +143,29 @@ impl Cancel {
         if let Ok(mut cells) = self.cells.lock() {
             cells.insert(cell);
         }
+    }
+    /// Let the running run end, and start no other until [`Cancel::resume`].
+    pub fn pause(&self) {
+        self.paused.store(true, Ordering::SeqCst);
+    }
+    /// Go on.
+    pub fn resume(&self) {
+        self.paused.store(false, Ordering::SeqCst);
+    }
+    /// Whether no run is to be started.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::SeqCst) && !self.is_all()
+    }
+    /// Waits while paused, and says so before and after. Blocks.
+    fn hold(&self, emit: &mut dyn FnMut(SweepEvent)) {
+        if !self.is_paused() {
+            return;
+        }
+        emit(SweepEvent::Paused);
+        while self.is_paused() {
+            std::thread::sleep(POLL);
+        }
+        emit(SweepEvent::Resumed);
     }
     /// Whether everything is to stop.
     pub fn is_all(&self) -> bool {

@@ -109,13 +109,25 @@ fn sweep_until(
     executor: &dyn Executor,
     cancel: &Cancel,
 ) -> (Outcome, Vec<String>) {
+    sweep_some(experiment, store, executor, Choice::Missing, cancel)
+}
+
+fn sweep_some(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    choice: Choice,
+    cancel: &Cancel,
+) -> (Outcome, Vec<String>) {
     let (mut told, mut cells) = (Vec::new(), Vec::new());
-    let outcome = execute(experiment, store, executor, false, cancel, &mut |event| {
+    let outcome = execute(experiment, store, executor, choice, cancel, &mut |event| {
         told.push(match event {
             SweepEvent::CellSettled { cell, round, record } => {
                 format!("settled {cell} {round} {}", record.status.as_str())
             }
             SweepEvent::RunStarted { cell, round, .. } => format!("started {cell} {round}"),
+            SweepEvent::Paused => "paused".to_owned(),
+            SweepEvent::Resumed => "resumed".to_owned(),
             SweepEvent::RunEnded { cell, round, record } => {
                 format!("ended {cell} {round} {}", record.status.as_str())
             }
@@ -187,6 +199,75 @@ fn what_was_interrupted_resumes_where_it_stopped() {
 
     let nothing = mock(|_| Status::Ok);
     sweep(&experiment, &store, &nothing);
+    assert_eq!(nothing.ran(), []);
+}
+
+#[test]
+fn a_paused_sweep_ends_its_run_and_starts_no_other_until_it_goes_on() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let executor = mock(|r| {
+        if r.cell == 1 {
+            cancel.pause();
+            let cancel = cancel.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(120));
+                cancel.resume();
+            });
+        }
+        Status::Ok
+    });
+    let began = std::time::Instant::now();
+    let (outcome, told) = sweep_until(&experiment(three(), 1), &store, &executor, &cancel);
+    assert!(began.elapsed().as_millis() >= 120 && !outcome.interrupted);
+    assert_eq!(
+        told[2..8],
+        ["started 1 0", "ended 1 0 ok", "paused", "resumed", "started 2 0", "ended 2 0 ok"]
+    );
+
+    // what is cancelled does not wait
+    let cancel = Cancel::default();
+    let executor = mock(|_| {
+        cancel.pause();
+        cancel.all();
+        Status::Interrupted
+    });
+    let (outcome, told) = sweep_until(&experiment(three(), 2), &store, &executor, &cancel);
+    assert!(outcome.interrupted && !told.contains(&"paused".to_owned()));
+}
+
+#[test]
+fn only_what_failed_is_run_again_where_that_was_asked_for() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let experiment = experiment(three(), 2);
+    // cell 1 fails once, cell 2 is interrupted in round 1 and everything ends
+    let executor = mock(|r| match (r.cell, r.round) {
+        (1, 0) => Status::Failed,
+        (2, 0) => {
+            cancel.all();
+            Status::Interrupted
+        }
+        _ => Status::Ok,
+    });
+    sweep_until(&experiment, &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0), (1, 0), (2, 0)]);
+
+    let retried = mock(|r| if r.cell == 1 { Status::Ok } else { Status::Failed });
+    let retry = |executor: &dyn Executor| {
+        sweep_some(&experiment, &store, executor, Choice::Failed, &Cancel::default())
+    };
+    let (outcome, _) = retry(&retried);
+    assert_eq!(retried.ran(), [(1, 0), (2, 0)], "round 1 was never run, and is not now");
+    assert_eq!((outcome.failed, outcome.interrupted), (1, false));
+    let statuses: Vec<Status> = outcome.cells.iter().map(|r| r.status).collect();
+    assert_eq!(statuses, [Status::Ok, Status::Ok, Status::Failed]);
+
+    let last = mock(|_| Status::Ok);
+    retry(&last);
+    assert_eq!(last.ran(), [(2, 0)], "what ended well since then is not run again");
+    let nothing = mock(|_| Status::Ok);
+    retry(&nothing);
     assert_eq!(nothing.ran(), []);
 }
 

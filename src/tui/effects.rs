@@ -4,11 +4,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 
 use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
+use super::screens::experiments::{check, save};
+use super::screens::live::look;
+use super::screens::pareto::picture;
 use super::screens::timeline::state::{Matches, TraceIndex};
 use super::{experiments, format, terminal};
 use crate::analysis::{self, Selection};
@@ -18,7 +22,7 @@ use crate::launch::ProcessExecutor;
 use crate::plan::Phase;
 use crate::spec::{Backend, Spec};
 use crate::store::{Record, Store};
-use crate::sweep::{self, Cancel, Experiment};
+use crate::sweep::{self, Cancel, Choice, Experiment};
 use crate::trace::{self, Trace};
 
 /// Decode steps of a simulated run that is simulated again for its timeline.
@@ -32,12 +36,16 @@ pub struct Performer {
     answers: Sender<Message>,
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
+    /// The newest check of an edited experiment.
+    check: Arc<AtomicU64>,
 }
 
 impl Performer {
     /// A performer that stores runs in `dir`, reads experiments from `experiments`, and answers there.
     pub fn new(dir: &Path, experiments: PathBuf, answers: Sender<Message>) -> Self {
-        Self { store: Store::open(dir), experiments, answers, cancel: Cancel::default(), sweep: None }
+        let store = Store::open(dir);
+        let (cancel, check) = (Cancel::default(), Arc::default());
+        Self { store, experiments, answers, cancel, sweep: None, check }
     }
 
     /// Does it, or sets it going.
@@ -54,7 +62,33 @@ impl Performer {
                 let listing = store.list().map(|l| Arc::new(Snapshot::new(l.records, l.damaged)));
                 Message::Runs(listing.map_err(|e| format::error(&e)))
             }),
-            Effect::StartSweep(experiment) => self.start(*experiment),
+            Effect::StartSweep { experiment, choice } => self.start(experiment, choice),
+            Effect::PauseSweep(true) => self.cancel.pause(),
+            Effect::PauseSweep(false) => self.cancel.resume(),
+            Effect::LookAtCell { sweep, cell, spec } => {
+                self.spawn(move || Message::CellLooked { sweep, cell, looked: look::look(&spec) });
+            }
+            Effect::Append { stored, records } => self.spawn(move || {
+                let all = stored.records.iter().cloned().chain(records).collect();
+                let snapshot = Arc::new(Snapshot::new(all, stored.damaged.clone()));
+                Message::Appended { stored, snapshot }
+            }),
+            Effect::CheckDraft { serial, name, path, text, stored } => {
+                let newest = Arc::clone(&self.check);
+                newest.store(serial, Ordering::Relaxed);
+                self.spawn(move || {
+                    let stop = || newest.load(Ordering::Relaxed) != serial;
+                    let checked = check::check(serial, &text, &path, stored.as_deref(), &stop);
+                    Message::DraftChecked { name, checked }
+                });
+            }
+            Effect::SaveExperiment(save) => {
+                let dir = self.experiments.clone();
+                self.spawn(move || {
+                    let result = save::write(&save, &dir);
+                    Message::Saved { save, result }
+                });
+            }
             Effect::CancelCell(cell) => self.cancel.cell(cell),
             Effect::CancelAll => self.cancel.all(),
             Effect::OpenTraces { request, sources } => self.spawn(move || {
@@ -77,7 +111,25 @@ impl Performer {
                 let matches = Arc::new(Matches::of(&index, &query));
                 Message::Found { request, pane, serial, matches }
             }),
+            Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
             Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
+            Effect::ParetoMarks { axes, reading, runs } => self.spawn(move || {
+                let points = analysis::pareto_on(&runs.records, axes);
+                Message::ParetoMarks { axes, reading, points }
+            }),
+            Effect::ParetoAreas { key, runs } => self.spawn(move || {
+                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
+                Message::ParetoAreas { key, areas }
+            }),
+            Effect::ReadOverlay(path) => self.spawn(move || {
+                let read = |path: PathBuf| Ok((path.clone(), analysis::read_overlay(&path)?));
+                let read = path.map(read).transpose();
+                Message::Overlay(read.map_err(|e: Error| format::error(&e)))
+            }),
+            Effect::ParetoPicture(sketch) => self.spawn(move || {
+                let result = picture::paint(&sketch, terminal::cell_pixels()).map(Arc::new);
+                Message::ParetoPicture { sketch, result }
+            }),
             Effect::Compare { axis, runs } => self.spawn(move || {
                 let result = analysis::compare(&runs.records, axis).map_err(|e| format::error(&e));
                 Message::Compare { axis, result }
@@ -95,9 +147,11 @@ impl Performer {
     }
 
     /// Indexes traces that the workbench was opened with; the answer is to request `request`.
-    pub fn show(&self, request: u64, traces: Vec<Trace>) {
+    pub fn show(&self, request: u64, traces: Vec<(String, Trace)>) {
         self.spawn(move || {
-            let traces = traces.into_iter().map(|trace| index(trace, None)).collect();
+            let open =
+                |(source, trace): (String, Trace)| Arc::new(index(trace, None).opened_from(source));
+            let traces = traces.into_iter().map(open).collect();
             Message::Trace { request, result: Ok(traces) }
         });
     }
@@ -131,17 +185,18 @@ impl Performer {
         });
     }
 
-    fn start(&mut self, experiment: Experiment) {
+    fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
         self.cancel = Cancel::default();
         let (store, cancel, answers) = (self.store.clone(), self.cancel.clone(), self.answers.clone());
         self.sweep = Some(std::thread::spawn(move || {
             let events = answers.clone();
             let result = guarded(move || {
-                let executor = ProcessExecutor::new()?;
+                let executor = ProcessExecutor { watch: true, ..ProcessExecutor::new()? };
                 let mut emit = |event| {
                     let _ = events.send(Message::Sweep(Box::new(event)));
                 };
-                let outcome = sweep::execute(&experiment, &store, &executor, false, &cancel, &mut emit)?;
+                let outcome =
+                    sweep::execute(&experiment, &store, &executor, choice, &cancel, &mut emit)?;
                 Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
             });
             let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
@@ -173,7 +228,8 @@ fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
     {
         return open_run(store, &store.get(name)?);
     }
-    Ok(index(read(&path)?, path.file_name().and_then(|name| name.to_str())))
+    let index = index(read(&path)?, path.file_name().and_then(|name| name.to_str()));
+    Ok(Arc::new(index.opened_from(path.display().to_string())))
 }
 
 /// Reads a trace file of any format.
@@ -185,7 +241,7 @@ fn read(path: &Path) -> Result<Trace> {
 /// same spans.
 fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     if let Some(path) = store.trace_path(record) {
-        return Ok(index(read(&path)?, Some(&record.run)));
+        return Ok(Arc::new(index(read(&path)?, Some(&record.run)).opened_from(&record.run)));
     }
     if record.spec.backend != Backend::Sim {
         return Err(Error::input_help(
@@ -195,7 +251,7 @@ fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     }
     let output_tokens = record.spec.output_tokens.min(RESIMULATED_STEPS + 1);
     let spec = Spec { output_tokens, samples: 1, warmup: 0, ..record.spec.clone() };
-    let (_, trace) = backend::run(&Job { spec, record: true }, &mut |_| {})?;
+    let (_, trace) = backend::run(&Job { spec, record: true, watch: false }, &mut |_| {})?;
     // said first, so that a part is never taken for the whole
     let name = if output_tokens < record.spec.output_tokens {
         format!("first {RESIMULATED_STEPS} of {} steps: {}", record.spec.output_tokens - 1, record.run)
@@ -203,19 +259,19 @@ fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
         record.run.clone()
     };
     match trace {
-        Some(trace) => Ok(index(trace, Some(&name))),
+        Some(trace) => Ok(Arc::new(index(trace, Some(&name)).opened_from(&record.run))),
         None => Err(Error::failed(format!("simulating run {} again gave no trace", record.run))),
     }
 }
 
-fn index(trace: Trace, run: Option<&str>) -> Arc<TraceIndex> {
+fn index(trace: Trace, run: Option<&str>) -> TraceIndex {
     let run = run.or(trace.meta.run.as_deref()).unwrap_or("imported trace");
     let title = match (&trace.meta.spec, &trace.meta.import) {
         (Some(spec), _) => format!("{run}  {} {} {}", spec.model, spec.label(), spec.link),
         (None, Some(import)) => format!("{run}  {}", import.format),
         (None, None) => run.to_string(),
     };
-    Arc::new(TraceIndex::new(title, trace))
+    TraceIndex::new(title, trace)
 }
 
 /// The path, or where there is such a file the first free one of `name-2`, `name-3`, ...

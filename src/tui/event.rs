@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 use super::config::{Config, Surroundings};
 use super::effects::Performer;
 use super::message::{Effect, Message};
+use super::screens::pareto::picture::Pictures;
 use super::state::State;
 use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};
@@ -48,6 +49,7 @@ pub fn run(options: Options) -> Result<()> {
         };
         state.fail(format!("settings: {first}{more}"));
     }
+    state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
     let signalled = sender.clone();
     std::thread::spawn(move || {
         for _ in signals.forever() {
@@ -109,6 +111,7 @@ impl Loop {
             let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };
             let request = self.state.timeline.request(what.into(), false);
             self.state.screen = super::action::Screen::Timeline;
+            self.state.timeline.opens_at = options.window;
             self.performer.show(request, options.traces);
         }
     }
@@ -173,6 +176,8 @@ impl Loop {
 }
 
 fn draw(screen: &mut Screen, state: &State) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    break_on_purpose(screen);
     screen.draw(|frame| view::draw(frame.buffer_mut(), state)).map(|_| ())
 }
 
@@ -202,4 +207,11 @@ fn listen_to_keys(sender: Sender<Message>) {
             }
         }
     });
+}
+
+/// A defect on demand, so that a test can see what one does to the terminal; not in release builds.
+#[cfg(debug_assertions)]
+fn break_on_purpose(screen: &mut Screen) {
+    let wanted = std::env::var("LADDERSCOPE_PANIC_AT_FRAME").ok().and_then(|n| n.parse().ok());
+    assert!(wanted != Some(screen.get_frame().count()), "a defect on purpose");
 }

@@ -1,11 +1,14 @@
 //! The experiments that can be chosen: files in `experiments/` of the current directory, and those
 //! built in. A broken file is an entry too, with its error.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::format;
 use crate::error::Result;
 use crate::sweep::{BUILT_IN, Experiment};
+
+/// The place of an entry that has no file.
+const BUILT_IN_PLACE: &str = "built in";
 
 /// An experiment, or why it is none.
 #[derive(Clone, Debug)]
@@ -32,6 +35,11 @@ impl Entry {
         let experiment = experiment.map(Box::new).map_err(|e| format::error(&e));
         Self { name: name.into(), place: place.into(), text, experiment, keys }
     }
+
+    /// Its file; `None` where it is built in.
+    pub fn path(&self) -> Option<PathBuf> {
+        (self.place != BUILT_IN_PLACE).then(|| PathBuf::from(&self.place))
+    }
 }
 
 /// Reads `dir/*.toml` and the built-in experiments; a file hides the built-in one of its name.
@@ -51,7 +59,7 @@ pub fn load(dir: &Path) -> Vec<Entry> {
         if entries.iter().all(|e| e.name != name) {
             entries.push(Entry::new(
                 name,
-                "built in",
+                BUILT_IN_PLACE,
                 text.into(),
                 Experiment::from_str(text, Path::new(&format!("{name}.toml"))),
             ));

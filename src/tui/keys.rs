@@ -86,6 +86,8 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
 fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
     let done = match purpose {
         Purpose::Export | Purpose::Picture => export::to(state, purpose, text),
+        Purpose::Timeline(what) => super::screens::timeline::typed(state, what, text),
+        Purpose::ParetoOverlay => super::screens::pareto::read_overlay(state, text),
     };
     match done {
         Ok(effects) => {

@@ -8,10 +8,16 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::experiments::Entry;
 use super::page::Export;
-use super::screens::timeline::state::{Matches, Part, TraceIndex};
-use crate::analysis::{ComparisonReport, ParetoPoint};
+use super::screens::experiments::draft::Checked;
+use super::screens::experiments::save::{NotSaved, Save};
+use super::screens::live::state::Looked;
+use super::screens::pareto::picture::{Picture, Sketch};
+use super::screens::pareto::state::AreaKey;
+use super::screens::timeline::state::{Answer, Ask, Matches, Part, TraceIndex};
+use crate::analysis::{AreaGained, Axes, ComparisonReport, OverlayPoint, ParetoPoint};
+use crate::spec::Spec;
 use crate::store::Record;
-use crate::sweep::{Experiment, SweepEvent};
+use crate::sweep::{Choice, Experiment, SweepEvent};
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
 #[derive(Clone, Debug)]
@@ -30,6 +36,36 @@ pub enum Message {
     Terminate,
     /// Experiment files were read.
     Experiments(Vec<Entry>),
+    /// An edited experiment was checked.
+    DraftChecked {
+        /// The entry's name.
+        name: String,
+        /// What came of it.
+        checked: Checked,
+    },
+    /// An experiment's file was written, or was not.
+    Saved {
+        /// Which.
+        save: Save,
+        /// Its path, or why not.
+        result: Result<PathBuf, NotSaved>,
+    },
+    /// Runs that have just finished stand behind the stored ones.
+    Appended {
+        /// The snapshot they were added to; if another is shown by now, that one has them.
+        stored: Arc<Snapshot>,
+        /// It with them.
+        snapshot: Arc<Snapshot>,
+    },
+    /// A cell of the sweep was looked at.
+    CellLooked {
+        /// Which sweep, counted by [`super::screens::live::state::Live::sweep`].
+        sweep: u64,
+        /// Which cell.
+        cell: usize,
+        /// What is known of it.
+        looked: Looked,
+    },
     /// The runs directory was read.
     Runs(Result<Arc<Snapshot>, String>),
     /// The sweep says something.
@@ -65,8 +101,35 @@ pub enum Message {
         /// What was found.
         matches: Arc<Matches>,
     },
+    /// A question of the timeline was answered.
+    Timeline(Box<Answer>),
     /// Points of the Pareto screen.
     Pareto(Vec<ParetoPoint>),
+    /// The same points, frontiers marked on other axes.
+    ParetoMarks {
+        /// The axes.
+        axes: Axes,
+        /// Which reading of the runs directory; answers to older ones are dropped.
+        reading: u64,
+        /// The points.
+        points: Vec<ParetoPoint>,
+    },
+    /// Areas gained in a group.
+    ParetoAreas {
+        /// What was asked.
+        key: AreaKey,
+        /// The areas.
+        areas: Vec<AreaGained>,
+    },
+    /// Points from elsewhere were read from a file; `None`: they were taken away.
+    Overlay(Result<Option<(PathBuf, Vec<OverlayPoint>)>, String>),
+    /// The Pareto plot was painted.
+    ParetoPicture {
+        /// What was asked for.
+        sketch: Arc<Sketch>,
+        /// The picture.
+        result: Result<Arc<Picture>, String>,
+    },
     /// A comparison along an axis.
     Compare {
         /// The axis.
@@ -151,7 +214,45 @@ pub enum Effect {
     /// Read the runs directory.
     LoadRuns,
     /// Run an experiment.
-    StartSweep(Box<Experiment>),
+    StartSweep {
+        /// Which.
+        experiment: Arc<Experiment>,
+        /// Which of its runs.
+        choice: Choice,
+    },
+    /// Let the sweep start no more runs, or let it go on.
+    PauseSweep(bool),
+    /// Look at a cell of the sweep.
+    LookAtCell {
+        /// Which sweep.
+        sweep: u64,
+        /// Which cell.
+        cell: usize,
+        /// What it runs.
+        spec: Box<Spec>,
+    },
+    /// Add finished runs to a snapshot.
+    Append {
+        /// The snapshot.
+        stored: Arc<Snapshot>,
+        /// The runs.
+        records: Vec<Record>,
+    },
+    /// Check an edited experiment; an older check that still goes on is not waited for.
+    CheckDraft {
+        /// To match the answer.
+        serial: u64,
+        /// The entry's name.
+        name: String,
+        /// Names the text in errors.
+        path: PathBuf,
+        /// The text.
+        text: String,
+        /// The stored runs.
+        stored: Option<Arc<Snapshot>>,
+    },
+    /// Write an experiment's file.
+    SaveExperiment(Save),
     /// Cancel one cell of the sweep.
     CancelCell(usize),
     /// Cancel the sweep.
@@ -187,8 +288,30 @@ pub enum Effect {
         /// What to search for.
         query: String,
     },
+    /// Answer a question of the timeline.
+    Timeline(Box<Ask>),
     /// Compute the points of the Pareto screen.
     Pareto(Arc<Snapshot>),
+    /// Mark frontiers on other axes.
+    ParetoMarks {
+        /// The axes.
+        axes: Axes,
+        /// To match the answer.
+        reading: u64,
+        /// The runs.
+        runs: Arc<Snapshot>,
+    },
+    /// Compute the areas that architectures gain over standard.
+    ParetoAreas {
+        /// What is asked; to match the answer.
+        key: AreaKey,
+        /// The runs.
+        runs: Arc<Snapshot>,
+    },
+    /// Read points from elsewhere; `None` takes them away.
+    ReadOverlay(Option<PathBuf>),
+    /// Paint the Pareto plot.
+    ParetoPicture(Arc<Sketch>),
     /// Compare the runs along an axis.
     Compare {
         /// The axis.

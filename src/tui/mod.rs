@@ -44,8 +44,11 @@ use crate::trace::Trace;
 pub struct Options {
     /// The runs directory.
     pub dir: PathBuf,
-    /// Open at the timeline of these traces: the first above the second.
-    pub traces: Vec<Trace>,
+    /// Open at the timeline of these traces, the first above the second; each with what it was opened
+    /// from, a file or a run.
+    pub traces: Vec<(String, Trace)>,
+    /// Show this stretch of the first (ns since its first start).
+    pub window: Option<(i64, i64)>,
 }
 
 /// Where the workbench's settings are read; `None` where there is no home directory.

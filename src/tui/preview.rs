@@ -9,8 +9,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::action::Screen;
-use super::message::Message;
+use super::message::{Effect, Message};
 use super::screens::timeline::state::TraceIndex;
+use super::screens::timeline::state::overview::Overview;
 use super::state::State;
 use super::theme::Theme;
 use super::{update, view};
@@ -30,15 +31,41 @@ impl Preview {
         let index = |trace| Arc::new(TraceIndex::new("preview".into(), trace));
         let request = state.timeline.request("traces".into(), false);
         let result = Ok(traces.into_iter().map(index).collect());
-        update::update(&mut state, Message::Trace { request, result });
         state.screen = Screen::Timeline;
-        Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
+        let effects = update::update(&mut state, Message::Trace { request, result });
+        let mut preview = Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) };
+        preview.answer(effects);
+        preview
     }
 
-    /// Presses a key; what it asks for in the background is not done.
+    /// Answers what the timeline asks for; nothing else that a key asks for is done.
+    fn answer(&mut self, mut effects: Vec<Effect>) {
+        while let Some(effect) = effects.pop() {
+            if let Effect::Timeline(ask) = effect {
+                let answer = Message::Timeline(Box::new(ask.answer()));
+                effects.extend(update::update(&mut self.state, answer));
+            }
+        }
+    }
+
+    /// Presses a key, and does what it asks to know of the trace.
     pub fn press(&mut self, key: char) {
         let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
+        let effects = update::update(&mut self.state, Message::Key(key));
+        self.answer(effects);
+    }
+
+    /// Presses a key; what it asks for is not answered.
+    pub fn tap(&mut self, key: char) {
+        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
         update::update(&mut self.state, Message::Key(key));
+    }
+
+    /// Makes the overview of the first trace in so many columns; how many of them show computation.
+    pub fn overview(&self, columns: usize) -> usize {
+        let pane = self.state.timeline.view.as_ref().and_then(|view| view.panes.first());
+        let overview = pane.map(|pane| Overview::of(&pane.index, columns)).unwrap_or_default();
+        overview.columns.iter().filter(|density| density.compute > 0.0).count()
     }
 
     /// Draws a frame.

@@ -34,9 +34,13 @@ pub fn write(buffer: &Buffer, light: bool, path: &Path) -> Result<()> {
 }
 
 /// Foreground and background of a cell.
+/// Text and paper.
+pub fn ink(light: bool) -> (Rgb, Rgb) {
+    if light { ([28, 28, 28], [255, 255, 255]) } else { ([220, 220, 220], [18, 18, 22]) }
+}
+
 fn colors(cell: &Cell, light: bool) -> (Rgb, Rgb) {
-    let (text, paper): (Rgb, Rgb) =
-        if light { ([28, 28, 28], [255, 255, 255]) } else { ([220, 220, 220], [18, 18, 22]) };
+    let (text, paper) = ink(light);
     let mut front = rgb(cell.fg, light).unwrap_or(text);
     let mut back = rgb(cell.bg, light).unwrap_or(paper);
     if cell.modifier.contains(Modifier::DIM) {
@@ -48,7 +52,8 @@ fn colors(cell: &Cell, light: bool) -> (Rgb, Rgb) {
     (front, back)
 }
 
-fn rgb(color: Color, light: bool) -> Option<Rgb> {
+/// The colour that a terminal would show; `None`: its own text or paper.
+pub fn rgb(color: Color, light: bool) -> Option<Rgb> {
     let indexed = |i: usize| {
         const DARK: [Rgb; 16] = [
             [0, 0, 0],

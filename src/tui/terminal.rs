@@ -59,6 +59,13 @@ pub fn capture_mouse(capture: bool) -> io::Result<()> {
     }
 }
 
+/// How many pixels a cell has, where the terminal tells.
+pub fn cell_pixels() -> Option<(u16, u16)> {
+    let size = crossterm::terminal::window_size().ok()?;
+    let cell = (size.width.checked_div(size.columns)?, size.height.checked_div(size.rows)?);
+    (cell.0 > 0 && cell.1 > 0).then_some(cell)
+}
+
 /// Puts text on the clipboard of the terminal, wherever it runs (OSC 52).
 pub fn copy(text: &str) -> io::Result<()> {
     let mut out = io::stdout();

@@ -1,6 +1,8 @@
 //! `update(state, message) -> effects`: everything that happens to the state, and nothing else. No
 //! clock, no files, no threads; what is to be done outside goes back as effects.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tui_input::Input;
 
@@ -58,7 +60,25 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
             return vec![Effect::Pareto(snapshot.clone()), Effect::Compare { axis, runs: snapshot }];
         }
         Message::Runs(Err(error)) | Message::Failed(error) => state.fail(error),
-        Message::Sweep(event) => state.live.apply(*event, state.now_ms),
+        Message::Appended { stored, snapshot } => {
+            state.live.handing = false;
+            // the directory was read meanwhile: that has them
+            if state.stored.as_ref().is_some_and(|there| Arc::ptr_eq(there, &stored)) {
+                return learn(state, Message::Runs(Ok(snapshot)));
+            }
+        }
+        Message::DraftChecked { name, checked } => {
+            if let Some(draft) = state.experiments.drafts.get_mut(&name) {
+                draft.learn(checked);
+            }
+        }
+        Message::Saved { save, result } => return experiments::saved(state, save, result),
+        Message::CellLooked { sweep, cell, looked } if sweep == state.live.sweep => {
+            if let Some(cell) = state.live.cells.get_mut(cell) {
+                cell.looked = Some(looked);
+            }
+        }
+        Message::Sweep(event) => live::hear(state, *event),
         Message::SweepEnded(result) => {
             let ended = result.as_ref().copied().unwrap_or_default();
             state.live.end(ended, state.now_ms);
@@ -76,7 +96,9 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
                 Ok(_) => {}
                 Err(error) => state.fail(error),
             }
-            return vec![Effect::LoadRuns];
+            let mut effects = vec![Effect::LoadRuns];
+            effects.extend(live::next(state, ended.interrupted));
+            return effects;
         }
         Message::Trace { request, result } if request == state.timeline.request => match result {
             Ok(traces) => state.timeline.open(traces),
@@ -96,7 +118,28 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
                 view.found(pane, matches);
             }
         }
+        Message::Timeline(answer) => {
+            let told = state.timeline.view.as_mut().map_or(Ok(()), |view| view.learn(*answer));
+            if let Err(error) = told {
+                state.fail(error);
+            }
+        }
         Message::Pareto(points) => state.pareto.set(points),
+        Message::ParetoMarks { axes, reading, points }
+            if axes == state.pareto.axes && reading == state.pareto.reading =>
+        {
+            state.pareto.set_marked(axes, points);
+        }
+        Message::ParetoAreas { key, areas } => state.pareto.areas = Some((key, areas)),
+        Message::Overlay(Ok(read)) => pareto::take_overlay(state, read),
+        Message::Overlay(Err(error)) => state.fail(error),
+        Message::ParetoPicture { sketch, result: Ok(picture) } => {
+            state.pareto.picture.take(sketch, picture);
+        }
+        Message::ParetoPicture { result: Err(error), .. } => {
+            state.pareto.pictures.on = false;
+            state.inform(error);
+        }
         Message::Compare { axis, result } if axis == state.compare.axis() => {
             state.compare.report = Some(result);
         }
@@ -143,6 +186,7 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
             });
             return vec![Effect::CaptureMouse(state.mouse)];
         }
+        Action::Quit if experiments::ask_before_leaving(state) => {}
         Action::Quit if state.live.is_running() => {
             let question = if state.leaving { Question::QuitNow } else { Question::Quit };
             ask(state, question);
@@ -275,9 +319,14 @@ pub fn ask(state: &mut State, question: Question) {
 /// The answer yes.
 pub fn agree(state: &mut State, question: Question) -> Vec<Effect> {
     match question {
+        Question::Overwrite => experiments::overwrite(state),
+        Question::QuitUnsaved => {
+            state.experiments.discard = true;
+            act(state, Action::Quit)
+        }
         _ if !state.live.is_running() => match question {
-            Question::CancelAll => Vec::new(),
             Question::Quit | Question::QuitNow => vec![Effect::Quit { interrupted: false }],
+            _ => Vec::new(),
         },
         Question::CancelAll => {
             state.live.cancelling = true;

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
 use super::layout::{SMALLEST, regions, tabs};
+use super::screens::live::state::Pause;
 use super::state::State;
 use super::theme::Role;
 use super::widgets::{overlay, paint};
@@ -64,7 +65,14 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
         let progress = state.live.progress(state.now_ms);
         let text = match state.leaving {
             true => "■ ending… ".into(),
-            false => format!("▶ {}/{} ", progress.done, progress.total),
+            false => {
+                let glyph = if state.live.pause == Pause::No { "▶" } else { "‖" };
+                let waiting = match state.live.queue.len() {
+                    0 => String::new(),
+                    n => format!("+{n} "),
+                };
+                format!("{glyph} {}/{} {waiting}", progress.done, progress.total)
+            }
         };
         let x = area.right().saturating_sub(text.width() as u16).max(end);
         paint::put(buf, area, x, area.y, &text, theme.style(Role::Active));

@@ -77,6 +77,52 @@ fn rows_of_a_batch_are_addressed_like_runs() {
 
     let points = place.run(&["pareto", batch, "--format", "json"]).exits(0).json();
     assert_eq!(points.as_array().map(Vec::len), Some(6));
+    assert!(points[0]["tokens_per_s_per_gpu"].is_number() && points[0]["dominated_by"].is_string());
+    let table = place.write("mine.csv", "architecture,tpot_ms,tp,tokens_per_s\nmine,0.5,2,1000\n");
+    let answer = place.run(&[
+        "pareto",
+        "--x",
+        "tpot",
+        "--y",
+        "total",
+        "--at",
+        "--area",
+        "--log=x",
+        "--overlay",
+        "mine.csv",
+        "--overlay",
+        "published",
+        "--format",
+        "json",
+    ]);
+    let answer = answer.exits(0).json();
+    assert_eq!(answer["axes"], serde_json::json!({"x": "tpot", "y": "total"}));
+    assert_eq!(answer["points"].as_array().map(Vec::len), Some(6));
+    assert!(answer["at"][0]["limit"].is_number(), "{}", answer["at"]);
+    let area = &answer["area"][0];
+    assert_eq!((&area["architecture"], &area["baseline"]), (&"ladder".into(), &"standard".into()));
+    assert!(area["gained_pct"].as_f64() > Some(0.0) && area["gained_pct_ci95"].is_null(), "{area}");
+    assert_eq!((&area["x_scale"], &area["provenance"]), (&"log".into(), &"simulated".into()));
+    assert_eq!(
+        (&answer["overlay"][0]["source"], answer["overlay"][0]["tokens_per_s_per_user"].as_f64()),
+        (&"mine.csv".into(), Some(2000.0))
+    );
+    let people =
+        place.run(&["pareto", "--at", "1,5", "--area", "--overlay", "mine.csv"]).exits(0).stdout;
+    for part in
+        ["at most the limit (simulated)", "Area gained over standard", "From elsewhere, on no frontier"]
+    {
+        assert!(people.contains(part), "{part}: {people}");
+    }
+    std::fs::write(&table, "tp,tpot_ms,tokens_per_s\n2,0.5,many\n").unwrap_or_default();
+    let refused = place.run(&["pareto", "--overlay", "mine.csv"]).exits(2);
+    assert!(refused.stderr.contains("mine.csv: line 2, column 3 (tokens_per_s): 'many'"), "{refused:?}");
+    place.run(&["pareto", "--x", "tpot", "--export", "f.svg"]).exits(2);
+    place.run(&["pareto", "--x", "sideways"]).exits(2);
+    place.run(&["pareto", "--x", "tpot", "--export", "f.csv"]).exits(0);
+    let own = place.run(&["pareto", "--overlay", "f.csv", "--format", "json"]).exits(0).json();
+    assert_eq!(own["overlay"].as_array().map(Vec::len), Some(6), "its own tables read back");
+
     let compared = place.run(&["compare", "--by", "architecture", "--format", "json"]).exits(0).json();
     assert_eq!(compared["pairs"].as_array().map(Vec::len), Some(4));
     assert!(compared["pairs"][0]["hidden_share"].is_number(), "{compared}");

@@ -8,6 +8,7 @@ mod figures;
 mod help;
 mod interruption;
 mod nvtx;
+mod pty;
 mod running;
 mod support;
 mod terminal;

@@ -18,6 +18,8 @@ pub(super) enum Ask {
     Reduce { operation: u32, ready: i64, buffer: Vec<f32> },
     /// Hand over the spans recorded so far.
     Spans,
+    /// Show the spans of the current step.
+    StepSpans,
 }
 
 /// What the comm thread answers.
@@ -63,6 +65,7 @@ pub(super) fn serve(
                 Answer::Reduced { operation, end, result }
             }
             Ask::Spans => Answer::Spans(recorder.take()),
+            Ask::StepSpans => Answer::Spans(recorder.of_step().to_vec()),
         };
         if answers.send(answer).is_err() {
             return;

@@ -21,6 +21,7 @@ mod program;
 mod rank;
 mod run;
 mod sample;
+mod watch;
 
 pub use generate::{GenerateRequest, Generated, generate};
 pub use kernels::{FEW_ROWS, Kernels};

@@ -177,6 +177,17 @@ impl Rank {
         Ok(spans)
     }
 
+    /// What both lanes recorded of the step that has just ended.
+    pub fn step_spans(&self) -> Result<Vec<Span>, Broken> {
+        let mut spans = self.recorder.of_step().to_vec();
+        self.ask(Ask::StepSpans)?;
+        match self.answers.recv() {
+            Ok(Answer::Spans(comm)) => spans.extend(comm),
+            _ => return Err(gone()),
+        }
+        Ok(spans)
+    }
+
     fn ask(&self, ask: Ask) -> Result<(), Broken> {
         self.asks.send(ask).map_err(|_| gone())
     }

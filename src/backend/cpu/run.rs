@@ -9,8 +9,9 @@ use serde_json::json;
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::placement::Placement;
-use super::rank::Place;
+use super::rank::{Place, Rank};
 use super::sample::Sampling;
+use super::watch::{Gather, Note, Pace, Watch};
 use crate::analysis;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
 use crate::comm::{Broken, EmulatedLink, Group};
@@ -28,6 +29,14 @@ struct Report {
     step_ends: Vec<i64>,
     spans: Vec<Span>,
     memory_bytes: u64,
+}
+
+/// What a rank tells the main thread.
+enum Told {
+    /// Its part of a generation.
+    Done(Report),
+    /// A decode step that somebody watches.
+    Step(Note),
 }
 
 /// Runs a job: warm-up, then samples. The last sample's spans become the trace.
@@ -52,15 +61,18 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let gate = Group::new(spec.tp as usize + 1, None, shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
-    let body = |worker: &mut Worker<'_>, reports: &crossbeam_channel::Sender<(u32, Report)>| {
+    let watch = job.watch.then(Watch::default);
+    let body = |worker: &mut Worker<'_>, told: &crossbeam_channel::Sender<Told>| {
+        let mut pace = Pace::default();
         for generation in 0..generations {
             gate.barrier()?;
             let sample = generation.checked_sub(spec.warmup);
             let place =
                 Place { on: job.record && sample.is_some(), sample: sample.unwrap_or(0), step: 0 };
-            let report = generate_once(worker, spec, &prompts, place)?;
+            let watched = watch.as_ref().map(|watch| Watched { watch, generation, told });
+            let report = generate_once(worker, spec, &prompts, place, &mut pace, watched)?;
             // a closed channel means that the main thread gave up; the gate will say so
-            let _ = reports.send((generation, report));
+            let _ = told.send(Told::Done(report));
         }
         Ok(worker.rank.kernels.instruction_set())
     };
@@ -68,33 +80,40 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let mut samples = Vec::new();
     let mut spans = Vec::new();
     let mut memory_bytes = 0;
-    let instruction_sets =
-        engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |reports| {
-            for generation in 0..generations {
-                emit(RunEvent::Phase { name: phase_name(spec, generation) });
-                if gate.barrier().is_err() {
-                    break; // the rank that died says why
-                }
-                let gathered: Vec<Report> =
-                    reports.iter().take(spec.tp as usize).map(|(_, report)| report).collect();
-                if gathered.len() < spec.tp as usize {
-                    break;
-                }
-                memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
-                if generation < spec.warmup {
-                    continue;
-                }
-                spans.clear();
-                let sample = combine(gathered, &mut spans, spec.tp);
-                emit(RunEvent::SampleDone {
-                    index: generation - spec.warmup,
-                    of: spec.samples,
-                    sample: sample.clone(),
-                });
-                samples.push(sample);
+    let instruction_sets = engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |told| {
+        let mut steps = Gather::new(spec.tp, spec.output_tokens.saturating_sub(1));
+        for generation in 0..generations {
+            emit(RunEvent::Phase { name: phase_name(spec, generation) });
+            if gate.barrier().is_err() {
+                break; // the rank that died says why
             }
-            Ok(())
-        })?;
+            let mut gathered: Vec<Report> = Vec::with_capacity(spec.tp as usize);
+            while gathered.len() < spec.tp as usize {
+                match told.recv() {
+                    Ok(Told::Done(report)) => gathered.push(report),
+                    Ok(Told::Step(note)) => steps.take(note).into_iter().for_each(&mut *emit),
+                    Err(_) => break,
+                }
+            }
+            steps.finish().into_iter().for_each(&mut *emit);
+            if gathered.len() < spec.tp as usize {
+                break;
+            }
+            memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
+            if generation < spec.warmup {
+                continue;
+            }
+            spans.clear();
+            let sample = combine(gathered, &mut spans, spec.tp);
+            emit(RunEvent::SampleDone {
+                index: generation - spec.warmup,
+                of: spec.samples,
+                sample: sample.clone(),
+            });
+            samples.push(sample);
+        }
+        Ok(())
+    })?;
 
     let plan_hashes = vec![shared.prefill.plan.hash(), shared.decode.plan.hash()];
     let outcome = Outcome {
@@ -143,12 +162,58 @@ fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
     (0..u64::from(spec.batch) * u64::from(spec.prompt_tokens)).map(|_| rng.u32(0..vocab)).collect()
 }
 
+/// Who is told of a generation's decode steps.
+#[derive(Clone, Copy)]
+struct Watched<'a> {
+    watch: &'a Watch,
+    generation: u32,
+    told: &'a crossbeam_channel::Sender<Told>,
+}
+
+impl Watched<'_> {
+    /// Rank 0 may tell that the prefill has ended.
+    fn prefilled(&self, rank: &Rank, pace: &mut Pace, now: i64) {
+        if rank.index == 0
+            && let Some(note) = pace.prefilled(self.watch, self.generation, now)
+        {
+            let _ = self.told.send(Told::Step(note));
+        }
+    }
+
+    /// Hands in what is wanted of the step that has just ended, the `done`-th.
+    fn stepped(
+        &self,
+        rank: &Rank,
+        pace: &mut Pace,
+        done: u32,
+        now: i64,
+        recorded: bool,
+    ) -> Result<(), Broken> {
+        if !self.watch.wants(rank.index, self.generation, done) {
+            return Ok(());
+        }
+        let mut note = match rank.index {
+            0 => pace.stepped(self.watch, self.generation, done, now),
+            // only its lanes are of interest
+            _ if !recorded => return Ok(()),
+            _ => Note { generation: self.generation, done, steps: 0, took_ns: 0, spans: None },
+        };
+        if recorded {
+            note.spans = Some(rank.step_spans()?);
+        }
+        let _ = self.told.send(Told::Step(note));
+        Ok(())
+    }
+}
+
 /// One generation on one rank.
 fn generate_once(
     worker: &mut Worker<'_>,
     spec: &Spec,
     prompts: &[u32],
     place: Place,
+    pace: &mut Pace,
+    watched: Option<Watched<'_>>,
 ) -> Result<Report, Broken> {
     let (batch, prompt) = (spec.batch as usize, spec.prompt_tokens as usize);
     let rows = |position: usize, count: usize| StepRows {
@@ -157,17 +222,27 @@ fn generate_once(
     let rank = &mut worker.rank;
     let phase_range = |name| place.on.then(|| range(name));
     let started = rank.clock.now();
+    if let (Some(watched), 0) = (&watched, rank.index) {
+        pace.begin(watched.watch, watched.generation, started);
+    }
     let prefill = phase_range("prefill");
     let mut tokens = rank.step(&mut worker.prefill, place, &rows(0, prompt), prompts)?;
     let prefill_end = rank.clock.now();
     drop(prefill);
+    if let Some(watched) = &watched {
+        watched.prefilled(rank, pace, prefill_end);
+    }
     let decode = phase_range("decode");
     let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
     for step in 0..spec.output_tokens.saturating_sub(1) {
         let place = Place { step, ..place };
         let rows = rows(prompt + step as usize, 1);
         tokens = rank.step(&mut worker.decode, place, &rows, &tokens)?;
-        step_ends.push(rank.clock.now());
+        let end = rank.clock.now();
+        step_ends.push(end);
+        if let Some(watched) = &watched {
+            watched.stepped(rank, pace, step + 1, end, place.on)?;
+        }
     }
     drop(decode);
     let spans = if place.on { rank.take_spans()? } else { Vec::new() };

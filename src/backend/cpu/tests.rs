@@ -422,7 +422,7 @@ fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
 fn a_run_yields_samples_and_a_trace_that_obeys_the_plan() {
     let spec = spec("ladder", 2, "emulated:alpha_us=300,gb_s=10");
     let mut events = Vec::new();
-    let job = Job { spec, record: true };
+    let job = Job { spec, record: true, watch: false };
     let (outcome, trace) = run(&job, &mut |event| events.push(event)).unwrap();
     assert_eq!(outcome.samples.len(), 3);
     assert_eq!(events.iter().filter(|e| matches!(e, RunEvent::SampleDone { .. })).count(), 3);
@@ -456,9 +456,46 @@ fn prefill_length(trace: &crate::trace::Trace) -> usize {
 }
 
 #[test]
+fn who_watches_hears_of_steps_with_the_lanes_of_every_rank() {
+    let spec = spec("standard", 2, "emulated:alpha_us=4000,gb_s=10");
+    let watched = |watch| {
+        let mut events = Vec::new();
+        let job = Job { spec: spec.clone(), record: true, watch };
+        let (_, trace) = run(&job, &mut |event| events.push(event)).unwrap();
+        events.retain(|event| matches!(event, RunEvent::Step { .. }));
+        (events, trace.unwrap())
+    };
+    let (events, trace) = watched(true);
+    let mut with_lanes = 0;
+    for event in &events {
+        let RunEvent::Step { done, of, steps, ms, lanes } = event else { continue };
+        assert!(done <= of && *of == 4 && steps <= done, "{event:?}");
+        // eight all-reduces of 4 ms a step
+        assert!(*steps == 0 || ms / f64::from(*steps) >= 32.0, "{event:?}");
+        if lanes.is_empty() {
+            continue;
+        }
+        with_lanes += 1;
+        let ranks: Vec<u32> = lanes.iter().map(|lanes| lanes.rank).collect();
+        assert_eq!(ranks, [0, 1]);
+        for lanes in lanes {
+            let busy: u32 = lanes.comm.iter().map(|[start, end]| end - start).sum();
+            assert!(busy >= 32_000_000 && !lanes.compute.is_empty(), "{lanes:?}");
+            assert!(f64::from(lanes.end()) / 1e6 <= 2.0 * ms.max(1000.0));
+        }
+    }
+    assert!(with_lanes >= 2, "{events:?}");
+    // nothing is heard otherwise, and watching takes nothing from the trace
+    let (nothing, unwatched) = watched(false);
+    assert!(nothing.is_empty());
+    assert_eq!(trace.spans.len(), unwatched.spans.len());
+}
+
+#[test]
 fn one_rank_communicates_nothing() {
     let (outcome, trace) =
-        run(&Job { spec: spec("ladder", 1, "native"), record: true }, &mut |_| ()).unwrap();
+        run(&Job { spec: spec("ladder", 1, "native"), record: true, watch: false }, &mut |_| ())
+            .unwrap();
     assert!(trace.unwrap().spans.iter().all(|s| s.lane == Lane::Compute));
     assert_eq!(outcome.samples[0].overlap.unwrap().overlap_pct, None);
 }
@@ -466,7 +503,8 @@ fn one_rank_communicates_nothing() {
 #[test]
 fn without_recording_there_is_no_trace() {
     let (outcome, trace) =
-        run(&Job { spec: spec("standard", 2, "native"), record: false }, &mut |_| ()).unwrap();
+        run(&Job { spec: spec("standard", 2, "native"), record: false, watch: false }, &mut |_| ())
+            .unwrap();
     assert!(trace.is_none());
     assert_eq!(outcome.samples.len(), 3);
     assert!(outcome.samples.iter().all(|s| s.overlap.is_none()));

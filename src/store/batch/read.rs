@@ -185,13 +185,14 @@ pub(in crate::store) fn whole(
 /// key, round and time.
 pub(in crate::store) fn keys(
     path: &Path,
+    ok: bool,
     mut found: impl FnMut(usize, &str, u32, &str),
 ) -> Result<(), String> {
     let frame = frame(path, &["status", "key", "round", "created"], None)?;
     let (status, key) = (Texts::new(&frame, "status")?, Texts::new(&frame, "key")?);
     let (round, created) = (Numbers::new(&frame, "round")?, Texts::new(&frame, "created")?);
     for at in 0..frame.height() {
-        if let (true, Some(key)) = (columns::is_ok(&status, at), key.get(at)) {
+        if let (true, Some(key)) = (columns::is_ok(&status, at) == ok, key.get(at)) {
             found(at, key, round.count(at)?, created.get(at).unwrap_or_default());
         }
     }

@@ -87,7 +87,7 @@ impl State {
 
     /// Whether the screen changes with time alone.
     pub fn is_moving(&self) -> bool {
-        self.live.is_running()
+        self.live.is_moving()
     }
 
     /// Tells the user something that a key press takes away.
@@ -171,8 +171,12 @@ pub struct Prompt {
 pub enum Purpose {
     /// The path of a file to be written: what is shown.
     Export,
+    /// The path of a table of points to be shown beside the runs.
+    ParetoOverlay,
     /// The path of a file to be written: a picture of the screen.
     Picture,
+    /// The timeline's.
+    Timeline(super::screens::timeline::Typed),
 }
 
 /// What is asked before it is done.
@@ -184,6 +188,10 @@ pub enum Question {
     QuitNow,
     /// Cancel the whole sweep?
     CancelAll,
+    /// Leave although experiments were edited and not saved?
+    QuitUnsaved,
+    /// Write over an experiment's file that somebody else has changed?
+    Overwrite,
 }
 
 impl Question {
@@ -193,6 +201,12 @@ impl Question {
             Self::Quit => "A sweep is running. Cancel it and quit? Finished runs are stored.",
             Self::QuitNow => "The sweep is still ending. Quit without waiting for it?",
             Self::CancelAll => "Cancel the whole sweep? Finished runs are stored.",
+            Self::QuitUnsaved => {
+                "Experiments marked * were edited and not saved. Quit and lose the edits?"
+            }
+            Self::Overwrite => {
+                "The file is not as it was read: somebody changed it, or it is there already. Write over it?"
+            }
         }
     }
 }

@@ -139,27 +139,14 @@ pub fn records() -> Vec<Record> {
 }
 
 pub fn points() -> Vec<ParetoPoint> {
-    let mut points: Vec<ParetoPoint> = records()
-        .into_iter()
-        .filter_map(|r| {
-            let metrics = r.metrics?;
-            Some(ParetoPoint {
-                run: r.run,
-                provenance: r.provenance,
-                completion_ms: metrics.completion_ms,
-                tokens_per_s_per_gpu: metrics.tokens_per_s_per_gpu,
-                tpot_ms: metrics.tpot_ms.p50,
-                on_frontier: metrics.tokens_per_s >= 900.0,
-                group: format!("tiny 32+33 b4 {} {}", r.spec.hardware, r.provenance),
-                spec: r.spec,
-            })
-        })
-        .collect();
-    let mut slow = points[0].clone();
-    (slow.run, slow.completion_ms, slow.tokens_per_s_per_gpu) =
-        ("20260102-0304-0".into(), 2400.0, 480.0);
-    points.push(slow);
-    points
+    let mut all = records();
+    let mut slow = record("20260102-0304-0", spec("standard", 2, P2p::On, Backend::Cpu), 160.0);
+    slow.spec.batch = 8;
+    if let Some(metrics) = &mut slow.metrics {
+        (metrics.completion_ms, metrics.tokens_per_s_per_gpu) = (2400.0, 480.0);
+    }
+    all.push(slow);
+    crate::analysis::pareto(&all)
 }
 
 pub fn comparison() -> ComparisonReport {
@@ -390,6 +377,7 @@ impl Driver {
                     let matches = Arc::new(Matches::of(&index, &query));
                     self.send(Message::Found { request, pane, serial, matches })
                 }
+                Effect::Timeline(ask) => self.send(Message::Timeline(Box::new(ask.answer()))),
                 _ => Vec::new(),
             });
         }

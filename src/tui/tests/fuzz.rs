@@ -9,7 +9,7 @@ use crate::tui::message::Message;
 
 fn keys() -> impl Strategy<Value = Message> {
     let code = prop_oneof![
-        8 => proptest::sample::select("123456789?:/dcCaApgxsSrRynNfzulhkjmGeobw[]{}+-=<> Yq".chars().collect::<Vec<_>>())
+        8 => proptest::sample::select("123456789?:/dcCaApgxsSrRynNfzuUlhkjmGeobwtvDXy.,()[]{}+-=<> Yq".chars().collect::<Vec<_>>())
             .prop_map(KeyCode::Char),
         1 => any::<char>().prop_map(KeyCode::Char),
         6 => proptest::sample::select(vec![
@@ -18,18 +18,29 @@ fn keys() -> impl Strategy<Value = Message> {
             KeyCode::Backspace, KeyCode::Delete, KeyCode::F(5),
         ]),
     ];
-    (code, prop_oneof![9 => Just(KeyModifiers::NONE), 1 => Just(KeyModifiers::CONTROL)])
-        .prop_map(|(code, modifiers)| Message::Key(KeyEvent::new(code, modifiers)))
+    let modifiers = prop_oneof![
+        8 => Just(KeyModifiers::NONE),
+        1 => Just(KeyModifiers::CONTROL),
+        1 => Just(KeyModifiers::SHIFT),
+    ];
+    (code, modifiers).prop_map(|(code, modifiers)| Message::Key(KeyEvent::new(code, modifiers)))
 }
 
 fn mouse() -> impl Strategy<Value = Message> {
     let kind = prop_oneof![
         Just(MouseEventKind::Down(MouseButton::Left)),
+        Just(MouseEventKind::Drag(MouseButton::Left)),
+        Just(MouseEventKind::Up(MouseButton::Left)),
         Just(MouseEventKind::ScrollUp),
         Just(MouseEventKind::ScrollDown),
+        Just(MouseEventKind::ScrollLeft),
+        Just(MouseEventKind::ScrollRight),
     ];
-    (kind, 0u16..210, 0u16..210).prop_map(|(kind, column, row)| {
-        Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
+    let modifiers = prop_oneof![4 => Just(KeyModifiers::NONE), 1 => Just(KeyModifiers::SHIFT)];
+    // often within the smallest window, where something is
+    let place = prop_oneof![(0u16..80, 0u16..24), (0u16..210, 0u16..210)];
+    (kind, place, modifiers).prop_map(|(kind, (column, row), modifiers)| {
+        Message::Mouse(MouseEvent { kind, column, row, modifiers })
     })
 }
 
@@ -70,6 +81,12 @@ proptest! {
             if let Some(view) = &driver.state.timeline.view {
                 let (window, bounds) = (view.window, view.bounds());
                 prop_assert!(bounds.from <= window.from && window.from < window.to && window.to <= bounds.to);
+                for mark in view.marks.iter().flatten() {
+                    prop_assert!(bounds.from <= *mark && *mark <= bounds.to, "mark {mark} of {bounds:?}");
+                }
+                if let Some(stretch) = view.stretch() {
+                    prop_assert!(bounds.from <= stretch.from && stretch.from < stretch.to && stretch.to <= bounds.to);
+                }
                 for pane in &view.panes {
                     let line = pane.current();
                     prop_assert!(line.is_some(), "the cursor is on a line");

@@ -4,4 +4,5 @@ pub mod fixtures;
 mod fuzz;
 mod looks;
 mod scenarios;
+mod sweeping;
 mod timelines;

@@ -2,8 +2,9 @@
 //! column asks the line's index how much of it was covered, and by what.
 //!
 //! Colour and glyph say the same: `█` computation (in eighths of a column), `▓ ▒` communication hidden
-//! behind it, `╱` exposed communication, `░` communication that waits for a peer, `▄` copies and fills,
-//! `◆` what a search found.
+//! behind it, `╱` exposed communication, `░` communication that waits for a peer (`╲` where that is
+//! exposed), `▄` copies and fills, `▚` of a collapsed rank, computation and exposed communication in one
+//! column, `◆` what a search found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -144,11 +145,12 @@ fn cell(
     let is_exposed = exposed > comm / 2;
     let wide = comm >= width / 2;
     Some(match class {
+        // several rows as one: what is exposed is seen beside what is computed
+        Class::Compute if exposed >= width / 4 && exposed > 0 => Cell::Glyph("▚", Role::Exposed),
         Class::Compute => Cell::Compute(ink(busy, width, column.left, column.right)),
         Class::Memory => Cell::Glyph("▄", Role::Series(2)),
-        Class::Comm if waiting > comm / 2 => {
-            Cell::Glyph("░", if is_exposed { Role::Exposed } else { Role::Waiting })
-        }
+        Class::Comm if waiting > comm / 2 && is_exposed => Cell::Glyph("╲", Role::Exposed),
+        Class::Comm if waiting > comm / 2 => Cell::Glyph("░", Role::Waiting),
         Class::Comm if is_exposed => Cell::Glyph("╱", Role::Exposed),
         Class::Comm => Cell::Glyph(if wide { "▓" } else { "▒" }, Role::Comm),
     })
@@ -290,10 +292,13 @@ impl Canvas<'_> {
                 Some(column) if to > column + 1 => (column + 1, to - column - 1),
                 _ => (from + 1, to - from - 1),
             };
+            // what is exposed stays hatched over at least half its length
+            let x = area.x + at as u16;
+            let hatched = buf.cell((x, area.y)).is_some_and(|cell| matches!(cell.symbol(), "╱" | "╲"));
+            let room = if hatched { room / 2 } else { room };
             let text: String = short(self.index.name(span)).chars().take(room).collect();
             if text.chars().count() >= 2 {
                 // as it is there, so that exposed stays exposed
-                let x = area.x + at as u16;
                 let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
                 let style = if waits || class == Class::Memory { there } else { reversed(there) };
                 put(buf, area, x, area.y, &text, style);
@@ -429,7 +434,14 @@ mod tests {
         assert_eq!(glyph([0, 100, 0, 0], 0), "▓");
         assert_eq!(glyph([0, 20, 0, 0], 0), "▒", "a little");
         assert_eq!(glyph([0, 100, 0, 0], 80), "╱", "exposed");
-        assert_eq!(glyph([0, 100, 0, 80], 80), "░", "waits for a peer");
+        assert_eq!(glyph([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
+        assert_eq!(glyph([0, 100, 0, 80], 80), "╲", "waits for a peer, exposed");
+        assert_eq!(
+            glyph([60, 40, 0, 0], 40),
+            "▚",
+            "of a collapsed rank, computation with exposed waits"
+        );
+        assert_eq!(glyph([90, 10, 0, 0], 10), "█", "little of it is exposed");
         assert_eq!(glyph([10, 0, 50, 0], 0), "▄", "copies");
     }
 

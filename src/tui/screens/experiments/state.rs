@@ -1,7 +1,13 @@
-//! State of screen 1: the experiments and what is known about them.
+//! State of screen 1: the experiments, what is known about them, and what is being edited.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::draft::Draft;
+use super::save::Save;
+use super::typing::Typing;
 use crate::spec::Spec;
-use crate::sweep::{Experiment, Verdict};
+use crate::sweep::Verdict;
 use crate::tui::experiments::Entry;
 use crate::tui::message::Snapshot;
 use crate::tui::state::List;
@@ -15,6 +21,20 @@ pub struct Experiments {
     pub stored: Vec<Stored>,
     /// The selection.
     pub list: List,
+    /// The keys go to the editor of the selected experiment, not to the list.
+    pub editing: bool,
+    /// Experiments that were looked at, by the name of their entry.
+    pub drafts: BTreeMap<String, Draft>,
+    /// What is being typed.
+    pub typing: Option<Typing>,
+    /// A file that somebody else has changed, to be written if the user says so.
+    pub unsaved: Option<Save>,
+    /// The user wants to leave without saving.
+    pub discard: bool,
+    /// The entry to select once it was read.
+    wanted: Option<String>,
+    /// Numbers checks, so that old answers are told from new ones.
+    serial: u64,
 }
 
 /// What stored runs say about an experiment.
@@ -24,8 +44,6 @@ pub struct Stored {
     pub runs: usize,
     /// Of those, how many are stored already.
     pub done: usize,
-    /// Time that the others should take (ms), where each cell has been run before.
-    pub remaining_ms: Option<f64>,
 }
 
 impl Experiments {
@@ -34,68 +52,105 @@ impl Experiments {
         self.entries.as_ref()?.get(self.list.selected)
     }
 
+    /// The selected entry's text in the editor.
+    pub fn draft(&self) -> Option<&Draft> {
+        self.drafts.get(&self.selected()?.name)
+    }
+
+    /// Likewise, to be changed.
+    pub fn draft_mut(&mut self) -> Option<&mut Draft> {
+        let name = &self.entries.as_ref()?.get(self.list.selected)?.name;
+        self.drafts.get_mut(name)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.as_ref().map_or(0, Vec::len)
     }
 
-    /// Takes new entries; the selection stays on the entry of the same name.
+    /// Names of experiments with edits that are not saved.
+    pub fn edited(&self) -> Vec<&str> {
+        let edited = self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited());
+        edited.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Takes new entries; the selection stays on the entry of the same name, edits stay edits.
     pub fn set(&mut self, entries: Vec<Entry>) {
-        let name = self.selected().map(|e| e.name.clone());
+        let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
         let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
         self.list.selected = at.unwrap_or(0);
+        for entry in &entries {
+            if let Some(draft) = self.drafts.get_mut(&entry.name) {
+                draft.path = path_of(entry);
+                draft.reread(entry.text.clone());
+                draft.stale = true;
+            }
+        }
+        // what is edited stays in the list though its file is gone
+        let gone = |name: &String| entries.iter().all(|e| e.name != *name);
+        self.drafts.retain(|name, draft| !gone(name) || draft.revisions.is_edited());
+        let kept: Vec<Entry> = self
+            .entries
+            .take()
+            .into_iter()
+            .flatten()
+            .filter(|entry| gone(&entry.name) && self.drafts.contains_key(&entry.name))
+            .collect();
+        let mut entries = entries;
+        entries.extend(kept);
         self.entries = Some(entries);
+    }
+
+    /// Selects the entry of this name once it was read.
+    pub fn want(&mut self, name: String) {
+        self.wanted = Some(name);
+    }
+
+    /// Makes the selected entry's draft; the check that it needs, if it does: its serial, name, path
+    /// and text.
+    pub fn wanted_check(&mut self) -> Option<(u64, String, PathBuf, String)> {
+        let entry = self.entries.as_ref()?.get(self.list.selected)?;
+        let draft = self
+            .drafts
+            .entry(entry.name.clone())
+            .or_insert_with(|| Draft::new(entry.text.clone(), path_of(entry)));
+        if !draft.stale {
+            return None;
+        }
+        draft.stale = false;
+        self.serial += 1;
+        draft.serial = self.serial;
+        let text = draft.revisions.text().to_owned();
+        Some((draft.serial, entry.name.clone(), draft.path.clone(), text))
     }
 
     /// Matches the entries with the stored runs.
     pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
+        for draft in self.drafts.values_mut() {
+            draft.stale = true;
+        }
     }
+}
+
+/// What names an entry's text in errors.
+fn path_of(entry: &Entry) -> PathBuf {
+    entry.path().unwrap_or_else(|| Path::new(&format!("{}.toml", entry.name)).to_path_buf())
 }
 
 fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
     let Ok(experiment) = &entry.experiment else { return Stored::default() };
-    let mut result = Stored { remaining_ms: Some(0.0), ..Stored::default() };
+    let mut result = Stored::default();
     for (cell, key) in experiment.cells.iter().zip(&entry.keys) {
         if cell.verdict != Verdict::Runs {
             continue;
         }
-        let rounds = experiment.rounds as usize;
         let known = snapshot.and_then(|s| s.known.get(key));
-        let done = known.map_or(0, |k| k.rounds.range(..experiment.rounds).count());
-        result.runs += rounds;
-        result.done += done;
-        let generations = f64::from(cell.spec.samples + cell.spec.warmup);
-        let left = (rounds - done) as f64 * generations;
-        result.remaining_ms = match (result.remaining_ms, known) {
-            _ if left == 0.0 => result.remaining_ms,
-            // simulating takes no time that its result would tell
-            (Some(sum), Some(known)) if cell.spec.backend != crate::spec::Backend::Sim => {
-                Some(sum + left * known.completion_ms)
-            }
-            _ => None,
-        };
+        result.runs += experiment.rounds as usize;
+        result.done += known.map_or(0, |k| k.rounds.range(..experiment.rounds).count());
     }
     result
-}
-
-/// An axis of the grid and its values, in the order met.
-pub fn axes(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
-    experiment
-        .axes
-        .iter()
-        .map(|axis| {
-            let mut values: Vec<String> = Vec::new();
-            for cell in &experiment.cells {
-                let value = value(&cell.spec, axis);
-                if !values.contains(&value) {
-                    values.push(value);
-                }
-            }
-            (axis.clone(), values)
-        })
-        .collect()
 }
 
 /// A spec's value under a contract key, or of an environment variable; `-` where it has none.

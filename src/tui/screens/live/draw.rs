@@ -1,21 +1,25 @@
 //! Screen 2: the sweep that runs, or ran last.
 //!
 //! ```text
-//! | quickstart  ██████▌·····  7/12  elapsed 1:02  left 0:40 |
-//! |   cell          round  samples   tok/s  TPOT  elapsed   |
-//! | ▶ ladder tp2 …   1/3  ███··· 3/6  ...                   |
-//! | ╭ log of ladder tp2 … ────────────────────────────────╮ |
+//! | quickstart  ▶ running   ██████▌·····  7/12 runs  left about 0:40 |
+//! |   cell          round  samples   tok/s  TPOT  elapsed            |
+//! | ▶ ladder tp2 …   1/3  ███··· 3/6  ...                            |
+//! | ╭ queue ──────────────────────────────────────────────────────╮ |
+//! | ╭ running ladder tp2 … ───────────────────────────────────────╮ |
+//! | │ sample 3/10 · decode step 17/31, tok/s, lanes, memory, log   │ |
 //! ```
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use super::state::{CellState, Live, LiveCell, Pause};
+use super::{Act, areas, detail};
+use crate::tui::action::{Action, Screen};
 use crate::tui::format::{clock, digits};
-use crate::tui::screens::live::state::{CellState, Live, LiveCell};
 use crate::tui::state::State;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::paint::{bar, empty, frame, line, wrap};
+use crate::tui::widgets::paint::{bar, empty, frame, line, put};
 use crate::tui::widgets::table::{self, Column, Rows};
 
 const COLUMNS: [Column; 8] = [
@@ -33,26 +37,29 @@ const COLUMNS: [Column; 8] = [
 pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     let (theme, live) = (state.theme, &state.live);
     let Some(name) = &live.experiment else {
-        empty(buf, body, "no sweep yet: press 1, Enter runs the selected experiment", theme);
+        let screen = state.keys.label(Action::Show(Screen::Experiments));
+        let run = state.keys.label(Action::Experiments(crate::tui::screens::experiments::Act::Run));
+        empty(
+            buf,
+            body,
+            &format!("no sweep yet: press {screen}; {run} runs the selected experiment"),
+            theme,
+        );
         return;
     };
-    let (top, area, log) = super::areas(body);
-    header(buf, top, state, name);
+    let areas = areas(state, body);
+    header(buf, areas.top, state, name);
     let rows = Rows { list: &live.list, len: live.cells.len(), mark: None };
-    table::draw(buf, area, theme, &COLUMNS, rows, |row, column| {
+    table::draw(buf, areas.table, theme, &COLUMNS, rows, |row, column| {
         live.cells
             .get(row)
             .map_or_else(Default::default, |cell| content(live, cell, column, state.now_ms, theme))
     });
-    let Some(cell) = live.log_cell() else { return };
-    let inner = frame(buf, log, &format!("{} {}", cell.state.word(), cell.spec.label()), theme);
-    let rows = usize::from(inner.height);
-    let mut lines: Vec<String> = Vec::new();
-    for text in cell.log.iter().rev().take(rows).rev().chain([&cell.note]).filter(|l| !l.is_empty()) {
-        lines.extend(wrap(text, usize::from(inner.width)));
+    if !live.queue.is_empty() {
+        queue(buf, areas.queue, state);
     }
-    for (row, text) in lines.iter().skip(lines.len().saturating_sub(rows)).enumerate() {
-        line(buf, inner, row as u16, &[(text, theme.style(Role::Text))]);
+    if let Some(cell) = live.selected() {
+        detail::draw(buf, areas.detail, state, cell);
     }
 }
 
@@ -61,14 +68,20 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, name: &str) {
     let progress = live.progress(state.now_ms);
     let until = live.ended.map_or(state.now_ms, |(at, _)| at);
     let elapsed = clock(until.saturating_sub(live.started_ms));
-    let (word, role) = match live.ended {
-        None if live.cancelling => ("■ being cancelled", Role::Warn),
-        None => ("▶ running", Role::Active),
-        Some((_, ended)) if ended.interrupted => ("◼ interrupted; what was done is stored", Role::Warn),
-        Some((_, ended)) if ended.failed > 0 => ("✘ ended, with failures", Role::Bad),
-        Some(_) => ("✔ done", Role::Good),
+    let pause = state.keys.label(Action::Live(Act::Pause));
+    let paused = format!("‖ paused: {pause} resumes");
+    let (word, role) = match (live.ended, live.pause) {
+        (None, _) if live.cancelling => ("■ being cancelled", Role::Warn),
+        (None, Pause::Asked) => ("‖ pausing: the run under way ends first", Role::Warn),
+        (None, Pause::Yes) => (paused.as_str(), Role::Warn),
+        (None, Pause::No) => ("▶ running", Role::Active),
+        (Some((_, ended)), _) if ended.interrupted => {
+            ("◼ interrupted; what was done is stored", Role::Warn)
+        }
+        (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures", Role::Bad),
+        (Some(_), _) => ("✔ done", Role::Good),
     };
-    let bar = bar(progress.fraction, usize::from(area.width / 4));
+    let full = bar(progress.fraction, usize::from(area.width / 4));
     let mut numbers = format!("  {}/{} runs  elapsed {elapsed}", progress.done, progress.total);
     if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
         numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
@@ -76,9 +89,55 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, name: &str) {
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
     }
+    let failed = match live.failures() {
+        0 => String::new(),
+        n => format!("  ✘ {n} failed"),
+    };
     let (title, text) = (theme.style(Role::Title), theme.style(Role::Text));
-    line(buf, area, 0, &[(" ", text), (name, title), ("  ", text), (word, theme.style(role))]);
-    line(buf, area, 1, &[(" ", text), (&bar, theme.style(Role::Active)), (&numbers, text)]);
+    let follow = if live.follow && live.is_running() { "  following" } else { "" };
+    line(
+        buf,
+        area,
+        0,
+        &[
+            (" ", text),
+            (name, title),
+            ("  ", text),
+            (word, theme.style(role)),
+            (&failed, theme.style(Role::Bad)),
+            (follow, theme.style(Role::Dim)),
+        ],
+    );
+    line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
+}
+
+/// The sweeps that wait, in the order in which they will run.
+fn queue(buf: &mut Buffer, area: Rect, state: &State) {
+    let (theme, live) = (state.theme, &state.live);
+    let label = |act| state.keys.label(Action::Live(act));
+    let title = match live.in_queue {
+        true => format!(
+            "queue: {} earlier, {} later, {} remove",
+            label(Act::Earlier),
+            label(Act::Later),
+            label(Act::Remove)
+        ),
+        false => format!("queue: {} goes there", label(Act::Queue)),
+    };
+    let inner = frame(buf, area, &title, theme);
+    let first = live.queue_list.offset;
+    let rows = live.queue.iter().enumerate().skip(first).take(usize::from(inner.height));
+    for (row, queued) in rows {
+        let y = inner.y + (row - first) as u16;
+        let runs = queued.experiment.cells.len() * queued.experiment.rounds as usize;
+        let text = format!(" {} {}, up to {runs} runs", row + 1, queued.title());
+        put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
+        if live.in_queue && row == live.queue_list.selected {
+            put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));
+            let line = Rect { y, height: 1, ..inner }.intersection(buf.area);
+            buf.set_style(line, theme.style(Role::Selected));
+        }
+    }
 }
 
 fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {

@@ -1,11 +1,13 @@
 //! State of screen 2: the sweep that runs, or ran last, told by its events.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use crate::backend::RunEvent;
+use super::progress::Doing;
+use crate::backend::{RunEvent, StepLanes};
 use crate::spec::Spec;
 use crate::store::{Record, Status};
-use crate::sweep::{Experiment, SweepEvent, Verdict};
+use crate::sweep::{Choice, Experiment, SweepEvent, Verdict};
 use crate::tui::message::Ended;
 use crate::tui::state::List;
 
@@ -29,8 +31,72 @@ pub struct Live {
     pub cancelling: bool,
     /// The selection.
     pub list: List,
+    /// The selection follows the cell under way.
+    pub follow: bool,
+    /// Whether runs are started.
+    pub pause: Pause,
+    /// The sweep, to be run again.
+    pub source: Option<Arc<Experiment>>,
+    /// Sweeps that wait for this one.
+    pub queue: Vec<Queued>,
+    /// The queue takes the keys.
+    pub in_queue: bool,
+    /// Its selection.
+    pub queue_list: List,
+    /// Lines of the log that lie below the window.
+    pub log_scroll: usize,
+    /// Finished runs that other screens have not seen yet.
+    pub fresh: Vec<Record>,
+    /// Such runs are being handed over; when that began last (ms of the workbench's clock).
+    pub handing: bool,
+    /// See `handing`.
+    pub handed_ms: u64,
+    /// Counts sweeps, so that an answer about a cell is told from one about an older sweep.
+    pub sweep: u64,
     /// Runs that were executed (not found finished) by now.
     executed: usize,
+}
+
+/// Whether a sweep starts runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pause {
+    /// It does.
+    #[default]
+    No,
+    /// It was asked not to; a run still goes on.
+    Asked,
+    /// It does not, and none goes on.
+    Yes,
+}
+
+/// A sweep that waits for its turn.
+#[derive(Clone, Debug)]
+pub struct Queued {
+    /// What.
+    pub experiment: Arc<Experiment>,
+    /// Which of its runs.
+    pub choice: Choice,
+}
+
+impl Queued {
+    /// `quickstart`, `quickstart (what failed)`.
+    pub fn title(&self) -> String {
+        let which = match self.choice {
+            Choice::Missing => "",
+            Choice::All => " (all again)",
+            Choice::Failed => " (what failed)",
+        };
+        format!("{}{which}", self.experiment.name)
+    }
+}
+
+/// What is known of a cell apart from its runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Looked {
+    /// What one rank needs of memory by the plan (bytes); `None` where nobody knows.
+    pub rank_bytes: Option<u64>,
+    /// The lanes of its first decode step, where it is simulated.
+    pub simulated: Vec<StepLanes>,
 }
 
 /// What a cell is doing.
@@ -89,6 +155,12 @@ pub struct LiveCell {
     pub record: Option<Box<Record>>,
     /// The last lines that its runs wrote.
     pub log: VecDeque<String>,
+    /// How far its run is, step by step.
+    pub doing: Doing,
+    /// What is known of it apart from its runs; `None` until that was asked.
+    pub looked: Option<Looked>,
+    /// That was asked.
+    pub asked: bool,
     /// The cell was cancelled by the user.
     pub cancelled: bool,
     settled: BTreeSet<u32>,
@@ -109,8 +181,14 @@ pub struct Progress {
 
 impl Live {
     /// Begins a sweep.
-    pub fn start(&mut self, experiment: &Experiment, now_ms: u64) {
+    pub fn start(&mut self, experiment: &Arc<Experiment>, now_ms: u64) {
         *self = Self {
+            follow: true,
+            source: Some(Arc::clone(experiment)),
+            queue: std::mem::take(&mut self.queue),
+            in_queue: self.in_queue,
+            queue_list: self.queue_list,
+            sweep: self.sweep + 1,
             experiment: Some(experiment.name.clone()),
             cells: experiment.cells.iter().map(|c| LiveCell::new(&c.spec, &c.verdict)).collect(),
             rounds: experiment.rounds.max(1),
@@ -124,6 +202,11 @@ impl Live {
         self.experiment.is_some() && self.ended.is_none()
     }
 
+    /// Whether it is running and not waiting to be resumed: only then something moves.
+    pub fn is_moving(&self) -> bool {
+        self.is_running() && self.pause != Pause::Yes
+    }
+
     /// The selected cell.
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)
@@ -132,6 +215,7 @@ impl Live {
     /// The sweep ended: what was queued will not run.
     pub fn end(&mut self, ended: Ended, now_ms: u64) {
         self.ended = Some((now_ms, ended));
+        self.pause = Pause::No;
         for cell in &mut self.cells {
             if cell.state == CellState::Running {
                 cell.state = CellState::Done(Status::Interrupted);
@@ -155,8 +239,17 @@ impl Live {
             }
             // runs were told one by one
             SweepEvent::CellDone { .. } => {}
-            SweepEvent::RunStarted { cell, round, run } => {
-                let Some(cell) = self.cells.get_mut(cell) else { return };
+            SweepEvent::Paused => self.pause = Pause::Yes,
+            SweepEvent::Resumed => {
+                self.pause = if self.pause == Pause::Asked { Pause::Asked } else { Pause::No };
+            }
+            SweepEvent::RunStarted { cell: index, round, run } => {
+                let Some(cell) = self.cells.get_mut(index) else { return };
+                if self.follow && self.list.selected != index {
+                    self.list.selected = index;
+                    self.log_scroll = 0;
+                }
+                cell.doing = Doing::default();
                 cell.state = CellState::Running;
                 cell.round = round;
                 cell.samples = (0, cell.spec.samples);
@@ -176,6 +269,9 @@ impl Live {
             SweepEvent::RunEnded { cell, round, record } => {
                 let Some(cell) = self.cells.get_mut(cell) else { return };
                 self.executed += 1;
+                if record.status == Status::Ok {
+                    self.fresh.push((*record).clone());
+                }
                 cell.settled.insert(round);
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
                 cell.finish(round, record);
@@ -197,13 +293,9 @@ impl Live {
         Progress { done, total, fraction, left_ms }
     }
 
-    /// The cell whose log is worth showing: the selected one, if it said anything or ended, else the running one.
-    pub fn log_cell(&self) -> Option<&LiveCell> {
-        let selected = self.selected()?;
-        if !selected.log.is_empty() || selected.state != CellState::Queued {
-            return Some(selected);
-        }
-        self.cells.iter().find(|c| c.state == CellState::Running).or(Some(selected))
+    /// Runs of this sweep that failed.
+    pub fn failures(&self) -> usize {
+        self.cells.iter().filter(|cell| cell.state == CellState::Done(Status::Failed)).count()
     }
 }
 
@@ -226,6 +318,9 @@ impl LiveCell {
             took_ms: None,
             record: None,
             log: VecDeque::new(),
+            doing: Doing::default(),
+            looked: None,
+            asked: false,
             cancelled: false,
             settled: BTreeSet::new(),
         }
@@ -247,6 +342,7 @@ impl LiveCell {
     }
 
     fn hear(&mut self, event: RunEvent) {
+        self.doing.hear(&event, self.spec.batch);
         match event {
             RunEvent::Phase { name } => self.note = name,
             RunEvent::SampleDone { index, of, sample } => {
@@ -259,7 +355,7 @@ impl LiveCell {
             }
             RunEvent::Warning { message } => self.log_line(format!("warning: {message}")),
             RunEvent::Error { message, .. } => self.log_line(format!("error: {message}")),
-            RunEvent::Memory { .. } | RunEvent::End { .. } => {}
+            RunEvent::Memory { .. } | RunEvent::Step { .. } | RunEvent::End { .. } => {}
         }
     }
 

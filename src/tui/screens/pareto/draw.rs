@@ -1,36 +1,23 @@
-//! Screen 5: completion latency against per-GPU throughput, with the frontier of each architecture.
-//! A plot shows one group: the same model, workload, hardware and provenance.
+//! Draws the Pareto screen: a plot of one group, the same model, workload, hardware and provenance.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use ratatui::style::Modifier;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::widgets::{Block, Widget};
 
-use crate::analysis::ParetoPoint;
+use super::labels;
+use super::layout::{Areas, areas, legend, plot};
+use super::state::series::{glyph, letter};
+use super::state::{Panel, Pareto};
+use super::{Act, info, picture};
 use crate::spec::P2p;
-use crate::tui::format::digits;
-use crate::tui::screens::pareto::state::frontier;
+use crate::tui::action::Action;
+use crate::tui::layout::centered;
 use crate::tui::state::State;
 use crate::tui::theme::Role;
-use crate::tui::widgets::paint::{empty, line, put};
+use crate::tui::widgets::overlay::field;
+use crate::tui::widgets::paint::{empty, line, popup, put};
 use crate::tui::widgets::scatter::Plot;
-
-/// Glyphs of architectures: P2P on, P2P off.
-const GLYPHS: [(&str, &str); 6] =
-    [("●", "○"), ("◆", "◇"), ("■", "□"), ("▲", "△"), ("★", "☆"), ("▼", "▽")];
-
-fn glyph(architecture: usize, p2p: P2p) -> &'static str {
-    let (on, off) = GLYPHS[architecture % GLYPHS.len()];
-    if p2p == P2p::On { on } else { off }
-}
-
-fn coordinates(point: &ParetoPoint) -> (f64, f64) {
-    (point.completion_ms, point.tokens_per_s_per_gpu)
-}
-
-fn plot(state: &State, body: Rect) -> Plot {
-    let points: Vec<_> = state.pareto.visible().map(coordinates).collect();
-    Plot::new(super::areas(body).1, points.iter().copied())
-}
 
 /// Draws the screen.
 pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
@@ -43,74 +30,244 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         }
         Some(_) => {}
     }
-    let (header, _, info) = super::areas(body);
-    let names = pareto.architectures();
-    let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
-    let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
-    let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());
-    line(buf, header, 0, &[(&place, theme.style(Role::Dim)), (group, title)]);
-    let p2p = match pareto.p2p {
-        None => " P2P: on ● and off ○  ",
-        Some(P2p::On) => " P2P: on ●  ",
-        Some(P2p::Off) => " P2P: off ○  ",
-    };
-    let mut x = put(buf, header, header.x, header.y + 1, p2p, text);
-    for (i, name) in names.iter().enumerate() {
-        let entry = format!(" {} {name} ", glyph(i, pareto.p2p.unwrap_or(P2p::On)));
-        x = put(buf, header, x, header.y + 1, &entry, theme.style(Role::Series(i)));
+    let Areas { header, table, info, .. } = areas(body, pareto);
+    draw_header(buf, header, state);
+    let plot = plot(pareto, body);
+    plot.draw_axes(buf, theme, pareto.axes.x.title(), pareto.axes.y.title());
+    let note = "labels: TP x batch";
+    let x = plot.area.right().saturating_sub(note.len() as u16);
+    put(buf, body, x, plot.area.y.saturating_sub(1), note, theme.style(Role::Dim));
+    if pareto.visible().next().is_none() {
+        empty(buf, plot.area, &nothing(state), theme);
     }
-    let plot = plot(state, body);
-    plot.draw_axes(buf, theme, "completion latency (ms)", "tokens/s/GPU");
-    for (i, name) in names.iter().enumerate() {
-        for p2p in [P2p::On, P2p::Off] {
-            let mine = pareto
-                .visible()
-                .filter(|p| p.spec.p2p == p2p && p.spec.architecture.to_string() == *name);
-            plot.draw_line(buf, theme.style(Role::Series(i)), &frontier(mine.map(coordinates)));
+    match picture::ready(state, &plot) {
+        Some(shown) => {
+            shown.draw(plot.area, buf);
+            cross(buf, state, &plot);
         }
+        None => draw_plot(buf, state, &plot),
     }
-    // the selected point last: it must not lie under another
-    let current = pareto.current();
-    let others = pareto.visible().filter(|p| current.is_none_or(|c| c.run != p.run));
-    for point in others.chain(current) {
-        let architecture = point.spec.architecture.to_string();
-        let series = names.iter().position(|n| *n == architecture).unwrap_or(0);
-        let (x, y) = plot.cell(coordinates(point));
-        let mut style = theme.style(Role::Series(series)).add_modifier(Modifier::BOLD);
-        if current.is_some_and(|c| c.run == point.run) {
-            style = style.add_modifier(Modifier::REVERSED);
-        }
-        put(buf, body, x, y, glyph(series, point.spec.p2p), style);
+    if let Some((from, to)) = pareto.drag {
+        let (x, y) = (from.0.min(to.0), from.1.min(to.1));
+        let area = Rect::new(x, y, from.0.abs_diff(to.0) + 1, from.1.abs_diff(to.1) + 1);
+        let frame = Block::bordered().border_style(theme.style(Role::Active));
+        frame.render(area.intersection(plot.area), buf);
     }
-    let Some(point) = current else {
-        return empty(buf, plot.area, "no points with this P2P: p shows the others", theme);
-    };
-    let on = if point.on_frontier { "on the frontier" } else { "dominated" };
-    let what = format!("{} {on}", point.spec.label());
-    let numbers = format!(
-        " {} ms, {} tokens/s/GPU, TPOT {} ms, run {}",
-        digits(point.completion_ms),
-        digits(point.tokens_per_s_per_gpu),
-        digits(point.tpot_ms),
-        point.run
-    );
-    let label = format!(" [{}] ", point.provenance);
-    line(buf, info, 0, &[(&label, theme.provenance(point.provenance)), (&what, title)]);
-    line(buf, info, 1, &[(&numbers, text)]);
+    info::draw_table(buf, table, state);
+    info::draw(buf, info, state);
+    if let Some(panel) = pareto.panel {
+        draw_panel(buf, body, state, panel);
+    }
 }
 
-/// Selects the point that was clicked, or the nearest within two rows or four columns.
-pub fn click(state: &mut State, body: Rect, at: Position) {
-    let plot = plot(state, body);
-    let distance = |point: &ParetoPoint| {
-        let (x, y) = plot.cell(coordinates(point));
-        // a row is about as high as two columns are wide
-        x.abs_diff(at.x).saturating_add(y.abs_diff(at.y).saturating_mul(2))
+/// Why there is no point, and which keys would help.
+fn nothing(state: &State) -> String {
+    let key = |act| state.keys.label(Action::Pareto(act));
+    let pareto = &state.pareto;
+    if !pareto.filter.value().is_empty() {
+        format!("no point matches the filter: {} changes it, Esc drops it", key(Act::Filter))
+    } else if pareto.p2p.is_some() || !pareto.hidden.is_empty() {
+        format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
+    } else {
+        format!("no run has {}: {} takes another axis", pareto.axes.x.title(), key(Act::CycleX))
+    }
+}
+
+fn draw_header(buf: &mut Buffer, header: Rect, state: &State) {
+    let (theme, pareto) = (state.theme, &state.pareto);
+    let (dim, title, key) = (theme.style(Role::Dim), theme.style(Role::Title), theme.style(Role::Key));
+    if pareto.typing || !pareto.filter.value().is_empty() {
+        let count = format!(" {} shown  ", pareto.shown.len());
+        line(buf, header, 0, &[(&count, title), ("filter: ", key)]);
+        let x = header.x + count.len() as u16 + 8;
+        if pareto.typing {
+            let area = Rect { x, width: header.right().saturating_sub(x), height: 1, ..header };
+            field(buf, area, &pareto.filter, theme);
+            let x = x + pareto.filter.value().chars().count() as u16 + 2;
+            put(
+                buf,
+                header,
+                x,
+                header.y,
+                "words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops",
+                dim,
+            );
+        } else {
+            put(buf, header, x, header.y, pareto.filter.value(), theme.style(Role::Text));
+        }
+    } else {
+        let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
+        let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());
+        line(buf, header, 0, &[(&place, dim), (group, title)]);
+    }
+    for (row, pieces) in legend(pareto, header.width).iter().enumerate() {
+        let mut x = header.x;
+        for piece in pieces {
+            let style = match piece.look {
+                Some(look) if !piece.hidden => theme.style(Role::Series(look)),
+                _ => dim,
+            };
+            x = put(buf, header, x, header.y + 1 + row as u16, &piece.text, style);
+        }
+    }
+}
+
+/// Everything between the axes, in characters.
+fn draw_plot(buf: &mut Buffer, state: &State, plot: &Plot) {
+    let (theme, pareto) = (state.theme, &state.pareto);
+    let dim = theme.style(Role::Dim);
+    let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
+    for bar in all_bars(pareto) {
+        plot.draw_line(buf, dim, &bar);
+    }
+    for line in &pareto.lines {
+        plot.draw_line(buf, theme.style(Role::Series(look(line.entry))), &line.places);
+    }
+    for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
+        let (x, y) = plot.cell(place);
+        let style = theme.style(Role::Text).add_modifier(Modifier::ITALIC);
+        put(buf, plot.area, x, y, &letter(&other.architecture, other.p2p), style);
+    }
+    let drawn = drawn(pareto, plot);
+    // what is dominated first, the selected point last: what matters must not lie under another
+    let rank = |d: &&Drawn| (d.index == pareto.selected, !d.dominated);
+    let mut order: Vec<&Drawn> = drawn.iter().collect();
+    order.sort_by_key(rank);
+    for point in order {
+        let mut style = theme.style(Role::Series(point.look));
+        style = style.add_modifier(if point.dominated { Modifier::DIM } else { Modifier::BOLD });
+        if point.index == pareto.selected {
+            style = style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
+        }
+        let (x, y) = point.cell;
+        put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
+    }
+    for (label, style) in labelled(state, plot, &drawn, Some(pareto.selected)) {
+        put(buf, plot.area, label.x, label.y, &label.text, style);
+    }
+}
+
+/// A point that lies between the axes' ends.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// Index into the points shown.
+    pub index: usize,
+    /// Its cell.
+    pub cell: (u16, u16),
+    /// Its look.
+    pub look: usize,
+    /// Its P2P.
+    pub p2p: P2p,
+    /// Another of its series dominates it.
+    pub dominated: bool,
+}
+
+/// The points that lie between the axes' ends.
+pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
+    let drawn =
+        |(index, (point, (entry, on))): (usize, (&crate::analysis::ParetoPoint, &(usize, bool)))| {
+            let place = pareto.axes.of(point).filter(|place| plot.contains(*place))?;
+            let look = pareto.entries.get(*entry).map_or(0, |e| e.look);
+            Some(Drawn { index, cell: plot.cell(place), look, p2p: point.spec.p2p, dominated: !on })
+        };
+    pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
+}
+
+/// Labels (TP x batch) of the selected point, if it is to have one, then of those on frontiers, where
+/// there is room; then of points from elsewhere.
+pub fn labelled(
+    state: &State,
+    plot: &Plot,
+    drawn: &[Drawn],
+    selected: Option<usize>,
+) -> Vec<(labels::Label, Style)> {
+    let pareto = &state.pareto;
+    let names: Vec<String> = pareto.visible().map(|p| p.label()).collect();
+    let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
+    let cells: Vec<(u16, u16)> =
+        drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place))).collect();
+    let mut wanted: Vec<(bool, usize)> = drawn
+        .iter()
+        .enumerate()
+        .filter(|(_, d)| !d.dominated || Some(d.index) == selected)
+        .map(|(i, d)| (Some(d.index) != selected, i))
+        .collect();
+    wanted.sort_unstable();
+    let own = wanted.into_iter().map(|(_, i)| (i, names[drawn[i].index].clone()));
+    let elsewhere = others.iter().enumerate().map(|(i, (o, _))| (drawn.len() + i, o.name()));
+    let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
+    let placed = labels::place(plot.area, &cells, &texts);
+    let styled = |label: labels::Label| {
+        let style = match drawn.get(label.point) {
+            Some(d) if Some(d.index) == selected => state.theme.style(Role::Title),
+            Some(_) => state.theme.style(Role::Text),
+            None => state.theme.style(Role::Dim).add_modifier(Modifier::ITALIC),
+        };
+        (label, style)
     };
-    let nearest = state.pareto.visible().map(distance).enumerate().min_by_key(|(_, d)| *d);
-    if let Some((index, distance)) = nearest
-        && distance <= 4
-    {
-        state.pareto.selected = index;
+    placed.into_iter().map(styled).collect()
+}
+
+/// A line from place to place.
+pub type Bar = [(f64, f64); 2];
+
+/// The interval bars of points on frontiers: those of dominated ones would hide more than they tell.
+pub fn all_bars(pareto: &Pareto) -> Vec<Bar> {
+    let on = pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on);
+    on.flat_map(|(point, _)| bars(pareto, point)).collect()
+}
+
+/// The interval bars of a point: across and upright, where samples allow them.
+fn bars(pareto: &Pareto, point: &crate::analysis::ParetoPoint) -> Vec<Bar> {
+    let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
+    let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
+    let upright = pareto.axes.y.interval(point).map(|[low, high]| [(x, low), (x, high)]);
+    across.into_iter().chain(upright).collect()
+}
+
+/// The selected point's column and row at the axes: beside a picture, where no character can lie on it.
+fn cross(buf: &mut Buffer, state: &State, plot: &Plot) {
+    let place = state.pareto.current().and_then(|p| state.pareto.axes.of(p));
+    if let Some(place) = place.filter(|place| plot.contains(*place)) {
+        let (x, y) = plot.cell(place);
+        let style = state.theme.style(Role::Title);
+        put(buf, buf.area, x, plot.area.bottom(), "▲", style);
+        put(buf, buf.area, plot.area.x.saturating_sub(1), y, "▶", style);
+    }
+}
+
+fn draw_panel(buf: &mut Buffer, body: Rect, state: &State, panel: Panel) {
+    let (theme, pareto) = (state.theme, &state.pareto);
+    let (title, lines, list): (&str, Vec<(String, Style)>, _) = match panel {
+        Panel::Groups(list) => {
+            let group = |(i, name): (usize, &String)| {
+                let mark = if i == pareto.group { "●" } else { " " };
+                let points = pareto.points.iter().flatten().filter(|p| p.group == *name).count();
+                (format!("{mark} {points:>4}  {name}"), theme.style(Role::Text))
+            };
+            let lines = pareto.groups.iter().enumerate().map(group).collect();
+            ("groups: points, then what they have in common; Enter shows", lines, list)
+        }
+        Panel::Legend(list) => {
+            let entry = |e: &super::state::series::Entry| {
+                let mark = if e.hidden { "✕" } else { e.glyph() };
+                (format!("{mark} {}", e.series.label()), theme.style(Role::Series(e.look)))
+            };
+            let lines = pareto.entries.iter().map(entry).collect();
+            ("legend: Space shows or hides, a all, Esc closes", lines, list)
+        }
+    };
+    let wide = lines.iter().map(|(l, _)| l.chars().count()).max().unwrap_or(0).max(title.len()) as u16;
+    let area = centered(body, wide + 6, (lines.len() as u16 + 2).min(body.height.saturating_sub(2)));
+    let inner = popup(buf, area, title, theme);
+    let rows = usize::from(inner.height).max(1);
+    let first = (list.selected + 1).saturating_sub(rows);
+    for (row, (text, style)) in lines.iter().enumerate().skip(first).take(rows) {
+        let at = (row - first) as u16;
+        line(buf, inner, at, &[(" ", *style), (text, *style)]);
+        if row == list.selected {
+            let row = Rect::new(inner.x, inner.y + at, inner.width, 1).intersection(buf.area);
+            buf.set_style(row, theme.style(Role::Selected));
+        }
     }
 }

@@ -6,8 +6,11 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::info;
 use super::layout::{self, LANE_LABEL, PaneAreas};
+use super::state::path::CriticalPath;
+use super::state::select::MARKS;
+use super::{info, lists, overview, stretch};
+use crate::plan::Lane;
 use crate::tui::format::{ns, percent};
 use crate::tui::layout::cut_left;
 use crate::tui::screens::timeline::state::window::Window;
@@ -30,9 +33,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         empty(buf, body, text, theme);
         return;
     };
-    let areas = layout::areas(body, view.panes.len());
+    let Some(areas) = layout::open(state, body) else { return };
     header(buf, areas.header, view, theme);
+    overview::draw(buf, areas.overview, view, theme);
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
+    marks(buf, areas.ticks, view, theme);
     for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
         if i > 0 {
             title(buf, areas.title, view, i, theme);
@@ -40,6 +45,26 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
     info::draw(buf, areas.info, view, theme);
+    stretch::draw(buf, areas.stretch, view, theme);
+    lists::draw(buf, areas.panel, view, theme);
+    info::draw_search(buf, areas.bottom(), view, theme);
+}
+
+/// Marks A and B on the axis.
+fn marks(buf: &mut Buffer, ticks: Rect, view: &View, theme: Theme) {
+    let (_, over) = cut_left(ticks, LANE_LABEL);
+    for (mark, name) in view.marks.iter().zip(MARKS) {
+        if let Some(column) = mark.and_then(|time| column_of(time, view.window, over.width)) {
+            put(buf, over, over.x + column, over.y, name, theme.style(Role::Key));
+        }
+    }
+}
+
+/// The column of a time; the window's end has the last one.
+fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
+    let last = time == window.to;
+    let time = if last { time - 1 } else { time };
+    window.column(time, usize::from(columns)).map(|column| column as u16)
 }
 
 fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
@@ -48,13 +73,21 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let pane = view.pane();
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
-    let window = format!("window {shown} of {whole}, at {} s", seconds(from, 6));
+    let mut back = match view.trail() {
+        0 => String::new(),
+        n => format!("   {n} followed"),
+    };
+    if view.predicting {
+        back.push_str("   simulating the run…");
+    }
+    let window = format!("window {shown} of {whole}, at {} s{back}", seconds(from, 6));
     if let [first, second] = &view.panes[..] {
         let step = |pane: &Pane| {
             let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
             step.map_or("their starts".into(), |s| s.key.label())
         };
-        let aligned = format!(" aligned: {} over {}", step(first), step(second));
+        let follows = if view.follows { " (follows)" } else { "" };
+        let aligned = format!(" aligned: {} over {}{follows}", step(first), step(second));
         line(buf, area, 1, &[(&aligned, theme.style(Role::Title)), ("   ", text), (&window, dim)]);
     } else {
         line(
@@ -78,7 +111,10 @@ fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
 fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
     let Some(pane) = view.panes.get(at) else { return };
     let provenance = pane.index.provenance();
-    let label = format!("[{provenance}]");
+    let label = match &pane.ghost {
+        Some(on) => format!("[{provenance}] ghost on {on}:"),
+        None => format!("[{provenance}]"),
+    };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
     let pieces =
         [(" ", text), (&label, theme.provenance(provenance)), (" ", text), (&pane.index.title, bold)];
@@ -146,6 +182,22 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let (_, over) = cut_left(areas.ruler, LANE_LABEL);
     ruler(buf, over, pane, window, theme);
     let columns = usize::from(over.width);
+    if let Some(selected) = view.stretch() {
+        let span = [selected.from, selected.to - 1]
+            .map(|time| time.clamp(view.window.from, view.window.to - 1));
+        let seen = selected.from < view.window.to && selected.to > view.window.from;
+        if let (true, [Some(first), Some(last)]) =
+            (seen, span.map(|time| view.window.column(time, columns)))
+        {
+            for column in first..=last {
+                put(buf, over, over.x + column as u16, over.y, "═", theme.style(Role::Key));
+            }
+        }
+    }
+    let path = pane.path.as_deref().filter(|_| view.lit);
+    if view.lit {
+        draw_path(buf, areas.path, pane, path, window, theme);
+    }
     if pane.lines.is_empty() {
         empty(buf, areas.lines, "the trace has no spans", theme);
         return;
@@ -168,6 +220,20 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
         };
         put(buf, name, name.x, name.y, &label(pane, *what), style);
         canvas.draw(buf, area, *what, strip);
+        if let Some(path) = path {
+            light(buf, area, pane, *what, path, window);
+        }
+        if pane.ghost.is_some() {
+            buf.set_style(area.intersection(buf.area), Style::new().add_modifier(Modifier::DIM));
+        }
+        for mark in view.marks.iter().flatten() {
+            if let Some(column) = column_of(*mark, view.window, area.width) {
+                let x = area.x + column;
+                if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
+                    put(buf, area, x, row.y, "│", theme.style(Role::Key));
+                }
+            }
+        }
         if let Some(column) = time {
             let x = area.x + column as u16;
             if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
@@ -192,10 +258,74 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     }
 }
 
+/// The critical path of the step under the cursor: what it consists of, from column to column.
+fn draw_path(
+    buf: &mut Buffer,
+    area: Rect,
+    pane: &Pane,
+    path: Option<&CriticalPath>,
+    window: Window,
+    theme: Theme,
+) {
+    let (label, over) = cut_left(area, LANE_LABEL);
+    put(buf, label, label.x, label.y, " critical path", theme.style(Role::Title));
+    let Some(path) = path else {
+        put(buf, over, over.x, over.y, "…", theme.style(Role::Dim));
+        return;
+    };
+    let columns = usize::from(over.width);
+    let mut rank = None;
+    for column in 0..columns {
+        let (from, to) = (window.time(column, columns), window.time(column + 1, columns));
+        let steps = path.within(from, to);
+        // what takes most of the column
+        let share = |step: &&crate::analysis::PathStep| step.to_ns.min(to) - step.from_ns.max(from);
+        let Some(step) = steps.iter().max_by_key(share) else { continue };
+        let Some(span) = pane.index.trace.spans.get(step.span) else { continue };
+        let exposed = pane.index.ranks.iter().find(|rank| rank.rank == span.rank);
+        let exposed = exposed.map_or(0, |rank| rank.exposed.between(from, to));
+        let waits = step.from_ns.saturating_add(step.peer_ns).min(to) - step.from_ns.max(from);
+        let most = |ns: i64| ns > share(&step) / 2;
+        let (symbol, role) = match span.lane {
+            Lane::Compute => ("█", Role::Series(0)),
+            Lane::Comm if most(waits) && most(exposed) => ("╲", Role::Exposed),
+            Lane::Comm if most(waits) => ("░", Role::Waiting),
+            Lane::Comm if most(exposed) => ("╱", Role::Exposed),
+            Lane::Comm => ("▓", Role::Comm),
+        };
+        // where it begins, and where it goes over to another rank, the rank's number says so
+        let number = (span.rank % 10).to_string();
+        let new = rank.replace(span.rank) != Some(span.rank);
+        let symbol = if new { number.as_str() } else { symbol };
+        put(buf, over, over.x + column as u16, over.y, symbol, theme.style(role));
+    }
+}
+
+/// Lights up what of a line is on the critical path: all else is dimmed.
+fn light(buf: &mut Buffer, area: Rect, pane: &Pane, line: Line, path: &CriticalPath, window: Window) {
+    let Line::Row(row) = line else { return };
+    let Some((rank, lane)) = pane.index.lane_of(row) else { return };
+    let columns = usize::from(area.width);
+    let mut on = vec![false; columns];
+    for step in path.within(window.from, window.to) {
+        let span = pane.index.trace.spans.get(step.span);
+        if span.is_some_and(|span| (span.rank, span.lane) == (rank, lane)) {
+            let time = |time: i64| time.clamp(window.from, window.to - 1);
+            let first = window.column(time(step.from_ns), columns).unwrap_or(0);
+            let last = window.column(time(step.to_ns.saturating_sub(1)), columns).unwrap_or(first);
+            on[first.min(last)..=last].fill(true);
+        }
+    }
+    for (column, _) in on.iter().enumerate().filter(|(_, on)| !**on) {
+        let cell = Rect { x: area.x + column as u16, width: 1, height: 1, ..area };
+        buf.set_style(cell.intersection(buf.area), Style::new().add_modifier(Modifier::DIM));
+    }
+}
+
 /// Marks a column of the ruler, where no step's name stands.
 fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
     let x = ruler.x + column as u16;
-    if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├")) {
+    if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├" | "═")) {
         put(buf, ruler, x, ruler.y, symbol, theme.style(Role::Key));
     }
 }

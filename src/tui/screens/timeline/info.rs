@@ -10,10 +10,10 @@ use crate::trace::Span;
 use crate::tui::format::{digits, ns, si};
 use crate::tui::screens::timeline::state::{Line, Pane, View};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::paint::{frame, line, put};
+use crate::tui::widgets::paint::{frame, line, put, wrap};
 
 /// What the glyphs of the lines mean.
-const LEGEND: &str = " █ compute  ▓ ▒ communication  ╱ exposed  ░ waits for a peer  ▄ memory ";
+const LEGEND: &str = " █ compute ▓▒ hidden comm ╱ exposed ░ waits ╲ exposed wait ▄ memory ";
 
 /// Draws it, the search on the frame's top and the legend at its bottom.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
@@ -27,20 +27,78 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     if let Some(other) = other(view) {
         lines.insert(2.min(lines.len()), other);
     }
-    let search = search(view);
-    let room = usize::from(area.width).saturating_sub(search.width() + 6);
+    if let Some(path) = path(view) {
+        lines.push(path);
+    }
+    let room = usize::from(area.width).saturating_sub(search(view).width() + 6);
     let title: String = title.chars().take(room).collect();
     let inner = frame(buf, area, &title, theme);
     let text = theme.style(Role::Text);
-    for (row, words) in lines.iter().enumerate() {
-        if row < usize::from(inner.height) {
-            line(buf, inner, row as u16, &[(" ", text), (words, text)]);
-        }
+    let width = usize::from(inner.width.saturating_sub(2));
+    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
+        line(buf, inner, row, &[(" ", text), (&words, text)]);
     }
     let right = |text: &str| area.right().saturating_sub(text.width() as u16 + 2);
-    put(buf, area, right(&search), area.y, &search, theme.style(Role::Key));
     let bottom = area.bottom().saturating_sub(1);
     put(buf, area, right(LEGEND), bottom, LEGEND, theme.style(Role::Dim));
+}
+
+/// Lines in so many rows: each has one, and what is left goes to the first that need more.
+pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
+    let mut spare = rows.saturating_sub(lines.len());
+    let mut shown = Vec::new();
+    for words in lines {
+        let wrapped = wrap(words, width);
+        let more = wrapped.len().saturating_sub(1).min(spare);
+        spare -= more;
+        match wrapped.len() <= 1 + more {
+            true => shown.extend(wrapped),
+            // cut at the frame, not at a word
+            false => {
+                shown.extend(wrapped.iter().take(more).cloned());
+                shown.push(wrapped[more..].join(" "));
+            }
+        }
+    }
+    shown
+}
+
+/// Draws what is searched for on the top of whatever lies at the bottom.
+pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    let search = search(view);
+    let x = area.right().saturating_sub(search.width() as u16 + 2);
+    put(buf, area, x, area.y, &search, theme.style(Role::Key));
+}
+
+/// What the critical path of the step under the cursor consists of, while it is lit.
+fn path(view: &View) -> Option<String> {
+    let pane = view.pane();
+    let path = pane.path.as_ref().filter(|_| view.lit)?;
+    let Some(summary) = &path.summary else {
+        return Some(format!("critical path of {}: none is known", path.key.label()));
+    };
+    let on = pane.span_index().is_some_and(|span| path.steps.iter().any(|step| step.span == span));
+    let mut kinds: std::collections::BTreeMap<&str, f64> = std::collections::BTreeMap::new();
+    for part in &summary.parts {
+        *kinds.entry(&part.kind).or_default() += part.share;
+    }
+    let mut kinds: Vec<(&str, f64)> = kinds.into_iter().collect();
+    let of_length = |us: f64| if summary.length_us > 0.0 { us / summary.length_us } else { 0.0 };
+    kinds.extend([
+        ("waiting for peers", of_length(summary.peer_us)),
+        ("gaps", of_length(summary.gap_us)),
+    ]);
+    kinds.retain(|(_, share)| *share > 0.0005);
+    kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let kinds: Vec<String> =
+        kinds.iter().map(|(name, share)| format!("{name} {:.1}%", 100.0 * share)).collect();
+    Some(format!(
+        "critical path of {} ({} on it), {}: {}",
+        path.key.label(),
+        if on { "this is" } else { "this is not" },
+        ns((summary.length_us * 1e3) as i64),
+        kinds.join(" · ")
+    ))
 }
 
 /// ` /gemm 3 of 45 `, or nothing where nothing is searched for.

@@ -1,23 +1,31 @@
 //! Screen 4: what the lanes of a trace did.
 
+mod act;
 mod draw;
+mod export;
 mod info;
 pub mod layout;
+mod lists;
+mod overview;
+mod pointer;
 pub mod state;
+mod stretch;
+#[cfg(test)]
+mod tests;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::Rect;
 
 use crate::tui::action::{Action, Binding, bind};
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::layout::cut_left;
-use crate::tui::message::Effect;
-use crate::tui::page::{Page, Pointer, PointerKind, body_of};
-use crate::tui::palette;
+use crate::tui::message::{Effect, TraceSource};
+use crate::tui::page::{Export, FileKind, Page, Pointer, body_of};
 use crate::tui::state::State;
-use crate::tui::update::type_into_palette;
-use state::{Pane, View};
+
+use act::search;
+pub use act::{act, typed};
 
 /// What can be done here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +51,34 @@ pub enum Act {
     ShiftNext,
     ShiftPrevious,
     CloseBeneath,
+    GoTo,
+    Redo,
+    Select,
+    ExtendNext,
+    ExtendPrevious,
+    MarkA,
+    MarkB,
+    CopyNumbers,
+    Path,
+    PathNext,
+    PathPrevious,
+    WaitedFor,
+    WaitingFor,
+    Links,
+    Back,
+    AlignHere,
+    FollowSteps,
+    Compare,
+    Ghost,
+}
+
+/// What a line that is typed here is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typed {
+    /// Going somewhere.
+    Target,
+    /// Simulating what the run should have taken: a hardware profile, and a stack.
+    Ghost,
 }
 
 const fn on(
@@ -64,17 +100,36 @@ const BINDINGS: &[Binding] = &[
     on("zoom-to-operation", "z", Act::ZoomSpan, "zoom to the operation under the cursor", Some("zoom to it")),
     on("next-step", "] s", Act::StepNext, "fit the next decode step", Some("step")),
     on("previous-step", "[ S", Act::StepPrevious, "fit the previous decode step", None),
+    on("go-to", "t", Act::GoTo, "go to a time, an interval, a step, an operation", Some("go to")),
     on("search", "/", Act::Search, "search: words of a name", Some("search")),
     on("next-match", "n", Act::MatchNext, "next match of the search", None),
     on("previous-match", "N", Act::MatchPrevious, "previous match of the search", None),
     on("fit-all", "f", Act::FitAll, "fit the whole trace", Some("fit all")),
     on("undo", "u", Act::Undo, "undo zooming and panning", Some("undo")),
+    on("redo", "U", Act::Redo, "redo what was undone", None),
     on("pan-left", "h", Act::PanLeft, "pan left", Some("pan")),
     on("pan-right", "l", Act::PanRight, "pan right", None),
-    on("toggle-rank", "Enter Space", Act::ToggleRank, "collapse or open the rank", Some("rank")),
+    on("select", "v", Act::Select, "begin or end a selection: it goes where the cursor goes", Some("select")),
+    on("extend-next", "shift-Right", Act::ExtendNext, "select on to the next operation", None),
+    on("extend-previous", "shift-Left", Act::ExtendPrevious, "select on to the previous operation", None),
+    on("mark-a", "(", Act::MarkA, "set mark A where the operation under the cursor starts", None),
+    on("mark-b", ")", Act::MarkB, "set mark B where the operation under the cursor ends", None),
+    on("copy-numbers", "y", Act::CopyNumbers, "copy the numbers of the selection, or from A to B", None),
+    on("critical-path", "p", Act::Path, "light up the critical path of the step, or not", Some("critical path")),
+    on("path-next", ".", Act::PathNext, "next operation on the critical path", None),
+    on("path-previous", ",", Act::PathPrevious, "previous operation on the critical path", None),
+    on("waited-for", "d", Act::WaitedFor, "go to what held this operation up", Some("waited for")),
+    on("waiting-for", "D", Act::WaitingFor, "go to what waited for this operation", None),
+    on("dependencies", "e", Act::Links, "list what this waited for, and what waited for it", None),
+    on("back", "Backspace", Act::Back, "go back to where that was followed from", None),
+    on("toggle-rank", "Enter Space", Act::ToggleRank, "go where the list says; else zoom to the selection; else collapse or open the rank", Some("rank")),
     on("toggle-ranks", "C", Act::ToggleRanks, "collapse or open all ranks", None),
     on("open-beneath", "b", Act::TypeBeneath, "open another trace beneath this one", Some("beneath")),
+    on("predict", "g", Act::Ghost, "simulate what this run should have taken, as a ghost beneath", Some("ghost")),
+    on("compare-operations", "c", Act::Compare, "list differences by operation: by time, then by what was exposed", None),
     on("switch-trace", "w", Act::SwitchTrace, "go to the other trace", None),
+    on("align-here", "a", Act::AlignHere, "align both traces at the step under the cursor", None),
+    on("follow-steps", "A", Act::FollowSteps, "keep both traces aligned at the step under the cursor, or not", None),
     on("align-next", "}", Act::ShiftNext, "align the lower trace's next step", None),
     on("align-previous", "{", Act::ShiftPrevious, "align the lower trace's previous step", None),
     on("close-beneath", "X", Act::CloseBeneath, "close the lower trace", None),
@@ -98,8 +153,14 @@ impl Page for Timeline {
     }
 
     fn step(&self, state: &mut State, rows: isize) -> Vec<Effect> {
-        if let Some(view) = &mut state.timeline.view {
-            view.move_line(rows);
+        let Some(view) = &mut state.timeline.view else { return Vec::new() };
+        let differences = view.differences.clone();
+        match &mut view.panel {
+            Some(panel) => {
+                let len = panel.rows(differences.as_deref());
+                panel.list().move_by(rows, len);
+            }
+            None => view.move_line(rows),
         }
         Vec::new()
     }
@@ -107,7 +168,11 @@ impl Page for Timeline {
     fn rows_of_a_page(&self, state: &State) -> isize {
         let lines = || {
             let areas = layout::open(state, body_of(state))?;
-            areas.panes.get(state.timeline.view.as_ref()?.focus).map(|pane| pane.lines)
+            let view = state.timeline.view.as_ref()?;
+            if view.panel.is_some() {
+                return Some(lists::rows(areas.panel));
+            }
+            areas.panes.get(view.focus).map(|pane| pane.lines)
         };
         lines().map_or(4, |area| isize::from(area.height as i16 - 1).max(1))
     }
@@ -133,22 +198,19 @@ impl Page for Timeline {
         Some(search(state))
     }
 
-    fn pointer(&self, state: &mut State, _body: Rect, event: Pointer) -> Option<Vec<Effect>> {
-        let (pane, line, area) = strip_at(state, event.at)?;
-        let view = state.timeline.view.as_mut()?;
-        let time = view.window.time(usize::from(event.at.x - area.x), usize::from(area.width));
-        match event.kind {
-            PointerKind::Click => view.point_at(pane, line, time),
-            PointerKind::Wheel(notches) => view.zoom_at(time, if notches < 0 { 0.8 } else { 1.25 }),
-            PointerKind::WheelSideways(notches) => view.pan(0.1 * notches as f64),
-            PointerKind::DoubleClick | PointerKind::Drag(_) | PointerKind::Drop(_) => {}
-        }
-        Some(Vec::new())
+    fn pointer(&self, state: &mut State, body: Rect, event: Pointer) -> Option<Vec<Effect>> {
+        pointer::point(state, body, event).map(|()| Vec::new())
     }
 
     fn close(&self, state: &mut State) {
-        if let Some(view) = &mut state.timeline.view {
+        let Some(view) = &mut state.timeline.view else { return };
+        if view.panel.take().is_some() {
+            return;
+        }
+        if !view.search.input.value().is_empty() {
             view.forget_search();
+        } else {
+            view.unselect();
         }
     }
 
@@ -156,6 +218,9 @@ impl Page for Timeline {
         let Some(areas) = layout::open(state, body) else { return };
         let request = state.timeline.request;
         let Some(view) = &mut state.timeline.view else { return };
+        let (_, lanes) = cut_left(areas.overview, layout::LANE_LABEL);
+        let asks = view.settle(usize::from(lanes.width), usize::from(lists::rows(areas.panel).height));
+        effects.extend(asks.into_iter().map(|ask| Effect::Timeline(Box::new(ask))));
         let (time, focus) = (view.time, view.focus);
         for (i, (pane, areas)) in view.panes.iter_mut().zip(areas.panes).enumerate() {
             pane.scroll_to_cursor(usize::from(areas.lines.height));
@@ -167,85 +232,27 @@ impl Page for Timeline {
             }
         }
     }
-}
 
-/// The pane and the line at a place of the window, and where the pane's lines are.
-fn strip_at(state: &State, at: Position) -> Option<(usize, usize, Rect)> {
-    let areas = layout::open(state, body_of(state))?;
-    let view = state.timeline.view.as_ref()?;
-    areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
-        let (_, area) = cut_left(areas.lines, layout::LANE_LABEL);
-        let line = pane.first_line + usize::from(at.y.saturating_sub(area.y));
-        area.contains(at).then_some((i, line, area))
-    })
-}
-
-/// Searches every trace that is open for what is typed now.
-fn search(state: &mut State) -> Vec<Effect> {
-    let request = state.timeline.request;
-    let Some(view) = &mut state.timeline.view else { return Vec::new() };
-    view.search.serial += 1;
-    let (serial, query) = (view.search.serial, view.search.input.value().to_string());
-    let search = |(pane, shown): (usize, &Pane)| Effect::Search {
-        request,
-        pane,
-        serial,
-        index: shown.index.clone(),
-        query: query.clone(),
-    };
-    view.panes.iter().enumerate().map(search).collect()
-}
-
-/// Does what was asked for.
-pub fn act(state: &mut State, act: Act) -> Vec<Effect> {
-    if act == Act::TypeBeneath {
-        match state.timeline.view {
-            Some(_) => type_into_palette(state, palette::BENEATH),
-            None => state.inform("no trace is open"),
-        }
-        return Vec::new();
+    fn command(&self, state: &State) -> Option<Vec<String>> {
+        export::command(state.timeline.view.as_ref()?)
     }
-    let told = state.timeline.view.as_mut().map_or(Err(""), |view| on_view(view, act));
-    if let Err(why) = told
-        && !why.is_empty()
-    {
-        state.inform(why);
-    }
-    Vec::new()
-}
 
-/// What is done to the traces that are open; why, where nothing was done.
-fn on_view(view: &mut View, act: Act) -> Result<(), &'static str> {
-    let done = |done: bool, why| if done { Ok(()) } else { Err(why) };
-    match act {
-        Act::SpanPrevious => view.move_in_line(-1),
-        Act::SpanNext => view.move_in_line(1),
-        Act::ZoomIn => view.zoom(0.5),
-        Act::ZoomOut => view.zoom(2.0),
-        Act::PanLeft => view.pan(-0.5),
-        Act::PanRight => view.pan(0.5),
-        Act::StepNext => view.fit_neighbour(true),
-        Act::StepPrevious => view.fit_neighbour(false),
-        Act::FitAll => view.fit_all(),
-        Act::ZoomSpan => view.zoom_span(),
-        Act::Undo => return done(view.undo(), "nothing to undo"),
-        Act::Search => view.search.typing = true,
-        Act::MatchNext | Act::MatchPrevious => {
-            let found = view.go_to_match(act == Act::MatchNext);
-            return done(found, "nothing was found: a search is for parts of names");
-        }
-        Act::ToggleRank => view.toggle_rank(),
-        Act::ToggleRanks => view.toggle_all(),
-        Act::SwitchTrace if view.panes.len() > 1 => view.switch(),
-        Act::ShiftNext | Act::ShiftPrevious if view.panes.len() > 1 => {
-            let by = if act == Act::ShiftNext { 1 } else { -1 };
-            return done(view.shift(by), "the lower trace has no further step");
-        }
-        Act::CloseBeneath if view.panes.len() > 1 => return done(view.remove(), ""),
-        Act::SwitchTrace | Act::ShiftNext | Act::ShiftPrevious | Act::CloseBeneath => {
-            return Err("only one trace is open: open another beneath it first");
-        }
-        Act::TypeBeneath => {}
+    fn remember(&self, state: &State) -> Option<serde_json::Value> {
+        export::remember(state.timeline.view.as_ref()?)
     }
-    Ok(())
+
+    fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
+        let Some((sources, window)) = export::recall(kept) else { return Vec::new() };
+        let request = state.timeline.request(sources.join(" and "), false);
+        state.timeline.opens_at = window;
+        let sources = sources.into_iter().map(|source| TraceSource::Path(source.into())).collect();
+        vec![Effect::OpenTraces { request, sources }]
+    }
+
+    fn export(&self, state: &State, kind: FileKind) -> Result<Option<Export>, String> {
+        match &state.timeline.view {
+            Some(view) => export::export(view, kind).map(Some),
+            None => Ok(None),
+        }
+    }
 }

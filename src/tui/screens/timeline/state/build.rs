@@ -164,6 +164,7 @@ impl TraceIndex {
         Self {
             trace,
             title,
+            opened: None,
             bounds: Window::new(from, to),
             zero: zero.unwrap_or(from),
             ranks,

@@ -7,35 +7,11 @@ use std::collections::BTreeMap;
 use super::cover::Cover;
 use super::ranges::RangeRow;
 use super::row::{Class, Row, Spans};
-use crate::plan::Phase;
+pub use crate::analysis::StepKey;
+use crate::plan::Lane;
 use crate::spec::Provenance;
 use crate::trace::{Range, Span, Trace};
 use crate::tui::screens::timeline::state::window::Window;
-
-/// A step of a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StepKey {
-    /// Which timed generation.
-    pub sample: u32,
-    /// Prefill or decode.
-    pub phase: Phase,
-    /// Decode step from 0; 0 in prefill.
-    pub step: u32,
-}
-
-impl StepKey {
-    pub(super) fn of(span: &Span) -> Self {
-        Self { sample: span.sample, phase: span.phase, step: span.step }
-    }
-
-    /// `prefill`, `step 12`.
-    pub fn label(&self) -> String {
-        match self.phase {
-            Phase::Prefill => "prefill".into(),
-            Phase::Decode => format!("step {}", self.step),
-        }
-    }
-}
 
 /// A step and the time it takes over all ranks and lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +44,8 @@ pub struct TraceIndex {
     pub trace: Trace,
     /// What to call it.
     pub title: String,
+    /// The file or the run that it was opened from, as a command takes it, where that is known.
+    pub opened: Option<String>,
     /// First start to last end, of spans and ranges.
     pub bounds: Window,
     /// First start of a span: the zero of the times shown (ns).
@@ -99,6 +77,22 @@ impl TraceIndex {
     /// Where its numbers come from.
     pub fn provenance(&self) -> Provenance {
         self.trace.meta.provenance
+    }
+
+    /// What a command calls it: the file or run that it was opened from, else the run that it is of, else
+    /// the one file that it was imported from.
+    pub fn source(&self) -> Option<String> {
+        let meta = &self.trace.meta;
+        let file = meta.import.as_ref().and_then(|import| match &import.files[..] {
+            [file] => Some(file.clone()),
+            _ => None,
+        });
+        self.opened.clone().or_else(|| meta.run.clone()).or(file)
+    }
+
+    /// The same, opened from there.
+    pub fn opened_from(self, source: impl Into<String>) -> Self {
+        Self { opened: Some(source.into()), ..self }
     }
 
     /// Its spans, with their classes.
@@ -185,6 +179,35 @@ impl TraceIndex {
                 self.range_rows.get(row).map_or(0, |r| r.nearest(&self.trace.ranges, time))
             }
             Line::Row(row) => self.rows.get(row).map_or(0, |r| r.nearest(self.spans(), time)),
+        }
+    }
+
+    /// Where a span of the trace is drawn: its line and its place on it.
+    pub fn find(&self, span: usize) -> Option<(Line, usize)> {
+        let start = self.trace.spans.get(span)?;
+        let rank = self.ranks.iter().find(|rank| rank.rank == start.rank)?;
+        rank.rows.clone().find_map(|at| {
+            let row = self.rows.get(at)?;
+            let first = row.from(self.spans(), start.start_ns);
+            let alike = (first..row.len())
+                .take_while(|place| self.span(at, *place).is_some_and(|s| s.start_ns == start.start_ns));
+            let place = { alike }.find(|place| row.span(*place) == Some(span))?;
+            Some((Line::Row(at), place))
+        })
+    }
+
+    /// The rank and the lane of a row, where rows are lanes (own traces).
+    pub fn lane_of(&self, row: usize) -> Option<(u32, Lane)> {
+        let rank = self.ranks.iter().find(|rank| rank.rows.contains(&row))?;
+        let lane = [Lane::Compute, Lane::Comm].get(row - rank.rows.start)?;
+        self.trace.meta.streams.is_empty().then_some((rank.rank, *lane))
+    }
+
+    /// Index in the trace of the span at a place of a line.
+    pub fn span_index(&self, line: Line, place: usize) -> Option<usize> {
+        match line {
+            Line::Row(row) => self.rows.get(row)?.span(place),
+            _ => None,
         }
     }
 

@@ -1,22 +1,35 @@
 //! State of screen 4: traces, indexed; the window onto them; the cursor; the search.
 //!
 //! `build` makes an `index` of a trace out of `row`s, `ranges` and `cover`s; a `pane` shows one index,
-//! a `view` one or two panes.
+//! a `view` one or two panes. What a view does lies in `view` (window and cursor), `go` (to targets, along
+//! edges and critical paths), `select` (selection and marks) and `align` (two traces); what takes longer
+//! than a key press may is an `ask`.
 
+mod align;
+pub mod ask;
 mod build;
 pub mod cover;
+mod go;
+mod history;
 pub mod index;
+pub mod measure;
+pub mod overview;
 pub mod pane;
+pub mod panel;
+pub mod path;
 pub mod ranges;
 pub mod row;
 mod screen;
 pub mod search;
+pub mod select;
+pub mod target;
 pub mod view;
 pub mod window;
 
 #[cfg(test)]
 mod tests;
 
+pub use ask::{Answer, Ask};
 pub use index::{Line, TraceIndex};
 pub use pane::{Pane, Part};
 pub use screen::Timeline;

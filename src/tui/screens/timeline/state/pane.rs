@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::index::{Line, StepKey, TraceIndex};
+use super::measure::Measured;
+use super::overview::Overview;
+use super::path::CriticalPath;
 use super::search::Matches;
 use crate::plan::Phase;
 use crate::trace::Span;
@@ -37,6 +40,27 @@ pub struct Pane {
     pub pending: Option<Part>,
     /// What the search found here.
     pub matches: Option<Arc<Matches>>,
+    /// What the simulator predicts, for the run above it, and not a run: on what it was simulated.
+    pub ghost: Option<String>,
+    /// The whole trace in a row.
+    pub overview: Option<Arc<Overview>>,
+    /// Numbers of a stretch: of the one that is wanted, or of the one that was wanted before.
+    pub measured: Option<Arc<Measured>>,
+    /// The critical path of a step, likewise.
+    pub path: Option<Arc<CriticalPath>>,
+    /// What has been asked for and not yet answered.
+    pub asked: Asked,
+}
+
+/// Questions about a trace that are being answered.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// An overview of so many columns.
+    pub overview: Option<usize>,
+    /// Numbers of a stretch (ns of the trace).
+    pub measured: Option<Window>,
+    /// The critical path of a step.
+    pub path: Option<StepKey>,
 }
 
 impl Pane {
@@ -57,7 +81,42 @@ impl Pane {
             overlap: BTreeMap::new(),
             pending: None,
             matches: None,
+            ghost: None,
+            overview: None,
+            measured: None,
+            path: None,
+            asked: Asked::default(),
         }
+    }
+
+    /// What was asked will not be answered.
+    pub fn forget_asked(&mut self) {
+        self.pending = None;
+        self.asked = Asked::default();
+    }
+
+    /// A time of the window, in the trace's own.
+    pub fn own(&self, time: i64) -> i64 {
+        time.saturating_add(self.origin)
+    }
+
+    /// Index in the trace of the span under the cursor.
+    pub fn span_index(&self) -> Option<usize> {
+        self.index.span_index(self.current()?, self.place)
+    }
+
+    /// The place of a decode step (or the prefill) of the same number, of the same sample where the trace
+    /// has that.
+    pub fn step_like(&self, key: StepKey) -> Option<usize> {
+        let like = |s: &StepKey| (s.phase, s.step) == (key.phase, key.step);
+        let steps = || self.index.steps.iter().enumerate().filter(move |(_, s)| like(&s.key));
+        let same = steps().find(|(_, s)| s.key.sample == key.sample);
+        same.or_else(|| steps().next()).map(|(at, _)| at)
+    }
+
+    /// The step under the cursor (see [`Self::step`]), by its key.
+    pub fn step_key(&self, time: i64, focus: bool) -> Option<StepKey> {
+        self.step(time, focus).and_then(|at| self.index.steps.get(at)).map(|step| step.key)
     }
 
     /// The line under the cursor.
@@ -137,6 +196,23 @@ impl Pane {
                 self.place = self.index.rows[row].from(self.index.spans(), time);
             }
             _ => self.point_at(time),
+        }
+    }
+
+    /// Puts the cursor on the first span of its row that belongs to a step (an index into the steps), or
+    /// near its start: ranks are not all in the same step at one time.
+    pub fn point_in_step(&mut self, step: usize) {
+        const FAR: usize = 4_096;
+        let Some(step) = self.index.steps.get(step).copied() else { return };
+        self.point_from(step.window.from.saturating_sub(self.origin));
+        if let Some(Line::Row(row)) = self.current() {
+            let last = self.index.len(Line::Row(row)).min(self.place.saturating_add(FAR));
+            let of_step = |place: &usize| {
+                self.index.span(row, *place).is_some_and(|span| StepKey::of(span) == step.key)
+            };
+            if let Some(place) = (self.place..last).find(of_step) {
+                self.place = place;
+            }
         }
     }
 

@@ -35,7 +35,7 @@ impl Class {
     pub fn of(operation: &OperationInfo) -> Self {
         match (operation.lane, operation.kind.as_str()) {
             (Lane::Comm, _) => Self::Comm,
-            (_, "memcpy" | "memset") => Self::Memory,
+            (_, "memcpy" | "memset" | crate::trace::rules::OTHER) => Self::Memory,
             _ => Self::Compute,
         }
     }
@@ -263,8 +263,10 @@ impl Row {
     /// The places of the spans that may touch a stretch of time: all that do, and a few before them.
     pub fn places(&self, spans: Spans, from: i64, to: i64) -> std::ops::Range<usize> {
         let ended = self.sums.partition_point(|sums| sums.latest() <= from).saturating_sub(1);
+        // spans without length reach no further end: what starts in the stretch counts, too
+        let starts = self.starts.partition_point(|start| *start < from).saturating_sub(1);
         let last = self.mark(spans, to, 0, 0).place;
-        (ended * BLOCK).min(last)..last
+        (ended.min(starts) * BLOCK).min(last)..last
     }
 
     /// The place of the first span that starts at or after the time, or of the last one.
@@ -340,6 +342,29 @@ mod tests {
             WAITING => s.start_ns <= time && time < s.end_ns.min(s.last_arrival_ns),
             _ => s.operation as usize == kind && s.start_ns <= time && time < s.end_ns,
         })
+    }
+
+    #[test]
+    fn spans_without_length_are_among_the_places_that_touch() {
+        let at = |start: i64| Span {
+            sample: 0,
+            phase: Phase::Decode,
+            step: 0,
+            rank: 0,
+            lane: Lane::Compute,
+            stream: 0,
+            operation: 0,
+            ready_ns: start,
+            start_ns: start,
+            end_ns: start,
+            last_arrival_ns: -1,
+        };
+        let mut list = vec![at(0); 15];
+        list.extend([at(196), at(196)]);
+        let spans = Spans { all: &list, classes: &CLASSES };
+        let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), true, spans);
+        let places = row.places(spans, 0, 197);
+        assert!(places.contains(&15) && places.contains(&16), "{places:?}");
     }
 
     proptest! {

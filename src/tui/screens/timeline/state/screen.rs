@@ -14,6 +14,8 @@ pub struct Timeline {
     pub loading: Option<String>,
     /// What is being read goes beneath the trace that is shown.
     beneath: bool,
+    /// The next traces are to be shown at this stretch of the first (ns since its first start).
+    pub opens_at: Option<(i64, i64)>,
     /// Number of the newest request for a trace; answers to older ones are dropped.
     pub request: u64,
 }
@@ -41,6 +43,9 @@ impl Timeline {
                 if let Some(second) = traces.next() {
                     view.add(second);
                 }
+                if let Some((from, to)) = self.opens_at.take() {
+                    view.show(from, to);
+                }
                 self.view = Some(view);
             }
             _ => {}
@@ -52,7 +57,7 @@ impl Timeline {
         self.loading = None;
         for pane in self.view.iter_mut().flat_map(|view| &mut view.panes) {
             // what was asked for it before would no longer match
-            pane.pending = None;
+            pane.forget_asked();
         }
     }
 }

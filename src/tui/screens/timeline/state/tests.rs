@@ -127,3 +127,154 @@ fn the_index_weighs_less_than_forty_bytes_a_span() {
     let steps = index.steps.len();
     assert!(index.bytes() < count * 40, "{} bytes, {steps} steps", index.bytes());
 }
+
+/// Something that a user does to a view.
+#[derive(Clone, Debug)]
+enum Do {
+    Zoom(f64),
+    ZoomAt(i64, f64),
+    Pan(f64),
+    Undo,
+    Redo,
+    Fit(bool),
+    Move(isize),
+    Line(isize),
+    Select,
+    Extend(isize),
+    Times(i64, i64),
+    ZoomStretch,
+    Mark(usize),
+    Unselect,
+    Align,
+    Shift(isize),
+    Follow(bool),
+    Back,
+    Switch,
+    Center(usize, usize),
+    Go(String),
+    Toggle,
+}
+
+fn deeds() -> impl Strategy<Value = Do> {
+    let time = || prop_oneof![-2_000_000i64..3_000_000, any::<i64>()];
+    let target = prop_oneof![
+        (0u32..6, 0u32..6).prop_map(|(a, b)| format!("step {a}..{b}")),
+        (0i64..400, 0i64..400).prop_map(|(a, b)| format!("{a}us..{b}us")),
+        (0i64..400).prop_map(|a| format!("+-{a}us")),
+        Just("A..B".to_string()),
+        Just("prefill".to_string()),
+        (0i64..400).prop_map(|a| format!("{a}us")),
+    ];
+    prop_oneof![
+        (0.0..1e9).prop_map(Do::Zoom),
+        (time(), 0.1..10.0).prop_map(|(at, factor)| Do::ZoomAt(at, factor)),
+        (-3.0..3.0).prop_map(Do::Pan),
+        Just(Do::Undo),
+        Just(Do::Redo),
+        any::<bool>().prop_map(Do::Fit),
+        (-5isize..5).prop_map(Do::Move),
+        (-5isize..5).prop_map(Do::Line),
+        Just(Do::Select),
+        (-3isize..3).prop_map(Do::Extend),
+        (time(), time()).prop_map(|(a, b)| Do::Times(a.min(b), a.max(b))),
+        Just(Do::ZoomStretch),
+        (0usize..3).prop_map(Do::Mark),
+        Just(Do::Unselect),
+        Just(Do::Align),
+        (-2isize..3).prop_map(Do::Shift),
+        any::<bool>().prop_map(Do::Follow),
+        Just(Do::Back),
+        Just(Do::Switch),
+        (0usize..300, 0usize..200).prop_map(|(column, columns)| Do::Center(column, columns)),
+        target.prop_map(Do::Go),
+        Just(Do::Toggle),
+    ]
+}
+
+fn perform(view: &mut View, deed: &Do) {
+    match deed {
+        Do::Zoom(factor) => view.zoom(*factor),
+        Do::ZoomAt(at, factor) => view.zoom_at(*at, *factor),
+        Do::Pan(share) => view.pan(*share),
+        Do::Undo => drop(view.undo()),
+        Do::Redo => drop(view.redo()),
+        Do::Fit(true) => view.fit_all(),
+        Do::Fit(false) => view.fit_neighbour(true),
+        Do::Move(by) => view.move_in_line(*by),
+        Do::Line(by) => view.move_line(*by),
+        Do::Select => view.toggle_selecting(),
+        Do::Extend(by) => view.extend(*by),
+        Do::Times(from, to) => view.select_times(*from, *to),
+        Do::ZoomStretch => drop(view.zoom_stretch()),
+        Do::Mark(which) => view.mark(*which),
+        Do::Unselect => drop(view.unselect()),
+        Do::Align => drop(view.align_here()),
+        Do::Shift(by) => drop(view.shift(*by)),
+        Do::Follow(after) => drop(view.follow_link(*after)),
+        Do::Back => drop(view.back()),
+        Do::Switch => view.switch(),
+        Do::Center(column, columns) => view.center_at(0, *column, *columns, true),
+        Do::Go(text) => {
+            if let Ok(target) = super::target::Target::parse(text) {
+                drop(view.go(target));
+            }
+        }
+        Do::Toggle => view.follows = !view.follows,
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_done_all_stays_within_the_traces(
+        both in any::<bool>(), deeds in prop::collection::vec(deeds(), 0..40),
+    ) {
+        let mut view = View::new(Arc::new(fixtures::trace()));
+        if both {
+            view.add(Arc::new(fixtures::imported()));
+        }
+        for deed in &deeds {
+            perform(&mut view, deed);
+            drop(view.settle(80, 5));
+            let (bounds, window) = (view.bounds(), view.window);
+            prop_assert!(bounds.from <= window.from && window.from < window.to, "{deed:?}: {window:?}");
+            prop_assert!(window.to <= bounds.to, "{deed:?}: {window:?} in {bounds:?}");
+            for mark in view.marks.iter().flatten() {
+                prop_assert!(bounds.from <= *mark && *mark <= bounds.to, "{deed:?}");
+            }
+            if let Some(stretch) = view.stretch() {
+                prop_assert!(bounds.from <= stretch.from && stretch.to <= bounds.to, "{deed:?}");
+                prop_assert!(stretch.from < stretch.to);
+            }
+        }
+    }
+
+    #[test]
+    fn undone_and_redone_is_what_it_was(deeds in prop::collection::vec(deeds(), 1..40)) {
+        let mut view = View::new(Arc::new(fixtures::trace()));
+        for deed in &deeds {
+            perform(&mut view, deed);
+        }
+        // what was undone before is no part of this way
+        let here = view.window;
+        let mut way = vec![here];
+        while view.undo() {
+            way.push(view.window);
+        }
+        for window in way.iter().rev().skip(1) {
+            prop_assert!(view.redo());
+            prop_assert_eq!(view.window, *window);
+        }
+        prop_assert_eq!(view.window, here);
+    }
+}
+
+#[test]
+fn every_span_is_found_where_it_is_drawn() {
+    for index in [fixtures::trace(), fixtures::imported()] {
+        for span in 0..index.trace.spans.len() {
+            let (line, place) = index.find(span).expect("it has a row");
+            assert_eq!(index.span_index(line, place), Some(span));
+        }
+        assert_eq!(index.find(usize::MAX), None);
+    }
+}

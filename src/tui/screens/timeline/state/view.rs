@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use tui_input::Input;
 
+use super::history::History;
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
+use super::panel::Panel;
 use super::search::Matches;
+use super::select::Selected;
+use crate::analysis::OperationDifferences;
 use crate::plan::Phase;
 use crate::tui::screens::timeline::state::window::Window;
-
-/// Windows that can be gone back to.
-const UNDO: usize = 100;
 
 /// A search for names.
 #[derive(Clone, Debug, Default)]
@@ -25,15 +26,20 @@ pub struct Search {
     pub serial: u64,
     /// Enter was pressed before the answer came: its first match is gone to when it does.
     pub awaited: bool,
+    /// What is gone to is zoomed to, too.
+    pub zoom: bool,
 }
+
+/// A place of the cursor: pane, line, place on it.
+pub type Place = (usize, Line, usize);
 
 /// One or two traces and what of them is shown.
 #[derive(Debug)]
 pub struct View {
     /// The window (ns). With one trace its time is the trace's; with two, 0 is where both are aligned.
     pub window: Window,
-    /// Earlier windows.
-    undo: Vec<Window>,
+    /// Windows before and after it.
+    pub(super) history: History,
     /// The traces, from top to bottom; never empty.
     pub panes: Vec<Pane>,
     /// The pane that keys go to.
@@ -42,6 +48,24 @@ pub struct View {
     pub time: i64,
     /// The search.
     pub search: Search,
+    /// A stretch that was selected.
+    pub selected: Option<Selected>,
+    /// Marks A and B (ns of the window's time).
+    pub marks: [Option<i64>; 2],
+    /// Critical paths are lit up.
+    pub lit: bool,
+    /// The lower trace's steps follow those under the cursor.
+    pub follows: bool,
+    /// Where edges were followed from, the latest last.
+    pub(super) trail: Vec<Place>,
+    /// A list that lies beneath the lanes.
+    pub panel: Option<Panel>,
+    /// The steps of both traces, compared: those that are wanted, or those that were wanted before.
+    pub differences: Option<Arc<OperationDifferences>>,
+    /// A comparison is being made.
+    pub comparing: bool,
+    /// A prediction is being made.
+    pub predicting: bool,
 }
 
 impl View {
@@ -50,15 +74,24 @@ impl View {
         let window = index.bounds;
         let mut view = Self {
             window,
-            undo: Vec::new(),
+            history: History::default(),
             panes: vec![Pane::new(index)],
             focus: 0,
             time: window.from,
             search: Search::default(),
+            selected: None,
+            marks: [None; 2],
+            lit: false,
+            follows: false,
+            trail: Vec::new(),
+            panel: None,
+            differences: None,
+            comparing: false,
+            predicting: false,
         };
         if let Some(first) = view.first_decode(0, |_| true) {
             view.fit_step(first);
-            view.undo.clear();
+            view.history.clear();
         }
         view
     }
@@ -68,7 +101,7 @@ impl View {
         &self.panes[self.focus.min(self.panes.len() - 1)]
     }
 
-    fn pane_mut(&mut self) -> &mut Pane {
+    pub(super) fn pane_mut(&mut self) -> &mut Pane {
         let last = self.panes.len() - 1;
         &mut self.panes[self.focus.min(last)]
     }
@@ -85,31 +118,37 @@ impl View {
         all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
     }
 
-    fn set(&mut self, window: Window) {
+    /// Shows a window, as near to it as there is one; the way back leads to the one shown.
+    pub fn set(&mut self, window: Window) {
         let window = window.within(self.bounds());
         if window == self.window {
             return;
         }
-        if self.undo.len() == UNDO {
-            self.undo.remove(0);
-        }
-        self.undo.push(self.window);
+        self.history.leave(self.window);
         self.window = window;
     }
 
     /// Goes back to the window before the last zoom or pan; false where there is none.
     pub fn undo(&mut self) -> bool {
-        match self.undo.pop() {
-            Some(window) => {
-                self.window = window;
-                true
-            }
-            None => false,
-        }
+        let window = self.history.undo(self.window);
+        self.back_to(window)
+    }
+
+    /// Goes forward to the window that was gone back from; false where there is none.
+    pub fn redo(&mut self) -> bool {
+        let window = self.history.redo(self.window);
+        self.back_to(window)
+    }
+
+    fn back_to(&mut self, window: Option<Window>) -> bool {
+        let Some(window) = window else { return false };
+        // the bounds may be others than they were then
+        self.window = window.within(self.bounds());
+        true
     }
 
     /// The time to zoom at: the cursor where it can be seen.
-    fn focus_time(&self) -> i64 {
+    pub(super) fn focus_time(&self) -> i64 {
         if self.window.contains(self.time) { self.time } else { self.window.middle() }
     }
 
@@ -128,6 +167,20 @@ impl View {
         self.set(self.window.panned(share, self.bounds()));
     }
 
+    /// Moves the window to a column of the whole of one trace; `leave`: the way back leads here, as it
+    /// does to where a drag began.
+    pub fn center_at(&mut self, pane: usize, column: usize, columns: usize, leave: bool) {
+        let (bounds, width) = (self.bounds(), self.window.width());
+        let whole = self.panes.get(pane).map_or(bounds, Pane::bounds);
+        let middle = whole.time(column, columns);
+        let from = middle.saturating_sub(width / 2);
+        let window = Window::new(from, from.saturating_add(width)).within(bounds);
+        match leave {
+            true => self.set(window),
+            false => self.window = window,
+        }
+    }
+
     /// Shows the whole of all traces.
     pub fn fit_all(&mut self) {
         self.set(self.bounds());
@@ -141,7 +194,7 @@ impl View {
     }
 
     /// Start and end of what is under the cursor, in the window's time.
-    fn interval(&self) -> Option<(i64, i64)> {
+    pub(super) fn interval(&self) -> Option<(i64, i64)> {
         let pane = self.pane();
         let (start, end) = pane.interval()?;
         let start = start.saturating_sub(pane.origin);
@@ -149,7 +202,7 @@ impl View {
     }
 
     /// The cursor's time follows what is under it; the other traces' cursors follow the time.
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         if let Some((start, end)) = self.interval() {
             self.time = start.saturating_add(end.saturating_sub(start) / 2);
         }
@@ -160,7 +213,7 @@ impl View {
     }
 
     /// Moves the window as little as needed to show what is under the cursor.
-    fn show_cursor(&mut self) {
+    pub(super) fn show_cursor(&mut self) {
         if let Some((start, end)) = self.interval() {
             self.window = self.window.showing(start, end, self.bounds());
         }
@@ -220,12 +273,12 @@ impl View {
     }
 
     /// Fits a step and puts the cursor on its first operation in the row.
-    fn fit_step(&mut self, step: usize) {
+    pub(super) fn fit_step(&mut self, step: usize) {
         let pane = self.pane_mut();
         let Some(range) = pane.index.steps.get(step).copied() else { return };
         let origin = pane.origin;
         let from = range.window.from.saturating_sub(origin);
-        pane.point_from(from);
+        pane.point_in_step(step);
         self.set(Window::new(from, range.window.to.saturating_sub(origin)));
         self.time = from;
         self.follow();
@@ -253,24 +306,29 @@ impl View {
             }
             None => (self.first_decode(0, |_| true), self.first_decode(1, |_| true)),
         };
+        self.marks = [None; 2];
+        self.selected = None;
         self.panes[0].aligned = first;
         self.panes[1].aligned = second;
         self.align();
-        self.undo.clear();
+        self.history.clear();
         // what both do in the step they are aligned at
         let widths =
             self.panes.iter().filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
         let width = widths.max().unwrap_or_else(|| self.bounds().width());
         self.window = Window::new(0, width).within(self.bounds());
         for pane in &mut self.panes {
-            pane.point_from(0);
+            match pane.aligned {
+                Some(step) => pane.point_in_step(step),
+                None => pane.point_from(0),
+            }
         }
         self.time = 0;
         self.follow();
     }
 
     /// Puts each trace's aligned step at time 0.
-    fn align(&mut self) {
+    pub(super) fn align(&mut self) {
         for pane in &mut self.panes {
             let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
             pane.origin = step.map_or(pane.index.bounds.from, |s| s.window.from);
@@ -282,13 +340,16 @@ impl View {
         let removed = self.panes.len() > 1;
         self.panes.truncate(1);
         self.focus = 0;
-        let pane = &mut self.panes[0];
-        let origin = std::mem::take(&mut pane.origin);
-        self.window =
-            Window::new(self.window.from.saturating_add(origin), self.window.to.saturating_add(origin))
-                .within(pane.index.bounds);
-        self.time = self.time.saturating_add(origin);
-        self.undo.clear();
+        self.differences = None;
+        self.follows = false;
+        self.trail.retain(|(pane, ..)| *pane == 0);
+        if !matches!(self.panel, Some(Panel::Links { .. })) {
+            self.panel = None;
+        }
+        let origin = std::mem::take(&mut self.panes[0].origin);
+        self.rebase(origin);
+        self.history.clear();
+        self.bound();
         removed
     }
 
@@ -301,7 +362,7 @@ impl View {
         self.align();
         // the origin of the focused trace may have moved under the cursor
         let time = self.time;
-        self.window = self.window.within(self.bounds());
+        self.bound();
         for pane in &mut self.panes {
             pane.point_at(time);
         }
@@ -356,7 +417,7 @@ impl View {
         }
         if self.search.awaited && pane == self.focus {
             self.search.awaited = false;
-            self.go_to_match(true);
+            self.go_to_first();
         }
     }
 
@@ -365,9 +426,16 @@ impl View {
         let query = self.search.input.value();
         let matches = self.panes.get(self.focus).and_then(|pane| pane.matches.as_ref());
         if matches.is_some_and(|matches| matches.query == query) {
-            self.go_to_match(true);
+            self.go_to_first();
         } else {
             self.search.awaited = true;
+        }
+    }
+
+    fn go_to_first(&mut self) {
+        let zoom = std::mem::take(&mut self.search.zoom);
+        if self.go_to_match(true) && zoom {
+            self.zoom_span();
         }
     }
 

@@ -63,6 +63,11 @@ impl Window {
         Self { from, to: from + self.width() }.within(bounds)
     }
 
+    /// The same stretch, where what was called 0 is called `by` from now on.
+    pub fn shifted(self, by: i64) -> Self {
+        Self::new(self.from.saturating_add(by), self.to.saturating_add(by))
+    }
+
     /// Moved as little as needed to show `from..to`, or its start where that is longer than the window.
     pub fn showing(self, from: i64, to: i64, bounds: Self) -> Self {
         let width = self.width();

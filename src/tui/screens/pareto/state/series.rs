@@ -1,0 +1,125 @@
+//! What the legend lists: the series of a group, each with its glyphs and colour. A well-known
+//! architecture looks the same in every group.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::analysis::{ParetoPoint, Series};
+use crate::plan::Architecture;
+use crate::spec::P2p;
+
+/// How points are drawn: on a frontier and dominated, P2P on (filled) and off (hollow).
+const GLYPHS: [[&str; 4]; 8] = [
+    ["●", "○", "•", "◦"],
+    ["◆", "◇", "♦", "◊"],
+    ["■", "□", "▪", "▫"],
+    ["★", "☆", "✦", "✧"],
+    ["▲", "△", "▴", "▵"],
+    ["▼", "▽", "▾", "▿"],
+    ["▶", "▷", "▸", "▹"],
+    ["◀", "◁", "◂", "◃"],
+];
+
+/// The glyph of a point of look number `look`.
+pub fn glyph(look: usize, p2p: P2p, dominated: bool) -> &'static str {
+    GLYPHS[look % GLYPHS.len()][usize::from(p2p == P2p::Off) + 2 * usize::from(dominated)]
+}
+
+/// One series in the legend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The series.
+    pub series: Series,
+    /// The number of its architecture's look: glyphs and colour.
+    pub look: usize,
+    /// The user has taken it off the plot.
+    pub hidden: bool,
+}
+
+impl Entry {
+    /// Its glyph on a frontier.
+    pub fn glyph(&self) -> &'static str {
+        glyph(self.look, self.series.p2p, false)
+    }
+}
+
+/// The entries of the series that these points have, in order.
+pub fn entries<'a>(
+    points: impl Iterator<Item = &'a ParetoPoint>,
+    hidden: &BTreeSet<Series>,
+) -> Vec<Entry> {
+    let series: BTreeSet<Series> = points.map(ParetoPoint::series).collect();
+    let looks = looks(series.iter().map(|s| &s.architecture));
+    let entry = |series: Series| Entry {
+        look: looks.get(&series.architecture).copied().unwrap_or(0),
+        hidden: hidden.contains(&series),
+        series,
+    };
+    series.into_iter().map(entry).collect()
+}
+
+/// A look for each architecture; variants of one family take what is free.
+fn looks<'a>(architectures: impl Iterator<Item = &'a Architecture>) -> BTreeMap<Architecture, usize> {
+    let mut looks = BTreeMap::new();
+    let mut waiting = Vec::new();
+    for architecture in architectures {
+        let wish = match architecture {
+            Architecture::Standard => 0,
+            Architecture::Ladder(_) => 1,
+            Architecture::Parallel => 2,
+            Architecture::Desync(_) => 3,
+            Architecture::UpperBound => 4,
+            Architecture::Stale(_) => 5,
+            Architecture::ParallelLadder => 6,
+        };
+        if looks.contains_key(architecture) {
+            continue;
+        }
+        if looks.values().any(|taken| *taken == wish) {
+            waiting.push(architecture);
+        } else {
+            looks.insert(architecture.clone(), wish);
+        }
+    }
+    for architecture in waiting {
+        if !looks.contains_key(architecture) {
+            let free = (0..).find(|look| !looks.values().any(|taken| taken == look));
+            looks.insert(architecture.clone(), free.unwrap_or(0));
+        }
+    }
+    looks
+}
+
+/// The letter of a point from elsewhere: its architecture's initial, in a circle where P2P is off.
+pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
+    let initial =
+        architecture.chars().find(char::is_ascii_alphabetic).unwrap_or('x').to_ascii_lowercase();
+    match p2p {
+        Some(P2p::Off) => char::from_u32(0x24d0 + (u32::from(initial) - u32::from('a'))).unwrap_or('ⓧ'),
+        _ => initial,
+    }
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::LadderLayers;
+
+    #[test]
+    fn architectures_keep_their_look_and_variants_get_one_of_their_own() {
+        let all = [
+            Architecture::Standard,
+            Architecture::Ladder(LadderLayers::All),
+            Architecture::Ladder(LadderLayers::Last(4)),
+            Architecture::UpperBound,
+        ];
+        let some = looks(all.iter());
+        assert_eq!((some[&all[0]], some[&all[1]], some[&all[3]]), (0, 1, 4));
+        assert_eq!(some.values().collect::<BTreeSet<_>>().len(), 4, "{some:?}");
+        assert_eq!(looks(all[3..].iter())[&all[3]], 4);
+        assert_eq!(
+            (letter("ladder", Some(P2p::On)), letter("ladder", Some(P2p::Off))),
+            ("l".into(), "ⓛ".into())
+        );
+    }
+}

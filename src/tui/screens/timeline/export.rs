@@ -1,0 +1,94 @@
+//! What is shown, as a file, as a command, or as something to be shown again at the next start.
+
+use std::sync::Arc;
+
+use super::lists;
+use super::state::measure;
+use super::state::panel::Panel;
+use super::state::window::Window;
+use super::state::{Pane, TraceIndex, View};
+use crate::plot;
+use crate::trace;
+use crate::tui::page::{Export, FileKind};
+
+/// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
+fn stretch(view: &View, pane: &Pane) -> Window {
+    pane.window(view.stretch().unwrap_or(view.window))
+}
+
+/// Figures of the stretch, the spans that touch it as CSV; or, while they are listed, the differences.
+pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
+    let pane = view.pane();
+    if kind == FileKind::Csv && matches!(view.panel, Some(Panel::Differences { .. })) {
+        return match (&view.differences, &view.panes[..]) {
+            (Some(report), [a, b]) if view.compares_now() => {
+                let provenance = [a.index.provenance(), b.index.provenance()];
+                Ok(Export::text(lists::csv(report, provenance)))
+            }
+            _ => Err("the steps are being compared: once more, please".into()),
+        };
+    }
+    let (index, window): (Arc<TraceIndex>, Window) = (pane.index.clone(), stretch(view, pane));
+    if index.trace.spans.is_empty() {
+        return Err("the trace has no spans: there is nothing to write".into());
+    }
+    let since = |time: i64| time.saturating_sub(index.zero);
+    let (from, to) = (since(window.from).max(0), since(window.to));
+    Ok(match kind {
+        FileKind::Csv => {
+            Export::new(move |path| trace::export::write(&measure::part(&index, window), path))
+        }
+        FileKind::Svg | FileKind::Png => {
+            Export::new(move |path| plot::timeline(&index.trace, from, to, path))
+        }
+    })
+}
+
+/// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
+pub fn remember(view: &View) -> Option<serde_json::Value> {
+    let runs = view.panes.iter().filter(|pane| pane.ghost.is_none());
+    let sources: Option<Vec<String>> = runs.map(|pane| pane.index.source()).collect();
+    let above = &view.panes[0];
+    let window = above.window(view.window);
+    let since = |time: i64| time.saturating_sub(above.index.zero);
+    Some(serde_json::json!({
+        "sources": sources?,
+        "window": [since(window.from), since(window.to)],
+    }))
+}
+
+/// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
+/// that cannot be read.
+pub fn recall(kept: &serde_json::Value) -> Option<(Vec<String>, Option<(i64, i64)>)> {
+    let sources = kept.get("sources")?.as_array()?.iter().map(|source| source.as_str());
+    let sources: Vec<String> = sources.map(|source| source.map(str::to_owned)).collect::<Option<_>>()?;
+    let times = kept.get("window").and_then(|window| {
+        let [from, to] = window.as_array()?.as_slice() else { return None };
+        from.as_i64().zip(to.as_i64())
+    });
+    let usable = (1..=2).contains(&sources.len()) && sources.iter().all(|source| !source.is_empty());
+    usable.then(|| (sources, times.filter(|(from, to)| from < to)))
+}
+
+/// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.
+pub fn command(view: &View) -> Option<Vec<String>> {
+    let above = &view.panes[0];
+    let source = |pane: &Pane| pane.index.source();
+    let measured = view.stretch().filter(|_| view.pane().ghost.is_none());
+    let pane = if measured.is_some() { view.pane() } else { above };
+    let window = stretch(view, pane);
+    let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
+    let verb = if measured.is_some() { "overlap" } else { "timeline" };
+    let mut words = vec![verb.to_string(), source(pane)?];
+    if measured.is_none()
+        && let Some(below) = view.panes.get(1).filter(|pane| pane.ghost.is_none())
+    {
+        words.push(source(below)?);
+    }
+    // all of it needs no words, but phases
+    let whole = window.from <= pane.index.zero && window.to >= pane.index.bounds.to;
+    if !whole || measured.is_some() {
+        words.extend(["--from".into(), time(window.from), "--to".into(), time(window.to)]);
+    }
+    Some(words)
+}
