@@ -17,6 +17,7 @@ pub mod model;
 pub mod plan;
 pub mod plot;
 pub mod record;
+pub mod report;
 pub mod spec;
 pub mod store;
 pub mod sweep;

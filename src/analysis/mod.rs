@@ -23,6 +23,7 @@ mod report;
 mod runs;
 #[cfg(test)]
 pub(crate) mod sample_data;
+mod sets;
 pub mod statistics;
 mod steps;
 mod stragglers;
@@ -50,5 +51,6 @@ pub use pareto::{
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use runs::{Selection, StepKey, origin_ns};
+pub use sets::{CellSet, comparable, differ_in_model};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

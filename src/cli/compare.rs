@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
-use super::{pareto, report, runs};
+use super::{figure, pareto, report, runs};
 use crate::analysis::{
     Axis, Cells, ComparisonReport, Difference, HeatMap, HeatValue, pairs_csv, slices,
 };
@@ -53,11 +53,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     if let Some((path, format)) = export {
         match format {
-            "csv" => std::fs::write(path, pairs_csv(&comparison)).map_err(Error::io(path))?,
+            "csv" => plot::write(path, pairs_csv(&comparison).as_bytes())?,
             _ if comparison.pairs.is_empty() => {
                 return Err(Error::input("there is nothing to draw: no pairs"));
             }
-            _ => plot::comparison(&comparison, path)?,
+            _ => {
+                let facts = figure::facts(&records, &figure::stores(&args.runs, &dir));
+                plot::comparison_figure(&comparison, &facts, &plot::Options::default())?.save(path)?;
+            }
         }
         report::note(&format!("wrote {}", path.display()));
     }

@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 21] = [
     "sweep",
     "run",
     "runs",
@@ -12,6 +12,8 @@ const VERBS: [&str; 18] = [
     "pareto",
     "compare",
     "whatif",
+    "figure",
+    "report",
     "trace",
     "generate",
     "calibrate",
@@ -20,6 +22,7 @@ const VERBS: [&str; 18] = [
     "experiments",
     "doctor",
     "schema",
+    "config",
     "completions",
 ];
 

@@ -5,6 +5,7 @@ mod batches;
 mod comparing;
 mod convert;
 mod errors;
+mod figures;
 mod help;
 mod interruption;
 mod nvtx;
