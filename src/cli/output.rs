@@ -1,5 +1,6 @@
 //! Results on standard output: tables, JSON, CSV.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use clap::ValueEnum;
@@ -127,14 +128,19 @@ impl Field {
 /// Rows under named columns, for a table or CSV.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    columns: Vec<&'static str>,
+    columns: Vec<Cow<'static, str>>,
     rows: Vec<Vec<Field>>,
 }
 
 impl Rows {
     /// No rows yet under these columns.
     pub fn new(columns: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { columns: columns.into_iter().collect(), rows: Vec::new() }
+        Self { columns: columns.into_iter().map(Cow::from).collect(), rows: Vec::new() }
+    }
+
+    /// Likewise, with columns that are known only now.
+    pub fn named(columns: impl IntoIterator<Item = String>) -> Self {
+        Self { columns: columns.into_iter().map(Cow::from).collect(), rows: Vec::new() }
     }
 
     /// Adds a row: a field a column.
@@ -150,7 +156,7 @@ impl Rows {
             .collect();
         let mut table = comfy_table::Table::new();
         table.load_style(TABLE);
-        table.set_header(kept.iter().map(|&c| self.columns[c]));
+        table.set_header(kept.iter().map(|&c| self.columns[c].as_ref()));
         for row in &self.rows {
             table.add_row(kept.iter().map(|&c| row[c].shown()));
         }

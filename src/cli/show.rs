@@ -42,7 +42,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     match args.output.format {
         Format::Table => output::emit(&text(&record, &store))?,
-        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record))?)?,
+        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record)))?,
         Format::Json => {
             let mut value = serde_json::to_value(&record).map_err(|e| Error::failed(e.to_string()))?;
             if let Some(object) = value.as_object_mut() {
