@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use crossbeam_channel::Sender;
 
 use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
-use super::state::timeline::{Matches, TraceIndex};
+use super::screens::timeline::state::{Matches, TraceIndex};
 use super::{experiments, format, terminal};
-use crate::analysis::{self, ParetoPoint, Selection};
+use crate::analysis::{self, Selection};
 use crate::backend::{self, Job};
 use crate::error::{Error, Result};
 use crate::launch::ProcessExecutor;
@@ -82,9 +82,12 @@ impl Performer {
                 let result = analysis::compare(&runs.records, axis).map_err(|e| format::error(&e));
                 Message::Compare { axis, result }
             }),
-            Effect::ExportPareto(points) => self.spawn(move || match export(&store, &points) {
-                Ok(place) => Message::Info(place),
-                Err(error) => Message::Failed(format::error(&error)),
+            Effect::Export { export, path } => self.spawn(move || {
+                let path = free(path);
+                match export.write(&path) {
+                    Ok(()) => Message::Info(format!("written: {}", path.display())),
+                    Err(error) => Message::Failed(format::error(&error)),
+                }
             }),
             Effect::Copy(text) => self.report(terminal::copy(&text)),
             Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
@@ -215,13 +218,13 @@ fn index(trace: Trace, run: Option<&str>) -> Arc<TraceIndex> {
     Arc::new(TraceIndex::new(title, trace))
 }
 
-/// Writes the figure as SVG and PNG into the runs directory; says where.
-fn export(store: &Store, points: &[ParetoPoint]) -> Result<String> {
-    let dir = store.dir();
-    std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
-    let paths = ["svg", "png"].map(|extension| dir.join(format!("pareto.{extension}")));
-    for path in &paths {
-        crate::plot::pareto(points, path)?;
+/// The path, or where there is such a file the first free one of `name-2`, `name-3`, ...
+fn free(path: PathBuf) -> PathBuf {
+    if !path.exists() {
+        return path;
     }
-    Ok(format!("written: {} and {}", paths[0].display(), paths[1].display()))
+    let part = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let (stem, extension) = (part(path.file_stem()), part(path.extension()));
+    let numbered = |n| path.with_file_name(format!("{stem}-{n}.{extension}"));
+    (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or(path.clone())
 }

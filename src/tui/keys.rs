@@ -3,10 +3,11 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tui_input::{Input, InputRequest};
 
+use super::export;
 use super::message::Effect;
 use super::palette;
-use super::state::{Overlay, State};
-use super::update::{act, agree, is_searching, open_path};
+use super::state::{Overlay, Purpose, State};
+use super::update::{act, agree, open_path, type_into_palette};
 
 /// Lines that a page key scrolls.
 const PAGE: usize = 10;
@@ -46,12 +47,14 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
             _ => {}
         },
         Some(Overlay::Palette { input, selected }) => match key.code {
-            KeyCode::Enter if let Some(open) = palette::path(screen, input.value()) => {
+            KeyCode::Enter if let Some(open) = palette::path(&state.keys, screen, input.value()) => {
                 state.overlays.pop();
                 return open_path(state, &open.path, open.beneath);
             }
             KeyCode::Enter => {
-                let action = palette::matches(screen, input.value()).get(*selected).map(|b| b.action);
+                let action = palette::matches(&state.keys, screen, input.value())
+                    .get(*selected)
+                    .map(|bound| bound.binding.action);
                 state.overlays.pop();
                 return action.map_or_else(Vec::new, |action| act(state, action));
             }
@@ -63,9 +66,39 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
                 }
             }
         },
+        Some(Overlay::Prompt(prompt)) => match key.code {
+            KeyCode::Enter => {
+                let (purpose, text) = (prompt.purpose, prompt.input.value().to_string());
+                return answer(state, purpose, &text);
+            }
+            _ => {
+                if type_into(&mut prompt.input, key) {
+                    prompt.error = None;
+                }
+            }
+        },
         None => {}
     }
     Vec::new()
+}
+
+/// What was typed at a prompt: the prompt is closed where it can be used, else it says why not.
+fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
+    let done = match purpose {
+        Purpose::Export => export::to(state, text),
+    };
+    match done {
+        Ok(effects) => {
+            state.overlays.retain(|o| !matches!(o, Overlay::Prompt(_)));
+            effects
+        }
+        Err(why) => {
+            if let Some(Overlay::Prompt(prompt)) = state.overlays.last_mut() {
+                prompt.error = Some(why);
+            }
+            Vec::new()
+        }
+    }
 }
 
 /// Keeps scrolling and selections within what there is.
@@ -74,104 +107,36 @@ pub fn bound(state: &mut State) {
     let rows = super::widgets::overlay::text_rows(state.size);
     match state.overlays.last_mut() {
         Some(Overlay::Help { scroll }) => {
-            let lines = super::widgets::overlay::help_lines(screen).len();
+            let lines = super::widgets::overlay::help_lines(&state.keys, screen).len();
             *scroll = (*scroll).min(lines.saturating_sub(rows));
         }
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
         }
         Some(Overlay::Palette { input, selected }) => {
-            *selected = (*selected).min(palette::matches(screen, input.value()).len().saturating_sub(1));
+            let found = palette::matches(&state.keys, screen, input.value()).len();
+            *selected = (*selected).min(found.saturating_sub(1));
         }
         _ => {}
     }
-}
-
-/// A key while the filter of the runs is typed.
-pub fn in_filter(state: &mut State, key: KeyEvent) -> Vec<Effect> {
-    match key.code {
-        KeyCode::Enter | KeyCode::Down | KeyCode::Tab => state.runs.typing = false,
-        KeyCode::Esc => {
-            state.runs.typing = false;
-            state.runs.filter.reset();
-            refilter(state);
-        }
-        _ => {
-            if type_into(&mut state.runs.filter, key) {
-                refilter(state);
-            }
-        }
-    }
-    Vec::new()
-}
-
-/// A key while a search of the timeline is typed.
-pub fn in_search(state: &mut State, key: KeyEvent) -> Vec<Effect> {
-    let Some(view) = &mut state.timeline.view else { return Vec::new() };
-    match key.code {
-        KeyCode::Enter => {
-            view.search.typing = false;
-            view.go_to_found();
-        }
-        KeyCode::Down | KeyCode::Tab => view.search.typing = false,
-        KeyCode::Esc => view.forget_search(),
-        _ => {
-            if type_into(&mut view.search.input, key) {
-                return search(state);
-            }
-        }
-    }
-    Vec::new()
-}
-
-/// Searches every trace that is open for what is typed now.
-fn search(state: &mut State) -> Vec<Effect> {
-    let request = state.timeline.request;
-    let Some(view) = &mut state.timeline.view else { return Vec::new() };
-    view.search.serial += 1;
-    let (serial, query) = (view.search.serial, view.search.input.value().to_string());
-    let search = |(pane, shown): (usize, &super::state::timeline::Pane)| Effect::Search {
-        request,
-        pane,
-        serial,
-        index: shown.index.clone(),
-        query: query.clone(),
-    };
-    view.panes.iter().enumerate().map(search).collect()
 }
 
 /// Text that was pasted: into what is being typed, if anything is. A path that is dropped on the
 /// window arrives like that, too, and is put into the palette, where Enter opens it.
 pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
-    let line: Vec<char> =
-        text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
-    let searching = state.screen == super::action::Screen::Timeline && is_searching(state);
     match state.overlays.last_mut() {
         Some(Overlay::Palette { input, selected }) => {
             *selected = 0;
-            for c in line {
-                input.handle(InputRequest::InsertChar(c));
-            }
+            paste_into(input, text);
         }
-        None if state.runs.typing => {
-            for c in line {
-                state.runs.filter.handle(InputRequest::InsertChar(c));
-            }
-            refilter(state);
-        }
-        None if searching => {
-            if let Some(view) = &mut state.timeline.view {
-                for c in line {
-                    view.search.input.handle(InputRequest::InsertChar(c));
-                }
-            }
-            return search(state);
-        }
+        Some(Overlay::Prompt(prompt)) => paste_into(&mut prompt.input, text),
         None => {
-            let text: String = line.into_iter().collect();
+            if let Some(effects) = state.screen.page().paste(state, text) {
+                return effects;
+            }
+            let text: String = printable(text).collect();
             if palette::looks_like_path(&text) {
-                let input = Input::new(format!("{}{text}", palette::OPEN));
-                state.overlays.push(Overlay::Palette { input, selected: 0 });
+                type_into_palette(state, &format!("{}{text}", palette::OPEN));
             }
         }
         _ => {}
@@ -179,13 +144,20 @@ pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
     Vec::new()
 }
 
-fn refilter(state: &mut State) {
-    let stored = state.stored.clone();
-    state.runs.arrange(stored.as_deref());
+/// The first line of pasted text, without control characters.
+fn printable(text: &str) -> impl Iterator<Item = char> {
+    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
+}
+
+/// Puts pasted text into a line of text.
+pub fn paste_into(input: &mut Input, text: &str) {
+    for c in printable(text) {
+        input.handle(InputRequest::InsertChar(c));
+    }
 }
 
 /// Edits a line of text; true where its content may have changed.
-fn type_into(input: &mut Input, key: KeyEvent) -> bool {
+pub fn type_into(input: &mut Input, key: KeyEvent) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     let request = match key.code {
         KeyCode::Char('u') if control => InputRequest::DeleteLine,

@@ -11,7 +11,6 @@
 use ratatui::layout::Rect;
 
 use super::action::Screen;
-use super::state::State;
 
 /// The smallest window that shows the workbench.
 pub const SMALLEST: (u16, u16) = (80, 24);
@@ -80,122 +79,6 @@ pub fn inside(area: Rect) -> Rect {
         width: area.width.saturating_sub(2),
         height: area.height.saturating_sub(2),
     }
-}
-
-/// Experiments: (the list with its frame, the details with theirs).
-pub fn experiments(body: Rect) -> (Rect, Rect) {
-    cut_left(body, (body.width / 4).clamp(24, 40))
-}
-
-/// Live: (overall progress, the table with its header, the log with its frame).
-pub fn live(body: Rect) -> (Rect, Rect, Rect) {
-    let (top, rest) = cut_top(body, 2);
-    let (table, log) = cut_bottom(rest, (body.height / 4).clamp(5, 12));
-    (top, table, log)
-}
-
-/// Runs: (summary and filter, the table with its header, the details with their frame).
-pub fn runs(body: Rect, detail: bool) -> (Rect, Rect, Rect) {
-    let (top, rest) = cut_top(body, 1);
-    let (table, details) = match detail {
-        false => cut_bottom(rest, 0),
-        true if body.width >= 150 => cut_left(rest, body.width - 60),
-        true => cut_bottom(rest, rest.height / 2),
-    };
-    (top, table, details)
-}
-
-/// The parts of the timeline.
-///
-/// ```text
-/// | RUN  ladder tp2 ...  [simulated]                     |  header
-/// | step 12: overlap 85% ...                             |
-/// |            +0        +10 us     +20 us               |  ticks
-/// |            ├step 12─────────────▼─────┤step 13       |  ruler of the first trace
-/// | ▾ r0 exp.    ╱╱                                      |  its lines
-/// | RUN  standard tp2 ...  [simulated]                   |  title of the second
-/// |            ├step 12───────────────────────┤          |  its ruler
-/// | ▾ r0 exp.    ╱╱                                      |  its lines
-/// | ╭ decode/L12/mlp/down ─────────────────────────────╮ |  info
-/// ```
-#[derive(Clone, Debug)]
-pub struct TimelineAreas {
-    /// What is open, and the window.
-    pub header: Rect,
-    /// Labels of the time axis.
-    pub ticks: Rect,
-    /// Of each trace.
-    pub panes: Vec<PaneAreas>,
-    /// What is under the cursor, with its frame.
-    pub info: Rect,
-}
-
-/// The parts of one trace of the timeline.
-#[derive(Clone, Copy, Debug)]
-pub struct PaneAreas {
-    /// Its title; empty for the first, whose title is in the header.
-    pub title: Rect,
-    /// Its steps.
-    pub ruler: Rect,
-    /// Its lines, with their labels.
-    pub lines: Rect,
-}
-
-/// Timeline, of one or two traces.
-pub fn timeline(body: Rect, panes: usize) -> TimelineAreas {
-    let (header, rest) = cut_top(body, 2);
-    let (ticks, rest) = cut_top(rest, 1);
-    let (rest, info) = cut_bottom(rest, if panes > 1 { 7 } else { 6 });
-    let panes = panes.max(1) as u16;
-    let mut left = rest;
-    let panes = (0..panes)
-        .map(|i| {
-            let share = left.height.div_ceil(panes - i);
-            let (own, below) = cut_top(left, share);
-            left = below;
-            let (title, own) = cut_top(own, u16::from(i > 0));
-            let (ruler, lines) = cut_top(own, 1);
-            PaneAreas { title, ruler, lines }
-        })
-        .collect();
-    TimelineAreas { header, ticks, panes, info }
-}
-
-/// Timeline lines: columns of the labels on their left.
-pub const LANE_LABEL: u16 = 16;
-
-/// Pareto: (header with legend, the plot, the selected point).
-pub fn pareto(body: Rect) -> (Rect, Rect, Rect) {
-    let (header, rest) = cut_top(body, 2);
-    let (plot, info) = cut_bottom(rest, 2);
-    (header, plot, info)
-}
-
-/// Compare: (title, the table with its header, the selected pair, the flags with their frame).
-pub fn compare(body: Rect, flags: usize) -> (Rect, Rect, Rect, Rect) {
-    let (title, rest) = cut_top(body, 2);
-    let rows = if flags == 0 { 0 } else { (flags + 2).min(usize::from(body.height / 3)) as u16 };
-    let (rest, flags) = cut_bottom(rest, rows);
-    let (table, pair) = cut_bottom(rest, 2);
-    (title, table, pair, flags)
-}
-
-/// The rows of the current screen's list, without its header; `None` where it has none.
-pub fn list(state: &State) -> Option<Rect> {
-    let body = regions(state.size)?.body;
-    Some(match state.screen {
-        Screen::Experiments => inside(experiments(body).0),
-        Screen::Live => cut_top(live(body).1, 1).1,
-        Screen::Runs => cut_top(runs(body, state.runs.detail).1, 1).1,
-        Screen::Compare => cut_top(compare(body, state.compare.flags().len()).1, 1).1,
-        Screen::Timeline | Screen::Pareto => return None,
-    })
-}
-
-/// The parts of the timeline of what is open; `None` where nothing is.
-pub fn open_timeline(state: &State) -> Option<TimelineAreas> {
-    let body = regions(state.size)?.body;
-    Some(timeline(body, state.timeline.view.as_ref()?.panes.len()))
 }
 
 /// The middle of an area, at most as large as it.

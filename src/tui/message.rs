@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::experiments::Entry;
-use super::state::timeline::{Matches, Part, TraceIndex};
+use super::page::Export;
+use super::screens::timeline::state::{Matches, Part, TraceIndex};
 use crate::analysis::{ComparisonReport, ParetoPoint};
 use crate::store::Record;
 use crate::sweep::{Experiment, SweepEvent};
@@ -195,8 +196,13 @@ pub enum Effect {
         /// The runs.
         runs: Arc<Snapshot>,
     },
-    /// Write a figure of these points into the runs directory.
-    ExportPareto(Vec<ParetoPoint>),
+    /// Write what is shown to a file, beside one that is there already.
+    Export {
+        /// What.
+        export: Export,
+        /// Where.
+        path: PathBuf,
+    },
     /// Put text on the clipboard.
     Copy(String),
     /// Capture the mouse, or stop it.

@@ -1,111 +1,106 @@
-//! The mouse: clicks on tabs and rows, the wheel scrolls lists and zooms timelines.
+//! The mouse: clicks on tabs and rows, the wheel, drags; what happens on a page is the page's.
 
-use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
-use ratatui::layout::{Position, Rect};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::Position;
 
-use super::action::Screen;
 use super::layout;
 use super::message::Effect;
-use super::state::{List, Overlay, State};
-use super::update::step;
+use super::page::{Pointer, PointerKind};
+use super::state::{Overlay, State};
+use super::update::{act, step};
 
 /// Rows that one notch of the wheel scrolls.
 const NOTCH: isize = 3;
 
+/// Two clicks within so many milliseconds are a double click.
+const DOUBLE_CLICK_MS: u64 = 400;
+
+/// The mouse's button went down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Press {
+    /// Where.
+    pub at: Position,
+    /// When, on the clock of the state.
+    pub ms: u64,
+    /// The mouse was moved since, with the button held.
+    pub dragged: bool,
+}
+
 /// Does what a mouse event asks.
 pub fn handle(state: &mut State, event: MouseEvent) -> Vec<Effect> {
     let at = Position::new(event.column, event.row);
-    match event.kind {
-        MouseEventKind::ScrollUp => wheel(state, at, -1),
-        MouseEventKind::ScrollDown => wheel(state, at, 1),
+    let kind = match event.kind {
+        MouseEventKind::ScrollUp => PointerKind::Wheel(-1),
+        MouseEventKind::ScrollDown => PointerKind::Wheel(1),
+        MouseEventKind::ScrollLeft => PointerKind::WheelSideways(-1),
+        MouseEventKind::ScrollRight => PointerKind::WheelSideways(1),
         MouseEventKind::Down(MouseButton::Left) => {
-            click(state, at);
-            Vec::new()
+            let now = state.now_ms;
+            let before = state.press.replace(Press { at, ms: now, dragged: false });
+            let again = before.is_some_and(|b| {
+                b.at == at && !b.dragged && now.saturating_sub(b.ms) <= DOUBLE_CLICK_MS
+            });
+            if again { PointerKind::DoubleClick } else { PointerKind::Click }
         }
-        _ => Vec::new(),
-    }
+        MouseEventKind::Drag(MouseButton::Left) => {
+            let Some(press) = &mut state.press else { return Vec::new() };
+            press.dragged = true;
+            PointerKind::Drag(press.at)
+        }
+        MouseEventKind::Up(MouseButton::Left) => match state.press {
+            Some(press) if press.dragged => PointerKind::Drop(press.at),
+            _ => return Vec::new(),
+        },
+        _ => return Vec::new(),
+    };
+    let shift = event.modifiers.contains(KeyModifiers::SHIFT);
+    point(state, Pointer { kind, at, shift })
 }
 
-fn wheel(state: &mut State, at: Position, notches: isize) -> Vec<Effect> {
-    if let Some(Overlay::Help { scroll } | Overlay::Text { scroll, .. }) = state.overlays.last_mut() {
-        *scroll = scroll.saturating_add_signed(notches * NOTCH);
-        return Vec::new();
-    }
-    if !state.overlays.is_empty() {
-        return Vec::new();
-    }
-    if state.screen != Screen::Timeline {
-        return step(state, notches * NOTCH);
-    }
-    if let Some((_, _, area)) = strip_at(state, at)
-        && let Some(view) = &mut state.timeline.view
-    {
-        let time = view.window.time(usize::from(at.x - area.x), usize::from(area.width));
-        view.zoom_at(time, if notches < 0 { 0.8 } else { 1.25 });
-    }
-    Vec::new()
-}
-
-fn click(state: &mut State, at: Position) {
-    let Some(regions) = layout::regions(state.size) else { return };
-    if !state.overlays.is_empty() {
-        return;
-    }
-    if regions.tabs.contains(at) {
-        if let Some((screen, ..)) = layout::tabs().find(|(_, x, width)| (*x..x + width).contains(&at.x))
+fn point(state: &mut State, event: Pointer) -> Vec<Effect> {
+    if let Some(top) = state.overlays.last_mut() {
+        if let (Overlay::Help { scroll } | Overlay::Text { scroll, .. }, PointerKind::Wheel(notches)) =
+            (top, event.kind)
         {
+            *scroll = scroll.saturating_add_signed(notches * NOTCH);
+        }
+        return Vec::new();
+    }
+    let Some(regions) = layout::regions(state.size) else { return Vec::new() };
+    let clicked = matches!(event.kind, PointerKind::Click | PointerKind::DoubleClick);
+    if clicked && regions.tabs.contains(event.at) {
+        let on = |(_, x, width): &(_, u16, u16)| (*x..*x + *width).contains(&event.at.x);
+        if let Some((screen, ..)) = layout::tabs().find(on) {
             state.screen = screen;
         }
-        return;
+        return Vec::new();
     }
-    if let Some(area) = layout::list(state) {
-        let stored = state.runs.order.len();
-        match state.screen {
-            Screen::Experiments => {
-                let len = state.experiments.len();
-                select(&mut state.experiments.list, len, area, at);
-            }
-            Screen::Live => select(&mut state.live.list, state.live.cells.len(), area, at),
-            Screen::Runs => {
-                state.runs.typing = false;
-                select(&mut state.runs.list, stored, area, at);
-            }
-            Screen::Compare => {
-                let len = state.compare.pairs().len();
-                select(&mut state.compare.list, len, area, at);
-            }
-            Screen::Timeline | Screen::Pareto => {}
-        }
+    let page = state.screen.page();
+    // what was dragged out of the body still ends its drag there
+    let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
+    if (dragging || regions.body.contains(event.at))
+        && let Some(effects) = page.pointer(state, regions.body, event)
+    {
+        return effects;
     }
-    match state.screen {
-        Screen::Timeline => {
-            let Some((pane, line, area)) = strip_at(state, at) else { return };
-            if let Some(view) = &mut state.timeline.view {
-                let time = view.window.time(usize::from(at.x - area.x), usize::from(area.width));
-                view.point_at(pane, line, time);
+    match event.kind {
+        PointerKind::Wheel(notches) => step(state, notches * NOTCH),
+        PointerKind::Click | PointerKind::DoubleClick => {
+            let Some((len, area)) = page.list_area(state, regions.body) else { return Vec::new() };
+            let Some(list) = page.list(state) else { return Vec::new() };
+            let row = list.offset + usize::from(event.at.y.saturating_sub(area.y));
+            if !area.contains(event.at) || row >= len {
+                return Vec::new();
             }
-        }
-        Screen::Pareto => super::screens::pareto::click(state, regions.body, at),
-        _ => {}
-    }
-}
-
-/// The pane and the line of the timeline at a place of the window, and where the pane's lines are.
-fn strip_at(state: &State, at: Position) -> Option<(usize, usize, Rect)> {
-    let areas = layout::open_timeline(state)?;
-    let view = state.timeline.view.as_ref()?;
-    areas.panes.iter().zip(&view.panes).enumerate().find_map(|(i, (areas, pane))| {
-        let (_, area) = layout::cut_left(areas.lines, layout::LANE_LABEL);
-        let line = pane.first_line + usize::from(at.y.saturating_sub(area.y));
-        area.contains(at).then_some((i, line, area))
-    })
-}
-
-fn select(list: &mut List, len: usize, area: Rect, at: Position) {
-    if area.contains(at) {
-        let row = list.offset + usize::from(at.y - area.y);
-        if row < len {
             list.selected = row;
+            if event.kind == PointerKind::Click {
+                return Vec::new();
+            }
+            // a double click is what Enter is
+            let enter = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
+            let action = state.keys.lookup(state.screen, &enter);
+            action.map_or_else(Vec::new, |action| act(state, action))
         }
+        _ => Vec::new(),
     }
 }

@@ -4,27 +4,35 @@
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
-use super::action::{Action, BINDINGS, Binding, Scope, Screen};
+use super::action::{Action, Screen};
+use super::keymap::{Bound, Keymap, Scope};
 
-struct Named(&'static Binding);
+struct Named<'a>(&'a Bound);
 
-impl AsRef<str> for Named {
+impl AsRef<str> for Named<'_> {
     fn as_ref(&self) -> &str {
-        self.0.name
+        self.0.binding.name
     }
 }
 
 /// The bindings that can be used on `screen` and match what was typed, the best first; without a
 /// query those of the screen come first.
-pub fn matches(screen: Screen, query: &str) -> Vec<&'static Binding> {
-    let usable = BINDINGS
+pub fn matches<'a>(keys: &'a Keymap, screen: Screen, query: &str) -> Vec<&'a Bound> {
+    let usable = keys
+        .all()
         .iter()
-        .filter(|b| b.holds_on(screen) && !matches!(b.action, Action::Palette | Action::Close))
+        .filter(|b| b.holds_on(screen) && !matches!(b.binding.action, Action::Palette | Action::Close))
         // hidden behind a binding of the screen that has all its keys
-        .filter(|b| b.scope != Scope::Anywhere || b.keys.iter().any(|k| !is_taken(screen, *k)));
+        .filter(|b| b.scope != Scope::Anywhere || !hidden(keys, screen, b));
     let pattern = Pattern::parse(query, CaseMatching::Ignore, Normalization::Smart);
     let mut matcher = Matcher::new(Config::DEFAULT);
     pattern.match_list(usable.map(Named), &mut matcher).into_iter().map(|(named, _)| named.0).collect()
+}
+
+/// Whether the screen does the same thing in its own way: all keys of a binding that holds anywhere are
+/// the screen's own.
+fn hidden(keys: &Keymap, screen: Screen, bound: &Bound) -> bool {
+    !bound.keys.is_empty() && bound.keys.iter().all(|k| keys.is_taken(screen, *k))
 }
 
 /// Typed before a path: open it.
@@ -44,13 +52,13 @@ pub struct Open {
 
 /// The trace that what was typed names: `open PATH`, `beneath PATH`, or a path alone; `None` where it
 /// is to be understood as words of an action.
-pub fn path(screen: Screen, typed: &str) -> Option<Open> {
+pub fn path(keys: &Keymap, screen: Screen, typed: &str) -> Option<Open> {
     let command = [(OPEN, false), (BENEATH, true)]
         .into_iter()
         .find_map(|(word, beneath)| Some((typed.trim_start().strip_prefix(word)?, beneath)));
     let (text, beneath) = command.unwrap_or((typed, false));
     let path = clean(text);
-    let meant = looks_like_path(text) || (command.is_some() && matches(screen, typed).is_empty());
+    let meant = looks_like_path(text) || (command.is_some() && matches(keys, screen, typed).is_empty());
     (meant && !path.is_empty()).then_some(Open { path, beneath })
 }
 
@@ -74,26 +82,27 @@ fn clean(text: &str) -> String {
     text.strip_prefix("file://").unwrap_or(text).replace("\\ ", " ")
 }
 
-/// Whether a screen's own bindings use the key.
-pub fn is_taken(screen: Screen, key: super::action::Key) -> bool {
-    BINDINGS.iter().any(|b| b.scope == Scope::On(screen) && b.keys.contains(&key))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::screens::{experiments, runs, timeline};
+
+    fn first(screen: Screen, typed: &str) -> Option<Action> {
+        matches(&Keymap::default(), screen, typed).first().map(|bound| bound.binding.action)
+    }
 
     #[test]
     fn a_few_letters_find_an_action() {
-        assert_eq!(matches(Screen::Timeline, "undo")[0].action, Action::Undo);
-        assert_eq!(matches(Screen::Runs, "rvrs")[0].action, Action::SortReverse);
-        assert!(matches(Screen::Runs, "undo zoom").is_empty(), "not on this screen");
-        assert!(matches(Screen::Runs, "qqqq").is_empty());
+        assert_eq!(first(Screen::Timeline, "undo"), Some(Action::Timeline(timeline::Act::Undo)));
+        assert_eq!(first(Screen::Runs, "rvrs"), Some(Action::Runs(runs::Act::SortReverse)));
+        assert_eq!(first(Screen::Runs, "undo zoom"), None, "not on this screen");
+        assert_eq!(first(Screen::Runs, "qqqq"), None);
     }
 
     #[test]
     fn paths_are_told_from_words() {
-        let open = |typed: &str| path(Screen::Timeline, typed).map(|o| (o.path, o.beneath));
+        let open =
+            |typed: &str| path(&Keymap::default(), Screen::Timeline, typed).map(|o| (o.path, o.beneath));
         let at = |path: &str, beneath| Some((path.to_string(), beneath));
         assert_eq!(open("open /tmp/a.parquet"), at("/tmp/a.parquet", false));
         assert_eq!(open("/tmp/a.parquet"), at("/tmp/a.parquet", false), "dropped into the palette");
@@ -104,14 +113,19 @@ mod tests {
         assert_eq!(open("open 20260102-0304-1"), at("20260102-0304-1", false), "a run");
         assert_eq!(open("open"), None);
         assert_eq!(open("open "), None);
-        assert_eq!(path(Screen::Runs, "open the run"), None, "an action of that screen");
+        assert_eq!(
+            path(&Keymap::default(), Screen::Runs, "open the run"),
+            None,
+            "an action of that screen"
+        );
         assert_eq!(open("undo"), None);
     }
 
     #[test]
     fn without_a_query_the_screen_comes_first() {
-        let all = matches(Screen::Experiments, "");
-        assert_eq!(all[0].action, Action::RunExperiment);
-        assert!(all.iter().any(|b| b.action == Action::Quit));
+        let map = Keymap::default();
+        let all = matches(&map, Screen::Experiments, "");
+        assert_eq!(all[0].binding.action, Action::Experiments(experiments::Act::Run));
+        assert!(all.iter().any(|b| b.binding.action == Action::Quit));
     }
 }

@@ -10,8 +10,8 @@ use ratatui::layout::Rect;
 
 use super::action::Screen;
 use super::message::Message;
+use super::screens::timeline::state::TraceIndex;
 use super::state::State;
-use super::state::timeline::TraceIndex;
 use super::theme::Theme;
 use super::{update, view};
 use crate::trace::Trace;

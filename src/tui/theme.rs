@@ -57,6 +57,11 @@ impl Theme {
         Self::new(std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()))
     }
 
+    /// Whether it is meant for dark text on light paper.
+    pub fn is_light(self) -> bool {
+        false
+    }
+
     /// The style of a role.
     pub fn style(self, role: Role) -> Style {
         let (color, modifier) = match role {

@@ -5,16 +5,28 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::action::{Action, BINDINGS, Screen};
+use super::action::Action;
 use super::layout::{SMALLEST, regions, tabs};
-use super::palette::is_taken;
-use super::screens;
 use super::state::State;
 use super::theme::Role;
 use super::widgets::{overlay, paint};
 
 /// Draws everything.
 pub fn draw(buf: &mut Buffer, state: &State) {
+    draw_without_overlays(buf, state);
+    if regions(state.size).is_none() {
+        return;
+    }
+    if let Some(notice) = &state.notice {
+        overlay::notice(buf, (buf.area.width, buf.area.height), state.theme, notice);
+    }
+    for top in &state.overlays {
+        overlay::draw(buf, state, top);
+    }
+}
+
+/// Draws the window, without what lies on top.
+pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     let window = buf.area;
     let size = (window.width, window.height);
     let Some(regions) = regions(size) else {
@@ -31,22 +43,8 @@ pub fn draw(buf: &mut Buffer, state: &State) {
         return;
     };
     draw_tabs(buf, regions.tabs, state);
-    let body = regions.body;
-    match state.screen {
-        Screen::Experiments => screens::experiments::draw(buf, body, state),
-        Screen::Live => screens::live::draw(buf, body, state),
-        Screen::Runs => screens::runs::draw(buf, body, state),
-        Screen::Timeline => screens::timeline::draw(buf, body, state),
-        Screen::Pareto => screens::pareto::draw(buf, body, state),
-        Screen::Compare => screens::compare::draw(buf, body, state),
-    }
+    state.screen.page().draw(buf, regions.body, state);
     draw_footer(buf, regions.footer, state);
-    if let Some(notice) = &state.notice {
-        overlay::notice(buf, size, state.theme, notice);
-    }
-    for top in &state.overlays {
-        overlay::draw(buf, state, top);
-    }
 }
 
 fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
@@ -73,10 +71,12 @@ fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
     let theme = state.theme;
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Dim));
     let hints = |own: bool| {
-        BINDINGS.iter().filter(move |b| b.holds_on(state.screen)).filter_map(move |b| {
-            let global = matches!(b.action, Action::Help | Action::Palette | Action::Quit);
-            let first = b.keys.iter().find(|k| !global || !is_taken(state.screen, **k))?;
-            (global != own).then_some(()).and(b.hint).map(|hint| (first.label(), hint))
+        let usable = state.keys.all().iter().filter(|b| b.holds_on(state.screen));
+        usable.filter_map(move |b| {
+            let action = b.binding.action;
+            let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
+            let first = b.keys.iter().find(|k| !global || !state.keys.is_taken(state.screen, **k))?;
+            (global != own).then_some(()).and(b.binding.hint).map(|hint| (first.label(), hint))
         })
     };
     let width = |(keys, hint): &(String, &str)| (keys.width() + hint.width() + 3) as u16;

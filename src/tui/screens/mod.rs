@@ -1,4 +1,4 @@
-//! One file a screen: each draws its part of the state into a buffer and changes nothing.
+//! One folder a screen: its page (bindings and what they do), its state, its drawing.
 
 pub mod compare;
 pub mod experiments;
@@ -6,4 +6,3 @@ pub mod live;
 pub mod pareto;
 pub mod runs;
 pub mod timeline;
-mod timeline_info;

@@ -1,20 +1,15 @@
 //! Everything the workbench knows. Plain data: [`super::update`] changes it, screens draw it.
 
-pub mod compare;
-pub mod experiments;
-pub mod live;
-pub mod pareto;
-pub mod runs;
-pub mod timeline;
-pub mod window;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tui_input::Input;
 
 use super::action::Screen;
+use super::keymap::Keymap;
 use super::message::Snapshot;
+use super::mouse::Press;
+use super::screens::{compare, experiments, live, pareto, runs, timeline};
 use super::theme::Theme;
 
 /// The state of the workbench.
@@ -30,8 +25,12 @@ pub struct State {
     pub overlays: Vec<Overlay>,
     /// Something the user is told.
     pub notice: Option<Notice>,
+    /// Which key does what.
+    pub keys: Keymap,
     /// Whether the mouse is captured.
     pub mouse: bool,
+    /// Where and when the mouse's button went down last.
+    pub press: Option<Press>,
     /// The user wants to leave as soon as the cancelled sweep has ended.
     pub leaving: bool,
     /// Colours.
@@ -41,17 +40,17 @@ pub struct State {
     /// The runs directory's content, once read.
     pub stored: Option<Arc<Snapshot>>,
     /// Screen 1.
-    pub experiments: experiments::Experiments,
+    pub experiments: experiments::state::Experiments,
     /// Screen 2.
-    pub live: live::Live,
+    pub live: live::state::Live,
     /// Screen 3.
-    pub runs: runs::Runs,
+    pub runs: runs::state::Runs,
     /// Screen 4.
-    pub timeline: timeline::Timeline,
+    pub timeline: timeline::state::Timeline,
     /// Screen 5.
-    pub pareto: pareto::Pareto,
+    pub pareto: pareto::state::Pareto,
     /// Screen 6.
-    pub compare: compare::Compare,
+    pub compare: compare::state::Compare,
 }
 
 impl State {
@@ -63,17 +62,19 @@ impl State {
             screen: Screen::Experiments,
             overlays: Vec::new(),
             notice: None,
+            keys: Keymap::default(),
             mouse: true,
+            press: None,
             leaving: false,
             theme,
             dir,
             stored: None,
-            experiments: experiments::Experiments::default(),
-            live: live::Live::default(),
-            runs: runs::Runs::default(),
-            timeline: timeline::Timeline::default(),
-            pareto: pareto::Pareto::default(),
-            compare: compare::Compare::default(),
+            experiments: experiments::state::Experiments::default(),
+            live: live::state::Live::default(),
+            runs: runs::state::Runs::default(),
+            timeline: timeline::state::Timeline::default(),
+            pareto: pareto::state::Pareto::default(),
+            compare: compare::state::Compare::default(),
         }
     }
 
@@ -119,6 +120,8 @@ pub enum Overlay {
     },
     /// A question.
     Confirm(Question),
+    /// A line to be typed.
+    Prompt(Prompt),
     /// A text, such as an experiment's file.
     Text {
         /// Its name.
@@ -128,6 +131,28 @@ pub enum Overlay {
         /// First line shown.
         scroll: usize,
     },
+}
+
+/// A line that the user is asked for.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// What is asked.
+    pub title: String,
+    /// What may be typed.
+    pub hint: String,
+    /// What was typed.
+    pub input: Input,
+    /// Why it could not be used.
+    pub error: Option<String>,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// What a typed line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The path of a file to be written: what is shown.
+    Export,
 }
 
 /// What is asked before it is done.

@@ -20,8 +20,8 @@ use crate::trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Str
 use crate::tui::action::Screen;
 use crate::tui::experiments::Entry;
 use crate::tui::message::{Effect, Message, Snapshot};
+use crate::tui::screens::timeline::state::{Matches, TraceIndex};
 use crate::tui::state::State;
-use crate::tui::state::timeline::{Matches, TraceIndex};
 use crate::tui::theme::Theme;
 use crate::tui::update::update;
 use crate::tui::view;

@@ -1,6 +1,7 @@
 //! Keys in, states and effects out.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
@@ -8,13 +9,14 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 use super::fixtures::{Driver, record, spec, trace};
 use crate::spec::{Backend, P2p, Provenance};
 use crate::store::Status;
-use crate::tui::action::{Action, BINDINGS, Screen};
+use crate::tui::action::Screen;
+use crate::tui::keymap::Keymap;
 use crate::tui::message::{Effect, Ended, Message, Snapshot, TraceSource};
 use crate::tui::palette;
+use crate::tui::screens::live::state::CellState;
+use crate::tui::screens::runs::state::Column;
+use crate::tui::screens::timeline::state::row::WAITING;
 use crate::tui::state::Overlay;
-use crate::tui::state::live::CellState;
-use crate::tui::state::runs::Column;
-use crate::tui::state::timeline::row::WAITING;
 use crate::tui::update::begin;
 use crate::tui::widgets::overlay::help_lines;
 
@@ -126,32 +128,16 @@ fn digits_and_tab_change_screens() {
 #[test]
 fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
     for screen in Screen::ALL {
-        let help = help_lines(screen);
-        let offered = palette::matches(screen, "");
+        let keys = Keymap::default();
+        let help = help_lines(&keys, screen);
+        let offered = palette::matches(&keys, screen, "");
         assert!(offered.len() > 10);
-        for binding in offered {
-            assert!(
-                help.iter().any(|l| l.text == binding.name && l.keys == binding.keys_label()),
-                "{} is not in the help of {screen:?}",
-                binding.name
-            );
+        for bound in offered {
+            let (name, label) = (bound.binding.name, bound.label());
+            let told = help.iter().any(|l| l.text == name && l.keys == label);
+            assert!(told, "{name} is not in the help of {screen:?}");
         }
     }
-}
-
-#[test]
-fn no_key_means_two_things_on_one_screen_and_every_binding_has_one() {
-    for binding in BINDINGS {
-        assert!(!binding.keys.is_empty(), "{}", binding.name);
-    }
-    for (i, a) in BINDINGS.iter().enumerate() {
-        for b in &BINDINGS[i + 1..] {
-            let clash = a.scope == b.scope && a.keys.iter().any(|k| b.keys.contains(k));
-            assert!(!clash, "{} and {}", a.name, b.name);
-        }
-    }
-    let actions: HashSet<Action> = BINDINGS.iter().map(|b| b.action).collect();
-    assert!(Screen::ALL.into_iter().all(|s| actions.contains(&Action::Show(s))));
 }
 
 #[test]
@@ -163,7 +149,37 @@ fn the_palette_does_what_was_chosen() {
     assert!(driver.state.overlays.is_empty());
     driver.keys(":");
     driver.keys("export");
-    assert!(matches!(driver.enter()[..], [Effect::ExportPareto(_)]));
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("runs/exports/pareto.svg"), "{}", driver.screen());
+    let effects = driver.enter();
+    let [Effect::Export { path, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(path, Path::new("runs/exports/pareto.svg"));
+    assert!(driver.state.overlays.is_empty());
+}
+
+#[test]
+fn a_file_to_export_must_say_its_kind() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3x");
+    for _ in 0.."svg".len() {
+        driver.press(KeyCode::Backspace);
+    }
+    driver.keys("pdf");
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("does not say what to write"), "{}", driver.screen());
+    for _ in 0.."pdf".len() {
+        driver.press(KeyCode::Backspace);
+    }
+    driver.keys("png");
+    assert!(!driver.screen().contains("does not say what"), "the complaint goes when typing goes on");
+    let effects = driver.enter();
+    let [Effect::Export { export, .. }] = &effects[..] else { panic!("{effects:?}") };
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["screen.png", "screen.svg"] {
+        export.write(&dir.path().join(name)).expect("it is written");
+    }
+    let svg = std::fs::read_to_string(dir.path().join("screen.svg")).expect("it is there");
+    assert!(svg.contains("20260102-0304-2"), "the picture shows the runs");
 }
 
 #[test]

@@ -5,9 +5,12 @@ use crossterm::event::KeyCode;
 use super::fixtures::{Driver, imported, trace};
 use crate::tui::action::Screen;
 use crate::tui::message::{Effect, Message, TraceSource};
-use crate::tui::state::timeline::{Line, View};
+use crate::tui::screens::timeline::state::{Line, View};
 
-fn with(traces: Vec<crate::tui::state::timeline::TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
+fn with(
+    traces: Vec<crate::tui::screens::timeline::state::TraceIndex>,
+    (columns, rows): (u16, u16),
+) -> Driver {
     let mut driver = Driver::full(columns, rows);
     driver.show(traces);
     driver.state.screen = Screen::Timeline;
@@ -151,7 +154,7 @@ fn two_traces_are_aligned_at_a_step_and_share_window_and_cursor() {
     driver.press(KeyCode::Right);
     assert!(view(&driver).time > time, "the cursor moved in the lower trace");
     assert!(driver.screen().contains("above: decode/L0/"), "{}", driver.screen());
-    keys(&mut driver, "x");
+    keys(&mut driver, "X");
     assert_eq!(view(&driver).panes.len(), 1);
     assert_eq!(view(&driver).pane().origin, 0);
     assert!(view(&driver).window.contains(view(&driver).time));

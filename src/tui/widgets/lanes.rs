@@ -13,9 +13,9 @@ use ratatui::style::{Modifier, Style};
 use rayon::prelude::*;
 
 use super::paint::put;
-use crate::tui::state::timeline::row::{Class, Column, KINDS, Row};
-use crate::tui::state::timeline::{Line, Matches, TraceIndex};
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
+use crate::tui::screens::timeline::state::window::Window;
+use crate::tui::screens::timeline::state::{Line, Matches, TraceIndex};
 use crate::tui::theme::{Role, Theme};
 
 /// Eighths of a column, from the left.

@@ -3,12 +3,14 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use tui_input::Input;
 
 use super::paint::{line, popup, put, wrap};
-use crate::tui::action::{BINDINGS, Scope, Screen};
+use crate::tui::action::Screen;
+use crate::tui::keymap::{Keymap, Scope};
 use crate::tui::layout::{centered, inside, regions};
 use crate::tui::palette;
-use crate::tui::state::{Notice, Overlay, Question, State};
+use crate::tui::state::{Notice, Overlay, Prompt, Question, State};
 use crate::tui::theme::{Role, Theme};
 
 /// A line of help: keys and what they do, or a heading without keys.
@@ -21,13 +23,13 @@ pub struct HelpLine {
 }
 
 /// All bindings: those of the screen, those of everywhere, those of the other screens.
-pub fn help_lines(screen: Screen) -> Vec<HelpLine> {
+pub fn help_lines(keys: &Keymap, screen: Screen) -> Vec<HelpLine> {
     let heading = |text: &str| HelpLine { keys: String::new(), text: text.into() };
     let of = |scope: Scope| {
-        BINDINGS
+        keys.all()
             .iter()
             .filter(move |b| b.scope == scope)
-            .map(|b| HelpLine { keys: b.keys_label(), text: b.name.into() })
+            .map(|b| HelpLine { keys: b.label(), text: b.binding.name.into() })
     };
     let mut lines = vec![heading(&format!("On this screen: {}", screen.title()))];
     lines.extend(of(Scope::On(screen)));
@@ -63,17 +65,17 @@ pub fn draw(buf: &mut Buffer, state: &State, overlay: &Overlay) {
         }
         Overlay::Palette { input, selected } => {
             let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
-            let found = palette::matches(state.screen, input.value());
+            let found = palette::matches(&state.keys, state.screen, input.value());
             let area = popup(buf, centered(body, 66, 18), "palette", theme);
             let typed = format!(": {}", input.value());
             let end = put(buf, area, area.x, area.y, &typed, theme.style(Role::Text));
             put(buf, area, end, area.y, "▏", theme.style(Role::Key));
             let rows = usize::from(area.height.saturating_sub(2));
             let first = (selected + 1).saturating_sub(rows);
-            for (row, binding) in found.iter().skip(first).take(rows).enumerate() {
+            for (row, bound) in found.iter().skip(first).take(rows).enumerate() {
                 let y = area.y + 2 + row as u16;
-                put(buf, area, area.x + 1, y, binding.name, theme.style(Role::Text));
-                let keys = binding.keys_label();
+                put(buf, area, area.x + 1, y, bound.binding.name, theme.style(Role::Text));
+                let keys = bound.label();
                 let x = area.right().saturating_sub(keys.chars().count() as u16 + 1);
                 put(buf, area, x, y, &keys, theme.style(Role::Key));
                 if first + row == *selected {
@@ -81,7 +83,7 @@ pub fn draw(buf: &mut Buffer, state: &State, overlay: &Overlay) {
                     buf.set_style(row, theme.style(Role::Selected));
                 }
             }
-            if let Some(open) = palette::path(state.screen, input.value()) {
+            if let Some(open) = palette::path(&state.keys, state.screen, input.value()) {
                 let below = if open.beneath { " beneath the trace shown" } else { "" };
                 for row in 2..area.height {
                     put(buf, area, area.x, area.y + row, &" ".repeat(area.width.into()), Style::reset());
@@ -95,13 +97,14 @@ pub fn draw(buf: &mut Buffer, state: &State, overlay: &Overlay) {
                 put(buf, area, area.x + 1, area.y + 2, "no action matches", theme.style(Role::Dim));
             }
         }
+        Overlay::Prompt(prompt) => ask(buf, state, prompt),
         Overlay::Confirm(question) => confirm(buf, state, *question),
     }
 }
 
 fn help(buf: &mut Buffer, state: &State, scroll: usize) {
     let theme = state.theme;
-    let lines = help_lines(state.screen);
+    let lines = help_lines(&state.keys, state.screen);
     let area = popup(buf, text_area(state.size), "help: ↑ ↓ scroll, Esc closes", theme);
     for (row, help) in lines.iter().skip(scroll).take(usize::from(area.height)).enumerate() {
         if help.keys.is_empty() {
@@ -116,6 +119,37 @@ fn help(buf: &mut Buffer, state: &State, scroll: usize) {
             );
         }
     }
+}
+
+fn ask(buf: &mut Buffer, state: &State, prompt: &Prompt) {
+    let theme = state.theme;
+    let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
+    let width = 76.min(body.width);
+    let (below, role) = match &prompt.error {
+        Some(error) => (error, Role::Bad),
+        None => (&prompt.hint, Role::Dim),
+    };
+    let lines = wrap(below, usize::from(width.saturating_sub(4)));
+    let area = popup(buf, centered(body, width, lines.len() as u16 + 4), &prompt.title, theme);
+    field(
+        buf,
+        Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area },
+        &prompt.input,
+        theme,
+    );
+    for (row, text) in lines.iter().enumerate() {
+        line(buf, area, row as u16 + 2, &[(" ", theme.style(role)), (text, theme.style(role))]);
+    }
+}
+
+/// Draws a line of text that is being typed, scrolled so that its cursor is seen.
+pub fn field(buf: &mut Buffer, area: Rect, input: &Input, theme: Theme) {
+    let scroll = input.visual_scroll(usize::from(area.width.saturating_sub(1)));
+    let shown: String = input.value().chars().skip(scroll).collect();
+    put(buf, area, area.x, area.y, &shown, theme.style(Role::Text));
+    let at = area.x + input.visual_cursor().saturating_sub(scroll) as u16;
+    let cursor = Rect::new(at, area.y, 1, 1).intersection(area);
+    buf.set_style(cursor, theme.style(Role::Selected));
 }
 
 fn confirm(buf: &mut Buffer, state: &State, question: Question) {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::List;
 use crate::backend::RunEvent;
 use crate::spec::Spec;
 use crate::store::{Record, Status};
 use crate::sweep::{Experiment, SweepEvent, Verdict};
 use crate::tui::message::Ended;
+use crate::tui::state::List;
 
 /// Lines of a cell's log that are kept.
 const LOG_LINES: usize = 200;

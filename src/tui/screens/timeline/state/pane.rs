@@ -7,7 +7,7 @@ use super::index::{Line, StepKey, TraceIndex};
 use super::search::Matches;
 use crate::plan::Phase;
 use crate::trace::Span;
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// What an overlap is of: a step, or (`None`) all decode steps.
 pub type Part = Option<StepKey>;

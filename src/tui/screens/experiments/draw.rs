@@ -12,20 +12,21 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
+use super::Act;
 use crate::store::Status;
 use crate::sweep::{Experiment, Verdict};
+use crate::tui::action::Action;
 use crate::tui::experiments::Entry;
 use crate::tui::format::clock;
-use crate::tui::layout;
+use crate::tui::screens::experiments::state::{Stored, axes};
 use crate::tui::state::State;
-use crate::tui::state::experiments::{Stored, axes};
-use crate::tui::theme::{Role, Theme};
+use crate::tui::theme::Role;
 use crate::tui::widgets::paint::{empty, frame, line, put, wrap};
 
 /// Draws the screen.
 pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     let theme = state.theme;
-    let (left, right) = layout::experiments(body);
+    let (left, right) = super::areas(body);
     let list = frame(buf, left, "experiments", theme);
     match &state.experiments.entries {
         None => empty(buf, list, "reading…", theme),
@@ -56,12 +57,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     };
     let inner = frame(buf, right, &entry.name, theme);
     let stored = state.experiments.stored.get(state.experiments.list.selected);
-    let lines = details(
-        entry,
-        stored.copied().unwrap_or_default(),
-        theme,
-        usize::from(inner.width.saturating_sub(2)),
-    );
+    let width = usize::from(inner.width.saturating_sub(2));
+    let lines = details(state, entry, stored.copied().unwrap_or_default(), width);
     for (row, (text, style)) in (0..inner.height).zip(&lines) {
         put(buf, inner, inner.x + 1, inner.y + row, text, *style);
     }
@@ -77,7 +74,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     }
 }
 
-fn details(entry: &Entry, stored: Stored, theme: Theme, width: usize) -> Vec<(String, Style)> {
+fn details(state: &State, entry: &Entry, stored: Stored, width: usize) -> Vec<(String, Style)> {
+    let theme = state.theme;
     let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
     let mut lines = Vec::new();
     let mut say = |content: &str, style: Style| {
@@ -89,7 +87,9 @@ fn details(entry: &Entry, stored: Stored, theme: Theme, width: usize) -> Vec<(St
             say("✘ this file cannot be run", theme.style(Role::Bad));
             say(error, text);
             say(" ", text);
-            say("e shows the file, R reads it again", dim);
+            let show = state.keys.label(Action::Experiments(Act::ShowFile));
+            let reload = state.keys.label(Action::Reload);
+            say(&format!("{show} shows the file, {reload} reads it again"), dim);
             return lines;
         }
     };

@@ -12,7 +12,7 @@ use super::row::{Class, Row, Spans, Unions};
 use crate::analysis::intervals;
 use crate::plan::Lane;
 use crate::trace::{Range, Span, Stream, Trace};
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// Spans that one task sorts into rows.
 const CHUNK: usize = 1 << 16;

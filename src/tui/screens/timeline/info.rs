@@ -4,11 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::timeline::seconds;
+use super::draw::seconds;
 use crate::plan::{Lane, Quantity};
 use crate::trace::Span;
 use crate::tui::format::{digits, ns, si};
-use crate::tui::state::timeline::{Line, Pane, View};
+use crate::tui::screens::timeline::state::{Line, Pane, View};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{frame, line, put};
 

@@ -12,9 +12,8 @@ use ratatui::style::Style;
 
 use crate::store::Record;
 use crate::tui::format::{digits, percent, si};
-use crate::tui::layout;
+use crate::tui::screens::runs::state::Column as Key;
 use crate::tui::state::State;
-use crate::tui::state::runs::Column as Key;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{empty, frame, line, put, wrap};
 use crate::tui::widgets::table::{self, Column, Rows};
@@ -47,7 +46,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         empty(buf, body, &text, theme);
         return;
     }
-    let (top, area, details) = layout::runs(body, runs.detail);
+    let (top, area, details) = super::areas(body, runs.detail);
     let count = format!(" {} of {} runs  ", runs.order.len(), stored.records.len());
     let (text, key) = (theme.style(Role::Text), theme.style(Role::Key));
     line(buf, top, 0, &[(&count, theme.style(Role::Title))]);

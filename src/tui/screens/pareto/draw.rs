@@ -8,9 +8,8 @@ use ratatui::style::Modifier;
 use crate::analysis::ParetoPoint;
 use crate::spec::P2p;
 use crate::tui::format::digits;
-use crate::tui::layout;
+use crate::tui::screens::pareto::state::frontier;
 use crate::tui::state::State;
-use crate::tui::state::pareto::frontier;
 use crate::tui::theme::Role;
 use crate::tui::widgets::paint::{empty, line, put};
 use crate::tui::widgets::scatter::Plot;
@@ -30,7 +29,7 @@ fn coordinates(point: &ParetoPoint) -> (f64, f64) {
 
 fn plot(state: &State, body: Rect) -> Plot {
     let points: Vec<_> = state.pareto.visible().map(coordinates).collect();
-    Plot::new(layout::pareto(body).1, points.iter().copied())
+    Plot::new(super::areas(body).1, points.iter().copied())
 }
 
 /// Draws the screen.
@@ -44,7 +43,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         }
         Some(_) => {}
     }
-    let (header, _, info) = layout::pareto(body);
+    let (header, _, info) = super::areas(body);
     let names = pareto.architectures();
     let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
     let group = pareto.groups.get(pareto.group).map_or("", String::as_str);

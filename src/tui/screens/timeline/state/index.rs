@@ -10,7 +10,7 @@ use super::row::{Class, Row, Spans};
 use crate::plan::Phase;
 use crate::spec::Provenance;
 use crate::trace::{Range, Span, Trace};
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// A step of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

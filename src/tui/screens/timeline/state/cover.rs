@@ -2,7 +2,7 @@
 //! that a frame costs the same for a thousand spans and for ten million.
 
 use super::row::gallop;
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// Intervals from one sum to the next.
 const BLOCK: usize = 8;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tui_input::Input;
 
-use super::List;
-use super::experiments::value;
 use crate::store::{Metrics, Record};
 use crate::tui::message::Snapshot;
+use crate::tui::screens::experiments::state::value;
+use crate::tui::state::List;
 
 /// Columns of the table; their titles say what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

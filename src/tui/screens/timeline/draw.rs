@@ -1,17 +1,18 @@
-//! Screen 4: what the lanes did. See [`layout::TimelineAreas`] for where things are; what is under the
-//! cursor is told by [`super::timeline_info`].
+//! Screen 4: what the lanes did. See [`super::layout::TimelineAreas`] for where things are; what is under the
+//! cursor is told by [`super::info`].
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::timeline_info;
+use super::info;
+use super::layout::{self, LANE_LABEL, PaneAreas};
 use crate::tui::format::{ns, percent};
-use crate::tui::layout::{self, LANE_LABEL, PaneAreas, cut_left};
+use crate::tui::layout::cut_left;
+use crate::tui::screens::timeline::state::window::Window;
+use crate::tui::screens::timeline::state::{Line, Pane, View};
 use crate::tui::state::State;
-use crate::tui::state::timeline::{Line, Pane, View};
-use crate::tui::state::window::Window;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::lanes::{self, Canvas, ticks};
 use crate::tui::widgets::paint::{empty, line, put};
@@ -29,7 +30,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         empty(buf, body, text, theme);
         return;
     };
-    let areas = layout::timeline(body, view.panes.len());
+    let areas = layout::areas(body, view.panes.len());
     header(buf, areas.header, view, theme);
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
     for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
@@ -38,7 +39,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         }
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
-    timeline_info::draw(buf, areas.info, view, theme);
+    info::draw(buf, areas.info, view, theme);
 }
 
 fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {

@@ -9,7 +9,7 @@ use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::search::Matches;
 use crate::plan::Phase;
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// Windows that can be gone back to.
 const UNDO: usize = 100;

@@ -1,7 +1,7 @@
 //! State of screen 6: the comparison along one axis.
 
-use super::List;
 use crate::analysis::{AXES, Comparison, ComparisonReport};
+use crate::tui::state::List;
 
 /// State of the compare screen.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@ pub mod row;
 mod screen;
 pub mod search;
 pub mod view;
+pub mod window;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@ use ratatui::style::Style;
 
 use crate::analysis::Comparison;
 use crate::tui::format::{digits, percent};
-use crate::tui::layout;
 use crate::tui::state::State;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{empty, frame, line, wrap};
@@ -34,7 +33,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         }
         Some(Ok(report)) => report,
     };
-    let (top, area, pair, flags) = layout::compare(body, report.flags.len());
+    let (top, area, pair, flags) = super::areas(body, report.flags.len());
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let count = format!("  {} pairs", report.pairs.len());
     line(buf, top, 0, &[(" by ", text), (&report.by, title), (&count, text)]);

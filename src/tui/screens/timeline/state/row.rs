@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::plan::Lane;
 use crate::trace::{OperationInfo, Span};
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// What a span's time counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::tui::format::{clock, digits};
-use crate::tui::layout;
+use crate::tui::screens::live::state::{CellState, Live, LiveCell};
 use crate::tui::state::State;
-use crate::tui::state::live::{CellState, Live, LiveCell};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{bar, empty, frame, line, wrap};
 use crate::tui::widgets::table::{self, Column, Rows};
@@ -37,7 +36,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         empty(buf, body, "no sweep yet: press 1, Enter runs the selected experiment", theme);
         return;
     };
-    let (top, area, log) = layout::live(body);
+    let (top, area, log) = super::areas(body);
     header(buf, top, state, name);
     let rows = Rows { list: &live.list, len: live.cells.len(), mark: None };
     table::draw(buf, area, theme, &COLUMNS, rows, |row, column| {

@@ -1,7 +1,7 @@
 //! Named ranges of one thread and depth: they do not overlap, so a row of them is an ordered list.
 
 use crate::trace::Range;
-use crate::tui::state::window::Window;
+use crate::tui::screens::timeline::state::window::Window;
 
 /// A row of ranges.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! State of screen 1: the experiments and what is known about them.
 
-use super::List;
 use crate::spec::Spec;
 use crate::sweep::{Experiment, Verdict};
 use crate::tui::experiments::Entry;
 use crate::tui::message::Snapshot;
+use crate::tui::state::List;
 
 /// State of the experiments screen.
 #[derive(Debug, Default)]

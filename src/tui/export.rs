@@ -1,0 +1,93 @@
+//! Writing what is shown to a file, and copying the command that shows the same. Any screen can be had
+//! as a picture of itself; pages that have a figure or a table give that instead.
+
+use std::path::{Path, PathBuf};
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use tui_input::Input;
+
+use super::message::Effect;
+use super::page::{Export, FileKind};
+use super::screenshot;
+use super::state::{Overlay, Prompt, Purpose, State};
+use super::view;
+
+/// Asks where to write what is shown.
+pub fn ask(state: &mut State) {
+    let page = state.screen.page();
+    let path = state.dir.join("exports").join(format!("{}.svg", page.title()));
+    state.overlays.push(Overlay::Prompt(Prompt {
+        title: format!("export {} to", page.title()),
+        hint:
+            "the ending decides: .svg, .png or .csv; Enter writes, Esc closes; files are not overwritten"
+                .into(),
+        input: Input::new(path.display().to_string()),
+        error: None,
+        purpose: Purpose::Export,
+    }));
+}
+
+/// Writes what is shown to the file that was typed; why that cannot be.
+pub fn to(state: &State, typed: &str) -> Result<Vec<Effect>, String> {
+    let path = PathBuf::from(typed.trim());
+    let kind = FileKind::of(&path).ok_or_else(|| {
+        format!("'{typed}' does not say what to write: end it with .svg, .png or .csv")
+    })?;
+    let export = match state.screen.page().export(state, kind)? {
+        Some(export) => export,
+        None if kind == FileKind::Csv => {
+            return Err("this screen has no table: .svg or .png write a picture of it".into());
+        }
+        None => picture(state),
+    };
+    Ok(vec![Effect::Export { export, path }])
+}
+
+/// A picture of the screen as it is, without what lies on top.
+fn picture(state: &State) -> Export {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
+    view::draw_without_overlays(&mut buffer, state);
+    let light = state.theme.is_light();
+    Export::new(move |path| screenshot::write(&buffer, light, path))
+}
+
+/// Copies the command that shows the same as the screen.
+pub fn copy_command(state: &mut State) -> Vec<Effect> {
+    let Some(words) = state.screen.page().command(state) else {
+        state.inform("nothing is shown here that a command could show");
+        return Vec::new();
+    };
+    let mut words = words;
+    if state.dir != Path::new("runs") {
+        words.extend(["--dir".into(), state.dir.display().to_string()]);
+    }
+    let command = std::iter::once("ladderscope".to_string())
+        .chain(words.iter().map(|word| quoted(word)))
+        .collect::<Vec<_>>()
+        .join(" ");
+    state.inform(format!("copied: {command}"));
+    vec![Effect::Copy(command)]
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("paper-70b"), "paper-70b");
+        assert_eq!(quoted("emulated:alpha_us=20,gb_s=50"), "emulated:alpha_us=20,gb_s=50");
+        assert_eq!(quoted("tok/s>1 it's"), r"'tok/s>1 it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}
