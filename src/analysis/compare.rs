@@ -108,11 +108,11 @@ pub(super) struct Arm {
     /// Its pooled record.
     pub record: Record,
     metrics: Metrics,
-    rounds: BTreeMap<u32, Vec<Sample>>,
+    pub(super) rounds: BTreeMap<u32, Vec<Sample>>,
 }
 
 impl Arm {
-    fn new(cell: &Cell<'_>) -> Option<Self> {
+    pub(super) fn new(cell: &Cell<'_>) -> Option<Self> {
         let record = cell.record()?;
         let metrics = record.metrics.clone()?;
         Some(Self { metrics, rounds: cell.rounds(), record })
@@ -429,7 +429,7 @@ impl Label {
 }
 
 /// A spec's fields in words, in the order in which a label shows them.
-fn parts(spec: &Spec) -> [(&'static str, String); 17] {
+pub(super) fn parts(spec: &Spec) -> [(&'static str, String); 17] {
     let list = |map: &BTreeMap<String, String>| {
         map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };

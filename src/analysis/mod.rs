@@ -23,6 +23,7 @@ mod run_table;
 mod runs;
 #[cfg(test)]
 pub(crate) mod sample_data;
+mod side_by_side;
 pub mod statistics;
 mod steps;
 mod stragglers;
@@ -39,5 +40,6 @@ pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use run_table::{Cell as RunCell, Column, Field, RunTable, SortKeys, Unit, natural_order};
 pub use runs::{Selection, origin_ns};
+pub use side_by_side::{Measure, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

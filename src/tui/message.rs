@@ -9,8 +9,10 @@ use crossterm::event::{KeyEvent, MouseEvent};
 use super::experiments::Entry;
 use super::page::Export;
 use super::screens::timeline::state::{Matches, Part, TraceIndex};
-use crate::analysis::{ComparisonReport, ParetoPoint};
-use crate::store::Record;
+use rayon::prelude::*;
+
+use crate::analysis::{ComparisonReport, ParetoPoint, RunTable, SideBySide};
+use crate::store::{self, Annotations, Record};
 use crate::sweep::{Experiment, SweepEvent};
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
@@ -74,6 +76,12 @@ pub enum Message {
         /// The pairs.
         result: Result<ComparisonReport, String>,
     },
+    /// Tags or notes changed: the runs as they were, with those of now.
+    Annotated(Arc<Snapshot>),
+    /// A run's whole record, for its details.
+    WholeRun(Box<Record>),
+    /// Two runs beside one another, or why they cannot be.
+    SideBySide(Result<Box<SideBySide>, String>),
     /// Something to tell the user.
     Info(String),
     /// Something that went wrong in an effect.
@@ -93,7 +101,11 @@ pub struct Ended {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Runs, oldest first.
-    pub records: Vec<Record>,
+    pub records: Arc<Vec<Record>>,
+    /// The same as a table, with tags and notes.
+    pub table: RunTable,
+    /// Tags and notes.
+    pub annotations: Arc<Annotations>,
     /// Files that could not be read, and why.
     pub damaged: Vec<String>,
     /// What is known of each cell (by [`crate::spec::Spec::key`]).
@@ -110,17 +122,35 @@ pub struct Known {
 }
 
 impl Snapshot {
-    /// A snapshot of these runs.
+    /// A snapshot of these runs, to which nobody has added anything.
     pub fn new(records: Vec<Record>, damaged: Vec<String>) -> Self {
+        Self::annotated(records, damaged, Arc::default())
+    }
+
+    /// A snapshot of these runs with their tags and notes.
+    pub fn annotated(
+        records: Vec<Record>,
+        damaged: Vec<String>,
+        annotations: Arc<Annotations>,
+    ) -> Self {
+        let key = |record: &Record| record.metrics.is_some().then(|| record.spec.key());
+        let keys: Vec<Option<String>> = records.par_iter().map(key).collect();
         let mut known: HashMap<String, Known> = HashMap::new();
-        for record in &records {
-            if let Some(metrics) = &record.metrics {
-                let cell = known.entry(record.spec.key()).or_default();
+        for (record, key) in records.iter().zip(keys) {
+            if let (Some(metrics), Some(key)) = (&record.metrics, key) {
+                let cell = known.entry(key).or_default();
                 cell.rounds.insert(record.round);
                 cell.completion_ms = metrics.completion_ms;
             }
         }
-        Self { records, damaged, known }
+        let table = RunTable::new(&records, &annotations);
+        Self { records: Arc::new(records), table, annotations, damaged, known }
+    }
+
+    /// The same runs with other tags and notes.
+    pub fn with(&self, annotations: Arc<Annotations>) -> Self {
+        let table = self.table.annotated(&self.records, &annotations);
+        Self { table, annotations, ..self.clone() }
     }
 
     /// A run by its id.
@@ -202,6 +232,26 @@ pub enum Effect {
         export: Export,
         /// Where.
         path: PathBuf,
+    },
+    /// Change tags or notes of runs.
+    Annotate {
+        /// Full ids.
+        runs: Vec<String>,
+        /// What changes.
+        edit: store::Edit,
+    },
+    /// Move runs (full ids) to the trash.
+    DeleteRuns(Vec<String>),
+    /// Take the newest deletion out of the trash.
+    RestoreRuns,
+    /// Read a run's whole record.
+    LoadWhole(String),
+    /// Put two runs beside one another, given by their places among the records.
+    SideBySide {
+        /// The baseline and the other.
+        rows: [usize; 2],
+        /// The runs.
+        runs: Arc<Snapshot>,
     },
     /// Put text on the clipboard.
     Copy(String),

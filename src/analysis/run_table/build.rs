@@ -67,7 +67,11 @@ impl Column {
             }),
         };
         let ranks = ranks(&values);
-        Self { field, values, ranks }
+        let longest = match &values {
+            Values::Text { texts, .. } => texts.iter().map(|text| text.chars().count()).max(),
+            Values::Number(_) => None,
+        };
+        Self { field, values, ranks, longest: longest.unwrap_or(0) }
     }
 }
 

@@ -7,6 +7,7 @@ mod field;
 mod natural;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub(super) use field::Search;
 pub use field::{Field, Unit};
@@ -23,7 +24,7 @@ pub(super) const NOTHING: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub struct RunTable {
     rows: usize,
-    columns: Vec<Column>,
+    columns: Vec<Arc<Column>>,
 }
 
 /// A column: its field and its values.
@@ -34,6 +35,8 @@ pub struct Column {
     pub(super) values: Values,
     /// Of each row the place of its value among the column's different values, or [`NOTHING`].
     ranks: Vec<u32>,
+    /// Letters of its longest text.
+    pub longest: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -63,8 +66,17 @@ impl RunTable {
     pub fn new(records: &[Record], annotations: &Annotations) -> Self {
         let fields = build::fields(records);
         let hidden = build::hidden_shares(records);
-        let column = |field: Field| Column::new(field, records, annotations, &hidden);
+        let column = |field: Field| Arc::new(Column::new(field, records, annotations, &hidden));
         Self { rows: records.len(), columns: fields.into_par_iter().map(column).collect() }
+    }
+
+    /// The same table with other tags and notes.
+    pub fn annotated(&self, records: &[Record], annotations: &Annotations) -> Self {
+        let column = |column: &Arc<Column>| match column.field.is_of_people() {
+            true => Arc::new(Column::new(column.field.clone(), records, annotations, &[])),
+            false => column.clone(),
+        };
+        Self { rows: self.rows, columns: self.columns.iter().map(column).collect() }
     }
 
     /// Rows.
@@ -78,7 +90,7 @@ impl RunTable {
     }
 
     /// All columns; the built-in ones are always there and always in one order.
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[Arc<Column>] {
         &self.columns
     }
 
@@ -87,7 +99,7 @@ impl RunTable {
     pub fn find(&self, name: &str) -> Option<usize> {
         let by_name = self.columns.iter().position(|column| column.field.is(name));
         by_name.or_else(|| {
-            let bare = |column: &Column| column.field.title.eq_ignore_ascii_case(name);
+            let bare = |column: &Arc<Column>| column.field.title.eq_ignore_ascii_case(name);
             self.columns.iter().position(|c| c.field.is_dynamic() && bare(c))
         })
     }
@@ -115,7 +127,7 @@ impl RunTable {
 
     /// Columns that can be shown: all but the one that is only searched.
     pub fn shown(&self) -> impl Iterator<Item = &Column> {
-        self.columns.iter().filter(|column| column.field.name != "cell")
+        self.columns.iter().map(Arc::as_ref).filter(|column| column.field.name != "cell")
     }
 
     /// A value.
@@ -152,7 +164,7 @@ impl RunTable {
     /// These columns of these rows as CSV (RFC 4180, with plain line feeds), header included; numbers so
     /// that they read back as the same.
     pub fn csv(&self, rows: &[u32], columns: &[usize]) -> String {
-        let columns: Vec<&Column> = columns.iter().filter_map(|at| self.columns.get(*at)).collect();
+        let columns: Vec<&Arc<Column>> = columns.iter().filter_map(|at| self.columns.get(*at)).collect();
         let mut csv = String::new();
         let mut line = |cells: Vec<String>| {
             csv.push_str(&cells.join(","));
@@ -182,6 +194,10 @@ impl Field {
     /// Whether it is there because some run has such a variable.
     pub fn is_dynamic(&self) -> bool {
         matches!(self.name, std::borrow::Cow::Owned(_))
+    }
+
+    fn is_of_people(&self) -> bool {
+        matches!(self.source, field::Source::Tags | field::Source::Note)
     }
 
     fn is_of_record(&self) -> bool {
