@@ -57,6 +57,8 @@ enum Verb {
     Experiments(output::FormatArgs),
     /// What this machine can do: memory bandwidth, timers, driver, GPUs, NCCL, terminal
     Doctor(super::doctor::Args),
+    /// A settings file for the workbench: theme, colours, keys, mouse
+    Config(super::config::Args),
     /// JSON schema of a kind of file
     Schema(super::schema::Args),
     /// Completion script for a shell
@@ -119,6 +121,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Verb::Hardware(args)) => super::hardware::run(&args),
         Some(Verb::Experiments(args)) => super::experiments::run(&args),
         Some(Verb::Doctor(args)) => super::doctor::run(&args, &dir),
+        Some(Verb::Config(args)) => super::config::run(&args),
         Some(Verb::Schema(args)) => super::schema::run(&args),
         Some(Verb::Completions(args)) => super::completions::run(&args, &mut Cli::command()),
         Some(Verb::Child) => Ok(0),

@@ -8,6 +8,7 @@ mod app;
 mod calibrate;
 mod compare;
 mod completions;
+mod config;
 mod doctor;
 mod doctor_gpu;
 mod doctor_machine;

@@ -73,8 +73,12 @@ pub enum Action {
     TypeOpen,
     /// Write what is shown to a file.
     Export,
+    /// Write a picture of the screen to a file.
+    Picture,
     /// Copy the command that shows the same.
     CopyCommand,
+    /// Show what was told until now.
+    Messages,
     Experiments(experiments::Act),
     Live(live::Act),
     Runs(runs::Act),
@@ -126,6 +130,8 @@ pub const EVERYWHERE: &[Binding] = &[
     bind("show-compare", "6", Action::Show(Screen::Compare), "screen: compare", None),
     bind("open", "o", Action::TypeOpen, "open a trace file", None),
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
+    bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),
+    bind("messages", "M", Action::Messages, "messages until now", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the command that shows the same", None),
     bind("reload", "R", Action::Reload, "read experiments and runs again", Some("reload")),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),

@@ -2,6 +2,7 @@
 //! something has changed, and not otherwise.
 
 use std::io::Stdout;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -11,11 +12,12 @@ use ratatui::backend::CrosstermBackend;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::config::{Config, Surroundings};
 use super::effects::Performer;
 use super::message::{Effect, Message};
 use super::state::State;
 use super::update::{begin, update};
-use super::{Options, terminal, theme, view};
+use super::{Options, format, memory, terminal, view};
 use crate::error::{Error, Result};
 
 /// While something runs, frames that no key asked for are at least so far apart.
@@ -32,11 +34,20 @@ pub fn run(options: Options) -> Result<()> {
     let (sender, messages) = unbounded();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     let handle = signals.handle();
-    let guard = terminal::take().map_err(failed)?;
+    let config = Config::load(&Surroundings::of_process());
+    let memory = memory::path(&options.dir);
+    let guard = terminal::take(config.mouse).map_err(failed)?;
     let mut screen = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
     let size = screen.size().map_err(failed)?;
-    let state =
-        State::new(options.dir.clone(), theme::Theme::from_environment(), (size.width, size.height));
+    let mut state = State::new(options.dir.clone(), config.theme, (size.width, size.height));
+    (state.keys, state.mouse) = (config.keys, config.mouse);
+    if let Some(first) = config.wrong.first() {
+        let more = match config.wrong.len() {
+            1 => String::new(),
+            n => format!("\n{} more: ladderscope config --check lists all", n - 1),
+        };
+        state.fail(format!("settings: {first}{more}"));
+    }
     let signalled = sender.clone();
     std::thread::spawn(move || {
         for _ in signals.forever() {
@@ -46,11 +57,17 @@ pub fn run(options: Options) -> Result<()> {
     listen_to_keys(sender.clone());
     let performer = Performer::new(&options.dir, "experiments".into(), sender);
     let mut workbench = Loop { state, performer, messages, opened: Instant::now() };
-    workbench.open(options);
+    workbench.open(options, memory.as_deref());
     let left = workbench.work(&mut screen);
     handle.close();
     // the terminal is the user's again before the sweep has quite ended
     drop(guard);
+    // a state directory that cannot be written must not turn leaving into a failure
+    if let Some(path) = &memory
+        && let Err(error) = memory::save(path, &memory::remember(&workbench.state))
+    {
+        eprintln!("what was shown is not remembered: {error}");
+    }
     let patience = left.as_ref().map_or(true, |left| !left.at_once);
     workbench.performer.finish(patience);
     match left.map_err(failed)? {
@@ -75,9 +92,18 @@ struct Loop {
 }
 
 impl Loop {
-    fn open(&mut self, options: Options) {
+    fn open(&mut self, options: Options, memory: Option<&Path>) {
         for effect in begin() {
             self.performer.perform(effect);
+        }
+        match memory.map_or(Ok(None), memory::load) {
+            Ok(Some(memory)) => {
+                for effect in memory::recall(&mut self.state, &memory, options.traces.is_empty()) {
+                    self.performer.perform(effect);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => self.state.fail(format::error(&error)),
         }
         if !options.traces.is_empty() {
             let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };

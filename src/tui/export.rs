@@ -14,27 +14,33 @@ use super::state::{Overlay, Prompt, Purpose, State};
 use super::view;
 
 /// Asks where to write what is shown.
-pub fn ask(state: &mut State) {
+pub fn ask(state: &mut State, purpose: Purpose) {
     let page = state.screen.page();
-    let path = state.dir.join("exports").join(format!("{}.svg", page.title()));
+    let (title, name, endings) = match purpose {
+        Purpose::Picture => ("picture of", "-screen", ".svg or .png"),
+        Purpose::Export => ("export", "", ".svg, .png or .csv"),
+    };
+    let path = state.dir.join("exports").join(format!("{}{name}.svg", page.title()));
     state.overlays.push(Overlay::Prompt(Prompt {
-        title: format!("export {} to", page.title()),
-        hint:
-            "the ending decides: .svg, .png or .csv; Enter writes, Esc closes; files are not overwritten"
-                .into(),
+        title: format!("{title} {} to", page.title()),
+        hint: format!("the ending decides: {endings}; Enter writes, Esc closes; nothing is overwritten"),
         input: Input::new(path.display().to_string()),
         error: None,
-        purpose: Purpose::Export,
+        purpose,
     }));
 }
 
 /// Writes what is shown to the file that was typed; why that cannot be.
-pub fn to(state: &State, typed: &str) -> Result<Vec<Effect>, String> {
+pub fn to(state: &State, purpose: Purpose, typed: &str) -> Result<Vec<Effect>, String> {
     let path = PathBuf::from(typed.trim());
     let kind = FileKind::of(&path).ok_or_else(|| {
         format!("'{typed}' does not say what to write: end it with .svg, .png or .csv")
     })?;
-    let export = match state.screen.page().export(state, kind)? {
+    let figure = match purpose {
+        Purpose::Picture => None,
+        Purpose::Export => state.screen.page().export(state, kind)?,
+    };
+    let export = match figure {
         Some(export) => export,
         None if kind == FileKind::Csv => {
             return Err("this screen has no table: .svg or .png write a picture of it".into());

@@ -200,7 +200,7 @@ impl Bound {
 }
 
 /// Actions whose keys are promised never to change.
-fn is_fixed(action: Action) -> bool {
+pub fn is_fixed(action: Action) -> bool {
     matches!(
         action,
         Action::Help

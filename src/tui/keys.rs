@@ -85,7 +85,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
 /// What was typed at a prompt: the prompt is closed where it can be used, else it says why not.
 fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
     let done = match purpose {
-        Purpose::Export => export::to(state, text),
+        Purpose::Export | Purpose::Picture => export::to(state, purpose, text),
     };
     match done {
         Ok(effects) => {

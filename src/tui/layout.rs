@@ -11,6 +11,8 @@
 use ratatui::layout::Rect;
 
 use super::action::Screen;
+use super::state::State;
+use super::widgets::paint;
 
 /// The smallest window that shows the workbench.
 pub const SMALLEST: (u16, u16) = (80, 24);
@@ -22,12 +24,28 @@ pub struct Regions {
     pub tabs: Rect,
     /// The screen.
     pub body: Rect,
-    /// Key hints.
+    /// What went wrong; the body makes room for it.
+    pub notice: Rect,
+    /// Key hints, or something the user is told.
     pub footer: Rect,
 }
 
-/// The parts of a window of this size; `None` where it is too small.
-pub fn regions(size: (u16, u16)) -> Option<Regions> {
+/// The most rows that what went wrong takes, its title included.
+const NOTICE_ROWS: usize = 6;
+
+/// The parts of the window; `None` where it is too small.
+pub fn regions(state: &State) -> Option<Regions> {
+    let mut regions = regions_of(state.size)?;
+    if let Some(notice) = state.notice.as_ref().filter(|n| n.error) {
+        let lines = paint::wrap(&notice.text, usize::from(regions.body.width.saturating_sub(2))).len();
+        let rows = (lines + 1).min(NOTICE_ROWS) as u16;
+        (regions.body, regions.notice) = cut_bottom(regions.body, rows);
+    }
+    Some(regions)
+}
+
+/// The parts of a window of this size while nothing has gone wrong; `None` where it is too small.
+pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
     let (width, height) = size;
     if width < SMALLEST.0 || height < SMALLEST.1 {
         return None;
@@ -35,6 +53,7 @@ pub fn regions(size: (u16, u16)) -> Option<Regions> {
     Some(Regions {
         tabs: Rect::new(0, 0, width, 1),
         body: Rect::new(0, 1, width, height - 2),
+        notice: Rect::new(0, height - 1, width, 0),
         footer: Rect::new(0, height - 1, width, 1),
     })
 }

@@ -4,6 +4,7 @@
 //! what there is to do. The state changes in `update` alone; see there first.
 
 mod action;
+mod config;
 mod effects;
 mod event;
 mod experiments;
@@ -12,6 +13,7 @@ mod format;
 mod keymap;
 mod keys;
 mod layout;
+mod memory;
 mod message;
 mod mouse;
 mod page;
@@ -44,6 +46,21 @@ pub struct Options {
     pub dir: PathBuf,
     /// Open at the timeline of these traces: the first above the second.
     pub traces: Vec<Trace>,
+}
+
+/// Where the workbench's settings are read; `None` where there is no home directory.
+pub fn config_path() -> Option<PathBuf> {
+    config::path()
+}
+
+/// What is wrong with the user's settings, a line each.
+pub fn config_problems() -> Vec<String> {
+    config::Config::load(&config::Surroundings::of_process()).wrong
+}
+
+/// A settings file that says what is built in, with the colours of a theme.
+pub fn config_template(theme: &str) -> Result<String> {
+    config::template(theme)
 }
 
 /// Opens the workbench; returns when the user quits. The terminal is restored whatever happens.

@@ -66,7 +66,7 @@ fn point(state: &mut State, event: Pointer) -> Vec<Effect> {
         }
         return Vec::new();
     }
-    let Some(regions) = layout::regions(state.size) else { return Vec::new() };
+    let Some(regions) = layout::regions(state) else { return Vec::new() };
     let clicked = matches!(event.kind, PointerKind::Click | PointerKind::DoubleClick);
     if clicked && regions.tabs.contains(event.at) {
         let on = |(_, x, width): &(_, u16, u16)| (*x..*x + *width).contains(&event.at.x);

@@ -78,6 +78,16 @@ pub trait Page: Sync {
         }
     }
 
+    /// What is worth keeping until the workbench is opened again: sort order, filter, zoom.
+    fn remember(&self, _state: &State) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Takes up what was kept; what cannot be read of it is left.
+    fn recall(&self, _state: &mut State, _kept: &serde_json::Value) -> Vec<Effect> {
+        Vec::new()
+    }
+
     /// The command that shows the same: `ladderscope pareto --p2p on`; without the program's name and
     /// `--dir`. `None`: nothing is shown that a command could show.
     fn command(&self, _state: &State) -> Option<Vec<String>> {
@@ -93,7 +103,7 @@ pub trait Page: Sync {
 
 /// The body of the window, empty where it is too small.
 pub fn body_of(state: &State) -> Rect {
-    super::layout::regions(state.size).map_or(Rect::ZERO, |regions| regions.body)
+    super::layout::regions(state).map_or(Rect::ZERO, |regions| regions.body)
 }
 
 /// Something the mouse did on a page.

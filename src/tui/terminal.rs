@@ -25,19 +25,16 @@ impl Drop for Guard {
     }
 }
 
-/// Takes the terminal over: raw mode, alternate screen, mouse, bracketed paste.
-pub fn take() -> io::Result<Guard> {
+/// Takes the terminal over: raw mode, alternate screen, bracketed paste, and the mouse if wanted.
+pub fn take(mouse: bool) -> io::Result<Guard> {
     restore_on_panic(std::thread::current().id());
     TAKEN.store(true, Ordering::SeqCst);
     let guard = Guard(());
     enable_raw_mode()?;
-    execute!(
-        io::stdout(),
-        EnterAlternateScreen,
-        EnableMouseCapture,
-        EnableBracketedPaste,
-        cursor::Hide
-    )?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
+    if mouse {
+        capture_mouse(true)?;
+    }
     Ok(guard)
 }
 

@@ -6,13 +6,14 @@ use tui_input::Input;
 
 use super::action::{Action, Screen};
 use super::export;
+use super::format;
 use super::keys;
 use super::message::{Effect, Message, TraceSource};
 use super::mouse;
 use super::page::body_of;
 use super::palette;
 use super::screens::{compare, experiments, live, pareto, runs, timeline};
-use super::state::{Overlay, Question, State};
+use super::state::{Overlay, Purpose, Question, State};
 use crate::store::Record;
 
 /// What the loop should do when the workbench opens.
@@ -154,7 +155,9 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::First => return step(state, isize::MIN / 2),
         Action::Last => return step(state, isize::MAX / 2),
         Action::Reload => return vec![Effect::LoadExperiments, Effect::LoadRuns],
-        Action::Export => export::ask(state),
+        Action::Export => export::ask(state, Purpose::Export),
+        Action::Picture => export::ask(state, Purpose::Picture),
+        Action::Messages => show_messages(state),
         Action::CopyCommand => return export::copy_command(state),
         Action::Experiments(act) => return experiments::act(state, act),
         Action::Live(act) => return live::act(state, act),
@@ -164,6 +167,26 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Compare(act) => return compare::act(state, act),
     }
     Vec::new()
+}
+
+/// Shows what was told until now, the newest first.
+fn show_messages(state: &mut State) {
+    let mut lines = Vec::new();
+    for (ms, notice) in state.messages.iter().rev() {
+        let glyph = if notice.error { "✘" } else { " " };
+        for (i, text) in notice.text.lines().enumerate() {
+            let clock = format::clock(*ms);
+            lines.push(if i == 0 {
+                format!("{clock:>7} {glyph} {text}")
+            } else {
+                format!("{:>7}   {text}", "")
+            });
+        }
+    }
+    if lines.is_empty() {
+        lines.push("nothing was told yet".into());
+    }
+    state.overlays.push(Overlay::Text { title: "messages since the start".into(), lines, scroll: 0 });
 }
 
 /// Opens the palette with something typed.

@@ -14,11 +14,8 @@ use super::widgets::{overlay, paint};
 /// Draws everything.
 pub fn draw(buf: &mut Buffer, state: &State) {
     draw_without_overlays(buf, state);
-    if regions(state.size).is_none() {
+    if regions(state).is_none() {
         return;
-    }
-    if let Some(notice) = &state.notice {
-        overlay::notice(buf, (buf.area.width, buf.area.height), state.theme, notice);
     }
     for top in &state.overlays {
         overlay::draw(buf, state, top);
@@ -29,7 +26,8 @@ pub fn draw(buf: &mut Buffer, state: &State) {
 pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     let window = buf.area;
     let size = (window.width, window.height);
-    let Some(regions) = regions(size) else {
+    buf.set_style(window, state.theme.style(Role::Text));
+    let Some(regions) = regions(state) else {
         let text = format!(
             "window too small: {}x{} needed, this is {}x{}",
             SMALLEST.0, SMALLEST.1, size.0, size.1
@@ -44,7 +42,14 @@ pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     };
     draw_tabs(buf, regions.tabs, state);
     state.screen.page().draw(buf, regions.body, state);
-    draw_footer(buf, regions.footer, state);
+    match &state.notice {
+        Some(notice) if notice.error => {
+            overlay::failure(buf, regions.notice, state, notice);
+            draw_footer(buf, regions.footer, state);
+        }
+        Some(notice) => overlay::note(buf, regions.footer, state, notice),
+        None => draw_footer(buf, regions.footer, state),
+    }
 }
 
 fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {

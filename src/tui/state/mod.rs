@@ -1,5 +1,6 @@
 //! Everything the workbench knows. Plain data: [`super::update`] changes it, screens draw it.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +12,9 @@ use super::message::Snapshot;
 use super::mouse::Press;
 use super::screens::{compare, experiments, live, pareto, runs, timeline};
 use super::theme::Theme;
+
+/// Messages that are kept.
+const MESSAGES: usize = 200;
 
 /// The state of the workbench.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub struct State {
     pub notice: Option<Notice>,
     /// Which key does what.
     pub keys: Keymap,
+    /// What was told until now, the newest last.
+    pub messages: VecDeque<(u64, Notice)>,
     /// Whether the mouse is captured.
     pub mouse: bool,
     /// Where and when the mouse's button went down last.
@@ -63,6 +69,7 @@ impl State {
             overlays: Vec::new(),
             notice: None,
             keys: Keymap::default(),
+            messages: VecDeque::new(),
             mouse: true,
             press: None,
             leaving: false,
@@ -85,12 +92,23 @@ impl State {
 
     /// Tells the user something that a key press takes away.
     pub fn inform(&mut self, text: impl Into<String>) {
-        self.notice = Some(Notice { text: text.into(), error: false });
+        self.tell(Notice { text: text.into(), error: false });
     }
 
     /// Tells the user what went wrong; stays until Escape.
     pub fn fail(&mut self, text: impl Into<String>) {
-        self.notice = Some(Notice { text: text.into(), error: true });
+        self.tell(Notice { text: text.into(), error: true });
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        if self.messages.len() == MESSAGES {
+            self.messages.pop_front();
+        }
+        self.messages.push_back((self.now_ms, notice.clone()));
+        // what went wrong stays until it is closed, whatever else there is to tell
+        if notice.error || !self.notice.as_ref().is_some_and(|n| n.error) {
+            self.notice = Some(notice);
+        }
     }
 }
 
@@ -153,6 +171,8 @@ pub struct Prompt {
 pub enum Purpose {
     /// The path of a file to be written: what is shown.
     Export,
+    /// The path of a file to be written: a picture of the screen.
+    Picture,
 }
 
 /// What is asked before it is done.

@@ -6,9 +6,9 @@ use ratatui::style::Style;
 use tui_input::Input;
 
 use super::paint::{line, popup, put, wrap};
-use crate::tui::action::Screen;
+use crate::tui::action::{Action, Screen};
 use crate::tui::keymap::{Keymap, Scope};
-use crate::tui::layout::{centered, inside, regions};
+use crate::tui::layout::{centered, inside, regions_of};
 use crate::tui::palette;
 use crate::tui::state::{Notice, Overlay, Prompt, Question, State};
 use crate::tui::theme::{Role, Theme};
@@ -43,7 +43,7 @@ pub fn help_lines(keys: &Keymap, screen: Screen) -> Vec<HelpLine> {
 }
 
 fn text_area(size: (u16, u16)) -> Rect {
-    let body = regions(size).map_or(Rect::ZERO, |r| r.body);
+    let body = regions_of(size).map_or(Rect::ZERO, |r| r.body);
     centered(body, 100.min(body.width.saturating_sub(4)), body.height.saturating_sub(2))
 }
 
@@ -64,7 +64,7 @@ pub fn draw(buf: &mut Buffer, state: &State, overlay: &Overlay) {
             }
         }
         Overlay::Palette { input, selected } => {
-            let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
+            let body = regions_of(state.size).map_or(Rect::ZERO, |r| r.body);
             let found = palette::matches(&state.keys, state.screen, input.value());
             let area = popup(buf, centered(body, 66, 18), "palette", theme);
             let typed = format!(": {}", input.value());
@@ -123,7 +123,7 @@ fn help(buf: &mut Buffer, state: &State, scroll: usize) {
 
 fn ask(buf: &mut Buffer, state: &State, prompt: &Prompt) {
     let theme = state.theme;
-    let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
+    let body = regions_of(state.size).map_or(Rect::ZERO, |r| r.body);
     let width = 76.min(body.width);
     let (below, role) = match &prompt.error {
         Some(error) => (error, Role::Bad),
@@ -154,7 +154,7 @@ pub fn field(buf: &mut Buffer, area: Rect, input: &Input, theme: Theme) {
 
 fn confirm(buf: &mut Buffer, state: &State, question: Question) {
     let theme = state.theme;
-    let body = regions(state.size).map_or(Rect::ZERO, |r| r.body);
+    let body = regions_of(state.size).map_or(Rect::ZERO, |r| r.body);
     let lines = wrap(question.text(), 56);
     let area = popup(buf, centered(body, 60, lines.len() as u16 + 4), "sure?", theme);
     for (row, text) in lines.iter().enumerate() {
@@ -169,20 +169,43 @@ fn confirm(buf: &mut Buffer, state: &State, question: Question) {
     );
 }
 
-/// Draws a notice at the bottom of the screen.
-pub fn notice(buf: &mut Buffer, size: (u16, u16), theme: Theme, notice: &Notice) {
-    let Some(regions) = regions(size) else { return };
-    let body = regions.body;
-    let lines = wrap(&notice.text, usize::from(body.width.saturating_sub(4)));
-    let height = (lines.len().min(8) + 2) as u16;
-    let area = Rect { y: body.bottom().saturating_sub(height), height: height.min(body.height), ..body };
-    let (title, role) = match notice.error {
-        true => ("✘ it failed: Esc closes this", Role::Bad),
-        false => ("note", Role::Text),
-    };
-    let inner = popup(buf, area, title, theme);
-    for (row, text) in lines.iter().take(usize::from(inner.height)).enumerate() {
-        let style = if row == 0 { theme.style(role) } else { theme.style(Role::Text) };
-        line(buf, inner, row as u16, &[(" ", style), (text, style)]);
+/// Draws what went wrong under the body.
+pub fn failure(buf: &mut Buffer, area: Rect, state: &State, notice: &Notice) {
+    let theme = state.theme;
+    let (bad, text) = (theme.style(Role::Bad), theme.style(Role::Text));
+    let close = state.keys.label(Action::Close);
+    line(
+        buf,
+        area,
+        0,
+        &[("✘ it failed", bad), (&format!("  {close} closes this"), theme.style(Role::Dim))],
+    );
+    let lines = wrap(&notice.text, usize::from(area.width.saturating_sub(2)));
+    let rows = usize::from(area.height.saturating_sub(1));
+    for (row, words) in lines.iter().take(rows).enumerate() {
+        // what does not fit is in the list of messages
+        let cut = row + 1 == rows && lines.len() > rows;
+        line(
+            buf,
+            area,
+            row as u16 + 1,
+            &[("  ", text), (words, text), (if cut { " …" } else { "" }, text)],
+        );
     }
+}
+
+/// Tells something in the place of the key hints, on one line.
+pub fn note(buf: &mut Buffer, area: Rect, state: &State, notice: &Notice) {
+    let text = notice.text.lines().collect::<Vec<_>>().join("  ");
+    let title = state.theme.style(Role::Title);
+    buf.set_style(area, state.theme.style(Role::Text));
+    let width = usize::from(area.width).saturating_sub(4);
+    let shown = wrap(&text, width);
+    let more = if shown.len() > 1 { " …" } else { "" };
+    line(
+        buf,
+        area,
+        0,
+        &[(" ", title), (shown.first().map_or("", String::as_str), title), (more, title)],
+    );
 }
