@@ -57,11 +57,8 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     };
     let pairs: Vec<_> = parts(&a.spec).into_iter().zip(parts(&b.spec)).collect();
     let all = pairs.len();
-    let differences: Vec<_> = pairs
-        .into_iter()
-        .filter(|(a, b)| a.1 != b.1)
-        .map(|((name, a), (_, b))| (name, a, b))
-        .collect();
+    let differences: Vec<_> =
+        pairs.into_iter().filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| (name, a, b)).collect();
     let arm = |record: &Record| {
         let key = record.spec.key();
         let same = |r: &&Record| r.spec.key() == key && host(r) == host(record);
@@ -119,14 +116,20 @@ fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> V
             a.provenance, b.provenance
         ));
     }
-    if host(a) != host(b) && a.provenance != Provenance::Simulated && b.provenance != Provenance::Simulated
+    if host(a) != host(b)
+        && a.provenance != Provenance::Simulated
+        && b.provenance != Provenance::Simulated
     {
         let name = |record| host(record).unwrap_or_else(|| "an unknown machine".into());
         warnings.push(format!("different machines: {} against {}", name(a), name(b)));
     }
     if recorder(a) != recorder(b) && a.overlap.is_some() && b.overlap.is_some() {
         let name = |record| recorder(record).unwrap_or("unknown").to_owned();
-        warnings.push(format!("overlap was recorded in different ways: {} against {}", name(a), name(b)));
+        warnings.push(format!(
+            "overlap was recorded in different ways: {} against {}",
+            name(a),
+            name(b)
+        ));
     }
     if differences.len() > 1 {
         let names: Vec<&str> = differences.iter().map(|(name, ..)| *name).collect();
@@ -166,8 +169,7 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_says_so() {
         let other = |s: &mut crate::spec::Spec| (s.tp, s.batch) = (4, 8);
-        let records =
-            [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
+        let records = [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
         let both = side_by_side(&records, 0, 1).unwrap();
         let told = both.warnings.join("\n");
         assert!(told.contains("different provenance: measured against simulated"), "{told}");

@@ -217,8 +217,7 @@ fn list(store: &Store, told: &mut Option<Arc<Snapshot>>) -> Result<Message> {
         Ok(listing) => listing,
         Err(error) => return Ok(Message::Runs(Err(format::error(&error)))),
     };
-    let snapshot =
-        Arc::new(Snapshot::annotated(listing.records, listing.damaged, store.annotations()));
+    let snapshot = Arc::new(Snapshot::annotated(listing.records, listing.damaged, store.annotations()));
     *told = Some(snapshot.clone());
     Ok(Message::Runs(Ok(snapshot)))
 }

@@ -18,7 +18,7 @@ pub fn ask(state: &mut State, purpose: Purpose) {
     let page = state.screen.page();
     let (title, name, endings) = match purpose {
         Purpose::Picture => ("picture of", "-screen", ".svg or .png"),
-        Purpose::Export => ("export", "", ".svg, .png or .csv"),
+        _ => ("export", "", ".svg, .png or .csv"),
     };
     let path = state.dir.join("exports").join(format!("{}{name}.svg", page.title()));
     state.overlays.push(Overlay::Prompt(Prompt {
@@ -38,7 +38,7 @@ pub fn to(state: &State, purpose: Purpose, typed: &str) -> Result<Vec<Effect>, S
     })?;
     let figure = match purpose {
         Purpose::Picture => None,
-        Purpose::Export => state.screen.page().export(state, kind)?,
+        _ => state.screen.page().export(state, kind)?,
     };
     let export = match figure {
         Some(export) => export,

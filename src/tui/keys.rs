@@ -86,6 +86,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) -> Vec<Effect> {
 fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
     let done = match purpose {
         Purpose::Export | Purpose::Picture => export::to(state, purpose, text),
+        Purpose::TagRuns | Purpose::NoteRuns => super::screens::runs::annotate(state, purpose, text),
     };
     match done {
         Ok(effects) => {

@@ -128,11 +128,7 @@ impl Snapshot {
     }
 
     /// A snapshot of these runs with their tags and notes.
-    pub fn annotated(
-        records: Vec<Record>,
-        damaged: Vec<String>,
-        annotations: Arc<Annotations>,
-    ) -> Self {
+    pub fn annotated(records: Vec<Record>, damaged: Vec<String>, annotations: Arc<Annotations>) -> Self {
         let key = |record: &Record| record.metrics.is_some().then(|| record.spec.key());
         let keys: Vec<Option<String>> = records.par_iter().map(key).collect();
         let mut known: HashMap<String, Known> = HashMap::new();

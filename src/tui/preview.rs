@@ -9,11 +9,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::action::Screen;
-use super::message::Message;
+use super::message::{Message, Snapshot};
 use super::screens::timeline::state::TraceIndex;
 use super::state::State;
 use super::theme::Theme;
 use super::{update, view};
+use crate::store::Record;
 use crate::trace::Trace;
 
 /// A workbench that shows traces, in a window of its own.
@@ -33,6 +34,20 @@ impl Preview {
         update::update(&mut state, Message::Trace { request, result });
         state.screen = Screen::Timeline;
         Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
+    }
+
+    /// A workbench at the page of these runs, in a window of so many columns and rows.
+    pub fn runs(records: Vec<Record>, (columns, rows): (u16, u16)) -> Self {
+        let mut state = State::new(PathBuf::new(), Theme::new(true), (columns, rows));
+        let snapshot = Arc::new(Snapshot::new(records, Vec::new()));
+        update::update(&mut state, Message::Runs(Ok(snapshot)));
+        state.screen = Screen::Runs;
+        Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
+    }
+
+    /// How many of the runs are shown.
+    pub fn shown_runs(&self) -> usize {
+        self.state.runs.count
     }
 
     /// Presses a key; what it asks for in the background is not done.

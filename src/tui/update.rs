@@ -52,9 +52,9 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::Runs(Ok(snapshot)) => {
             state.experiments.match_stored(Some(&snapshot));
-            state.runs.arrange(Some(&snapshot));
             let axis = state.compare.axis();
             state.stored = Some(snapshot.clone());
+            runs::learn(state);
             return vec![Effect::Pareto(snapshot.clone()), Effect::Compare { axis, runs: snapshot }];
         }
         Message::Runs(Err(error)) | Message::Failed(error) => state.fail(error),
@@ -99,6 +99,16 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Pareto(points) => state.pareto.set(points),
         Message::Compare { axis, result } if axis == state.compare.axis() => {
             state.compare.report = Some(result);
+        }
+        Message::Annotated(snapshot) => {
+            state.stored = Some(snapshot);
+            runs::learn(state);
+        }
+        Message::WholeRun(record) => state.runs.whole = Some(record),
+        Message::SideBySide(Ok(both)) => runs::show_side_by_side(state, both),
+        Message::SideBySide(Err(error)) => {
+            state.runs.over = None;
+            state.fail(error);
         }
         Message::Info(text) => state.inform(text),
         // answers to what nobody asks any more, and what `update` has handled

@@ -133,7 +133,7 @@ fn text(
     searched: Search,
     get: fn(&Record) -> Option<Cow<'_, str>>,
 ) -> Field {
-    of(name, aliases, aliases.first().copied().unwrap_or(name), Unit::Text, searched, Source::Text(get))
+    of(name, aliases, name, Unit::Text, searched, Source::Text(get))
 }
 
 fn number(
@@ -154,10 +154,10 @@ pub(super) fn built_in() -> Vec<Field> {
         text("run", &["id"], Words, |r| Some(r.run.as_str().into())),
         text("status", &[], Letters, |r| Some(r.status.as_str().into())),
         text("provenance", &["prov"], Letters, |r| Some(r.provenance.as_str().into())),
-        titled(
-            "architecture",
-            text("architecture", &["arch"], Letters, |r| Some(r.spec.architecture.to_string().into())),
-        ),
+        Field {
+            title: "arch".into(),
+            ..text("architecture", &["arch"], Letters, |r| Some(r.spec.architecture.to_string().into()))
+        },
         text("model", &[], Letters, |r| Some(r.spec.model.as_str().into())),
         text("dtype", &[], Letters, |r| Some(r.spec.dtype.to_string().into())),
         number("tp", &[], "tp", Count, |r| Some(r.spec.tp.into())),
@@ -167,10 +167,7 @@ pub(super) fn built_in() -> Vec<Field> {
         text("p2p", &[], Never, |r| Some(r.spec.p2p.as_str().into())),
         text("backend", &[], Letters, |r| Some(r.spec.backend.as_str().into())),
         text("link", &[], Letters, |r| Some(r.spec.link.to_string().into())),
-        titled(
-            "hardware",
-            text("hardware", &["hw"], Letters, |r| Some(r.spec.hardware.as_str().into())),
-        ),
+        text("hardware", &["hw"], Letters, |r| Some(r.spec.hardware.as_str().into())),
         text("stack", &[], Letters, |r| Some(r.spec.stack.as_str().into())),
         text("collective", &[], Letters, |r| {
             Some(crate::analysis::compare::value(&r.spec, "collective").into())
@@ -204,10 +201,7 @@ pub(super) fn built_in() -> Vec<Field> {
         number("seed", &[], "seed", Count, |r| Some(r.spec.seed as f64)),
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),
-        titled(
-            "experiment",
-            text("experiment", &["exp"], Letters, |r| r.experiment.as_deref().map(Cow::from)),
-        ),
+        text("experiment", &["exp"], Letters, |r| r.experiment.as_deref().map(Cow::from)),
         text("created", &["date"], Never, |r| {
             Some(r.created.as_str().into()).filter(|c: &Cow<'_, str>| !c.is_empty())
         }),
@@ -225,11 +219,6 @@ pub(super) fn built_in() -> Vec<Field> {
             Some(format!("tp{} b{} p2p-{}", r.spec.tp, r.spec.batch, r.spec.p2p.as_str()).into())
         }),
     ]
-}
-
-/// With the column's header written out.
-fn titled(title: &'static str, field: Field) -> Field {
-    Field { title: title.into(), ..field }
 }
 
 fn metric(

@@ -118,7 +118,7 @@ impl RunTable {
         };
         let shown: Vec<&str> = self.shown().map(|c| c.field.short()).collect();
         let longer = || names().find(|known| name.len() > 2 && known.starts_with(name));
-        let help = match longer().or_else(|| nearest(name, names())) {
+        let help = match longer().or_else(|| nearest(name, names()).filter(|_| name.len() > 1)) {
             Some(meant) => format!("did you mean '{meant}'? columns: {}", shown.join(", ")),
             None => format!("columns: {}", shown.join(", ")),
         };

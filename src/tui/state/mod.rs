@@ -171,6 +171,10 @@ pub struct Prompt {
 pub enum Purpose {
     /// The path of a file to be written: what is shown.
     Export,
+    /// Tags of the marked runs, or of the selected one.
+    TagRuns,
+    /// A note on them.
+    NoteRuns,
     /// The path of a file to be written: a picture of the screen.
     Picture,
 }

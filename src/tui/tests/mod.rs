@@ -3,5 +3,6 @@
 pub mod fixtures;
 mod fuzz;
 mod looks;
+mod runs;
 mod scenarios;
 mod timelines;
