@@ -173,6 +173,8 @@ impl Loop {
 }
 
 fn draw(screen: &mut Screen, state: &State) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    break_on_purpose(screen);
     screen.draw(|frame| view::draw(frame.buffer_mut(), state)).map(|_| ())
 }
 
@@ -202,4 +204,11 @@ fn listen_to_keys(sender: Sender<Message>) {
             }
         }
     });
+}
+
+/// A defect on demand, so that a test can see what one does to the terminal; not in release builds.
+#[cfg(debug_assertions)]
+fn break_on_purpose(screen: &mut Screen) {
+    let wanted = std::env::var("LADDERSCOPE_PANIC_AT_FRAME").ok().and_then(|n| n.parse().ok());
+    assert!(wanted != Some(screen.get_frame().count()), "a defect on purpose");
 }

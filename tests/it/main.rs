@@ -7,6 +7,7 @@ mod errors;
 mod help;
 mod interruption;
 mod nvtx;
+mod pty;
 mod running;
 mod support;
 mod terminal;

@@ -1,99 +1,89 @@
 //! The workbench in a real (pseudo) terminal: what a user sees, keys, exit status, restoration.
 
-use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use portable_pty::{CommandBuilder, ExitStatus, PtySize, native_pty_system};
+use rustix::process::Signal;
 
-/// Longest wait for anything to appear: generous, since machines are shared.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::pty::Workbench;
+use super::support::Place;
 
-fn cells(count: u16) -> std::num::NonZeroU16 {
-    std::num::NonZeroU16::new(count).unwrap()
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ladderscope");
+
+/// Simulated: a second, nothing to wait for.
+const SIMULATED: &str = r#"
+question = "Does ladder hide the link?"
+backend = "sim"
+hardware = "h100_sxm"
+[model]
+name = "llama-3-8b"
+[workload]
+prompt_tokens = 128
+output_tokens = 17
+[grid]
+architecture = ["standard", "ladder"]
+tp = [2, 4]
+batch = [1]
+"#;
+
+/// Executed, and long enough to be interrupted.
+const EXECUTED: &str = r#"
+backend = "cpu"
+[model]
+name = "tiny"
+[workload]
+prompt_tokens = 8
+output_tokens = 64
+samples = 200
+rounds = 3
+[grid]
+architecture = ["standard", "ladder"]
+tp = [2]
+batch = [1]
+[links]
+on = "emulated:alpha_us=2000,gb_s=1"
+"#;
+
+/// A directory with these experiments.
+fn place(experiments: &[(&str, &str)]) -> Place {
+    let place = Place::new();
+    let dir = place.path().join("experiments");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    for (name, text) in experiments {
+        std::fs::write(dir.join(format!("{name}.toml")), text).expect("a file");
+    }
+    place
 }
 
-struct Workbench {
-    screen: Arc<Mutex<vt100::Parser>>,
-    raw: Arc<Mutex<Vec<u8>>>,
-    keys: Box<dyn Write + Send>,
-    child: Box<dyn portable_pty::Child + Send + Sync>,
-    master: Box<dyn portable_pty::MasterPty + Send>,
-    _dir: tempfile::TempDir,
+fn open(dir: &Path, size: (u16, u16)) -> Workbench {
+    let workbench = Workbench::open(Path::new(PROGRAM), dir, &[], size);
+    workbench.wait_for("1 experiments");
+    workbench
 }
 
-impl Workbench {
-    fn open(columns: u16, rows: u16) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).unwrap();
-        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_ladderscope"));
-        command.cwd(dir.path());
-        command.env("TERM", "xterm-256color");
-        command.env_remove("NO_COLOR");
-        let child = pair.slave.spawn_command(command).unwrap();
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(rows), cells(columns), 0)));
-        let raw = Arc::new(Mutex::new(Vec::new()));
-        let mut reader = pair.master.try_clone_reader().unwrap();
-        let (to_screen, to_raw) = (Arc::clone(&screen), Arc::clone(&raw));
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = reader.read(&mut bytes) {
-                to_screen.lock().unwrap().process(&bytes[..count]);
-                to_raw.lock().unwrap().extend_from_slice(&bytes[..count]);
-            }
-        });
-        let keys = pair.master.take_writer().unwrap();
-        Self { screen, raw, keys, child, master: pair.master, _dir: dir }
-    }
-
-    fn contents(&self) -> String {
-        self.screen.lock().unwrap().screen().contents()
-    }
-
-    fn wait_for(&self, text: &str) {
-        self.wait(text, true);
-    }
-
-    fn wait(&self, text: &str, shown: bool) {
-        let start = Instant::now();
-        while self.contents().contains(text) != shown {
-            assert!(start.elapsed() < PATIENCE, "'{text}' shown: {}\n{}", !shown, self.contents());
-            std::thread::sleep(Duration::from_millis(20));
+/// Goes to the experiment and runs it.
+fn run(workbench: &mut Workbench, experiment: &str) {
+    workbench.wait_for(experiment);
+    workbench.press(":");
+    workbench.wait_for("╭ palette");
+    workbench.press("\x1b");
+    workbench.wait("╭ palette", false);
+    // experiments of the directory stand in the list behind the built-in ones
+    for _ in 0..40 {
+        if workbench.contents().contains(&format!("╭ {experiment}")) {
+            workbench.press("\r");
+            return;
         }
+        workbench.press("j");
+        std::thread::sleep(Duration::from_millis(60));
     }
-
-    fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-        self.keys.flush().unwrap();
-    }
-
-    /// Waits for the end; the terminal must be as it was: main screen, cursor shown.
-    fn ended(mut self) -> ExitStatus {
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(start.elapsed() < PATIENCE, "it does not end:\n{}", self.contents());
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        // what it wrote last may still be on its way
-        let left_alternate = b"\x1b[?1049l";
-        while !self.raw.lock().unwrap().windows(left_alternate.len()).any(|w| w == left_alternate) {
-            assert!(start.elapsed() < PATIENCE, "the alternate screen was not left");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let screen = self.screen.lock().unwrap();
-        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor());
-        status
-    }
+    panic!("{experiment} is not in the list:\n{}", workbench.contents());
 }
 
 #[test]
 fn keys_that_never_change_work_and_quitting_restores_the_terminal() {
-    let mut workbench = Workbench::open(80, 24);
-    workbench.wait_for("quickstart");
+    let place = Place::new();
+    let mut workbench = open(place.path(), (80, 24));
     workbench.press("?");
     workbench.wait_for("help:");
     workbench.press("\x1b");
@@ -101,33 +91,182 @@ fn keys_that_never_change_work_and_quitting_restores_the_terminal() {
     workbench.press("3");
     workbench.wait_for("no runs");
     workbench.press("\t");
-    workbench.wait_for("timeline");
+    workbench.wait_for("no trace is open");
     workbench.press(":");
     workbench.wait_for("╭ palette");
     workbench.press("\x1b");
     workbench.wait("╭ palette", false);
     workbench.press("q");
-    assert_eq!(workbench.ended().exit_code(), 0);
+    assert_eq!(workbench.ended().1.exit_code(), 0);
 }
 
 #[test]
-fn sigterm_restores_the_terminal() {
-    let workbench = Workbench::open(80, 24);
-    workbench.wait_for("quickstart");
-    let pid =
-        workbench.child.process_id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_ne!(workbench.ended().exit_code(), 0);
+fn a_sweep_its_timeline_an_export_and_the_next_morning() {
+    let place = place(&[("mine", SIMULATED)]);
+    let mut workbench = open(place.path(), (100, 30));
+    run(&mut workbench, "mine");
+    workbench.wait_for("4/4");
+    workbench.press("3");
+    workbench.wait_for("4 of 4 runs");
+    workbench.press("\r");
+    workbench.wait_for("simulated");
+    workbench.wait_for("decode");
+    workbench.press(":picture\r");
+    workbench.wait_for("timeline-screen.svg");
+    workbench.press("\r");
+    workbench.wait_for("written:");
+    let picture = place.path().join("runs/exports/timeline-screen.svg");
+    let svg = std::fs::read_to_string(picture).expect("the picture was written");
+    assert!(svg.starts_with("<svg") && svg.contains("simulated"));
+    workbench.press("5");
+    workbench.wait_for("tokens/s/GPU");
+    workbench.press("q");
+    assert_eq!(workbench.ended().1.exit_code(), 0);
+
+    let mut again = open(place.path(), (100, 30));
+    again.wait_for("tokens/s/GPU");
+    again.press("q");
+    assert_eq!(again.ended().1.exit_code(), 0);
+}
+
+#[test]
+fn sigterm_restores_the_terminal_and_keeps_what_was_done() {
+    let place = place(&[("long", EXECUTED)]);
+    let mut workbench = open(place.path(), (80, 24));
+    run(&mut workbench, "long");
+    workbench.wait_for("▶ ");
+    workbench.signal(Signal::TERM);
+    assert_ne!(workbench.ended().1.exit_code(), 0);
+    let done = place.run(&["runs", "--format", "json"]).exits(0);
+    assert!(done.stdout.contains("interrupted"), "{}", done.stdout);
+}
+
+#[test]
+fn a_defect_restores_the_terminal_and_is_told_on_it() {
+    let place = Place::new();
+    let program = Path::new(PROGRAM);
+    let panic = [("LADDERSCOPE_PANIC_AT_FRAME", "2")];
+    let mut workbench = Workbench::open_with(program, place.path(), &[], &panic, (80, 24));
+    workbench.press("3");
+    let (left, status) = workbench.ended();
+    assert_eq!(status.exit_code(), 1);
+    assert!(left.contains("ladderscope") && left.contains("on purpose"), "{left}");
 }
 
 #[test]
 fn a_tiny_window_says_so_and_a_larger_one_goes_on() {
-    let mut workbench = Workbench::open(30, 6);
-    workbench.wait_for("too small");
-    let size = PtySize { rows: 30, cols: 100, pixel_width: 0, pixel_height: 0 };
-    workbench.screen.lock().unwrap().screen_mut().set_size(cells(30), cells(100));
-    workbench.master.resize(size).unwrap();
-    workbench.wait_for("quickstart");
+    let place = Place::new();
+    for size in [(30, 6), (20, 5)] {
+        let mut workbench = Workbench::open(Path::new(PROGRAM), place.path(), &[], size);
+        workbench.wait_for("too small");
+        workbench.resize((100, 30));
+        workbench.wait_for("1 experiments");
+        workbench.press("q");
+        assert_eq!(workbench.ended().1.exit_code(), 0);
+    }
+}
+
+#[test]
+fn a_storm_of_sizes_and_keys_leaves_a_working_window() {
+    let place = place(&[("mine", SIMULATED)]);
+    let mut workbench = open(place.path(), (120, 40));
+    run(&mut workbench, "mine");
+    workbench.wait_for("4/4");
+    let mut random = fastrand::Rng::with_seed(7);
+    for i in 0..150 {
+        let size = match i % 5 {
+            0 => (random.u16(1..30), random.u16(1..10)),
+            _ => (random.u16(60..220), random.u16(10..70)),
+        };
+        workbench.resize(size);
+        workbench.press(["\t", "j", "k", "\x1b[A", "2", "4", "5", "6"][random.usize(..8)]);
+        if i % 10 == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    workbench.resize((100, 30));
+    workbench.press("\x1b\x1b");
+    std::thread::sleep(Duration::from_millis(50));
+    workbench.press("3");
+    workbench.wait_for("4 of 4 runs");
     workbench.press("q");
-    assert_eq!(workbench.ended().exit_code(), 0);
+    assert_eq!(workbench.ended().1.exit_code(), 0);
+}
+
+#[test]
+fn broken_settings_and_an_unreadable_memory_are_told_and_work_goes_on() {
+    let place = Place::new();
+    let write = |path: &str, text: &str| {
+        let path = place.path().join("home").join(path);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+        std::fs::write(path, text).expect("a file");
+    };
+    write("config/ladderscope/config.toml", "theme = \"drak\"\n[keys]\n\"everywhere.down\" = [\"n\"]\n");
+    let mut workbench = open(place.path(), (100, 30));
+    workbench.wait_for("config.toml:1: there is no theme 'drak'");
+    workbench.press("\x1b");
+    workbench.wait("there is no theme", false);
+    workbench.press("q");
+    assert_eq!(workbench.ended().1.exit_code(), 0);
+
+    write("config/ladderscope/config.toml", "theme = \"dark\"\n");
+    let kept = std::fs::read_dir(place.path().join("home/state/ladderscope")).expect("it remembers");
+    for file in kept {
+        std::fs::write(file.expect("a file").path(), "{ not json").expect("it can be broken");
+    }
+    let mut workbench = open(place.path(), (100, 30));
+    workbench.wait_for("✘ it failed");
+    workbench.press("\x1b");
+    workbench.wait("✘ it failed", false);
+    workbench.press("q");
+    assert_eq!(workbench.ended().1.exit_code(), 0);
+}
+
+#[test]
+fn a_place_that_takes_no_file_and_a_run_deleted_underneath_are_told_and_work_goes_on() {
+    let place = place(&[("mine", SIMULATED)]);
+    let mut workbench = open(place.path(), (100, 30));
+    run(&mut workbench, "mine");
+    workbench.wait_for("4/4");
+    workbench.press("3");
+    workbench.wait_for("4 of 4 runs");
+    workbench.press(":picture\r");
+    workbench.wait_for("runs-screen.svg");
+    // clears the line
+    workbench.press("\x15/dev/null/x.svg\r");
+    workbench.wait_for("✘ it failed");
+    workbench.wait_for("/dev/null");
+    workbench.press("\x1b");
+    workbench.wait("✘ it failed", false);
+
+    std::fs::remove_dir_all(place.path().join("runs")).expect("it can be deleted");
+    workbench.press("R");
+    workbench.wait_for("no runs");
+    workbench.press("q");
+    assert_eq!(workbench.ended().1.exit_code(), 0);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_idle_workbench_draws_nothing_and_uses_no_processor() {
+    let place = place(&[("mine", SIMULATED)]);
+    let mut workbench = open(place.path(), (100, 30));
+    run(&mut workbench, "mine");
+    workbench.wait_for("4/4");
+    workbench.press("3");
+    workbench.wait_for("4 of 4 runs");
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = workbench.child.process_id().expect("it runs");
+    // user and system time, in ticks of 10 ms
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+        let behind_name = stat.rsplit_once(')').expect("proc(5)").1;
+        behind_name.split_whitespace().skip(11).take(2).map(|t| t.parse::<u64>().expect("proc(5)")).sum()
+    };
+    let (written, used) = (workbench.written(), ticks());
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(workbench.written(), written, "it draws although nothing happens");
+    assert!(ticks() - used <= 1, "{} ticks", ticks() - used);
+    workbench.press("q");
+    assert_eq!(workbench.ended().1.exit_code(), 0);
 }
