@@ -165,16 +165,23 @@ fn choose(c: &mut Criterion) {
         let mut group = c.benchmark_group("page of runs");
         let mut preview = Preview::runs(records, (200, 60));
         preview.press('/');
-        "ladder tp:8".chars().for_each(|key| preview.press(key));
+        "ladder tok/s>".chars().for_each(|key| preview.press(key));
         let mut odd = false;
         group.bench_function(BenchmarkId::new("key typed into the filter, and the frame", size), |b| {
             b.iter(|| {
                 odd = !odd;
-                preview.press(if odd { ' ' } else { 'x' });
+                preview.press(if odd { '4' } else { '\u{8}' });
                 black_box(preview.draw());
             });
         });
-        assert!(preview.shown_runs() < size);
+        assert!(preview.shown_runs() < size / 2);
+        group.bench_function(BenchmarkId::new("key that sorts, and the frame", size), |b| {
+            preview.press('\n');
+            b.iter(|| {
+                preview.press('r');
+                black_box(preview.draw());
+            });
+        });
         group.bench_function(BenchmarkId::new("frame", size), |b| {
             b.iter(|| black_box(preview.draw()).area)
         });

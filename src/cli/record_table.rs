@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::output::{Field, Rows};
 use crate::analysis::RunTable;
-use crate::store::{Annotations, Record};
+use crate::store::{Annotation, Annotations, Record};
 
 /// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
 /// left to `show --format json`.
@@ -78,6 +78,14 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> Rows {
         ]);
     }
     rows
+}
+
+/// Adds a run's tags and note to its JSON object.
+pub fn add_annotation(object: &mut serde_json::Map<String, Value>, annotation: Option<&Annotation>) {
+    let tags = annotation.map(|a| &a.tags).into_iter().flatten();
+    object.insert("tags".into(), tags.map(String::as_str).collect());
+    let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
+    object.insert("note".into(), note.into());
 }
 
 /// Tags in a line.

@@ -119,12 +119,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             let records = picked(records, &rows);
             Store::open(&dir).complete(records, |record| {
                 let mut object = record_table::contract_object(&record);
-                if let (Some(object), annotation) = (object.as_object_mut(), annotations.of(&record.run))
-                {
-                    let tags = annotation.map(|a| &a.tags).into_iter().flatten();
-                    object.insert("tags".into(), tags.map(String::as_str).collect());
-                    let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
-                    object.insert("note".into(), note.into());
+                if let Some(object) = object.as_object_mut() {
+                    record_table::add_annotation(object, annotations.of(&record.run));
                 }
                 print(object)
             })

@@ -11,13 +11,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::Store;
+use super::directory::{Store, stamp_of};
 use super::id;
 use crate::error::{Error, Result};
 
@@ -279,7 +278,7 @@ impl Store {
     pub fn annotations(&self) -> Arc<Annotations> {
         let path = self.annotations_path();
         let Ok(metadata) = std::fs::metadata(&path) else { return Arc::default() };
-        let stamp = (metadata.ino(), metadata.len(), metadata.modified().ok());
+        let stamp = stamp_of(&metadata);
         if let Ok(seen) = self.annotated.lock()
             && let Some((seen, annotations)) = seen.as_ref()
             && *seen == stamp

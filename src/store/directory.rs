@@ -25,6 +25,8 @@ pub struct Store {
     pub(super) ids: IdSource,
     /// What was read of each file, for as long as the file stays as it was.
     cache: Arc<Mutex<Cache>>,
+    /// The index when it was last in line with the runs, and how many there were.
+    healed: Arc<Mutex<Option<(Stamp, usize)>>>,
     /// The annotations as they were read, likewise.
     pub(super) annotated: Arc<Mutex<Option<(Stamp, Arc<Annotations>)>>>,
 }
@@ -37,6 +39,10 @@ pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 
 /// Records of a batch that are kept for the next look; more are read again, rather than held twice.
 const KEPT: usize = 4096;
+
+pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
+    (metadata.ino(), metadata.len(), metadata.modified().ok())
+}
 
 /// What a runs directory holds, or one of its files.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +93,7 @@ impl Store {
             dir: dir.into(),
             ids: IdSource::system(),
             cache: Arc::default(),
+            healed: Arc::default(),
             annotated: Arc::default(),
         }
     }
@@ -142,10 +149,21 @@ impl Store {
             all.records.extend(listing.records);
             all.damaged.extend(listing.damaged);
         }
-        // the index is a convenience: a directory that cannot be written can still be listed
-        let _ = index::heal(&self.dir, all.records.iter().filter(|r| finished.contains(&r.run)));
+        self.heal_index(&all.records, &finished);
         all.sort();
         Ok(all)
+    }
+
+    /// Brings the index in line with the finished runs, unless it was and nothing has changed since.
+    fn heal_index(&self, records: &[Record], finished: &std::collections::HashSet<String>) {
+        let stamp = || std::fs::metadata(index::path(&self.dir)).ok().map(|m| stamp_of(&m));
+        let Ok(mut healed) = self.healed.lock() else { return };
+        if healed.is_some_and(|(seen, runs)| Some(seen) == stamp() && runs == finished.len()) {
+            return;
+        }
+        // the index is a convenience: a directory that cannot be written can still be listed
+        let _ = index::heal(&self.dir, records.iter().filter(|r| finished.contains(&r.run)));
+        *healed = stamp().map(|stamp| (stamp, finished.len()));
     }
 
     /// A line a finished run, oldest first, without reading their records where the index has them.
@@ -307,7 +325,7 @@ impl Store {
         read: impl FnOnce(&Stamp) -> Listing,
     ) -> Option<Arc<Listing>> {
         let metadata = std::fs::metadata(path).ok()?;
-        let stamp = (metadata.ino(), metadata.len(), metadata.modified().ok());
+        let stamp = stamp_of(&metadata);
         if let Ok(cache) = self.cache.lock()
             && let Some((seen, loaded)) = cache.get(path)
             && *seen == stamp

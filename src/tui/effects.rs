@@ -62,12 +62,16 @@ impl Performer {
                 *told = Some(snapshot.clone());
                 Ok(Message::Annotated(snapshot))
             }),
-            Effect::DeleteRuns(runs) => self.with_runs(move |told| {
-                // whatever could not be deleted must be shown again
-                let deleted = store.delete(&runs);
-                let listed = list(&store, told)?;
-                deleted.map(|()| listed)
-            }),
+            Effect::DeleteRuns(runs) => {
+                let answers = self.answers.clone();
+                self.with_runs(move |told| {
+                    if let Err(error) = store.delete(&runs) {
+                        let _ = answers.send(Message::Failed(format::error(&error)));
+                    }
+                    // what could not be deleted is shown again
+                    list(&store, told)
+                });
+            }
             Effect::RestoreRuns => {
                 let answers = self.answers.clone();
                 self.with_runs(move |told| {

@@ -50,9 +50,14 @@ impl Preview {
         self.state.runs.count
     }
 
-    /// Presses a key; what it asks for in the background is not done.
+    /// Presses a key, Backspace for `\u{8}`, Enter for `\n`; what it asks for in the background is not done.
     pub fn press(&mut self, key: char) {
-        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
+        let code = match key {
+            '\u{8}' => KeyCode::Backspace,
+            '\n' => KeyCode::Enter,
+            key => KeyCode::Char(key),
+        };
+        let key = KeyEvent::new(code, KeyModifiers::NONE);
         update::update(&mut self.state, Message::Key(key));
     }
 

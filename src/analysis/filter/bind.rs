@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use memchr::memmem::Finder;
-
 use super::{Filter, Operator, Term, Test};
-use crate::analysis::run_table::{Cell, Column, NOTHING, RunTable, Search, Unit, Values, natural_order};
+use crate::analysis::run_table::{
+    Cell, Column, Lower, NOTHING, RunTable, Search, Unit, Values, natural_order,
+};
 use crate::error::{Error, Result};
 
 /// Words shorter than this are only found as they stand: two letters in order are in everything.
@@ -328,14 +328,19 @@ fn text_meets(text: &str, operator: Operator, values: &[String], words: bool) ->
 
 impl WordTest {
     /// Which of these texts have the word.
-    fn among(&self, texts: &[String], fuzzy: bool) -> Vec<bool> {
-        let finder = Finder::new(self.lower.as_bytes());
-        let fuzzy = fuzzy && self.is_fuzzy();
-        let has = |text: &String| {
-            finder.find(text.as_bytes()).is_some()
-                || (fuzzy && letters_in_order(text, &self.lower).is_some())
-        };
-        texts.iter().map(has).collect()
+    fn among(&self, texts: &Lower, fuzzy: bool) -> Vec<bool> {
+        let mut has = vec![false; texts.len()];
+        texts.holding(&self.lower, |code| {
+            if let Some(has) = has.get_mut(code) {
+                *has = true;
+            }
+        });
+        if fuzzy && self.is_fuzzy() {
+            for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| !**has) {
+                *has = letters_in_order(text, &self.lower).is_some();
+            }
+        }
+        has
     }
 
     fn is_fuzzy(&self) -> bool {

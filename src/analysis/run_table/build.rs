@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use rayon::prelude::*;
 
 use super::field::{Source, built_in};
-use super::{Column, Field, NOTHING, Values, natural_order};
+use super::{Column, Field, Lower, NOTHING, Values, natural_order};
 use crate::analysis::metrics::host;
 use crate::analysis::statistics::median;
 use crate::plan::Architecture;
@@ -90,7 +90,7 @@ fn texts<'a>(records: &'a [Record], get: impl Fn(&'a Record) -> Option<Cow<'a, s
         code
     };
     let codes = records.iter().map(code).collect();
-    let lower = texts.iter().map(|text| text.to_lowercase()).collect();
+    let lower = Lower::new(&texts);
     Values::Text { codes, texts, lower }
 }
 
@@ -99,7 +99,7 @@ fn ranks(values: &Values) -> Vec<u32> {
     match values {
         Values::Text { codes, texts, lower } => {
             let mut order: Vec<u32> = (0..texts.len() as u32).collect();
-            let text = |code: &u32| (&lower[*code as usize], &texts[*code as usize]);
+            let text = |code: &u32| (lower.get(*code as usize), &texts[*code as usize]);
             // ids come in order already, which a stable sort sees at once
             order.sort_by(|a, b| {
                 natural_order(text(a).0, text(b).0).then_with(|| text(a).1.cmp(text(b).1))

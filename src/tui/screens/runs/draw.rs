@@ -221,7 +221,7 @@ fn cut(text: &str, width: u16) -> String {
 }
 
 /// The end of an id tells runs of one second, and rows of a batch, apart.
-fn cut_middle(id: &str, width: u16) -> String {
+pub(super) fn cut_middle(id: &str, width: u16) -> String {
     const END: usize = 9;
     let (width, letters) = (usize::from(width), id.chars().count());
     if letters <= width || width < END + 4 {

@@ -6,6 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::columns;
+use super::draw::cut_middle;
 use super::state::{COLUMNS, PINNED};
 use crate::analysis::{RunTable, SideBySide, Unit};
 use crate::spec::Provenance;
@@ -221,7 +222,8 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             (format!("{:<column$}{:<column$}{last}", cut(a), cut(b)), role),
         ]
     };
-    lines.push(row("", &both.runs[0], &both.runs[1], "", Role::Title));
+    let run = |run: &String| cut_middle(run, column as u16 - 1);
+    lines.push(row("", &run(&both.runs[0]), &run(&both.runs[1]), "", Role::Title));
     let provenance = both.provenance.map(|p| p.to_string());
     let mixed = if provenance[0] == provenance[1] { Role::Text } else { Role::Warn };
     lines.push(row("provenance", &provenance[0], &provenance[1], "", mixed));
