@@ -3,12 +3,13 @@
 //! Everything here is pure: spans or records in, numbers out. [`intervals`] and [`statistics`] are the
 //! ground. At traces look [`overlap()`], [`trace_report()`] and [`critical_path()`], all of them through
 //! runs of spans (`runs`) and the unions of each rank's lanes (`lanes`); at records look [`metrics()`],
-//! [`pareto()`] and [`compare()`]; [`table`] lays records out for sorting and export.
+//! [`pareto()`] and [`compare()`]; a [`RunTable`] lays records out for sorting, filtering ([`filter`]) and export.
 
 mod breakdown;
 mod compare;
 mod critical;
 mod difference;
+pub mod filter;
 mod flags;
 mod idle;
 pub mod intervals;
@@ -20,14 +21,15 @@ mod overlap;
 mod pareto;
 mod ranges;
 mod report;
+mod run_table;
 mod runs;
 #[cfg(test)]
 pub(crate) mod sample_data;
 mod sets;
+mod side_by_side;
 pub mod statistics;
 mod steps;
 mod stragglers;
-pub mod table;
 
 pub use breakdown::BreakdownRow;
 pub use compare::{
@@ -50,7 +52,9 @@ pub use pareto::{
 };
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
+pub use run_table::{Cell as RunCell, Column, Field, RunTable, SortKeys, Unit, natural_order};
 pub use runs::{Selection, StepKey, origin_ns};
 pub use sets::{CellSet, comparable, differ_in_model};
+pub use side_by_side::{Measure, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

@@ -34,6 +34,7 @@ mod report;
 mod rules;
 mod run;
 mod runs;
+mod runs_edit;
 mod schema;
 mod select;
 mod show;

@@ -1,9 +1,11 @@
 //! Prints records as they come, however many: JSON a line each, CSV and tables in pieces.
 
+use std::sync::Arc;
+
 use super::output::{self, Format};
 use super::record_table;
 use crate::error::Result;
-use crate::store::Record;
+use crate::store::{Annotations, Record};
 
 /// Rows of a piece. A table of more rows than this has its header again.
 const PIECE: usize = 1000;
@@ -14,12 +16,18 @@ pub struct RecordPrinter {
     format: Format,
     piece: Vec<Record>,
     printed: bool,
+    annotations: Arc<Annotations>,
 }
 
 impl RecordPrinter {
     /// Nothing printed yet.
     pub fn new(format: Format) -> Self {
-        Self { format, piece: Vec::new(), printed: false }
+        Self { format, piece: Vec::new(), printed: false, annotations: Arc::default() }
+    }
+
+    /// A table that shows these tags and notes too.
+    pub fn annotated(annotations: Arc<Annotations>) -> Self {
+        Self { annotations, ..Self::new(Format::Table) }
     }
 
     /// Prints a record, now or with its piece.
@@ -43,13 +51,13 @@ impl RecordPrinter {
     fn flush(&mut self) -> Result<()> {
         let text = match self.format {
             Format::Csv => {
-                let text = record_table::csv(&self.piece)?;
+                let text = record_table::csv(&self.piece);
                 match text.split_once('\n') {
                     Some((_header, rows)) if self.printed => rows.to_owned(),
                     _ => text,
                 }
             }
-            _ => record_table::narrow(&self.piece).table(),
+            _ => record_table::narrow(&self.piece, &self.annotations).table(),
         };
         self.piece.clear();
         self.printed = true;

@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use super::output::{Field, Rows};
-use crate::analysis::table;
-use crate::error::Result;
-use crate::store::Record;
+use crate::analysis::RunTable;
+use crate::store::{Annotation, Annotations, Record};
 
 /// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
 /// left to `show --format json`.
@@ -26,8 +25,8 @@ pub fn platform(record: &Record) -> String {
     }
 }
 
-/// The columns a person scans, a record a row.
-pub fn narrow(records: &[Record]) -> Rows {
+/// The columns a person scans, a record a row; where there are any, tags and notes too.
+pub fn narrow(records: &[Record], annotations: &Annotations) -> Rows {
     let mut rows = Rows::new([
         "run",
         "status",
@@ -46,11 +45,15 @@ pub fn narrow(records: &[Record]) -> Rows {
         "tok/s/GPU",
         "overlap %",
         "provenance",
+        "tags",
+        "note",
         "why",
     ]);
     for record in records {
         let spec = &record.spec;
         let metrics = record.metrics.as_ref();
+        let annotation = annotations.of(&record.run);
+        let some = |text: String| if text.is_empty() { Field::None } else { Field::Text(text) };
         rows.push(vec![
             Field::text(&record.run),
             Field::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
@@ -69,13 +72,30 @@ pub fn narrow(records: &[Record]) -> Rows {
             Field::number(metrics.map(|m| m.tokens_per_s_per_gpu), 1),
             Field::number(record.overlap.as_ref().and_then(|o| o.overlap_pct), 1),
             Field::text(record.provenance),
+            some(annotation.map(|a| words(&a.tags)).unwrap_or_default()),
+            some(annotation.and_then(|a| a.note.lines().next()).unwrap_or_default().to_owned()),
             record.reason.as_ref().and_then(|why| why.lines().next()).map_or(Field::None, Field::text),
         ]);
     }
     rows
 }
 
-/// Every number, a record a row.
-pub fn csv(records: &[Record]) -> Result<String> {
-    Ok(table::to_csv(&table::frame(records)?))
+/// Adds a run's tags and note to its JSON object.
+pub fn add_annotation(object: &mut serde_json::Map<String, Value>, annotation: Option<&Annotation>) {
+    let tags = annotation.map(|a| &a.tags).into_iter().flatten();
+    object.insert("tags".into(), tags.map(String::as_str).collect());
+    let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
+    object.insert("note".into(), note.into());
+}
+
+/// Tags in a line.
+pub fn words(tags: &std::collections::BTreeSet<String>) -> String {
+    tags.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// Every number of these records, a record a row.
+pub fn csv(records: &[Record]) -> String {
+    let table = RunTable::new(records, &Annotations::default());
+    let rows: Vec<u32> = (0..records.len() as u32).collect();
+    table.csv(&rows, &table.columns_of_records())
 }

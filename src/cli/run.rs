@@ -72,7 +72,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
     match format {
         Format::Json => output::json(&record_table::contract_object(record)),
-        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(record))?),
+        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(record))),
         Format::Table => output::emit(&show::text(record, store)),
     }
 }

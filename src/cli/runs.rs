@@ -1,30 +1,38 @@
-//! `ladderscope runs`: stored runs, filtered and sorted.
+//! `ladderscope runs`: stored runs, filtered and sorted; their tags, notes, and the trash.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::record_printer::RecordPrinter;
+use super::runs_edit::Edit;
 use super::{record_table, report};
-use crate::analysis::table;
+use crate::analysis::filter::Filter;
+use crate::analysis::{RunCell, RunTable, Unit};
 use crate::error::{Error, Result};
-use crate::store::{Record, Status, Store};
+use crate::store::{Annotations, Record, Status, Store};
 
 /// Arguments of `runs`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = LANGUAGE)]
 pub struct Args {
-    /// Only runs that meet these conditions on columns (of --format csv), for example 'architecture=ladder tp>=4'; a
-    /// word alone must be contained in any column
-    #[arg(long, value_name = "CONDITIONS")]
+    /// Only runs that meet this filter, for example 'arch:ladder tp>=4 -tag:bad' (see below)
+    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
     pub filter: Option<String>,
+    /// Only runs with this tag (several: with all of them)
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
     /// Only runs that ended so: ok, failed, oom, skipped, interrupted
     #[arg(long, value_enum, hide_possible_values = true)]
     pub status: Option<StatusArg>,
-    /// Sort by this column (of --format csv), for example tpot_p50_ms; a leading '-' reverses [default: oldest first]
-    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
+    /// Sort by columns, the first one first, for example tpot, tok/s:desc,arch; -tpot is tpot:desc [default: oldest first]
+    #[arg(long, value_name = "COLUMN[:desc],...", allow_hyphen_values = true)]
     pub sort: Option<String>,
+    /// Show these columns in a table or CSV, for example run,arch,tp,tpot,tags,env.NCCL_ALGO
+    #[arg(long, value_name = "COLUMN,...")]
+    pub columns: Option<String>,
     /// Only the last N rows
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -33,7 +41,19 @@ pub struct Args {
     pub all: bool,
     #[command(flatten)]
     pub output: FormatArgs,
+    /// What to do with stored runs instead of listing them
+    #[command(subcommand)]
+    pub edit: Option<Edit>,
 }
+
+const LANGUAGE: &str = "\
+Filters: all terms must hold, blanks separate them.
+  ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
+  \"gpt-fast\" -failed    exactly these letters; - in front: not
+  arch:ladder tp:8      a text contains it, a number is it; tp:2..8 a range; arch:ladder|parallel either
+  tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
+  tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
+  NCCL_ALGO:Ring        variables and overrides by their names";
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,37 +82,113 @@ impl StatusArg {
     }
 }
 
-/// Prints the list.
+/// Records and what people added to them.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Tags and notes.
+    pub annotations: Arc<Annotations>,
+}
+
+/// Prints the list, or edits.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if let Some(edit) = &args.edit {
+        return super::runs_edit::run(edit, &dir);
+    }
     let chosen = args.filter.is_some()
+        || !args.tag.is_empty()
         || args.status.is_some()
         || args.sort.is_some()
+        || args.columns.is_some()
         || args.limit.is_some()
         || args.all;
     if args.output.format == Format::Table && !chosen {
         return in_short(&dir);
     }
-    let all = read(&dir)?;
-    let stored = all.len();
-    let mut records = filtered(all, args.filter.as_deref(), args.sort.as_deref())?;
-    records.retain(|record| args.status.is_none_or(|status| record.status == status.status()));
-    if let Some(limit) = args.limit {
-        records.drain(..records.len().saturating_sub(limit));
-    }
-    match args.output.format {
-        Format::Json => output::json_list(|print| {
-            Store::open(&dir).complete(records, |record| print(record_table::contract_object(&record)))
-        })?,
-        Format::Table if records.is_empty() => {
-            report::note(&format!("no runs in {} match; {} are stored", dir.display(), stored));
+    let Chosen { records, annotations } = all(&dir)?;
+    let stored = records.len();
+    let table = RunTable::new(&records, &annotations);
+    let rows = rows(args, &table, &records)?;
+    let columns = args.columns.as_deref().map(|names| columns(&table, names)).transpose()?;
+    match (args.output.format, columns) {
+        (Format::Csv, columns) => {
+            output::emit(&table.csv(&rows, &columns.unwrap_or_else(|| table.csv_columns())))?;
         }
-        format => {
-            let mut printer = RecordPrinter::new(format);
-            records.into_iter().try_for_each(|record| printer.print(record))?;
+        (Format::Json, _) => output::json_list(|print| {
+            let records = picked(records, &rows);
+            Store::open(&dir).complete(records, |record| {
+                let mut object = record_table::contract_object(&record);
+                if let Some(object) = object.as_object_mut() {
+                    record_table::add_annotation(object, annotations.of(&record.run));
+                }
+                print(object)
+            })
+        })?,
+        (Format::Table, _) if rows.is_empty() => {
+            report::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
+        }
+        (Format::Table, Some(columns)) => output::emit(&shown(&table, &rows, &columns).table())?,
+        (Format::Table, None) => {
+            let mut printer = RecordPrinter::annotated(annotations);
+            picked(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
     }
     Ok(0)
+}
+
+/// The rows that the arguments choose, in their order.
+fn rows(args: &Args, table: &RunTable, records: &[Record]) -> Result<Vec<u32>> {
+    let mut filter = Filter::parse(args.filter.as_deref().unwrap_or_default());
+    for tag in &args.tag {
+        filter.terms.push(Filter::with_tag(tag));
+    }
+    let mut rows = filter.rows(table)?;
+    if let Some(status) = args.status.map(StatusArg::status) {
+        rows.retain(|row| records.get(*row as usize).is_some_and(|record| record.status == status));
+    }
+    if let Some(keys) = &args.sort {
+        table.sort(&mut rows, &table.sort_keys(keys)?);
+    }
+    if let Some(limit) = args.limit {
+        rows.drain(..rows.len().saturating_sub(limit));
+    }
+    Ok(rows)
+}
+
+fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
+    let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Err(Error::input_help("--columns without a column", "for example run,arch,tp,tpot"));
+    }
+    names.into_iter().map(|name| table.column(name)).collect()
+}
+
+/// Chosen columns as a table for people.
+fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Rows {
+    let mut shown = Rows::new(
+        columns.iter().filter_map(|at| table.columns().get(*at)).map(|c| c.field.name.to_string()),
+    );
+    for row in rows {
+        let cell = |column: &usize| match table.cell(*row as usize, *column) {
+            RunCell::Nothing => Field::None,
+            RunCell::Text(text) => Field::text(text.lines().next().unwrap_or_default()),
+            RunCell::Number(value) => match table.columns().get(*column).map(|c| c.field.unit) {
+                Some(Unit::Count | Unit::Bytes) => Field::Whole(value as u64),
+                Some(Unit::Rate | Unit::Percent) => Field::Number(value, 1),
+                _ => Field::Number(value, 3),
+            },
+        };
+        shown.push(columns.iter().map(cell).collect());
+    }
+    shown
+}
+
+/// The records of these rows.
+fn picked(records: Vec<Record>, rows: &[u32]) -> Vec<Record> {
+    let mut records: Vec<Option<Record>> = records.into_iter().map(Some).collect();
+    rows.iter().filter_map(|row| records.get_mut(*row as usize)?.take()).collect()
 }
 
 /// Runs, a line each, then batches, a line each.
@@ -103,7 +199,8 @@ fn in_short(dir: &Path) -> Result<u8> {
     }
     let store = Store::open(dir);
     let (runs, (batches, damaged)) = (store.list_runs()?, store.batches()?);
-    for damaged in runs.damaged.iter().chain(&damaged) {
+    let annotations = store.annotations();
+    for damaged in runs.damaged.iter().chain(&damaged).chain(&annotations.damaged) {
         report::warn(damaged);
     }
     if runs.records.is_empty() && batches.is_empty() {
@@ -111,7 +208,7 @@ fn in_short(dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     if !runs.records.is_empty() {
-        let mut printer = RecordPrinter::new(Format::Table);
+        let mut printer = RecordPrinter::annotated(annotations);
         runs.records.into_iter().try_for_each(|record| printer.print(record))?;
         printer.finish()?;
     }
@@ -136,30 +233,37 @@ fn in_short(dir: &Path) -> Result<u8> {
 /// All records of a runs directory; damaged ones are warned of. A directory that is not there (yet)
 /// has no runs.
 pub fn read(dir: &Path) -> Result<Vec<Record>> {
+    Ok(all(dir)?.records)
+}
+
+fn all(dir: &Path) -> Result<Chosen> {
     if !dir.exists() {
-        return Ok(Vec::new());
+        return Ok(Chosen::default());
     }
-    let listing = Store::open(dir).list()?;
+    let store = Store::open(dir);
+    let listing = store.list()?;
     for damaged in &listing.damaged {
         report::warn(damaged);
     }
-    Ok(listing.records)
+    Ok(Chosen { records: listing.records, annotations: store.annotations() })
 }
 
 /// The records that verbs over many runs look at: of the named directories and runs, or all of
 /// `dir`. A RUN may be an id, a prefix of it, `last`, a batch or a row of it.
-pub fn select(named: &[String], dir: &Path) -> Result<Vec<Record>> {
+pub fn select(named: &[String], dir: &Path) -> Result<Chosen> {
     if named.is_empty() {
-        return read(dir);
+        return all(dir);
     }
-    let mut selected: Vec<Record> = Vec::new();
+    let store = Store::open(dir);
+    let mut chosen = Chosen { records: Vec::new(), annotations: store.annotations() };
     for name in named {
         let found = if Path::new(name).is_dir() {
-            read(Path::new(name))?
+            let there = all(Path::new(name))?;
+            Arc::make_mut(&mut chosen.annotations).extend(&there.annotations);
+            there.records
         } else if name.contains(std::path::MAIN_SEPARATOR) {
             return Err(Error::input(format!("{name}: no such directory")));
         } else {
-            let store = Store::open(dir);
             match store.batch(name)? {
                 Some(batch) => {
                     batch.damaged.iter().for_each(|damaged| report::warn(damaged));
@@ -168,28 +272,23 @@ pub fn select(named: &[String], dir: &Path) -> Result<Vec<Record>> {
                 None => vec![store.get(name)?],
             }
         };
-        selected.extend(found);
+        chosen.records.extend(found);
     }
     // A run named twice is one run.
     let mut seen = std::collections::HashSet::new();
-    selected.retain(|record| seen.insert(record.run.clone()));
-    Ok(selected)
+    chosen.records.retain(|record| seen.insert(record.run.clone()));
+    Ok(chosen)
 }
 
-/// The records that meet the conditions, in the order of a column (`-` before it reverses).
-pub fn filtered(records: Vec<Record>, filter: Option<&str>, sort: Option<&str>) -> Result<Vec<Record>> {
+/// The records that meet a filter, in the order of columns (as in [`Args::sort`]).
+pub fn filtered(chosen: Chosen, filter: Option<&str>, sort: Option<&str>) -> Result<Vec<Record>> {
     if filter.is_none() && sort.is_none() {
-        return Ok(records);
+        return Ok(chosen.records);
     }
-    let mut frame = table::frame(&records)?;
-    if let Some(conditions) = filter {
-        frame = table::filter(&frame, conditions)?;
+    let table = RunTable::new(&chosen.records, &chosen.annotations);
+    let mut rows = Filter::parse(filter.unwrap_or_default()).rows(&table)?;
+    if let Some(keys) = sort {
+        table.sort(&mut rows, &table.sort_keys(keys)?);
     }
-    if let Some(column) = sort {
-        let reversed = column.strip_prefix('-');
-        frame = table::sort(&frame, reversed.unwrap_or(column), reversed.is_some())?;
-    }
-    let mut by_id: HashMap<String, Record> = records.into_iter().map(|r| (r.run.clone(), r)).collect();
-    let ids = table::rows(&frame, &["run"])?;
-    Ok(ids.concat().iter().filter_map(|id| by_id.remove(id)).collect())
+    Ok(picked(chosen.records, &rows))
 }

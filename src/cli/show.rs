@@ -42,11 +42,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     match args.output.format {
         Format::Table => output::emit(&text(&record, &store))?,
-        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record))?)?,
+        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record)))?,
         Format::Json => {
             let mut value = serde_json::to_value(&record).map_err(|e| Error::failed(e.to_string()))?;
             if let Some(object) = value.as_object_mut() {
                 let rows = breakdown(&record, &store);
+                record_table::add_annotation(object, store.annotations().of(&record.run));
                 object.insert("breakdown".into(), serde_json::to_value(rows).unwrap_or_default());
             }
             output::json(&value)?;
@@ -77,6 +78,14 @@ pub fn text(record: &Record, store: &Store) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = header(&mut text, record);
+    if let Some(annotation) = store.annotations().of(&record.run) {
+        if !annotation.tags.is_empty() {
+            let _ = writeln!(text, "  {:<14}{}", "tags", record_table::words(&annotation.tags));
+        }
+        annotation.note.lines().for_each(|note| {
+            let _ = writeln!(text, "  {:<14}{note}", "note");
+        });
+    }
     let _ = numbers(&mut text, record);
     let _ = predicted_from(&mut text, record);
     text += &differences(record).unwrap_or_default();

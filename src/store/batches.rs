@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::annotations::{Annotations, row_of};
 use super::batch::{self, BatchSummary, BatchWriter, PARTS, ROWS};
 use super::directory::{Listing, Store, file_name, names};
 use super::id;
@@ -54,6 +56,8 @@ impl Store {
         let (mut batches, mut damaged) = (Vec::new(), Vec::new());
         for summary in read {
             match summary {
+                // all of its rows are deleted, or none is written yet
+                Ok(summary) if summary.runs == 0 => {}
                 Ok(summary) => batches.push(summary),
                 Err(why) => damaged.push(why),
             }
@@ -64,8 +68,11 @@ impl Store {
 
     fn summary(&self, id: &str) -> Result<BatchSummary, String> {
         let mut all = BatchSummary { batch: id.to_owned(), ..BatchSummary::default() };
+        let annotations = self.annotations();
+        let deleted = annotations.deleted(id);
         for file in self.batch_files(id) {
-            let part = batch::summary(&file).map_err(|why| format!("{}: {why}", file.display()))?;
+            let part =
+                batch::summary(&file, deleted).map_err(|why| format!("{}: {why}", file.display()))?;
             all.runs += part.runs;
             all.ok += part.ok;
             all.experiment = all.experiment.or(part.experiment);
@@ -112,11 +119,14 @@ impl Store {
         Ok(ids)
     }
 
-    /// Numbers of a batch's rows.
+    /// Numbers of a batch's rows, without the deleted ones.
     pub(super) fn batch_rows(&self, id: &str) -> Result<Vec<u32>> {
         let mut rows = Vec::new();
         for file in self.batch_files(id) {
             rows.extend(batch::rows_of(&file).map_err(|why| unreadable(id, &file, &why))?);
+        }
+        if let Some(deleted) = self.annotations().deleted(id) {
+            rows.retain(|row| !deleted.contains(row));
         }
         Ok(rows)
     }
@@ -124,7 +134,7 @@ impl Store {
     /// The newest batch and its time.
     pub(super) fn newest_batch(&self) -> Result<Option<(String, String)>> {
         let batches = self.batches()?.0;
-        let newest = batches.into_iter().rfind(|batch| batch.runs > 0);
+        let newest = batches.into_iter().next_back();
         Ok(newest.map(|batch| (batch.batch, batch.created)))
     }
 
@@ -132,6 +142,9 @@ impl Store {
     pub(super) fn row(&self, id: &str, row: u32) -> Result<Record> {
         if let Some(record) = RowReader::new(self).get(id, row)? {
             return Ok(record);
+        }
+        if self.annotations().deleted(id).is_some_and(|rows| rows.contains(&row)) {
+            return Err(super::lookup::deleted(&format!("{id}:{row}")));
         }
         let rows = self.batch_rows(id)?.len();
         Err(Error::input(format!("batch '{id}' has {rows} runs and no row {row}")))
@@ -141,19 +154,22 @@ impl Store {
     pub(super) fn read_batch(&self, id: &str) -> Listing {
         let mut all = Listing::default();
         for path in self.batch_files(id) {
-            let loaded = self.cached(&path, || {
+            let loaded = self.cached(&path, |_| {
                 let (records, damaged) = batch::records(&path, id);
                 let damaged = damaged.iter().map(|why| format!("{}: {why}", path.display())).collect();
                 Listing { records, damaged }
             });
             // nobody else has what is too large to be kept
-            let listing = loaded.map(std::sync::Arc::unwrap_or_clone).unwrap_or_default();
+            let listing = loaded.map(Arc::unwrap_or_clone).unwrap_or_default();
             if all.records.is_empty() {
                 all.records = listing.records;
             } else {
                 all.records.extend(listing.records);
             }
             all.damaged.extend(listing.damaged);
+        }
+        if let Some(deleted) = self.annotations().deleted(id) {
+            all.records.retain(|r| row_of(&r.run).is_none_or(|(_, row)| !deleted.contains(&row)));
         }
         all
     }
@@ -174,6 +190,7 @@ fn unreadable(id: &str, file: &std::path::Path, why: &str) -> Error {
 /// Reads single rows, fast where one comes soon after the other: a row group stays in memory.
 pub(super) struct RowReader<'a> {
     store: &'a Store,
+    annotations: Arc<Annotations>,
     /// Row numbers of each file of the batches met.
     files: HashMap<String, Vec<(PathBuf, Vec<u32>)>>,
     window: Option<Window>,
@@ -187,11 +204,14 @@ struct Window {
 
 impl<'a> RowReader<'a> {
     pub fn new(store: &'a Store) -> Self {
-        Self { store, files: HashMap::new(), window: None }
+        Self { store, annotations: store.annotations(), files: HashMap::new(), window: None }
     }
 
     /// A row's whole record; `None` where there is no such row.
     pub fn get(&mut self, batch: &str, row: u32) -> Result<Option<Record>> {
+        if self.annotations.deleted(batch).is_some_and(|rows| rows.contains(&row)) {
+            return Ok(None);
+        }
         if !self.files.contains_key(batch) {
             let files = self.store.batch_files(batch).into_iter();
             let numbered = files

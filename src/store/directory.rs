@@ -9,9 +9,11 @@ use std::time::SystemTime;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::annotations::Annotations;
 use super::id::{self, IdSource};
 use super::process::{Liveness, Process};
 use super::record::{self, Record, SCHEMA, Status};
+use super::record_cache::RecordCache;
 use super::{atomic, index};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
@@ -23,16 +25,24 @@ pub struct Store {
     pub(super) ids: IdSource,
     /// What was read of each file, for as long as the file stays as it was.
     cache: Arc<Mutex<Cache>>,
+    /// The index when it was last in line with the runs, and how many there were.
+    healed: Arc<Mutex<Option<(Stamp, usize)>>>,
+    /// The annotations as they were read, likewise.
+    pub(super) annotated: Arc<Mutex<Option<(Stamp, Arc<Annotations>)>>>,
 }
 
 /// Files by path, as they were when they were read.
 type Cache = HashMap<PathBuf, (Stamp, Arc<Listing>)>;
 
 /// Tells whether a file is still the one that was read.
-type Stamp = (u64, u64, Option<SystemTime>);
+pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 
 /// Records of a batch that are kept for the next look; more are read again, rather than held twice.
 const KEPT: usize = 4096;
+
+pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
+    (metadata.ino(), metadata.len(), metadata.modified().ok())
+}
 
 /// What a runs directory holds, or one of its files.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +51,15 @@ pub struct Listing {
     pub records: Vec<Record>,
     /// Files that could not be read, and why.
     pub damaged: Vec<String>,
+}
+
+impl Listing {
+    /// Oldest first; of one time as people would order ids.
+    fn sort(&mut self) {
+        self.records.par_sort_by(|a, b| {
+            a.created.cmp(&b.created).then_with(|| order(&a.run).cmp(&order(&b.run)))
+        });
+    }
 }
 
 /// A run that has begun.
@@ -70,7 +89,13 @@ struct Started {
 impl Store {
     /// Opens the directory; creates nothing until something is stored.
     pub fn open(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), ids: IdSource::system(), cache: Arc::default() }
+        Self {
+            dir: dir.into(),
+            ids: IdSource::system(),
+            cache: Arc::default(),
+            healed: Arc::default(),
+            annotated: Arc::default(),
+        }
     }
 
     /// Like [`Store::open`], but ids and times are the same at every execution: a clock that starts at
@@ -100,14 +125,21 @@ impl Store {
             all.records.extend(listing.records);
             all.damaged.extend(listing.damaged);
         }
-        all.records.sort_by_cached_key(|r| (r.created.clone(), order(&r.run)));
+        all.damaged.extend(self.annotations().damaged.iter().cloned());
+        all.sort();
         Ok(all)
     }
 
     /// Like [`Store::list`], without the batches.
     pub fn list_runs(&self) -> Result<Listing> {
+        let ids = self.run_ids()?;
+        let known = self.cache.lock().is_ok_and(|cache| 2 * cache.len() > ids.len());
+        // what this process has read already it need not read from the cache file
+        let cached = if known { RecordCache::default() } else { RecordCache::open(&self.dir) };
         let read: Vec<(bool, Listing)> =
-            self.run_ids()?.par_iter().map(|id| self.read_run(id)).collect();
+            ids.par_iter().map(|id| self.read_run_through(id, &cached)).collect();
+        // likewise a convenience
+        let _ = cached.append_new(&self.dir);
         let mut all = Listing::default();
         let mut finished = std::collections::HashSet::new();
         for (ended, listing) in read {
@@ -117,10 +149,21 @@ impl Store {
             all.records.extend(listing.records);
             all.damaged.extend(listing.damaged);
         }
-        // the index is a convenience: a directory that cannot be written can still be listed
-        let _ = index::heal(&self.dir, all.records.iter().filter(|r| finished.contains(&r.run)));
-        all.records.sort_by_cached_key(|r| (r.created.clone(), r.run.clone()));
+        self.heal_index(&all.records, &finished);
+        all.sort();
         Ok(all)
+    }
+
+    /// Brings the index in line with the finished runs, unless it was and nothing has changed since.
+    fn heal_index(&self, records: &[Record], finished: &std::collections::HashSet<String>) {
+        let stamp = || std::fs::metadata(index::path(&self.dir)).ok().map(|m| stamp_of(&m));
+        let Ok(mut healed) = self.healed.lock() else { return };
+        if healed.is_some_and(|(seen, runs)| Some(seen) == stamp() && runs == finished.len()) {
+            return;
+        }
+        // the index is a convenience: a directory that cannot be written can still be listed
+        let _ = index::heal(&self.dir, records.iter().filter(|r| finished.contains(&r.run)));
+        *healed = stamp().map(|stamp| (stamp, finished.len()));
     }
 
     /// A line a finished run, oldest first, without reading their records where the index has them.
@@ -212,13 +255,22 @@ impl Store {
 
     /// A run's record, or what can be said without one; and whether the run has ended.
     pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
+        self.read_run_through(id, &RecordCache::default())
+    }
+
+    fn read_run_through(&self, id: &str, known: &RecordCache) -> (bool, Listing) {
         let path = self.dir.join(id).join("record.json");
-        let loaded = self.cached(&path, || {
+        let loaded = self.cached(&path, |stamp| {
             let mut loaded = Listing::default();
+            if let Some(record) = known.get(id, stamp) {
+                loaded.records.push(record);
+                return loaded;
+            }
             match std::fs::read(&path).map_err(|e| e.to_string()).and_then(|b| record::parse(&b)) {
                 Ok(mut record) => {
                     // a directory may have been renamed; its name is what it is found by
                     record.run = id.to_owned();
+                    known.add(&record, stamp);
                     loaded.records.push(record);
                 }
                 Err(why) => loaded.damaged.push(format!("{}: {why}", path.display())),
@@ -267,16 +319,20 @@ impl Store {
 
     /// What `read` makes of a file, unless it was read before and has not changed since. `None` where
     /// there is no such file.
-    pub(super) fn cached(&self, path: &Path, read: impl FnOnce() -> Listing) -> Option<Arc<Listing>> {
+    pub(super) fn cached(
+        &self,
+        path: &Path,
+        read: impl FnOnce(&Stamp) -> Listing,
+    ) -> Option<Arc<Listing>> {
         let metadata = std::fs::metadata(path).ok()?;
-        let stamp = (metadata.ino(), metadata.len(), metadata.modified().ok());
+        let stamp = stamp_of(&metadata);
         if let Ok(cache) = self.cache.lock()
             && let Some((seen, loaded)) = cache.get(path)
             && *seen == stamp
         {
             return Some(loaded.clone());
         }
-        let loaded = Arc::new(read());
+        let loaded = Arc::new(read(&stamp));
         if loaded.records.len() <= KEPT
             && let Ok(mut cache) = self.cache.lock()
         {
@@ -320,10 +376,10 @@ fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 }
 
 /// Sorts ids as people would: rows of a batch by number.
-pub(super) fn order(id: &str) -> (String, u32) {
+pub(super) fn order(id: &str) -> (&str, u32) {
     match id.split_once(':') {
-        Some((batch, row)) => (batch.to_owned(), row.parse().unwrap_or(u32::MAX)),
-        None => (id.to_owned(), 0),
+        Some((batch, row)) => (batch, row.parse().unwrap_or(u32::MAX)),
+        None => (id, 0),
     }
 }
 

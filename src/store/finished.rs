@@ -77,13 +77,16 @@ impl Store {
                 finished.add(&key, Place { round, created, at: At::Run(finished.runs.len() - 1) });
             }
         }
+        let annotations = self.annotations();
         for id in self.batch_ids()? {
+            let deleted = annotations.deleted(&id);
             let batch = finished.batches.len() as u32;
             for file in self.batch_files(&id) {
                 let Ok(rows) = batch::rows_of(&file) else { continue };
                 // what cannot be read is not finished; listing says why
                 let _ = batch::keys(&file, true, |at, key, round, created| {
-                    if let (true, Some(row)) = (wanted(key), rows.get(at)) {
+                    let row = rows.get(at).filter(|row| !deleted.is_some_and(|d| d.contains(row)));
+                    if let (true, Some(row)) = (wanted(key), row) {
                         let at = At::Row(batch, *row);
                         finished.add(key, Place { round, created: created.to_owned(), at });
                     }
@@ -147,10 +150,10 @@ impl Finished<'_> {
         }
     }
 
-    fn order(&self, at: At) -> (String, u32) {
+    fn order(&self, at: At) -> (&str, u32) {
         match at {
             At::Run(index) => self.runs.get(index).map(|run| order(&run.run)).unwrap_or_default(),
-            At::Row(batch, row) => (self.batches.get(batch as usize).cloned().unwrap_or_default(), row),
+            At::Row(batch, row) => (self.batches.get(batch as usize).map_or("", String::as_str), row),
         }
     }
 }

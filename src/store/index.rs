@@ -44,7 +44,7 @@ impl IndexEntry {
     }
 }
 
-fn path(dir: &Path) -> PathBuf {
+pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join("index.jsonl")
 }
 

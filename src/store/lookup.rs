@@ -71,6 +71,7 @@ impl Store {
         let matches: Vec<&String> = ids.iter().filter(|id| id.starts_with(start)).collect();
         match matches.as_slice() {
             [id] if !start.is_empty() => Ok((*id).clone()),
+            [] if self.is_in_trash(start) => Err(deleted(start)),
             [] => {
                 let help = match nearest(start, ids.iter().map(String::as_str)) {
                     Some(id) => format!("did you mean '{id}'? `ladderscope runs` lists all"),
@@ -94,6 +95,14 @@ impl Store {
             }
         }
     }
+}
+
+/// What is said of a run that is in the trash.
+pub(super) fn deleted(id: &str) -> Error {
+    Error::input_help(
+        format!("run '{id}' is deleted"),
+        format!("to have it back: ladderscope runs restore {id}"),
+    )
 }
 
 fn damaged(listing: &Listing, id: &str) -> Error {

@@ -8,11 +8,15 @@
 //! runs/batches/BATCH.parquet     simulated runs, a row each
 //! runs/batches/BATCH.parts/      what is finished of a batch that is still written
 //! runs/index.jsonl               a line a finished run; may be deleted at any time
+//! runs/records.cache             records as they were last read, for quick listing; likewise
+//! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
+//! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! ```
 //!
 //! The directories are the truth, the index is only a quick summary of them. Every file is written
 //! beside its place and renamed into it, so whatever exists is whole.
 
+mod annotations;
 pub(crate) mod atomic;
 mod batch;
 mod batches;
@@ -23,13 +27,20 @@ mod index;
 mod lookup;
 mod process;
 mod record;
+mod record_cache;
+mod trash;
 
+pub use annotations::{Annotation, Annotations, Edit};
 pub use batch::{BatchSummary, BatchWriter};
 pub use directory::{Listing, RunDir, Store};
 pub use finished::Finished;
 pub use index::IndexEntry;
 pub use record::{Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status};
 
+pub use trash::{Emptied, Trash};
+
+#[cfg(test)]
+mod annotation_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) fn spec(architecture: &str) -> Spec {
     }
 }
 
-fn ok(spec: Spec, milliseconds: f64) -> Record {
+pub(super) fn ok(spec: Spec, milliseconds: f64) -> Record {
     let mut record = Record::new(spec, Status::Ok, None);
     record.created = "2026-11-21T04:30:12.000000Z".into();
     record.samples = vec![Sample {
@@ -53,14 +53,14 @@ fn ok(spec: Spec, milliseconds: f64) -> Record {
     record
 }
 
-fn store() -> (tempfile::TempDir, Store) {
+pub(super) fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, 1);
     (dir, store)
 }
 
 /// Begins and finishes a run.
-fn run(store: &Store, architecture: &str, milliseconds: f64) -> Record {
+pub(super) fn run(store: &Store, architecture: &str, milliseconds: f64) -> Record {
     let begun = store.begin(&spec(architecture), Some("test"), 0).unwrap();
     let mut record = ok(spec(architecture), milliseconds);
     record.run = begun.id;
@@ -70,7 +70,7 @@ fn run(store: &Store, architecture: &str, milliseconds: f64) -> Record {
 }
 
 /// A directory as a fresh process would see it.
-fn reopened(store: &Store) -> Store {
+pub(super) fn reopened(store: &Store) -> Store {
     Store::open(store.dir())
 }
 

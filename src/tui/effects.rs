@@ -3,8 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
@@ -43,6 +43,9 @@ pub struct Performer {
     whatif: WhatIfWorker,
     /// The newest check of an edited experiment.
     check: Arc<AtomicU64>,
+    /// The runs as they were told last. Who holds it reads or changes them: what is told later is
+    /// newer.
+    told: Arc<Mutex<Option<Arc<Snapshot>>>>,
 }
 
 impl Performer {
@@ -57,6 +60,7 @@ impl Performer {
             sweep: None,
             cells: Arc::default(),
             check: Arc::default(),
+            told: Arc::default(),
         }
     }
 
@@ -70,9 +74,43 @@ impl Performer {
                 let dir = self.experiments.clone();
                 self.spawn(move || Message::Experiments(experiments::load(&dir)));
             }
-            Effect::LoadRuns => self.spawn(move || {
-                let listing = store.list().map(|l| Arc::new(Snapshot::new(l.records, l.damaged)));
-                Message::Runs(listing.map_err(|e| format::error(&e)))
+            Effect::LoadRuns => self.with_runs(move |told| list(&store, told)),
+            Effect::Annotate { runs, edit } => self.with_runs(move |told| {
+                store.annotate(&runs, &edit)?;
+                let Some(before) = told.as_ref() else { return list(&store, told) };
+                let snapshot = Arc::new(before.with(store.annotations()));
+                *told = Some(snapshot.clone());
+                Ok(Message::Annotated(snapshot))
+            }),
+            Effect::DeleteRuns(runs) => {
+                let answers = self.answers.clone();
+                self.with_runs(move |told| {
+                    if let Err(error) = store.delete(&runs) {
+                        let _ = answers.send(Message::Failed(format::error(&error)));
+                    }
+                    // what could not be deleted is shown again
+                    list(&store, told)
+                });
+            }
+            Effect::RestoreRuns => {
+                let answers = self.answers.clone();
+                self.with_runs(move |told| {
+                    let note = match store.restore_last()?.as_slice() {
+                        [] => "nothing is deleted that could be brought back".to_owned(),
+                        [run] => format!("restored {run}"),
+                        runs => format!("restored {} runs", runs.len()),
+                    };
+                    let _ = answers.send(Message::Info(note));
+                    list(&store, told)
+                });
+            }
+            Effect::LoadWhole(run) => self.spawn(move || match store.get(&run) {
+                Ok(record) => Message::WholeRun(Box::new(record)),
+                Err(error) => Message::Failed(format::error(&error)),
+            }),
+            Effect::SideBySide { rows: [a, b], runs } => self.spawn(move || {
+                let side_by_side = analysis::side_by_side(&runs.records, a, b);
+                Message::SideBySide(side_by_side.map(Box::new).map_err(|e| format::error(&e)))
             }),
             Effect::StartSweep { experiment, choice } => self.start(experiment, choice),
             Effect::PauseSweep(true) => self.cancel.pause(),
@@ -80,10 +118,11 @@ impl Performer {
             Effect::LookAtCell { sweep, cell, spec } => {
                 self.spawn(move || Message::CellLooked { sweep, cell, looked: look::look(&spec) });
             }
-            Effect::Append { stored, records } => self.spawn(move || {
-                let all = stored.records.iter().cloned().chain(records).collect();
-                let snapshot = Arc::new(Snapshot::new(all, stored.damaged.clone()));
-                Message::Appended { stored, snapshot }
+            Effect::Append(records) => self.with_runs(move |told| {
+                let Some(before) = told.as_ref() else { return list(&store, told) };
+                let snapshot = Arc::new(before.and(records));
+                *told = Some(snapshot.clone());
+                Ok(Message::Appended(snapshot))
             }),
             Effect::CheckDraft { serial, name, path, text, stored } => {
                 let newest = Arc::clone(&self.check);
@@ -204,6 +243,24 @@ impl Performer {
         });
     }
 
+    /// Runs work on the stored runs on a thread, after what was asked for before.
+    fn with_runs(
+        &self,
+        work: impl FnOnce(&mut Option<Arc<Snapshot>>) -> Result<Message> + Send + 'static,
+    ) {
+        let (answers, told) = (self.answers.clone(), self.told.clone());
+        std::thread::spawn(move || {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let message = match guarded(|| work(&mut told)) {
+                Ok(Ok(message)) => message,
+                Ok(Err(error)) => Message::Failed(format::error(&error)),
+                Err(defect) => Message::Failed(defect),
+            };
+            // sent while nobody else can read: answers come in the order of what they say
+            let _ = answers.send(message);
+        });
+    }
+
     fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
         self.cancel = Cancel::default();
         let (store, cancel, answers) = (self.store.clone(), self.cancel.clone(), self.answers.clone());
@@ -231,6 +288,17 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, Str
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         format!("a defect of ladderscope, please report it: {text}")
     })
+}
+
+/// Reads the stored runs.
+fn list(store: &Store, told: &mut Option<Arc<Snapshot>>) -> Result<Message> {
+    let listing = match store.list() {
+        Ok(listing) => listing,
+        Err(error) => return Ok(Message::Runs(Err(format::error(&error)))),
+    };
+    let snapshot = Arc::new(Snapshot::annotated(listing.records, listing.damaged, store.annotations()));
+    *told = Some(snapshot.clone());
+    Ok(Message::Runs(Ok(snapshot)))
 }
 
 /// Reads and indexes a trace.

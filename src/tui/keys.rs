@@ -88,6 +88,7 @@ fn answer(state: &mut State, purpose: Purpose, text: &str) -> Vec<Effect> {
         Purpose::Export | Purpose::Picture => export::to(state, purpose, text),
         Purpose::Timeline(what) => super::screens::timeline::typed(state, what, text),
         Purpose::ParetoOverlay => super::screens::pareto::read_overlay(state, text),
+        Purpose::TagRuns | Purpose::NoteRuns => super::screens::runs::annotate(state, purpose, text),
     };
     match done {
         Ok(effects) => {

@@ -1,10 +1,11 @@
 //! What can happen ([`Message`]) and what the workbench wants done about it ([`Effect`]).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossterm::event::{KeyEvent, MouseEvent};
+use rayon::prelude::*;
 
 use super::experiments::Entry;
 use super::page::Export;
@@ -15,9 +16,9 @@ use super::screens::live::state::Looked;
 use super::screens::pareto::picture::{Picture, Sketch};
 use super::screens::pareto::state::AreaKey;
 use super::screens::timeline::state::{Answer, Ask, Matches, Part, TraceIndex};
-use crate::analysis::{AreaGained, Axes, OverlayPoint, ParetoPoint};
+use crate::analysis::{AreaGained, Axes, OverlayPoint, ParetoPoint, RunTable, SideBySide};
 use crate::spec::Spec;
-use crate::store::Record;
+use crate::store::{self, Annotations, Record};
 use crate::sweep::{Choice, Experiment, SweepEvent};
 use crate::whatif::{self, BreakEven, Variant};
 
@@ -53,12 +54,7 @@ pub enum Message {
         result: Result<PathBuf, NotSaved>,
     },
     /// Runs that have just finished stand behind the stored ones.
-    Appended {
-        /// The snapshot they were added to; if another is shown by now, that one has them.
-        stored: Arc<Snapshot>,
-        /// It with them.
-        snapshot: Arc<Snapshot>,
-    },
+    Appended(Arc<Snapshot>),
     /// A cell of the sweep was looked at.
     CellLooked {
         /// Which sweep, counted by [`super::screens::live::state::Live::sweep`].
@@ -153,6 +149,12 @@ pub enum Message {
         /// By what was searched over.
         found: Vec<Result<BreakEven, String>>,
     },
+    /// Tags or notes changed: the runs as they were, with those of now.
+    Annotated(Arc<Snapshot>),
+    /// A run's whole record, for its details.
+    WholeRun(Box<Record>),
+    /// Two runs beside one another, or why they cannot be.
+    SideBySide(Result<Box<SideBySide>, String>),
     /// Something to tell the user.
     Info(String),
     /// Something that went wrong in an effect.
@@ -172,7 +174,11 @@ pub struct Ended {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Runs, oldest first.
-    pub records: Vec<Record>,
+    pub records: Arc<Vec<Record>>,
+    /// The same as a table, with tags and notes.
+    pub table: RunTable,
+    /// Tags and notes.
+    pub annotations: Arc<Annotations>,
     /// Files that could not be read, and why.
     pub damaged: Vec<String>,
     /// What is known of each cell (by [`crate::spec::Spec::key`]).
@@ -189,17 +195,39 @@ pub struct Known {
 }
 
 impl Snapshot {
-    /// A snapshot of these runs.
+    /// A snapshot of these runs, to which nobody has added anything.
     pub fn new(records: Vec<Record>, damaged: Vec<String>) -> Self {
+        Self::annotated(records, damaged, Arc::default())
+    }
+
+    /// A snapshot of these runs with their tags and notes.
+    pub fn annotated(records: Vec<Record>, damaged: Vec<String>, annotations: Arc<Annotations>) -> Self {
+        let key = |record: &Record| record.metrics.is_some().then(|| record.spec.key());
+        let keys: Vec<Option<String>> = records.par_iter().map(key).collect();
         let mut known: HashMap<String, Known> = HashMap::new();
-        for record in &records {
-            if let Some(metrics) = &record.metrics {
-                let cell = known.entry(record.spec.key()).or_default();
+        for (record, key) in records.iter().zip(keys) {
+            if let (Some(metrics), Some(key)) = (&record.metrics, key) {
+                let cell = known.entry(key).or_default();
                 cell.rounds.insert(record.round);
                 cell.completion_ms = metrics.completion_ms;
             }
         }
-        Self { records, damaged, known }
+        let table = RunTable::new(&records, &annotations);
+        Self { records: Arc::new(records), table, annotations, damaged, known }
+    }
+
+    /// The same runs with other tags and notes.
+    pub fn with(&self, annotations: Arc<Annotations>) -> Self {
+        let table = self.table.annotated(&self.records, &annotations);
+        Self { table, annotations, ..self.clone() }
+    }
+
+    /// These runs, and behind them those that are not among them.
+    pub fn and(&self, records: Vec<Record>) -> Self {
+        let there: HashSet<&str> = self.records.iter().map(|r| r.run.as_str()).collect();
+        let new = records.into_iter().filter(|r| !there.contains(r.run.as_str()));
+        let all = self.records.iter().cloned().chain(new).collect();
+        Self::annotated(all, self.damaged.clone(), self.annotations.clone())
     }
 
     /// A run by its id.
@@ -247,13 +275,8 @@ pub enum Effect {
         /// What it runs.
         spec: Box<Spec>,
     },
-    /// Add finished runs to a snapshot.
-    Append {
-        /// The snapshot.
-        stored: Arc<Snapshot>,
-        /// The runs.
-        records: Vec<Record>,
-    },
+    /// Add finished runs to those that are shown.
+    Append(Vec<Record>),
     /// Check an edited experiment; an older check that still goes on is not waited for.
     CheckDraft {
         /// To match the answer.
@@ -350,6 +373,26 @@ pub enum Effect {
         export: Export,
         /// Where.
         path: PathBuf,
+    },
+    /// Change tags or notes of runs.
+    Annotate {
+        /// Full ids.
+        runs: Vec<String>,
+        /// What changes.
+        edit: store::Edit,
+    },
+    /// Move runs (full ids) to the trash.
+    DeleteRuns(Vec<String>),
+    /// Take the newest deletion out of the trash.
+    RestoreRuns,
+    /// Read a run's whole record.
+    LoadWhole(String),
+    /// Put two runs beside one another, given by their places among the records.
+    SideBySide {
+        /// The baseline and the other.
+        rows: [usize; 2],
+        /// The runs.
+        runs: Arc<Snapshot>,
     },
     /// Put text on the clipboard.
     Copy(String),

@@ -9,12 +9,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::action::Screen;
-use super::message::{Effect, Message};
+use super::message::{Effect, Message, Snapshot};
 use super::screens::timeline::state::TraceIndex;
 use super::screens::timeline::state::overview::Overview;
 use super::state::State;
 use super::theme::Theme;
 use super::{update, view};
+use crate::store::Record;
 use crate::trace::Trace;
 
 /// A workbench that shows traces, in a window of its own.
@@ -38,6 +39,20 @@ impl Preview {
         preview
     }
 
+    /// A workbench at the page of these runs, in a window of so many columns and rows.
+    pub fn runs(records: Vec<Record>, (columns, rows): (u16, u16)) -> Self {
+        let mut state = State::new(PathBuf::new(), Theme::new(true), (columns, rows));
+        let snapshot = Arc::new(Snapshot::new(records, Vec::new()));
+        update::update(&mut state, Message::Runs(Ok(snapshot)));
+        state.screen = Screen::Runs;
+        Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
+    }
+
+    /// How many of the runs are shown.
+    pub fn shown_runs(&self) -> usize {
+        self.state.runs.count
+    }
+
     /// Answers what the timeline asks for; nothing else that a key asks for is done.
     fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
@@ -48,17 +63,15 @@ impl Preview {
         }
     }
 
-    /// Presses a key, and does what it asks to know of the trace.
+    /// Presses a key (Backspace for `\u{8}`, Enter for `\n`), and does what it asks to know of the trace.
     pub fn press(&mut self, key: char) {
-        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
-        let effects = update::update(&mut self.state, Message::Key(key));
+        let effects = update::update(&mut self.state, Message::Key(event(key)));
         self.answer(effects);
     }
 
     /// Presses a key; what it asks for is not answered.
     pub fn tap(&mut self, key: char) {
-        let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
-        update::update(&mut self.state, Message::Key(key));
+        update::update(&mut self.state, Message::Key(event(key)));
     }
 
     /// Makes the overview of the first trace in so many columns; how many of them show computation.
@@ -80,4 +93,13 @@ impl Preview {
         let panes = self.state.timeline.view.iter().flat_map(|view| &view.panes);
         panes.map(|pane| pane.index.bytes()).sum()
     }
+}
+
+fn event(key: char) -> KeyEvent {
+    let code = match key {
+        '\u{8}' => KeyCode::Backspace,
+        '\n' => KeyCode::Enter,
+        key => KeyCode::Char(key),
+    };
+    KeyEvent::new(code, KeyModifiers::NONE)
 }

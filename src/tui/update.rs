@@ -1,8 +1,6 @@
 //! `update(state, message) -> effects`: everything that happens to the state, and nothing else. No
 //! clock, no files, no threads; what is to be done outside goes back as effects.
 
-use std::sync::Arc;
-
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tui_input::Input;
 
@@ -54,18 +52,15 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::Runs(Ok(snapshot)) => {
             state.experiments.match_stored(Some(&snapshot));
-            state.runs.arrange(Some(&snapshot));
             state.stored = Some(snapshot.clone());
+            runs::learn(state);
             let compare = state.compare.ask(snapshot.clone());
             return vec![Effect::Pareto(snapshot), compare];
         }
         Message::Runs(Err(error)) | Message::Failed(error) => state.fail(error),
-        Message::Appended { stored, snapshot } => {
+        Message::Appended(snapshot) => {
             state.live.handing = false;
-            // the directory was read meanwhile: that has them
-            if state.stored.as_ref().is_some_and(|there| Arc::ptr_eq(there, &stored)) {
-                return learn(state, Message::Runs(Ok(snapshot)));
-            }
+            return learn(state, Message::Runs(Ok(snapshot)));
         }
         Message::DraftChecked { name, checked } => {
             if let Some(draft) = state.experiments.drafts.get_mut(&name) {
@@ -146,6 +141,16 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
         Message::WhatIf { request, result } => state.whatif.learn(request, result),
         Message::BreakEven { request, found } if request == state.whatif.request => {
             state.whatif.break_even = Some(found);
+        }
+        Message::Annotated(snapshot) => {
+            state.stored = Some(snapshot);
+            runs::learn(state);
+        }
+        Message::WholeRun(record) => state.runs.whole = Some(record),
+        Message::SideBySide(Ok(both)) => runs::show_side_by_side(state, both),
+        Message::SideBySide(Err(error)) => {
+            state.runs.over = None;
+            state.fail(error);
         }
         Message::Info(text) => state.inform(text),
         // answers to what nobody asks any more, and what `update` has handled

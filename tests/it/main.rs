@@ -11,6 +11,7 @@ mod interruption;
 mod nvtx;
 mod pty;
 mod running;
+mod stored;
 mod support;
 mod terminal;
 mod traces;

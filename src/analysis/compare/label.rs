@@ -22,9 +22,10 @@ impl Label {
     pub fn new(arms: &[Arm], axis: Option<&Axis>) -> Self {
         let mut varying = Vec::new();
         if let Some((first, rest)) = arms.split_first() {
-            let first = parts(first);
+            let of = |arm: &Arm| parts(&arm.record.spec, arm.host.as_deref());
+            let first = of(first);
             for arm in rest {
-                for (a, b) in first.iter().zip(parts(arm)) {
+                for (a, b) in first.iter().zip(of(arm)) {
                     if a.1 != b.1 && !varying.contains(&a.0) {
                         varying.push(a.0);
                     }
@@ -67,7 +68,7 @@ impl Label {
 
     /// [`parts`] without the variable, or the profile value, that is the axis.
     fn parts(&self, arm: &Arm) -> [(&'static str, String); 19] {
-        let mut parts = parts(arm);
+        let mut parts = parts(&arm.record.spec, arm.host.as_deref());
         let spec = &arm.record.spec;
         match &self.axis {
             Some(Axis::Env(key)) => parts[17].1 = list(&spec.env, Some(key)),
@@ -85,8 +86,7 @@ fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
 }
 
 /// A cell's fields in words, in the order in which a label shows them.
-fn parts(arm: &Arm) -> [(&'static str, String); 19] {
-    let spec: &Spec = &arm.record.spec;
+pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> [(&'static str, String); 19] {
     [
         ("architecture", spec.architecture.to_string()),
         ("model", spec.model.clone()),
@@ -99,7 +99,7 @@ fn parts(arm: &Arm) -> [(&'static str, String); 19] {
         ("backend", spec.backend.as_str().into()),
         ("link", spec.link.to_string()),
         ("hardware", spec.hardware.clone()),
-        ("host", arm.host.clone().unwrap_or_default()),
+        ("host", host.unwrap_or_default().to_owned()),
         ("stack", format!("stack-{}", spec.stack)),
         ("collective", field(spec, "collective")),
         ("samples", format!("samples{}", spec.samples)),

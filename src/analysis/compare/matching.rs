@@ -26,7 +26,7 @@ pub(in crate::analysis) struct Arm {
 }
 
 impl Arm {
-    pub(super) fn new(cell: &Cell<'_>) -> Option<Self> {
+    pub fn new(cell: &Cell<'_>) -> Option<Self> {
         let mut record = cell.record()?;
         let metrics = record.metrics.clone()?;
         let (host, mut rounds) = (host(&record), cell.rounds());

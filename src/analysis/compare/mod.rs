@@ -24,7 +24,7 @@ pub(super) use axis::field;
 pub use axis::{AXES, Axis, UNSET};
 pub use csv::pairs_csv;
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
-pub(super) use label::Label;
+pub(super) use label::{Label, parts};
 pub(super) use matching::{Arm, Matching};
 pub(super) use pair::{Pair, Ratio};
 

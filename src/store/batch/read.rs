@@ -199,21 +199,36 @@ pub(in crate::store) fn keys(
     Ok(())
 }
 
-/// One file of a batch in few words.
-pub(in crate::store) fn summary(path: &Path) -> Result<BatchSummary, String> {
+/// One file of a batch in few words, without the deleted rows.
+pub(in crate::store) fn summary(
+    path: &Path,
+    deleted: Option<&std::collections::BTreeSet<u32>>,
+) -> Result<BatchSummary, String> {
     let head = Head::verified(path)?;
     let experiment = head.schema.contains("experiment");
     let frame = frame(
         path,
-        if experiment { &["status", "created", "experiment"] } else { &["status", "created"] },
+        if experiment {
+            &["row", "status", "created", "experiment"]
+        } else {
+            &["row", "status", "created"]
+        },
         None,
     )?;
+    let numbers = Numbers::new(&frame, "row")?;
+    let mut rows = Vec::with_capacity(frame.height());
+    for at in 0..frame.height() {
+        let row = numbers.count(at)?;
+        if !deleted.is_some_and(|deleted| deleted.contains(&row)) {
+            rows.push(at);
+        }
+    }
     let (status, created) = (Texts::new(&frame, "status")?, Texts::new(&frame, "created")?);
     let experiment = if experiment { Some(Texts::new(&frame, "experiment")?) } else { None };
-    let ok = (0..frame.height()).filter(|at| status.word::<Status>(*at) == Ok(Status::Ok)).count();
+    let ok = rows.iter().filter(|at| status.word::<Status>(**at) == Ok(Status::Ok)).count();
     Ok(BatchSummary {
         batch: String::new(),
-        runs: head.rows,
+        runs: rows.len(),
         ok,
         experiment: experiment.and_then(|names| names.get(0).map(str::to_owned)),
         created: created.get(0).unwrap_or_default().to_owned(),

@@ -176,6 +176,10 @@ pub enum Purpose {
     Export,
     /// The path of a table of points to be shown beside the runs.
     ParetoOverlay,
+    /// Tags of the marked runs, or of the selected one.
+    TagRuns,
+    /// A note on them.
+    NoteRuns,
     /// The path of a file to be written: a picture of the screen.
     Picture,
     /// The timeline's.

@@ -14,7 +14,6 @@ use crate::tui::keymap::Keymap;
 use crate::tui::message::{Effect, Ended, Message, Snapshot, TraceSource};
 use crate::tui::palette;
 use crate::tui::screens::live::state::CellState;
-use crate::tui::screens::runs::state::Column;
 use crate::tui::screens::timeline::state::row::WAITING;
 use crate::tui::state::Overlay;
 use crate::tui::update::begin;
@@ -22,7 +21,7 @@ use crate::tui::widgets::overlay::help_lines;
 
 fn shown_runs(driver: &Driver) -> Vec<String> {
     let stored = driver.state.stored.as_ref().expect("runs were sent");
-    driver.state.runs.order.iter().map(|i| stored.records[*i].run.clone()).collect()
+    driver.state.runs.rows().map(|row| stored.records[row as usize].run.clone()).collect()
 }
 
 #[test]
@@ -189,15 +188,15 @@ fn runs_sort_and_reverse() {
     let mut driver = Driver::full(80, 24);
     driver.keys("3");
     assert_eq!(shown_runs(&driver)[0], "batch-1:1", "newest first");
-    driver.state.runs.sort = Column::Tpot;
+    driver.state.runs.sort = vec![("tpot_p50_ms".into(), false)];
     driver.keys("s");
-    assert_eq!(driver.state.runs.sort, Column::TokensPerS);
+    assert_eq!(driver.state.runs.sort[0], ("tokens_per_s".into(), true));
     assert_eq!(shown_runs(&driver)[0], "batch-1:0", "the fastest first");
     driver.keys("r");
     assert_eq!(shown_runs(&driver)[0], "20260102-0304-1");
     assert_eq!(shown_runs(&driver)[5], "20260102-0304-4", "without a number: last");
     driver.keys("<");
-    assert_eq!(driver.state.runs.sort, Column::Tpot);
+    assert_eq!(driver.state.runs.sort[0].0, "tpot_p50_ms");
 }
 
 #[test]
@@ -216,9 +215,9 @@ fn filters_take_words_and_pairs() {
     ] {
         driver.keys("/");
         driver.keys(filter);
-        assert_eq!(driver.state.runs.order.len(), count, "{filter}");
+        assert_eq!(driver.state.runs.count, count, "{filter}");
         driver.press(KeyCode::Esc);
-        assert_eq!(driver.state.runs.order.len(), 6);
+        assert_eq!(driver.state.runs.count, 6);
     }
     driver.keys("/q");
     assert!(driver.state.runs.typing, "a letter being typed is no command");

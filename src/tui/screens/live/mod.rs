@@ -245,7 +245,7 @@ fn hand_over(state: &mut State, effects: &mut Vec<Effect>) {
     }
     (live.handing, live.handed_ms) = (true, state.now_ms);
     let records = std::mem::take(&mut live.fresh);
-    effects.push(Effect::Append { stored: Arc::clone(stored), records });
+    effects.push(Effect::Append(records));
 }
 
 /// Does what was asked for.

@@ -1,211 +1,369 @@
-//! State of screen 3: which stored runs are shown, and in which order. Computed when runs, filter or
-//! order change, not when drawn.
+//! State of screen 3: which stored runs are shown, in which order, in which columns. Computed when
+//! runs, filter or order change, not when drawn.
 
-use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tui_input::Input;
 
-use crate::store::{Metrics, Record};
+use super::over::Over;
+use crate::analysis::filter::{Bound, Completion, Filter, complete};
+use crate::analysis::{RunTable, Unit};
+use crate::store::Record;
+use crate::tui::format;
 use crate::tui::message::Snapshot;
-use crate::tui::screens::experiments::state::value;
 use crate::tui::state::List;
 
-/// Columns of the table; their titles say what they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Column {
-    #[default]
-    Run,
-    Status,
-    Architecture,
-    Model,
-    Tp,
-    Batch,
-    P2p,
-    Provenance,
-    Tpot,
-    TokensPerS,
-    PerGpu,
-    Overlap,
-}
+/// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
+const SORT_KEYS: usize = 3;
 
-impl Column {
-    /// In the table's order.
-    pub const ALL: [Self; 12] = [
-        Self::Run,
-        Self::Status,
-        Self::Architecture,
-        Self::Model,
-        Self::Tp,
-        Self::Batch,
-        Self::P2p,
-        Self::Provenance,
-        Self::Tpot,
-        Self::TokensPerS,
-        Self::PerGpu,
-        Self::Overlap,
-    ];
+/// Ways to go on that are shown below the filter.
+pub const OFFERS: usize = 8;
 
-    fn shifted(self, by: usize) -> Self {
-        Self::ALL[(self as usize + by) % Self::ALL.len()]
-    }
+/// Columns that are shown as long as nobody chooses others.
+pub const COLUMNS: [&str; 13] = [
+    "run",
+    "provenance",
+    "architecture",
+    "tp",
+    "batch",
+    "p2p",
+    "tpot_p50_ms",
+    "tokens_per_s",
+    "overlap_pct",
+    "tokens_per_s_per_gpu",
+    "model",
+    "tags",
+    "note",
+];
 
-    /// Ascending order in this column; runs without a number come last, whichever way it is read.
-    fn compare(self, a: &Record, b: &Record, ascending: bool) -> Ordering {
-        let directed = |order: Ordering| if ascending { order } else { order.reverse() };
-        if let Some((x, y)) = self.number(a).zip(self.number(b)) {
-            return match (x, y) {
-                (Some(x), Some(y)) => directed(x.total_cmp(&y)),
-                (x, y) => y.is_some().cmp(&x.is_some()),
-            };
-        }
-        directed(match self {
-            Self::Status => a.status.cmp(&b.status),
-            Self::Architecture => a.spec.architecture.cmp(&b.spec.architecture),
-            Self::Model => a.spec.model.cmp(&b.spec.model),
-            Self::Tp => a.spec.tp.cmp(&b.spec.tp),
-            Self::Batch => a.spec.batch.cmp(&b.spec.batch),
-            Self::P2p => a.spec.p2p.cmp(&b.spec.p2p),
-            Self::Provenance => a.provenance.cmp(&b.provenance),
-            _ => Ordering::Equal,
-        })
-    }
+/// These are always shown, first: what a run is, and what its numbers may be called.
+pub const PINNED: [&str; 2] = ["run", "provenance"];
 
-    /// In a column of results: the run's, if it has one.
-    fn number(self, record: &Record) -> Option<Option<f64>> {
-        let metric = |f: fn(&Metrics) -> f64| Some(record.metrics.as_ref().map(f));
-        match self {
-            Self::Tpot => metric(|m| m.tpot_ms.p50),
-            Self::TokensPerS => metric(|m| m.tokens_per_s),
-            Self::PerGpu => metric(|m| m.tokens_per_s_per_gpu),
-            Self::Overlap => Some(record.overlap.and_then(|o| o.overlap_pct)),
-            _ => None,
-        }
-    }
+/// A line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A run: its place among the records.
+    Run(u32),
+    /// The head of a group.
+    Group {
+        /// One of its runs, whose value is the group's.
+        row: u32,
+        /// How many runs.
+        count: u32,
+        /// How many of them ended well.
+        ok: u32,
+    },
 }
 
 /// State of the runs screen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Runs {
-    /// Indices into the snapshot's records, as shown.
-    pub order: Vec<usize>,
+    /// What is shown.
+    pub lines: Vec<Line>,
+    /// How many of them are runs.
+    pub count: usize,
     /// The selection.
     pub list: List,
-    /// The column that decides the order; `Run` means the order of their creation.
-    pub sort: Column,
-    /// Ascending, or oldest first; at first it is newest first.
-    pub ascending: bool,
+    /// Columns by name, the one that decides first, and whether each descends. `run` is the order of
+    /// their creation.
+    pub sort: Vec<(String, bool)>,
+    /// Columns shown, by name, in their order.
+    pub columns: Vec<String>,
+    /// How many of the columns that are not pinned are scrolled out on the left.
+    pub scroll: usize,
     /// The filter's text.
     pub filter: Input,
+    /// The filter as it was applied, for marking what it found.
+    pub bound: Bound,
+    /// What is wrong with the filter.
+    pub wrong: Option<String>,
     /// Whether keys go to the filter.
     pub typing: bool,
+    /// What can be typed next.
+    pub completion: Completion,
+    /// Which of the offers Tab takes.
+    pub offer: usize,
     /// Whether the details of the selected run are shown.
+    pub detail: bool,
+    /// The selected run's whole record, once read: rows of batches are listed without their environment.
+    pub whole: Option<Box<Record>>,
+    /// The whole record that is being read.
+    pub wanted: Option<String>,
+    /// Marked runs.
+    pub marked: Vec<String>,
+    /// Only marked runs are shown.
+    pub only_marked: bool,
+    /// Rows are grouped by the first sort column.
+    pub grouped: bool,
+    /// Runs that are being deleted: no longer shown.
+    pub deleting: HashSet<String>,
+    /// What lies on the page.
+    pub over: Option<Over>,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            lines: Vec::new(),
+            count: 0,
+            list: List::default(),
+            sort: vec![("run".into(), true)],
+            columns: COLUMNS.map(String::from).into(),
+            scroll: 0,
+            filter: Input::default(),
+            bound: Bound::default(),
+            wrong: None,
+            typing: false,
+            completion: Completion::default(),
+            offer: 0,
+            detail: false,
+            whole: None,
+            wanted: None,
+            marked: Vec::new(),
+            only_marked: false,
+            grouped: false,
+            deleting: HashSet::new(),
+            over: None,
+        }
+    }
+}
+
+/// What of this screen outlives the workbench.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// The filter's text.
+    pub filter: String,
+    /// Columns that decide the order, and whether each descends.
+    pub sort: Vec<(String, bool)>,
+    /// Columns shown.
+    pub columns: Vec<String>,
+    /// Whether rows are grouped.
+    pub grouped: bool,
+    /// Whether details are shown.
     pub detail: bool,
 }
 
 impl Runs {
+    /// What is to be kept.
+    pub fn keep(&self) -> Kept {
+        Kept {
+            filter: self.filter.value().into(),
+            sort: self.sort.clone(),
+            columns: self.columns.clone(),
+            grouped: self.grouped,
+            detail: self.detail,
+        }
+    }
+
+    /// Takes over what was kept; what no longer makes sense is passed over when rows are arranged.
+    pub fn take(&mut self, kept: Kept) {
+        self.filter = Input::new(kept.filter);
+        if !kept.sort.is_empty() {
+            self.sort = kept.sort;
+            self.sort.truncate(SORT_KEYS);
+        }
+        if !kept.columns.is_empty() {
+            self.columns = with_pinned(kept.columns);
+        }
+        (self.grouped, self.detail) = (kept.grouped, kept.detail);
+    }
+
+    /// The selected run's place among the records.
+    pub fn row(&self) -> Option<usize> {
+        match self.lines.get(self.list.selected)? {
+            Line::Run(row) => Some(*row as usize),
+            Line::Group { .. } => None,
+        }
+    }
+
     /// The selected run.
     pub fn selected<'a>(&self, snapshot: Option<&'a Arc<Snapshot>>) -> Option<&'a Record> {
-        snapshot?.records.get(*self.order.get(self.list.selected)?)
+        snapshot?.records.get(self.row()?)
+    }
+
+    /// The runs shown, by their places among the records.
+    pub fn rows(&self) -> impl Iterator<Item = u32> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Run(row) => Some(*row),
+            Line::Group { .. } => None,
+        })
+    }
+
+    /// The marked runs; where none is, the selected one.
+    pub fn chosen(&self, snapshot: Option<&Arc<Snapshot>>) -> Vec<String> {
+        if self.marked.is_empty() {
+            self.selected(snapshot).map(|record| record.run.clone()).into_iter().collect()
+        } else {
+            self.marked.clone()
+        }
+    }
+
+    /// Whether a run is marked.
+    pub fn is_marked(&self, run: &str) -> bool {
+        self.marked.iter().any(|marked| marked == run)
     }
 
     /// Chooses and orders anew; the selection stays on its run where that is still shown.
     pub fn arrange(&mut self, snapshot: Option<&Snapshot>) {
-        let selected = self.order.get(self.list.selected).copied();
-        let records = snapshot.map_or(&[][..], |s| &s.records);
-        let filter = Filter::parse(self.filter.value());
-        self.order = (0..records.len()).filter(|i| filter.accepts(&records[*i])).collect();
-        // stable, so equal runs stay in the order of their creation
-        self.order.sort_by(|a, b| self.sort.compare(&records[*a], &records[*b], self.ascending));
-        if self.sort == Column::Run && !self.ascending {
-            self.order.reverse();
+        let selected = self.lines.get(self.list.selected).copied();
+        let Some(snapshot) = snapshot else {
+            (self.lines, self.count) = (Vec::new(), 0);
+            return;
+        };
+        let (records, table) = (&snapshot.records, &snapshot.table);
+        let (bound, wrong) = Filter::parse(self.filter.value()).bind(table);
+        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
+        let mut rows = bound.rows(table);
+        self.bound = bound;
+        let run = |row: &u32| records.get(*row as usize).map_or("", |record| record.run.as_str());
+        if !self.deleting.is_empty() {
+            rows.retain(|row| !self.deleting.contains(run(row)));
         }
-        let at = selected.and_then(|s| self.order.iter().position(|i| *i == s));
-        self.list.selected = at.unwrap_or(0);
-    }
-
-    /// Sorts by another column.
-    pub fn sort_by_next(&mut self, backwards: bool) {
-        let last = Column::ALL.len() - 1;
-        self.sort = self.sort.shifted(if backwards { last } else { 1 });
-    }
-}
-
-/// A filter: all of its words must be in a run; `key=value` asks for exactly this value.
-#[derive(Debug)]
-struct Filter {
-    words: Vec<String>,
-    pairs: Vec<(String, String)>,
-}
-
-impl Filter {
-    fn parse(text: &str) -> Self {
-        let mut filter = Self { words: Vec::new(), pairs: Vec::new() };
-        for word in text.to_lowercase().split_whitespace() {
-            match word.split_once('=') {
-                Some((key, value)) if !key.is_empty() => filter.pairs.push((key.into(), value.into())),
-                _ => filter.words.push(word.into()),
-            }
+        if self.only_marked {
+            let marked: HashSet<&str> = self.marked.iter().map(String::as_str).collect();
+            rows.retain(|row| marked.contains(run(row)));
         }
-        filter
+        self.order(table, &mut rows);
+        self.count = rows.len();
+        self.lines = match self.group(table) {
+            Some(column) => grouped(snapshot, column, &rows),
+            None => rows.into_iter().map(Line::Run).collect(),
+        };
+        let at = match selected {
+            Some(Line::Run(row)) => self.lines.iter().position(|line| *line == Line::Run(row)),
+            _ => None,
+        };
+        let first = usize::from(matches!(self.lines.first(), Some(Line::Group { .. })));
+        self.list.selected = at.unwrap_or(first);
     }
 
-    fn accepts(&self, record: &Record) -> bool {
-        self.pairs.iter().all(|(key, value)| {
-            // while a value is being typed, nothing behind `=` yet must not empty the table
-            value.is_empty() || field(record, key).to_lowercase() == *value
-        }) && (self.words.is_empty() || {
-            let text = text(record).to_lowercase();
-            self.words.iter().all(|word| text.contains(word.as_str()))
-        })
+    /// The column whose values head groups.
+    pub fn group(&self, table: &RunTable) -> Option<usize> {
+        let name = &self.sort.first().filter(|(name, _)| self.grouped && name != "run")?.0;
+        table.find(name)
     }
-}
 
-/// A run's value under a key of its record or spec.
-fn field(record: &Record, key: &str) -> String {
-    match key {
-        "run" => record.run.clone(),
-        "status" => record.status.as_str().into(),
-        "provenance" => record.provenance.as_str().into(),
-        "experiment" => record.experiment.clone().unwrap_or_default(),
-        "round" => record.round.to_string(),
-        _ => {
-            let upper = key.to_uppercase();
-            let name = record.spec.env.keys().find(|name| name.to_uppercase() == upper);
-            value(&record.spec, name.map_or(key, String::as_str))
+    fn order(&self, table: &RunTable, rows: &mut Vec<u32>) {
+        // records come in the order of their creation; what follows it cannot decide anything
+        let creation = self.sort.iter().position(|(name, _)| name == "run");
+        if creation.is_none_or(|at| self.sort[at].1) {
+            rows.reverse();
+        }
+        let before = &self.sort[..creation.unwrap_or(self.sort.len())];
+        // a column that no run has any more decides nothing
+        let keys: Vec<(usize, bool)> =
+            before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
+        table.sort(rows, &keys);
+    }
+
+    /// Sorts by a column; the ones before decide between equal rows. Sorting by the first one again
+    /// turns it round.
+    pub fn sort_by(&mut self, name: &str, unit: Unit) {
+        if let Some((first, down)) = self.sort.first_mut()
+            && first == name
+        {
+            *down = !*down;
+            return;
+        }
+        // the newest, the fastest first
+        let down = name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share);
+        self.sort.retain(|(known, _)| known != name);
+        self.sort.insert(0, (name.to_owned(), down));
+        self.sort.truncate(SORT_KEYS);
+    }
+
+    /// Sorts by the column that is shown next to the first sort column.
+    pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
+        let current = self.sort.first().map(|(name, _)| name.as_str());
+        let at = self.columns.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
+        let step = if backwards { self.columns.len().saturating_sub(1) } else { 1 };
+        let Some(name) = self.columns.get((at + step) % self.columns.len().max(1)).cloned() else {
+            return;
+        };
+        self.sort_by(&name, unit(table, &name));
+    }
+
+    /// Works out what can be typed next.
+    pub fn complete(&mut self, table: Option<&RunTable>) {
+        self.offer = 0;
+        let text = self.filter.value();
+        let cursor = text.char_indices().nth(self.filter.cursor()).map_or(text.len(), |(at, _)| at);
+        self.completion = match table.filter(|_| self.typing) {
+            Some(table) => complete(text, cursor, table, OFFERS),
+            None => Completion::default(),
+        };
+        // what is typed whole already needs no offer
+        let replaces = self.completion.replaces.clone();
+        let typed = text.get(replaces).unwrap_or_default();
+        if matches!(self.completion.offers.as_slice(), [only] if only.text == typed) {
+            self.completion.offers.clear();
         }
     }
+
+    /// Puts the chosen offer into the filter; `false` where there is none.
+    pub fn take_offer(&mut self) -> bool {
+        let Some(offer) = self.completion.offers.get(self.offer) else { return false };
+        let mut text = self.filter.value().to_owned();
+        let replaces = self.completion.replaces.clone();
+        if text.get(replaces.clone()).is_none() {
+            return false;
+        }
+        text.replace_range(replaces.clone(), &offer.text);
+        let cursor = text[..replaces.start + offer.text.len()].chars().count();
+        self.filter = Input::new(text).with_cursor(cursor);
+        true
+    }
+
+    /// The filter and the order as `ladderscope runs` takes them.
+    pub fn command(&self) -> Vec<String> {
+        let mut words = vec!["runs".to_owned()];
+        let mut filter = self.filter.value().trim().to_owned();
+        if self.only_marked && !self.marked.is_empty() {
+            filter = format!("{filter} id={}", self.marked.join("|")).trim().to_owned();
+        }
+        if !filter.is_empty() {
+            words.extend(["--filter".into(), filter]);
+        }
+        let key = |(name, down): &(String, bool)| format!("{name}{}", if *down { ":desc" } else { "" });
+        let sort: Vec<String> = self.sort.iter().map(key).collect();
+        words.extend(["--sort".into(), sort.join(",")]);
+        words.extend(["--columns".into(), self.columns.join(",")]);
+        words
+    }
 }
 
-/// Everything of a run that words are looked for in.
-fn text(record: &Record) -> String {
-    const KEYS: [&str; 17] = [
-        "run",
-        "status",
-        "provenance",
-        "experiment",
-        "architecture",
-        "model",
-        "dtype",
-        "tp",
-        "batch",
-        "p2p",
-        "backend",
-        "link",
-        "hardware",
-        "stack",
-        "collective",
-        "prompt_tokens",
-        "output_tokens",
-    ];
-    let mut text = String::new();
-    for key in KEYS {
-        text.push_str(&field(record, key));
-        text.push('\n');
+/// What a column's values are; text where there is no such column.
+pub fn unit(table: &RunTable, name: &str) -> Unit {
+    let column = table.find(name).and_then(|at| table.columns().get(at));
+    column.map_or(Unit::Text, |column| column.field.unit)
+}
+
+/// These columns, the pinned ones first.
+pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
+    let mut all: Vec<String> = PINNED.map(String::from).into();
+    for name in columns {
+        if !all.contains(&name) {
+            all.push(name);
+        }
     }
-    for (name, value) in &record.spec.env {
-        text.push_str(&format!("{name}={value}\n"));
+    all
+}
+
+/// Rows, which are in the order of a column, with a head before each of its values.
+fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32]) -> Vec<Line> {
+    let Some(column) = snapshot.table.columns().get(column) else { return Vec::new() };
+    let ok = |row: &&u32| {
+        let record = snapshot.records.get(**row as usize);
+        record.is_some_and(|record| record.is_finished())
+    };
+    let mut lines = Vec::with_capacity(rows.len() + 16);
+    for group in rows.chunk_by(|a, b| column.same(*a as usize, *b as usize)) {
+        let count = group.len() as u32;
+        lines.push(Line::Group { row: group[0], count, ok: group.iter().filter(ok).count() as u32 });
+        lines.extend(group.iter().copied().map(Line::Run));
     }
-    text.push_str(record.reason.as_deref().unwrap_or_default());
-    text
+    lines
 }

@@ -1,0 +1,158 @@
+//! Stored runs on the command line: found, tagged, noted, deleted, restored, and all of that killed.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::support::Place;
+
+/// Simulated runs of three architectures and two TPs as one batch; its id.
+fn simulated(place: &Place) -> String {
+    place.write(
+        "few.toml",
+        "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-8b\"\n\
+         [workload]\nprompt_tokens = 64\noutput_tokens = 8\n[grid]\n\
+         architecture = [\"standard\", \"ladder\", \"upper-bound\"]\ntp = [2, 4]\n",
+    );
+    let rows = place.run(&["sweep", "few.toml", "--format", "json"]).exits(0).json_lines();
+    let run = rows[0]["run"].as_str().expect("an id").to_owned();
+    run.split_once(':').expect("BATCH:ROW").0.to_owned()
+}
+
+fn ids(place: &Place, arguments: &[&str]) -> Vec<String> {
+    let listed = place.run(&[&["runs", "--format", "json"], arguments].concat()).exits(0).json();
+    let runs = listed.as_array().expect("a list").iter();
+    runs.filter_map(|run| Some(run["run"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn runs_are_found_sorted_and_shown_in_chosen_columns() {
+    let place = Place::new();
+    simulated(&place);
+    assert_eq!(ids(&place, &["--filter", "upb"]).len(), 2, "letters in order");
+    assert_eq!(ids(&place, &["--filter", "-arch:ladder tp:4"]).len(), 2);
+    let done =
+        place.run(&["runs", "--sort", "arch,tp:desc", "--columns", "arch,tp,hidden", "--format", "csv"]);
+    let csv = done.exits(0).stdout;
+    let rows: Vec<&str> = csv.lines().collect();
+    assert_eq!(rows[0], "architecture,tp,hidden_share");
+    assert!(rows[1].starts_with("ladder,4,0."), "{csv}");
+    assert!(rows[3] == "standard,4,0" && rows[6] == "upper-bound,2,1", "{csv}");
+    let table = place.run(&["runs", "--columns", "run,tpot"]).exits(0).stdout;
+    assert!(table.contains("tpot_p50_ms") && !table.contains("architecture"), "{table}");
+    for (arguments, wanted) in [
+        (["--filter", "arhc:ladder"], "did you mean 'arch'"),
+        (["--filter", "tp>many"], "'many' is not a number"),
+        (["--columns", "tpp"], "did you mean 'tp'"),
+    ] {
+        let done = place.run(&[&["runs"], &arguments[..]].concat()).exits(2);
+        assert!(done.stderr.contains(wanted), "{done:?}");
+    }
+}
+
+#[test]
+fn tags_and_notes_are_kept_shown_and_searched() {
+    let place = Place::new();
+    let batch = simulated(&place);
+    let row = format!("{batch}:1");
+    place.run(&["runs", "tag", "good,paper", &row]).exits(0);
+    place.run(&["runs", "tag", "-paper", "--filter", "tag:good"]).exits(0);
+    place.run(&["runs", "note", "checked by hand", &row]).exits(0);
+    let listed = place.run(&["runs", "--tag", "good", "--format", "json"]).exits(0).json();
+    assert_eq!(listed[0]["run"], row.as_str());
+    assert_eq!(listed[0]["tags"], serde_json::json!(["good"]));
+    assert_eq!(listed[0]["note"], "checked by hand");
+    let table = place.run(&["runs", "--all"]).exits(0).stdout;
+    assert!(table.contains("checked by hand"), "{table}");
+    let shown = place.run(&["show", &row, "--format", "json"]).exits(0).json();
+    assert_eq!(shown["note"], "checked by hand");
+    assert_eq!(ids(&place, &["--filter", "-tag:*"]).len(), 5);
+    let frontier = place.run(&["pareto", "--filter", "tag:good", "--format", "json"]).exits(0).json();
+    assert_eq!(frontier.as_array().map(Vec::len), Some(1));
+    let done = place.run(&["runs", "tag", "two words", "--filter", "tp:2", "--dir", "runs"]).exits(0);
+    assert!(done.stderr.contains("tagged 3 runs"), "{done:?}");
+    assert!(place.run(&["runs", "tag", "a\"b", "last"]).exits(2).stderr.contains("cannot be a tag"));
+    place.run(&["runs", "tag", "good"]).exits(2);
+}
+
+#[test]
+fn what_is_deleted_is_in_no_verb_until_it_is_restored() {
+    let place = Place::new();
+    let batch = simulated(&place);
+    let done = place.run(&["runs", "delete", "--filter", "arch:ladder"]).exits(0);
+    assert!(done.stderr.contains("deleted 2 runs"), "{done:?}");
+    assert_eq!(ids(&place, &[]).len(), 4);
+    let trash = place.run(&["runs", "trash", "--format", "json"]).exits(0).json();
+    assert_eq!(trash["rows"], serde_json::json!([[batch, 2]]));
+    let compared = place.run(&["compare", "--by", "architecture", "--format", "json"]).exits(0).json();
+    let pairs = compared["pairs"].as_array().expect("pairs");
+    assert!(pairs.iter().all(|pair| pair["value"] != "ladder") && pairs.len() == 2, "{compared}");
+    let one = format!("{batch}:2");
+    let told = place.run(&["show", &one]).exits(2).stderr;
+    assert!(told.contains("is deleted") && told.contains("runs restore"), "{told}");
+    place.run(&["runs", "restore", &one]).exits(0);
+    assert_eq!(ids(&place, &[]).len(), 5);
+    place.run(&["runs", "restore"]).exits(0);
+    assert_eq!(ids(&place, &[]).len(), 6);
+    assert!(place.run(&["runs", "restore"]).exits(0).stderr.contains("nothing to restore"));
+    place.run(&["runs", "delete", &batch]).exits(0);
+    assert!(place.run(&["runs", "empty-trash"]).exits(0).stderr.contains("1 batch file"));
+    assert_eq!(ids(&place, &[]).len(), 0);
+    place.run(&["runs", "restore", &one]).exits(2);
+}
+
+#[test]
+fn deleting_and_tagging_killed_at_any_moment_loses_no_run() {
+    let place = Place::new();
+    let batch = simulated(&place);
+    for seed in ["1", "2", "3", "4"] {
+        place
+            .run(&[
+                "run",
+                "--model",
+                "tiny",
+                "--backend",
+                "cpu",
+                "--tp",
+                "1",
+                "--prompt-tokens",
+                "4",
+                "--output-tokens",
+                "2",
+                "--samples",
+                "1",
+                "--warmup",
+                "0",
+                "--rounds",
+                "1",
+                "--seed",
+                seed,
+            ])
+            .exits(0);
+    }
+    let all = ids(&place, &[]);
+    assert_eq!(all.len(), 10);
+    for wait in 0..12 {
+        let edits: [&[&str]; 2] =
+            [&["runs", "delete", "--filter", "tp:1..2"], &["runs", "tag", "t", "--filter", "tp:1..4"]];
+        for edit in edits {
+            let started = place.start(edit);
+            std::thread::sleep(Duration::from_millis(wait * 4));
+            started.signal(Signal::KILL);
+            started.wait();
+        }
+        let listed = ids(&place, &[]);
+        let trash = place.run(&["runs", "trash", "--format", "json"]).exits(0).json();
+        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+        let rows: u64 =
+            trash["rows"].as_array().into_iter().flatten().filter_map(|row| row[1].as_u64()).sum();
+        assert_eq!(listed.len() + count(&trash["runs"]) + rows as usize, 10, "{listed:?} {trash}");
+        let done = place.run(&["runs"]).exits(0);
+        assert!(!done.stderr.contains("warning"), "{done:?}");
+        for _ in 0..2 {
+            place.run(&["runs", "restore"]).exits(0);
+        }
+        assert_eq!(ids(&place, &[]), all, "after {} ms; {batch}", wait * 4);
+    }
+}
