@@ -50,7 +50,7 @@ const LANGUAGE: &str = "\
 Filters: all terms must hold, blanks separate them.
   ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
   \"gpt-fast\" -failed    exactly these letters; - in front: not
-  arch:ladder tp:8      a text contains it, a number is it; tp:2..8 a range; arch:ladder|parallel either
+  arch:ladder tp:8      a text contains it, a number is it; a range: tp:2..8; either: p2p:on|off
   tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
   tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
   NCCL_ALGO:Ring        variables and overrides by their names";

@@ -156,14 +156,30 @@ fn deleted_runs_are_in_no_list_and_come_back_whole() {
 }
 
 #[test]
+fn a_failed_row_that_is_deleted_is_not_run_again_as_failed() {
+    let (_dir, store) = store();
+    let simulated = Spec { backend: Backend::Sim, ..spec("ladder") };
+    let cell = |batch| Spec { batch, ..simulated.clone() };
+    let mut records: Vec<Record> =
+        [1, 2].map(|batch| Record::new(cell(batch), Status::Failed, Some("no link".into()))).into();
+    store.write_batch(&mut records).unwrap();
+    let keys = [cell(1).key(), cell(2).key()];
+    let wanted = keys.iter().map(String::as_str).collect();
+    assert_eq!(store.failed_of(&wanted).unwrap().len(), 2);
+    store.delete(std::slice::from_ref(&records[0].run)).unwrap();
+    let failed = reopened(&store).failed_of(&wanted).unwrap();
+    assert_eq!(failed.into_iter().collect::<Vec<_>>(), [(keys[1].clone(), 0)]);
+}
+
+#[test]
 fn restoring_goes_back_deletion_by_deletion() {
     let (_dir, store) = store();
     let a = run(&store, "ladder", 1.0).run;
     let b = run(&store, "standard", 1.0).run;
     store.delete(std::slice::from_ref(&a)).unwrap();
     store.delete(std::slice::from_ref(&b)).unwrap();
-    assert_eq!(reopened(&store).restore_last().unwrap(), [b.clone()]);
-    assert_eq!(reopened(&store).restore_last().unwrap(), [a.clone()]);
+    assert_eq!(reopened(&store).restore_last().unwrap(), std::slice::from_ref(&b));
+    assert_eq!(reopened(&store).restore_last().unwrap(), std::slice::from_ref(&a));
     assert_eq!(listed(&store), [a.clone(), b]);
     store.delete(std::slice::from_ref(&a)).unwrap();
     assert_eq!(store.restore(&["never-was".into(), a]).unwrap(), 1);

@@ -26,13 +26,16 @@ pub struct Store {
     /// What was read of each file, for as long as the file stays as it was.
     cache: Arc<Mutex<Cache>>,
     /// The index when it was last in line with the runs, and how many there were.
-    healed: Arc<Mutex<Option<(Stamp, usize)>>>,
+    healed: Arc<Mutex<Seen<usize>>>,
     /// The annotations as they were read, likewise.
-    pub(super) annotated: Arc<Mutex<Option<(Stamp, Arc<Annotations>)>>>,
+    pub(super) annotated: Arc<Mutex<Seen<Arc<Annotations>>>>,
 }
 
 /// Files by path, as they were when they were read.
 type Cache = HashMap<PathBuf, (Stamp, Arc<Listing>)>;
+
+/// A file as it was when it was read, and what was made of it.
+type Seen<T> = Option<(Stamp, T)>;
 
 /// Tells whether a file is still the one that was read.
 pub(super) type Stamp = (u64, u64, Option<SystemTime>);

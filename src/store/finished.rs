@@ -54,9 +54,18 @@ impl Store {
         for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
             add(&record.spec.key(), record.round);
         }
+        let annotations = self.annotations();
         for id in self.batch_ids()? {
+            let deleted = annotations.deleted(&id);
             for file in self.batch_files(&id) {
-                let _ = batch::keys(&file, false, |_, key, round, _| add(key, round));
+                let Ok(rows) = batch::rows_of(&file) else { continue };
+                let is_deleted =
+                    |at| rows.get(at).is_some_and(|row| deleted.is_some_and(|d| d.contains(row)));
+                let _ = batch::keys(&file, false, |at, key, round, _| {
+                    if !is_deleted(at) {
+                        add(key, round);
+                    }
+                });
             }
         }
         Ok(failed)

@@ -117,12 +117,10 @@ impl Store {
     pub fn trash(&self) -> Result<Trash> {
         let annotations = self.annotations();
         let batches = self.batch_ids()?;
-        let rows = annotations.batches_with_deleted().into_iter().filter_map(|batch| {
-            batches
-                .iter()
-                .any(|id| id == batch)
-                .then(|| (batch.to_owned(), annotations.deleted(batch).map_or(0, |rows| rows.len())))
-        });
+        let there = |batch: &&str| batches.iter().any(|id| id == batch);
+        let count = |batch: &str| annotations.deleted(batch).map_or(0, |rows| rows.len());
+        let rows = annotations.batches_with_deleted().into_iter().filter(there);
+        let rows = rows.map(|batch| (batch.to_owned(), count(batch)));
         Ok(Trash { rows: rows.collect(), runs: self.trashed_runs()? })
     }
 

@@ -23,7 +23,7 @@ fn records() -> Vec<Record> {
     };
     let e = |s: &mut Spec| s.architecture = "desync:4".parse().unwrap();
     vec![
-        record("a", a, 0, &[(1.0, 3.14)]),
+        record("a", a, 0, &[(1.0, 3.12)]),
         sim_record("b", |_| (), 1.0, 2.0),
         failed,
         sim_record("d", d, 2500.0, 9.0),
