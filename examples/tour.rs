@@ -19,11 +19,14 @@ struct Scene {
 }
 
 const SCENES: &[Scene] = &[
-    Scene { name: "experiments", keys: &["1"], shows: "cells" },
-    Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8", "\r"], shows: "runs" },
-    Scene { name: "timeline", keys: &["\r"], shows: "decode" },
+    Scene { name: "experiments", keys: &["1", "j", "j", "j", "j", "j", "l"], shows: "80 run" },
+    Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:on", "\r"], shows: "runs" },
+    Scene { name: "timeline", keys: &["\x1b[H", "\r", "]", "]", "p"], shows: "critical" },
     Scene { name: "pareto", keys: &["5"], shows: "tokens/s/GPU" },
-    Scene { name: "compare", keys: &["6"], shows: "ladder" },
+    Scene { name: "compare", keys: &["6"], shows: "comparisons" },
+    Scene { name: "what-if", keys: &["7", "j", "j", "j", "l", "l", "l"], shows: "break-even" },
+    // executed: what is seen is what happens then
+    Scene { name: "live", keys: &["1", "\x1b[D", "\x1b[H", "\r"], shows: "decode step" },
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -34,15 +37,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let program = own.ancestors().nth(2).map(|dir| dir.join("ladderscope")).filter(|p| p.exists());
     let program = program.ok_or("build the program first: cargo build --release")?;
     let place = tempfile::tempdir()?;
-    for experiment in ["paper-70b", "p2p"] {
-        let mut sweep = std::process::Command::new(&program);
-        let experiment = std::path::absolute(format!("experiments/{experiment}.toml"))?;
-        let status = sweep.current_dir(place.path()).arg("sweep").arg(experiment).output()?.status;
-        if !status.success() {
-            return Err(format!("the sweep ended with {status}").into());
-        }
-    }
+    let run = |arguments: &[&str]| -> Result<(), Box<dyn Error>> {
+        let mut command = std::process::Command::new(&program);
+        let status = command.current_dir(place.path()).args(arguments).output()?.status;
+        if status.success() { Ok(()) } else { Err(format!("{arguments:?} ended with {status}").into()) }
+    };
+    run(&["sweep", "paper-70b"])?;
     std::fs::create_dir_all(&into)?;
+    for kind in ["overlap", "pareto"] {
+        let path = into.join(format!("figure-{kind}.svg"));
+        run(&["figure", kind, "-o", &path.display().to_string(), "--size", "page"])?;
+        println!("{}", path.display());
+    }
     let mut workbench = Workbench::open(&program, place.path(), &[], (120, 36));
     workbench.wait_for("1 experiments");
     for scene in SCENES {
@@ -51,10 +57,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
         workbench.wait_for(scene.shows);
+        // answers of what was asked in the background
+        std::thread::sleep(std::time::Duration::from_secs(1));
         picture(&mut workbench, &into.join(format!("{}.svg", scene.name)))?;
         println!("{}", into.join(format!("{}.svg", scene.name)).display());
     }
-    workbench.press("q");
+    // the sweep of the last scene is cancelled
+    workbench.press("qy");
     workbench.ended();
     Ok(())
 }
@@ -68,7 +77,7 @@ fn picture(workbench: &mut Workbench, path: &Path) -> Result<(), Box<dyn Error>>
     }
     workbench.press(":");
     workbench.wait_for("╭ palette");
-    workbench.press("picture\r");
+    workbench.press("picture of the screen\r");
     workbench.wait_for("picture of");
     workbench.press("\x15");
     workbench.press(&format!("{}\r", path.display()));

@@ -80,7 +80,7 @@ impl How {
     }
 
     /// The room that words take above the bars.
-    fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
+    pub fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
         match self {
             _ if groups.iter().all(|group| group.words.is_empty()) => 0.0,
             Self::Lying => 1.2 * sizes.note,
@@ -113,18 +113,18 @@ pub fn how(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> How {
     How::of(groups, slot, area.height(), sizes)
 }
 
-/// Draws a chart of bars into a cell. The axis is one for values; words over bars get room above it.
+/// Draws a chart of bars into a cell. The axis is one for values; words over bars get the room `above` it
+/// ([`How::room`]; charts that share an axis share the largest).
 pub fn chart(
     scene: &mut Scene,
     cell: Area,
     header: &str,
     groups: &[Group],
-    (y, how): (Axis, How),
+    (y, how, above): (Axis, How, f64),
     sizes: &Sizes,
 ) {
     let (area, room, slot) = place(cell, groups, &y, sizes);
     layout::header(scene, &area, header, sizes);
-    let above = how.room(groups, sizes);
     let y = y.with_air(above / (area.height() - above)).over(area.bottom, area.top);
     axis::vertical(scene, &y, &area, sizes);
     for (index, group) in groups.iter().enumerate() {

@@ -136,13 +136,15 @@ pub(super) fn scene(
     let all = || cells.iter().zip(&charts);
     let how = all().map(|(cell, (_, groups))| bars::how(*cell, groups, &y, &sizes));
     let how = how.max().unwrap_or(bars::How::Not);
+    // and one room above, or the same axis would have several scales
+    let above = charts.iter().map(|(_, groups)| how.room(groups, &sizes)).fold(0.0, f64::max);
     for (cell, (chart, groups)) in all() {
         let mut words = vec![format!("TP {}", chart.tp)];
         if settings.len() > 1 {
             words.push(format!("P2P {}", chart.p2p.as_str()));
         }
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
-        bars::chart(&mut scene, *cell, &words.join(", "), groups, (y, how), &sizes);
+        bars::chart(&mut scene, *cell, &words.join(", "), groups, (y, how, above), &sizes);
     }
     Ok(scene)
 }

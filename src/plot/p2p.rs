@@ -84,7 +84,8 @@ pub(super) fn scene(set: &CellSet, facts: &Facts, options: &Options) -> Result<S
     let how = charts.iter().map(|(cell, _, groups, y)| bars::how(*cell, groups, y, &sizes));
     let how = how.max().unwrap_or(bars::How::Not);
     for (cell, batch, groups, y) in &charts {
-        bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how), &sizes);
+        let above = how.room(groups, &sizes);
+        bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how, above), &sizes);
     }
     Ok(scene)
 }

@@ -1,5 +1,8 @@
 //! The workbench in a pseudo terminal: keys in, screens out. Shared by tests, the tour and benches.
 
+// each of them uses a part of it
+#![allow(dead_code)]
+
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::path::Path;
