@@ -2,6 +2,7 @@
 //!
 //! Data flows one way: experiment file -> [`sweep`] -> [`launch`] -> [`model`] -> [`plan`] ->
 //! [`backend`] -> [`trace`] and record -> [`store`] -> [`analysis`] -> [`cli`], [`tui`], [`plot`].
+//! Beside it, [`whatif`]: one simulated cell under sliders.
 
 pub mod analysis;
 pub mod backend;
@@ -16,8 +17,10 @@ pub mod model;
 pub mod plan;
 pub mod plot;
 pub mod record;
+pub mod report;
 pub mod spec;
 pub mod store;
 pub mod sweep;
 pub mod trace;
 pub mod tui;
+pub mod whatif;

@@ -1,6 +1,6 @@
 //! What looks wrong in a set of cells, whatever they are compared by.
 
-use super::compare::{Arm, Label, Matching, Pair};
+use super::compare::{Arm, Axis, Label, Matching, Pair};
 use crate::plan::Architecture;
 
 /// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
@@ -8,10 +8,9 @@ use crate::plan::Architecture;
 pub(super) fn flags(arms: &[Arm]) -> Vec<String> {
     let mut flags = slower_with_more_ranks(arms);
     flags.extend(upper_bound_that_p2p_changes(arms));
-    let label = Label::new(arms, "");
+    let label = Label::new(arms, None);
     for arm in arms {
-        let spec = &arm.record.spec;
-        flags.extend(arm.record.warnings.iter().map(|w| format!("{}: {w}", label.pair(spec, spec))));
+        flags.extend(arm.record.warnings.iter().map(|w| format!("{}: {w}", label.pair(arm, arm))));
     }
     flags
 }
@@ -20,8 +19,8 @@ pub(super) fn flags(arms: &[Arm]) -> Vec<String> {
 /// something is wrong. Neighbouring TPs are looked at. A measurement without an interval is flagged
 /// too, as such.
 fn slower_with_more_ranks(arms: &[Arm]) -> Vec<String> {
-    let matching = Matching::new(arms, "tp");
-    let label = Label::new(arms, "tp");
+    let matching = Matching::new(arms, &Axis::TP, None);
+    let label = Label::new(arms, Some(&Axis::TP));
     let mut flags = Vec::new();
     for group in matching.groups() {
         let mut group = group.clone();
@@ -33,7 +32,7 @@ fn slower_with_more_ranks(arms: &[Arm]) -> Vec<String> {
             if low.spec.tp < high.spec.tp && ratio.speedup < 1.0 && (ratio.differs || unsure) {
                 flags.push(format!(
                     "{}: tp{} is slower than tp{}: {:.3} x its tokens/s{}",
-                    label.pair(&low.spec, &high.spec),
+                    label.pair(pair.baseline, pair.other),
                     high.spec.tp,
                     low.spec.tp,
                     ratio.speedup,
@@ -48,10 +47,11 @@ fn slower_with_more_ranks(arms: &[Arm]) -> Vec<String> {
 /// `upper-bound` communicates nothing, so that P2P cannot matter to it; where it does, the two cells
 /// were not run under the same conditions.
 fn upper_bound_that_p2p_changes(arms: &[Arm]) -> Vec<String> {
-    let matching = Matching::new(arms, "p2p");
-    let label = Label::new(arms, "p2p");
+    let matching = Matching::new(arms, &Axis::P2P, None);
+    let label = Label::new(arms, Some(&Axis::P2P));
     let bounds = matching
         .pairs()
+        .into_iter()
         .filter(|pair| pair.other.record.spec.architecture == Architecture::UpperBound)
         .filter(|pair| pair.ratio().differs);
     bounds
@@ -59,7 +59,7 @@ fn upper_bound_that_p2p_changes(arms: &[Arm]) -> Vec<String> {
             format!(
                 "{}: differs between P2P on and off ({:.3} x), though it does not communicate: were \
                  conditions the same?",
-                label.pair(&pair.baseline.record.spec, &pair.other.record.spec),
+                label.pair(pair.baseline, pair.other),
                 pair.ratio().speedup
             )
         })

@@ -23,13 +23,17 @@ mod report;
 mod runs;
 #[cfg(test)]
 pub(crate) mod sample_data;
+mod sets;
 pub mod statistics;
 mod steps;
 mod stragglers;
 pub mod table;
 
 pub use breakdown::BreakdownRow;
-pub use compare::{AXES, Comparison, ComparisonReport, compare};
+pub use compare::{
+    AXES, Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
+    HeatValue, Side, UNSET, benjamini_hochberg, compare, pairs_csv, slices,
+};
 pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
 };
@@ -47,5 +51,6 @@ pub use pareto::{
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use runs::{Selection, StepKey, origin_ns};
+pub use sets::{CellSet, comparable, differ_in_model};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};

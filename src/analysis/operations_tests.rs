@@ -92,10 +92,12 @@ proptest! {
         };
         let (a, b) = (build(a, &origins[..5]), build(b, &origins[5..]));
         let report = operation_differences(&a, STEP, &b, STEP);
-        let sides: [(&Trace, fn(&OperationDifference) -> Option<&Share>); 2] =
-            [(&a, |g| g.a.as_ref()), (&b, |g| g.b.as_ref())];
-        for (trace, side) in sides {
-            let shares: Vec<&Share> = report.groups.iter().filter_map(side).collect();
+        for (trace, first) in [(&a, true), (&b, false)] {
+            let share = |group: &'_ OperationDifference| {
+                let (a, b) = (group.a.clone(), group.b.clone());
+                if first { a } else { b }
+            };
+            let shares: Vec<Share> = report.groups.iter().filter_map(share).collect();
             let count: u64 = shares.iter().map(|s| s.count).sum();
             prop_assert_eq!(count, trace.spans.len() as u64);
             let mut ranks: Vec<u32> = trace.spans.iter().map(|s| s.rank).collect();

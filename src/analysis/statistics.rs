@@ -42,19 +42,30 @@ fn percentile_in_place(values: &mut [f64], p: f64) -> Option<f64> {
     Some(high.map_or(low, |high| low + (high - low) * fraction))
 }
 
-/// A 95% bootstrap interval of `statistic`, a function of the arms' medians.
-///
-/// An arm is a list of rounds, a round a list of samples; round `i` of one arm pairs with round `i`
-/// of the others. Each of [`RESAMPLES`] times rounds are drawn with replacement, the same ones for all
-/// arms, then within each drawn round and arm samples with replacement; the interval is from the 2.5th
-/// to the 97.5th percentile of the statistic (percentile method). `None` where an arm has fewer than
-/// [`LEAST_SAMPLES`] samples in all, where arms differ in rounds, or where some resample has no finite
-/// statistic (a ratio whose denominator may be nothing has no interval).
+/// A 95% bootstrap interval of `statistic`, a function of the arms' medians: from the 2.5th to the 97.5th
+/// percentile of what [`resample`] gives (percentile method). `None` where that gives nothing.
 pub fn bootstrap<const ARMS: usize>(
     arms: [&[Vec<f64>]; ARMS],
     statistic: impl Fn([f64; ARMS]) -> f64,
 ) -> Option<[f64; 2]> {
-    bootstrap_pools(&arms, |pools| {
+    resample(arms, statistic).and_then(interval95)
+}
+
+/// The same of any function of what was drawn: see [`resample_pools`].
+pub fn bootstrap_pools<S: Copy>(
+    arms: &[&[Vec<S>]],
+    statistic: impl FnMut(&mut [Vec<S>]) -> f64,
+) -> Option<[f64; 2]> {
+    resample_pools(arms, statistic).and_then(interval95)
+}
+
+/// `statistic`, a function of the arms' medians, of [`RESAMPLES`] resamples; `None` as of
+/// [`resample_pools`].
+pub fn resample<const ARMS: usize>(
+    arms: [&[Vec<f64>]; ARMS],
+    statistic: impl Fn([f64; ARMS]) -> f64,
+) -> Option<Vec<f64>> {
+    resample_pools(&arms, |pools| {
         let mut medians = [f64::NAN; ARMS];
         for (pool, to) in pools.iter_mut().zip(&mut medians) {
             *to = percentile_in_place(pool, 50.0).unwrap_or(f64::NAN);
@@ -63,12 +74,18 @@ pub fn bootstrap<const ARMS: usize>(
     })
 }
 
-/// The same of any function of what was drawn: `statistic` gets the drawn samples of each arm, in any
-/// number of arms, and may reorder them. A sample may be several numbers that belong together.
-pub fn bootstrap_pools<S: Copy>(
+/// `statistic` of [`RESAMPLES`] resamples: it gets the drawn samples of each arm, in any number of arms,
+/// and may reorder them. A sample may be several numbers that belong together.
+///
+/// An arm is a list of rounds, a round a list of samples; round `i` of one arm pairs with round `i`
+/// of the others. Each time rounds are drawn with replacement, the same ones for all arms, then within
+/// each drawn round and arm samples with replacement. `None` where an arm has fewer than
+/// [`LEAST_SAMPLES`] samples in all, where arms differ in rounds, or where some resample has no finite
+/// statistic (a ratio whose denominator may be nothing has no interval).
+pub fn resample_pools<S: Copy>(
     arms: &[&[Vec<S>]],
     mut statistic: impl FnMut(&mut [Vec<S>]) -> f64,
-) -> Option<[f64; 2]> {
+) -> Option<Vec<f64>> {
     let rounds = arms.first()?.len();
     let enough = |arm: &&[Vec<S>]| {
         arm.len() == rounds
@@ -97,7 +114,22 @@ pub fn bootstrap_pools<S: Copy>(
         }
         statistics.push(value);
     }
+    Some(statistics)
+}
+
+/// From the 2.5th to the 97.5th percentile. `None` without values.
+pub fn interval95(mut statistics: Vec<f64>) -> Option<[f64; 2]> {
     Some([percentile_in_place(&mut statistics, 2.5)?, percentile_in_place(&mut statistics, 97.5)?])
+}
+
+/// Two-sided bootstrap p-value of "the statistic is `null`": twice the share of resamples on the rarer
+/// side of it, the sample itself counted once, so that it is never 0 (Davison and Hinkley 1997, 4.2.5).
+/// `None` without resamples.
+pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
+    let share = |count: usize| (count + 1) as f64 / (resamples.len() + 1) as f64;
+    let below = resamples.iter().filter(|value| **value <= null).count();
+    let above = resamples.iter().filter(|value| **value >= null).count();
+    (!resamples.is_empty()).then(|| (2.0 * share(below).min(share(above))).min(1.0))
 }
 
 #[cfg(test)]
@@ -162,6 +194,20 @@ mod tests {
             let position = p / 100.0 * (values.len() - 1) as f64;
             let (low, high) = (values[position.floor() as usize], values[position.ceil() as usize]);
             prop_assert!((value - (low + (high - low) * position.fract())).abs() < 1e-6);
+        }
+
+        #[test]
+        fn a_p_value_agrees_with_the_interval(
+            rounds in prop::collection::vec(prop::collection::vec(0.5f64..2.0, 3..6), 2..5),
+        ) {
+            let resamples = resample([&rounds], |[m]| m).unwrap();
+            let p = p_value(&resamples, 1.0).unwrap();
+            let [low, high] = interval95(resamples).unwrap();
+            prop_assert!(p > 0.0 && p <= 1.0);
+            // strictly inside the interval lie more than 5% of the resamples on either side, and the
+            // other way round but for ties at its ends
+            prop_assert!(!(low < 1.0 && 1.0 < high) || p >= 0.049, "{p} {low} {high}");
+            prop_assert!(!(low > 1.0 || high < 1.0) || p <= 0.052, "{p} {low} {high}");
         }
 
         #[test]

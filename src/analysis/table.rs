@@ -32,7 +32,7 @@ pub fn frame(records: &[Record]) -> Result<DataFrame> {
     let list = |map: &std::collections::BTreeMap<String, String>| {
         map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };
-    let axis = |name: &'static str| text(name, &move |r| Some(super::compare::value(&r.spec, name)));
+    let axis = |name: &'static str| text(name, &move |r| Some(super::compare::field(&r.spec, name)));
     let columns = vec![
         text("run", &|r| Some(r.run.clone())),
         text("status", &|r| Some(r.status.as_str().into())),

@@ -43,6 +43,12 @@ enum Verb {
     Pareto(super::pareto::Args),
     /// Matched pairs of runs: ratios and their intervals
     Compare(super::compare::Args),
+    /// A simulated cell with another link: numbers, and up to where communication stays hidden
+    Whatif(Box<super::whatif::Args>),
+    /// A figure fit for a paper: pareto, throughput, improvement, overlap, p2p
+    Figure(super::figure::Args),
+    /// One self-contained HTML page of runs: figures, tables, where the numbers come from
+    Report(super::page::Args),
     /// Import and export traces
     Trace(super::trace::Args),
     /// Tokens from a checkpoint, any architecture, any TP
@@ -114,6 +120,9 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Verb::Overlap(args)) => super::overlap::run(&args, dir),
         Some(Verb::Pareto(args)) => super::pareto::run(&args, dir),
         Some(Verb::Compare(args)) => super::compare::run(&args, dir),
+        Some(Verb::Whatif(args)) => super::whatif::run(&args),
+        Some(Verb::Figure(args)) => super::figure::run(&args, dir),
+        Some(Verb::Report(args)) => super::page::run(&args, dir),
         Some(Verb::Trace(args)) => super::trace::run(&args),
         Some(Verb::Generate(args)) => super::generate::run(&args),
         Some(Verb::Calibrate(args)) => super::calibrate::run(&args, dir),

@@ -127,14 +127,14 @@ impl Field {
 /// Rows under named columns, for a table or CSV.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    columns: Vec<&'static str>,
+    columns: Vec<String>,
     rows: Vec<Vec<Field>>,
 }
 
 impl Rows {
     /// No rows yet under these columns.
-    pub fn new(columns: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { columns: columns.into_iter().collect(), rows: Vec::new() }
+    pub fn new<C: Into<String>>(columns: impl IntoIterator<Item = C>) -> Self {
+        Self { columns: columns.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
     /// Adds a row: a field a column.
@@ -150,7 +150,7 @@ impl Rows {
             .collect();
         let mut table = comfy_table::Table::new();
         table.load_style(TABLE);
-        table.set_header(kept.iter().map(|&c| self.columns[c]));
+        table.set_header(kept.iter().map(|&c| &self.columns[c]));
         for row in &self.rows {
             table.add_row(kept.iter().map(|&c| row[c].shown()));
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
-use super::{pareto_rows as tables, report, runs};
+use super::{figure, pareto_rows as tables, report, runs};
 use crate::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
 };
@@ -160,9 +160,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some((path, format)) = export {
         // The figure shows all points, the frontier among them.
         match format {
-            "csv" => {
-                std::fs::write(path, analysis::points_csv(&points)).map_err(Error::io(path))?;
-            }
+            "csv" => plot::write(path, analysis::points_csv(&points).as_bytes())?,
             _ if points.is_empty() => {
                 return Err(Error::input("there is nothing to draw: no finished runs"));
             }
@@ -178,7 +176,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
                     "write the points of other axes as .csv",
                 ));
             }
-            _ => plot::pareto(&points, path)?,
+            _ => {
+                let facts = figure::facts(&records, &figure::stores(&args.runs, &dir));
+                let intervals = plot::intervals(&records);
+                let overlay = figure::overlay(&overlay, &points);
+                let data = plot::ParetoData { points: &points, intervals, overlay };
+                plot::pareto_figure(&data, &facts, &plot::Options::default())?.save(path)?;
+            }
         }
         report::note(&format!("wrote {}", path.display()));
     }

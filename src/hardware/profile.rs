@@ -32,6 +32,9 @@ pub struct Profile {
     pub compute_efficiency: f64,
     /// GPUs that share a node; TP above it spans nodes.
     pub gpus_per_node: u32,
+    /// Streaming multiprocessors of one GPU; only what-ifs of contention need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
     /// Built-in latency tables of matrix multiplication and decode attention that hold for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<String>,
@@ -172,6 +175,9 @@ impl Profile {
         bounds.share("hbm_efficiency", self.hbm_efficiency)?;
         bounds.share("compute_efficiency", self.compute_efficiency)?;
         bounds.above("gpus_per_node", f64::from(self.gpus_per_node), 0.0)?;
+        if let Some(sms) = self.sms {
+            bounds.above("sms", f64::from(sms), 0.0)?;
+        }
         bounds.above("tflops.bf16", self.tflops.bf16, 0.0)?;
         bounds.above("tflops.f16", self.tflops.f16, 0.0)?;
         bounds.above("tflops.f32", self.tflops.f32, 0.0)?;

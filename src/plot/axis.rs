@@ -1,7 +1,8 @@
-//! Axes: from values to pixels, linear or logarithmic, with ticks at round numbers.
+//! Axes: from values to places, linear or logarithmic, with ticks at round numbers.
 
+use super::font;
 use super::scene::{Align, Area, Scene, Text};
-use super::style::{GRID, INK, LABEL, TICK};
+use super::style::{GRID, INK, Sizes};
 
 /// One axis of a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,43 +10,64 @@ pub struct Axis {
     min: f64,
     max: f64,
     log: bool,
-    from_px: f64,
-    to_px: f64,
+    from: f64,
+    to: f64,
 }
 
 impl Axis {
-    /// An axis that shows all values with some air around them, between two pixels. Logarithmic where
-    /// the largest is more than ten times the smallest.
-    pub fn fit(values: impl Iterator<Item = f64> + Clone, from_px: f64, to_px: f64) -> Self {
-        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-            (low.min(value), high.max(value))
-        });
-        let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+    /// An axis that shows all finite values with some air around them. Logarithmic where the largest is
+    /// more than ten times the smallest.
+    pub fn fit(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let log = low > 0.0 && high / low > 10.0;
         let (a, b) = if log { (low.ln(), high.ln()) } else { (low, high) };
         // A single value still needs a range around it.
-        let air = if b > a { 0.07 * (b - a) } else { (0.1 * a.abs()).max(1e-9) };
+        let air = match b > a {
+            true => 0.07 * (b - a),
+            false if a == 0.0 => 1.0,
+            false => 0.1 * a.abs(),
+        };
         let (mut a, b) = (a - air, b + air);
         if !log && low >= 0.0 {
             a = a.max(0.0);
         }
         let (min, max) = if log { (a.exp(), b.exp()) } else { (a, b) };
-        Self { min, max, log, from_px, to_px }
+        Self { min, max, log, from: 0.0, to: 1.0 }
+    }
+
+    /// A linear axis that shows 0 and all finite values, with air beyond those: what bars need.
+    pub fn from_zero(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = bounds(values.chain([0.0])).unwrap_or((0.0, 0.0));
+        let air = 0.08 * (high - low);
+        let min = if low < 0.0 { low - air } else { 0.0 };
+        let max = if high > 0.0 { high + air } else { 0.0 };
+        let max = if max > min { max } else { min + 1.0 };
+        Self { min, max, log: false, from: 0.0, to: 1.0 }
     }
 
     /// A linear axis over exactly this range.
-    pub fn exact(min: f64, max: f64, from_px: f64, to_px: f64) -> Self {
-        Self { min, max, log: false, from_px, to_px }
+    pub fn exact(min: f64, max: f64) -> Self {
+        Self { min, max, log: false, from: 0.0, to: 1.0 }
     }
 
-    /// The pixel of a value.
+    /// The same linear axis with more room at its upper end, as a part of its length.
+    pub fn with_air(self, part: f64) -> Self {
+        Self { max: self.max + part * (self.max - self.min), ..self }
+    }
+
+    /// The same axis between two places on the page.
+    pub fn over(self, from: f64, to: f64) -> Self {
+        Self { from, to, ..self }
+    }
+
+    /// The place of a value.
     pub fn place(&self, value: f64) -> f64 {
         let share = if self.log {
             (value / self.min).ln() / (self.max / self.min).ln()
         } else {
             (value - self.min) / (self.max - self.min)
         };
-        self.from_px + share * (self.to_px - self.from_px)
+        self.from + share * (self.to - self.from)
     }
 
     /// Round numbers on the axis: at most `most` or one more.
@@ -85,30 +107,60 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Grid lines, numbers and name of the horizontal axis of a chart.
-pub fn draw_horizontal(scene: &mut Scene, axis: &Axis, area: &Area, name: &str) {
-    for tick in axis.ticks((area.width() / 130.0) as usize) {
-        let x = axis.place(tick);
-        scene.line(vec![(x, area.top), (x, area.bottom)], GRID, 2);
-        scene.line(vec![(x, area.bottom), (x, area.bottom + 10.0)], INK, 2);
-        let text = Text::new((x, area.bottom + 34.0), number(tick), TICK);
-        scene.text(text.align(Align::Middle));
-    }
-    let text = Text::new((area.center(), area.bottom + 86.0), name, LABEL);
-    scene.text(text.align(Align::Middle));
+/// The least and the greatest of the finite values.
+fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.filter(|value| value.is_finite()).fold(None, |bounds, value| match bounds {
+        None => Some((value, value)),
+        Some((low, high)) => Some((value.min(low), value.max(high))),
+    })
 }
 
-/// Grid lines, numbers and name of the vertical axis of a chart.
-pub fn draw_vertical(scene: &mut Scene, axis: &Axis, area: &Area, name: &str) {
-    for tick in axis.ticks(((area.bottom - area.top) / 90.0) as usize) {
+/// Ticks of a vertical axis of this height, and the width of their widest number.
+pub fn vertical_ticks(axis: &Axis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
+    let ticks = axis.ticks((height / (2.6 * sizes.tick)).clamp(2.0, 8.0) as usize);
+    let width = |tick: &f64| font::width(&number(*tick), sizes.tick, false);
+    let widest = ticks.iter().map(width).fold(0.0, f64::max);
+    (ticks, widest)
+}
+
+/// As many ticks of a horizontal axis as their numbers leave room for.
+fn horizontal_ticks(axis: &Axis, sizes: &Sizes) -> Vec<f64> {
+    let fits = |ticks: &Vec<f64>| {
+        let width = |tick: f64| font::width(&number(tick), sizes.tick, false);
+        ticks.windows(2).all(|pair| {
+            let between = (axis.place(pair[1]) - axis.place(pair[0])).abs();
+            between >= (width(pair[0]) + width(pair[1])) / 2.0 + 0.8 * sizes.tick
+        })
+    };
+    let mut ticks = (2..=8).rev().map(|most| axis.ticks(most));
+    ticks.find(fits).unwrap_or_else(|| axis.ticks(2).into_iter().take(1).collect())
+}
+
+/// Height of what [`horizontal`] writes under a chart, its name not included.
+pub fn under(sizes: &Sizes) -> f64 {
+    Sizes::line_of(sizes.tick) + 0.3 * sizes.tick
+}
+
+/// Grid lines and numbers of the horizontal axis of a chart.
+pub fn horizontal(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+    for tick in horizontal_ticks(axis, sizes) {
+        let x = axis.place(tick);
+        scene.line(vec![(x, area.top), (x, area.bottom)], GRID, sizes.thin);
+        scene.line(vec![(x, area.bottom), (x, area.bottom + 0.3 * sizes.tick)], INK, sizes.thin);
+        let text = Text::new((x, area.bottom + 0.95 * sizes.tick), number(tick), sizes.tick);
+        scene.text(text.align(Align::Middle));
+    }
+}
+
+/// Grid lines and numbers of the vertical axis of a chart.
+pub fn vertical(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+    for tick in vertical_ticks(axis, area.height(), sizes).0 {
         let y = axis.place(tick);
-        scene.line(vec![(area.left, y), (area.right, y)], GRID, 2);
-        scene.line(vec![(area.left - 10.0, y), (area.left, y)], INK, 2);
-        let text = Text::new((area.left - 18.0, y), number(tick), TICK);
+        scene.line(vec![(area.left, y), (area.right, y)], GRID, sizes.thin);
+        scene.line(vec![(area.left - 0.3 * sizes.tick, y), (area.left, y)], INK, sizes.thin);
+        let text = Text::new((area.left - 0.55 * sizes.tick, y), number(tick), sizes.tick);
         scene.text(text.align(Align::Right));
     }
-    let middle = (area.left - 138.0, (area.top + area.bottom) / 2.0);
-    scene.text(Text::new(middle, name, LABEL).align(Align::Middle).upwards());
 }
 
 #[cfg(test)]
@@ -120,7 +172,7 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers() {
         let ticks = |low: f64, high: f64, most| {
-            let axis = Axis::fit([low, high].into_iter(), 0.0, 100.0);
+            let axis = Axis::fit([low, high].into_iter()).over(0.0, 100.0);
             axis.ticks(most).into_iter().map(number).collect::<Vec<_>>()
         };
         assert_eq!(ticks(0.82, 1.34, 8), ["0.8", "0.9", "1", "1.1", "1.2", "1.3"]);
@@ -130,6 +182,17 @@ mod tests {
             ["0.001", "0.01", "0.1", "1", "10", "100", "1000", "10k", "100k"]
         );
         assert_eq!(ticks(7.0, 7.0, 4), ["6.5", "7", "7.5"]);
+    }
+
+    #[test]
+    fn bars_stand_on_zero_whatever_their_values() {
+        for values in [vec![], vec![0.0], vec![-3.0, -1.0], vec![5.0], vec![f64::NAN, 2.0]] {
+            let axis = Axis::from_zero(values.iter().copied()).over(100.0, 0.0);
+            for value in values.iter().copied().filter(|v| v.is_finite()).chain([0.0]) {
+                assert!((-0.1..=100.1).contains(&axis.place(value)), "{values:?}");
+            }
+            assert!(!axis.ticks(4).is_empty(), "{values:?}");
+        }
     }
 
     #[test]
@@ -144,7 +207,7 @@ mod tests {
             values in prop::collection::vec(0.001f64..1e6, 1..20),
             most in 2usize..12,
         ) {
-            let axis = Axis::fit(values.iter().copied(), 900.0, 100.0);
+            let axis = Axis::fit(values.iter().copied()).over(900.0, 100.0);
             for value in values.iter().copied().chain(axis.ticks(most)) {
                 let place = axis.place(value);
                 prop_assert!((99.9..=900.1).contains(&place), "{} at {}", value, place);

@@ -1,30 +1,41 @@
-//! The comparison figure: the speed-up of each matched pair with its interval, and a line at 1.
+//! The comparison figure: the speed-up of each matched pair with its interval, and a line at 1; from
+//! [`crate::analysis::compare()`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::axis::{Axis, draw_horizontal};
-use super::scene::{Align, Area, Color, Scene, Text};
-use super::style::{GREY, INK, LABEL, Marker, NOTE, TICK, TITLE, look, looks, provenance};
-use super::surface::{check_format, save, text_width};
+use super::axis::{self, Axis};
+use super::facts::Facts;
+use super::figure::{Figure, check_format};
+use super::font;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::Options;
+use super::scene::{Align, Area, Scene, Text};
+use super::style::{GREY, INK, Look, Marker, Sizes, look, looks};
 use crate::analysis::{Comparison, ComparisonReport};
 use crate::error::{Error, Result};
 use crate::plan::Architecture;
 
-const WIDTH: f64 = 1600.0;
-const TOP: f64 = 180.0;
-const ROW: f64 = 58.0;
 /// Pairs in one figure; more are left out, and the figure says so.
 const MOST_PAIRS: usize = 60;
 
 /// Speed-ups of matched pairs with their intervals; format by extension (svg, png).
 pub fn comparison(report: &ComparisonReport, path: &Path) -> Result<()> {
     check_format(path)?;
-    save(&scene(report)?, path)
+    let facts = Facts {
+        provenance: report.pairs.iter().map(|pair| pair.provenance).collect(),
+        ..Facts::default()
+    };
+    comparison_figure(report, &facts, &Options::default())?.save(path)
+}
+
+/// The figure.
+pub fn comparison_figure(report: &ComparisonReport, facts: &Facts, options: &Options) -> Result<Figure> {
+    Ok(Figure::new(scene(report, facts, options)?, facts, options))
 }
 
 /// The figure, laid out.
-pub(super) fn scene(report: &ComparisonReport) -> Result<Scene> {
+pub(super) fn scene(report: &ComparisonReport, facts: &Facts, options: &Options) -> Result<Scene> {
     let pairs = &report.pairs[..report.pairs.len().min(MOST_PAIRS)];
     if pairs.is_empty() {
         return Err(Error::input_help(
@@ -41,54 +52,71 @@ pub(super) fn scene(report: &ComparisonReport) -> Result<Scene> {
     let value = value.filter(|_| matched.is_none());
     let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
-    let widest =
-        |texts: &[String]| texts.iter().map(|text| text_width(text, NOTE, false)).fold(0.0, f64::max);
-    let names_width = widest(&names).min(760.0);
-    let area = Area {
-        left: names_width + 70.0,
-        right: WIDTH - widest(&ratios) - 60.0,
-        top: TOP,
-        bottom: TOP + ROW * pairs.len() as f64 + 20.0,
-    };
-    let mut scene = Scene::new(WIDTH as u32, (area.bottom + 190.0) as u32);
 
-    scene.text(Text::new((40.0, 46.0), title(&report.by, value, baseline), TITLE).bold());
-    let mut subtitle = format!(
-        "{}; {} comparisons",
-        provenance(pairs.iter().map(|p| p.provenance)),
-        report.comparisons
-    );
+    let mut remark = format!("{} comparisons", report.comparisons);
     if pairs.len() < report.pairs.len() {
-        subtitle.push_str(&format!(", the first {} shown", pairs.len()));
+        remark.push_str(&format!(", the first {} shown", pairs.len()));
     }
-    scene.text(Text::new((40.0, 98.0), subtitle, LABEL - 4.0).color(GREY));
-    if let Some(matched) = matched {
-        scene.text(Text::new((40.0, 144.0), fit(matched, WIDTH - 80.0), NOTE).color(GREY));
+    let grey = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
+    let key = |filled| Key::Marker { look: grey, filled };
+    let sheet = Sheet {
+        options,
+        facts,
+        title: title(&report.by, value, baseline),
+        note: matched.map(str::to_owned).unwrap_or_default(),
+        remark,
+        legend: vec![
+            Entry::new(key(true), "differs from 1"),
+            Entry::new(key(false), "does not, or too few samples to say"),
+        ],
+    };
+    let sizes = Sizes::new(options.font);
+    let count = pairs.len() as f64;
+    let under = axis::under(&sizes) + 1.4 * sizes.label;
+    let (mut scene, all, sizes) = sheet.lay(
+        count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
+        (150.0, count * 1.2 * sizes.note + under),
+    )?;
+    let widest =
+        |texts: &[String]| texts.iter().map(|t| font::width(t, sizes.note, false)).fold(0.0, f64::max);
+    let names_width = widest(&names).min(0.5 * all.width());
+    let area = Area {
+        left: all.left + names_width + 0.9 * sizes.tick,
+        right: all.right - widest(&ratios) - 0.9 * sizes.tick,
+        top: all.top + 0.3 * sizes.tick,
+        bottom: all.bottom - under,
+    };
+    if area.width() < 40.0 {
+        return Err(Error::input_help(
+            format!("{} inches leave no room beside the names of the rows", options.size.width),
+            "ask for a wider --size",
+        ));
     }
-
     let values = pairs
         .iter()
         .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
-    let x = Axis::fit(values.chain([1.0]), area.left, area.right);
-    draw_horizontal(&mut scene, &x, &area, "ratio of tokens/s (above 1: faster)");
-    scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, 3);
-    scene.frame(area, INK, 2);
-    scene.data.push(area);
+    let x = Axis::fit(values.chain([1.0])).over(area.left, area.right);
+    axis::horizontal(&mut scene, &x, &area, &sizes);
+    let named = ["ratio of tokens/s (above 1: faster)", "ratio of tokens/s"];
+    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
+    scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
+    layout::frame(&mut scene, area, &sizes);
 
     let looks = looks_of(report);
+    let row = area.height() / count;
     for (index, pair) in pairs.iter().enumerate() {
-        let (color, marker) = looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
-        let y = area.top + 10.0 + ROW * (index as f64 + 0.5);
-        scene.text(
-            Text::new((area.left - 20.0, y), fit(&names[index], names_width), NOTE).align(Align::Right),
-        );
-        scene.text(Text::new((area.right + 20.0, y), ratios[index].as_str(), NOTE));
+        let look = looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
+        let y = area.top + row * (index as f64 + 0.5);
+        let name = font::fit(&names[index], sizes.note, names_width);
+        let at = (area.left - 0.6 * sizes.tick, y);
+        scene.text(Text::new(at, name, sizes.note).align(Align::Right));
+        let at = (area.right + 0.6 * sizes.tick, y);
+        scene.text(Text::new(at, ratios[index].as_str(), sizes.note));
         if let Some([low, high]) = pair.speedup_ci95 {
-            whisker(&mut scene, x.place(low), x.place(high), y, color);
+            scene.interval((x.place(low), y), (x.place(high), y), look.color, sizes.line * 0.8);
         }
-        scene.marker((x.place(pair.speedup), y), marker, 11.0, color, pair.differs);
+        scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.differs);
     }
-    draw_legend(&mut scene, area.bottom + 146.0);
     Ok(scene)
 }
 
@@ -124,7 +152,7 @@ fn row_name(
 
 /// A look for each value: for architectures the one they have in every figure. The first is left to
 /// the baseline.
-fn looks_of(report: &ComparisonReport) -> BTreeMap<&str, (Color, Marker)> {
+fn looks_of(report: &ComparisonReport) -> BTreeMap<&str, Look> {
     let values: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.value.as_str()).collect();
     let architectures: Vec<Architecture> = match report.by.as_str() {
         "architecture" => values.iter().filter_map(|value| value.parse().ok()).collect(),
@@ -142,34 +170,5 @@ fn ratio(pair: &Comparison) -> String {
     match pair.speedup_ci95 {
         Some([low, high]) => format!("{:.3}  [{low:.3}, {high:.3}]", pair.speedup),
         None => format!("{:.3}", pair.speedup),
-    }
-}
-
-/// The text, or its beginning where it is too wide.
-fn fit(text: &str, width: f64) -> String {
-    if text_width(text, NOTE, false) <= width {
-        return text.to_owned();
-    }
-    let mut kept: String = text.to_owned();
-    while !kept.is_empty() && text_width(&format!("{kept}…"), NOTE, false) > width {
-        kept.pop();
-    }
-    kept + "…"
-}
-
-/// An interval: a line with ends.
-fn whisker(scene: &mut Scene, from: f64, to: f64, y: f64, color: Color) {
-    scene.line(vec![(from, y), (to, y)], color, 4);
-    for x in [from, to] {
-        scene.line(vec![(x, y - 10.0), (x, y + 10.0)], color, 4);
-    }
-}
-
-fn draw_legend(scene: &mut Scene, y: f64) {
-    let mut left = 60.0;
-    for (filled, name) in [(true, "differs from 1"), (false, "does not, or too few samples to say")] {
-        scene.marker((left, y), Marker::Circle, 11.0, GREY, filled);
-        scene.text(Text::new((left + 30.0, y), name, TICK));
-        left += text_width(name, TICK, false) + 110.0;
     }
 }

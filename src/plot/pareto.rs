@@ -1,40 +1,88 @@
 //! The Pareto figure: completion latency against throughput per GPU, a panel a group of comparable
-//! runs, a frontier line per architecture.
+//! runs, a frontier a line for each architecture and P2P setting; from [`crate::analysis::pareto()`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::axis::{Axis, draw_horizontal, draw_vertical};
-use super::scene::{Area, Color, Scene, Text};
-use super::style::{GREY, INK, LABEL, Marker, NOTE, TITLE, faded, looks, provenance};
-use super::surface::{check_format, save, text_width};
-use crate::analysis::{ParetoPoint, frontier};
+use super::axis::{self, Axis};
+use super::facts::Facts;
+use super::figure::{Figure, check_format};
+use super::group_note;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::Options;
+use super::scene::{Align, Area, Point, Scene, Text, Tip};
+use super::style::{GREY, INK, Look, Looks, Marker, Sizes, faded, looks};
+use crate::analysis::{ParetoPoint, aggregate, frontier};
 use crate::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::spec::P2p;
+use crate::store::Record;
 
 /// Panels in one figure; with more of them nobody finds anything.
 const MOST_PANELS: usize = 12;
 
-type Looks = BTreeMap<Architecture, (Color, Marker)>;
+/// Points that say what they are when pointed at; more of them would make the file large.
+const MOST_TIPS: usize = 600;
 
-/// Latency against per-GPU throughput, frontier per architecture; format by extension (svg, png). Runs
-/// that are not comparable (other model, workload, hardware, provenance) get a panel each.
+/// Runs of others (published, say) that are shown beside, and join no frontier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverlayPoint {
+    /// Where it comes from: `published (arXiv 2501.06589)`.
+    pub source: String,
+    /// What it is: `ladder 8×16`.
+    pub label: String,
+    /// Completion latency (ms).
+    pub completion_ms: f64,
+    /// Throughput over TP.
+    pub tokens_per_s_per_gpu: f64,
+}
+
+/// What a Pareto figure shows.
+#[derive(Clone, Debug, Default)]
+pub struct ParetoData<'a> {
+    /// Points of [`crate::analysis::pareto()`].
+    pub points: &'a [ParetoPoint],
+    /// 95% intervals of tokens/s by run.
+    pub intervals: BTreeMap<String, [f64; 2]>,
+    /// Points of others.
+    pub overlay: Vec<OverlayPoint>,
+}
+
+/// 95% intervals of tokens/s of cells that have one, by the run that stands for the cell.
+pub fn intervals(records: &[Record]) -> BTreeMap<String, [f64; 2]> {
+    let cells = aggregate(records).into_iter();
+    cells.filter_map(|cell| Some((cell.run, cell.metrics?.tokens_per_s_ci95?))).collect()
+}
+
+/// Latency against per-GPU throughput, frontier per architecture and P2P setting; format by extension
+/// (svg, png). Runs that are not comparable (other model, workload, hardware, provenance) get a panel each.
 pub fn pareto(points: &[ParetoPoint], path: &Path) -> Result<()> {
     check_format(path)?;
-    save(&scene(points)?, path)
+    let data = ParetoData { points, ..ParetoData::default() };
+    pareto_figure(&data, &Facts::of_points(points), &Options::default())?.save(path)
+}
+
+/// The figure.
+pub fn pareto_figure(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> Result<Figure> {
+    Ok(Figure::new(scene(data, facts, options)?, facts, options))
 }
 
 /// The figure, laid out.
-pub(super) fn scene(points: &[ParetoPoint]) -> Result<Scene> {
+pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> Result<Scene> {
     let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
-    for point in points {
+    for point in data.points {
         match groups.iter_mut().find(|(name, _)| *name == point.group) {
             Some((_, members)) => members.push(point),
             None => groups.push((&point.group, vec![point])),
         }
     }
-    let Some((_, first)) = groups.first() else {
+    // The same points give the same figure, whatever order they come in.
+    groups.sort_by(|a, b| a.0.cmp(b.0));
+    for (_, members) in &mut groups {
+        members
+            .sort_by(|a, b| a.completion_ms.total_cmp(&b.completion_ms).then_with(|| a.run.cmp(&b.run)));
+    }
+    let Some((first, _)) = groups.first() else {
         return Err(Error::input_help(
             "no run to plot: none of them ended well",
             "`ladderscope runs` lists them and says why",
@@ -46,69 +94,154 @@ pub(super) fn scene(points: &[ParetoPoint]) -> Result<Scene> {
             format!("choose runs of at most {MOST_PANELS} models, workloads and machines"),
         ));
     }
-
-    let looks = looks(points.iter().map(|point| &point.spec.architecture));
-    let (columns, rows) = match groups.len() {
-        1 => (1, 1),
-        n => (2, n.div_ceil(2)),
+    let looks = looks(data.points.iter().map(|point| &point.spec.architecture));
+    let one = groups.len() == 1;
+    let sheet = Sheet {
+        options,
+        facts,
+        title: match one {
+            true => "Completion latency against throughput per GPU".into(),
+            false => format!("Latency and throughput per GPU, {} groups of runs", groups.len()),
+        },
+        note: if one { group_note(first) } else { String::new() },
+        remark: remark(data),
+        legend: legend(data, &looks),
     };
-    let legend = legend_width(&looks);
-    let panel =
-        (if columns == 1 { 1600.0 - legend } else { 1000.0 }, if columns == 1 { 860.0 } else { 820.0 });
-    let top = 140.0;
-    let width = panel.0 * columns as f64 + legend;
-    let mut scene = Scene::new(width as u32, (top + panel.1 * rows as f64) as u32);
-
-    let spec = &first[0].spec;
-    let title = match groups.len() {
-        1 => format!(
-            "{}, {} prompt + {} output tokens",
-            spec.model, spec.prompt_tokens, spec.output_tokens
-        ),
-        n => format!("Latency and throughput per GPU, {n} groups of runs"),
-    };
-    scene.text(Text::new((40.0, 46.0), title, TITLE).bold());
-    let origin = provenance(points.iter().map(|point| point.provenance));
-    scene.text(Text::new((40.0, 100.0), origin, LABEL).color(GREY));
-
-    for (index, (name, members)) in groups.iter().enumerate() {
-        let (left, above) =
-            ((index % columns) as f64 * panel.0, top + (index / columns) as f64 * panel.1);
-        let note = Text::new((left + 40.0, above + 8.0), *name, NOTE).color(GREY);
-        let below = scene.paragraph(&note, panel.0 - 60.0);
-        let area = Area {
-            left: left + 190.0,
-            right: left + panel.0 - 30.0,
-            top: below + 10.0,
-            bottom: above + panel.1 - 130.0,
-        };
-        draw_panel(&mut scene, area, members, &looks);
+    let points = options.size.width * super::options::POINTS;
+    let columns = if one || points < 300.0 { 1 } else { 2 };
+    let rows = groups.len().div_ceil(columns);
+    let each = (0.62 * points / columns as f64).clamp(130.0, 300.0);
+    let least = (75.0 * columns as f64, 70.0 * rows as f64);
+    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
+    let (unit, unit_ms) = unit(data);
+    let name = format!("completion latency ({unit})");
+    let area = layout::name_axes(&mut scene, area, &name, "tokens/s per GPU", &sizes);
+    let gap = (1.2 * sizes.label, 0.9 * sizes.label);
+    for (cell, (name, members)) in layout::grid(area, columns, rows, gap).into_iter().zip(&groups) {
+        let name = (!one).then(|| group_note(name));
+        let panel = Panel { points: members, data, looks: &looks, unit_ms };
+        draw_panel(&mut scene, cell, name.as_deref(), &panel, &sizes);
     }
-    draw_legend(&mut scene, width - legend + 20.0, top + 60.0, &looks, points);
+    if scene.tips.len() > MOST_TIPS {
+        scene.tips.clear();
+    }
     Ok(scene)
 }
 
-fn draw_panel(scene: &mut Scene, area: Area, points: &[&ParetoPoint], looks: &Looks) {
-    let x = Axis::fit(points.iter().map(|p| p.completion_ms), area.left, area.right);
-    let y = Axis::fit(points.iter().map(|p| p.tokens_per_s_per_gpu), area.bottom, area.top);
-    draw_horizontal(scene, &x, &area, "completion latency (ms)");
-    draw_vertical(scene, &y, &area, "tokens/s per GPU");
-    scene.frame(area, INK, 2);
-    scene.data.push(area);
+/// Seconds where milliseconds would need five digits: its name, and how many ms it has.
+fn unit(data: &ParetoData<'_>) -> (&'static str, f64) {
+    let points = data.points.iter().map(|p| p.completion_ms);
+    let most = points.chain(data.overlay.iter().map(|o| o.completion_ms)).fold(0.0, f64::max);
+    if most >= 10_000.0 { ("s", 1e3) } else { ("ms", 1.0) }
+}
 
-    let place = |p: &ParetoPoint| (x.place(p.completion_ms), y.place(p.tokens_per_s_per_gpu));
+/// What a panel shows.
+struct Panel<'a> {
+    points: &'a [&'a ParetoPoint],
+    data: &'a ParetoData<'a>,
+    looks: &'a Looks,
+    unit_ms: f64,
+}
+
+fn remark(data: &ParetoData<'_>) -> String {
+    let mut remark = String::from("Labels: TP×batch on the frontier, upper-bound aside");
+    if !data.intervals.is_empty() {
+        remark += "; bars: 95% bootstrap intervals";
+    }
+    remark
+}
+
+fn look_of_overlay(index: usize) -> Look {
+    let marker = [Marker::Star, Marker::Hexagon, Marker::Pentagon][index % 3];
+    Look { color: INK, marker, hatch: 0 }
+}
+
+fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
+    let mut sources: Vec<&str> = Vec::new();
+    for point in overlay {
+        if !sources.contains(&point.source.as_str()) {
+            sources.push(&point.source);
+        }
+    }
+    sources
+}
+
+fn has_both(points: &[ParetoPoint]) -> bool {
+    [P2p::On, P2p::Off].iter().all(|p2p| points.iter().any(|point| point.spec.p2p == *p2p))
+}
+
+fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
+    let mut legend: Vec<Entry> = looks
+        .iter()
+        .map(|(architecture, look)| {
+            let key = Key::Series { look: *look, filled: true, dashed: false };
+            Entry::new(key, architecture.to_string())
+        })
+        .collect();
+    let plain = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
+    if has_both(data.points) {
+        for (filled, name) in [(true, "P2P on"), (false, "P2P off")] {
+            legend.push(Entry::new(Key::Series { look: plain, filled, dashed: !filled }, name));
+        }
+    }
+    let pale = Look { color: faded(GREY), ..plain };
+    legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
+    for (index, source) in sources(&data.overlay).into_iter().enumerate() {
+        let key = Key::Marker { look: look_of_overlay(index), filled: false };
+        legend.push(Entry::new(key, source));
+    }
+    legend
+}
+
+fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'_>, sizes: &Sizes) {
+    let Panel { points, data, looks, unit_ms } = panel;
+    let ranges: Vec<(&ParetoPoint, [f64; 2])> =
+        points.iter().filter_map(|p| Some((*p, *data.intervals.get(&p.run)?))).collect();
+    // Latency is tokens over throughput: both ends of an interval follow from it.
+    let latency = |p: &ParetoPoint, tokens_per_s: f64| {
+        1e3 * f64::from(p.spec.batch) * f64::from(p.spec.output_tokens) / tokens_per_s / unit_ms
+    };
+    let per_gpu = |p: &ParetoPoint, tokens_per_s: f64| tokens_per_s / f64::from(p.spec.tp.max(1));
+    let xs = points.iter().map(|p| p.completion_ms / unit_ms);
+    let xs = xs.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| latency(p, t))));
+    let xs = xs.chain(data.overlay.iter().map(|o| o.completion_ms / unit_ms));
+    let ys = points.iter().map(|p| p.tokens_per_s_per_gpu);
+    let ys = ys.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| per_gpu(p, t))));
+    let ys = ys.chain(data.overlay.iter().map(|o| o.tokens_per_s_per_gpu));
+    let (x, y) = (Axis::fit(xs), Axis::fit(ys));
+    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
+    let area = layout::data_area(cell, name.is_some(), y_width, 1.2 * sizes.tick, sizes);
+    let (x, y) = (x.over(area.left, area.right), y.over(area.bottom, area.top));
+    if let Some(name) = name {
+        layout::header(scene, &area, name, sizes);
+    }
+    axis::horizontal(scene, &x, &area, sizes);
+    axis::vertical(scene, &y, &area, sizes);
+    layout::frame(scene, area, sizes);
+
+    let place = |p: &ParetoPoint| (x.place(p.completion_ms / unit_ms), y.place(p.tokens_per_s_per_gpu));
     let owned: Vec<ParetoPoint> = points.iter().map(|point| (*point).clone()).collect();
     // Lines first, then what is dominated, then the frontiers, so that what matters is never covered.
     let mut best: BTreeSet<&str> = BTreeSet::new();
-    for (architecture, (color, _)) in looks {
-        let line = frontier(&owned, |point| point.spec.architecture == *architecture);
-        best.extend(line.iter().map(|point| point.run.as_str()));
-        let line: Vec<_> = line.into_iter().map(place).collect();
-        if *architecture == Architecture::UpperBound {
-            scene.dashed(&line, *color, 3);
-        } else if line.len() > 1 {
-            scene.line(line, *color, 4);
+    let mut taken: Vec<Area> = Vec::new();
+    for (architecture, look) in looks.iter() {
+        for p2p in [P2p::Off, P2p::On] {
+            let line = frontier(&owned, |p| p.spec.architecture == *architecture && p.spec.p2p == p2p);
+            best.extend(line.iter().map(|point| point.run.as_str()));
+            let line: Vec<Point> = line.into_iter().map(place).collect();
+            taken.extend(along(&line, sizes.line));
+            match p2p {
+                P2p::On => scene.line(line, look.color, sizes.line),
+                P2p::Off => scene.dashed(&line, look.color, sizes.line),
+            }
         }
+    }
+    for (point, range) in &ranges {
+        let Some(look) = looks.get(&point.spec.architecture) else { continue };
+        let at = place(point);
+        let [a, b] = range.map(|t| (x.place(latency(point, t)), y.place(per_gpu(point, t))));
+        scene.interval((a.0, at.1), (b.0, at.1), look.color, sizes.line * 0.6);
+        scene.interval((at.0, a.1), (at.0, b.1), look.color, sizes.line * 0.6);
     }
     // A hollow marker is larger and painted first: where P2P makes no difference both are seen.
     for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
@@ -116,53 +249,112 @@ fn draw_panel(scene: &mut Scene, area: Area, points: &[&ParetoPoint], looks: &Lo
             .iter()
             .filter(|point| best.contains(point.run.as_str()) == on_frontier && point.spec.p2p == p2p);
         for point in layer {
-            let Some(&(color, marker)) = looks.get(&point.spec.architecture) else { continue };
-            let (color, radius) = if on_frontier { (color, 11.0) } else { (faded(color), 8.0) };
+            let Some(&look) = looks.get(&point.spec.architecture) else { continue };
+            let (look, radius) = match on_frontier {
+                true => (look, sizes.marker),
+                false => (Look { color: faded(look.color), ..look }, sizes.marker * 0.75),
+            };
             let hollow = p2p == P2p::Off;
-            scene.marker(
-                place(point),
-                marker,
-                if hollow { radius + 4.0 } else { radius },
-                color,
-                !hollow,
-            );
+            let radius = if hollow { radius * 1.35 } else { radius };
+            scene.marker(place(point), look, radius, !hollow);
+            taken.push(Area::around(place(point), radius));
+            scene.tips.push(Tip { at: place(point), radius: 1.6 * sizes.marker, text: tip(point) });
+        }
+    }
+    for overlay in &data.overlay {
+        let at = (x.place(overlay.completion_ms / unit_ms), y.place(overlay.tokens_per_s_per_gpu));
+        let index = sources(&data.overlay).iter().position(|s| *s == overlay.source).unwrap_or(0);
+        scene.marker(at, look_of_overlay(index), sizes.marker, false);
+        taken.push(Area::around(at, sizes.marker));
+        let text = format!("{} [{}]", overlay.label, overlay.source);
+        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text });
+    }
+    label(scene, &area, &owned, place, taken, sizes);
+}
+
+/// Places along a line, as dense as they are wide.
+fn along(line: &[Point], width: f64) -> Vec<Area> {
+    let mut places = Vec::new();
+    for pair in line.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let length = (to.0 - from.0).hypot(to.1 - from.1);
+        let count = (length / width.max(0.1)).ceil().clamp(1.0, 4000.0);
+        let at = |n: f64| (from.0 + (to.0 - from.0) * n / count, from.1 + (to.1 - from.1) * n / count);
+        places.extend((0..=count as u32).map(|n| Area::around(at(n.into()), width / 2.0)));
+    }
+    places
+}
+
+/// `ladder, TP 8, batch 16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU (simulated)`.
+fn tip(point: &ParetoPoint) -> String {
+    let spec = &point.spec;
+    format!(
+        "{}, TP {}, batch {}, P2P {}: {:.1} ms, {:.2} tokens/s per GPU ({})",
+        spec.architecture,
+        spec.tp,
+        spec.batch,
+        spec.p2p.as_str(),
+        point.completion_ms,
+        point.tokens_per_s_per_gpu,
+        point.provenance
+    )
+}
+
+/// Writes TP x batch beside the points of the frontier, where there is room for it: never over a line, a
+/// marker, another label or the edge.
+fn label(
+    scene: &mut Scene,
+    area: &Area,
+    points: &[ParetoPoint],
+    place: impl Fn(&ParetoPoint) -> Point,
+    mut taken: Vec<Area>,
+    sizes: &Sizes,
+) {
+    let mut named = Vec::new();
+    for p2p in [P2p::On, P2p::Off] {
+        named.extend(frontier(points, |p| {
+            p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
+        }));
+    }
+    for point in named {
+        let at = place(point);
+        let name = format!("{}×{}", point.spec.tp, point.spec.batch);
+        if let Some((text, far)) = beside(at, &name, area, &taken, sizes) {
+            if far {
+                let covers = text.area();
+                let end = |a: f64, low: f64, high: f64| a.clamp(low, high);
+                let near = (end(at.0, covers.left, covers.right), end(at.1, covers.top, covers.bottom));
+                scene.line(vec![at, near], GREY, sizes.thin * 0.8);
+            }
+            taken.push(text.area());
+            scene.text(text);
         }
     }
 }
 
-/// Texts of the legend below the architectures, by what is shown.
-const P2P: [(P2p, &str); 2] = [(P2p::On, "P2P on"), (P2p::Off, "P2P off")];
-const DOMINATED: &str = "dominated";
-
-fn legend_width(looks: &Looks) -> f64 {
-    let names =
-        looks.keys().map(Architecture::to_string).chain([DOMINATED.to_owned(), "P2P off".into()]);
-    names.map(|name| text_width(&name, LABEL, false)).fold(0.0, f64::max) + 130.0
-}
-
-fn draw_legend(scene: &mut Scene, left: f64, top: f64, looks: &Looks, points: &[ParetoPoint]) {
-    let mut y = top;
-    let mut entry = |scene: &mut Scene, name: String| {
-        let at = (left + 35.0, y);
-        scene.text(Text::new((left + 80.0, y), name, LABEL));
-        y += 56.0;
-        at
-    };
-    for (architecture, (color, marker)) in looks {
-        let at = entry(scene, architecture.to_string());
-        let line = [(at.0 - 32.0, at.1), (at.0 + 32.0, at.1)];
-        if *architecture == Architecture::UpperBound {
-            scene.dashed(&line, *color, 3);
-        } else {
-            scene.line(line.to_vec(), *color, 4);
-        }
-        scene.marker(at, *marker, 12.0, *color, true);
-    }
-    for (p2p, name) in P2P.into_iter().filter(|(p2p, _)| points.iter().any(|p| p.spec.p2p == *p2p)) {
-        let at = entry(scene, name.into());
-        let radius = if p2p == P2p::On { 11.0 } else { 15.0 };
-        scene.marker(at, Marker::Circle, radius, GREY, p2p == P2p::On);
-    }
-    let at = entry(scene, DOMINATED.into());
-    scene.marker(at, Marker::Circle, 9.0, faded(GREY), true);
+/// A label beside a point where nothing else is, and whether it is so far that it needs a line to it.
+fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> Option<(Text, bool)> {
+    // Above and to the left lies what no run reaches: there is room most often.
+    const SIDES: [(f64, f64, Align); 8] = [
+        (-1.0, -1.0, Align::Right),
+        (0.0, -1.6, Align::Middle),
+        (-1.4, 0.0, Align::Right),
+        (1.0, 1.0, Align::Left),
+        (1.4, 0.0, Align::Left),
+        (0.0, 1.6, Align::Middle),
+        (1.0, -1.0, Align::Left),
+        (-1.0, 1.0, Align::Right),
+    ];
+    let texts = [1.9, 4.0, 6.5].into_iter().enumerate().flat_map(|(far, away)| {
+        let away = away * sizes.marker;
+        SIDES.into_iter().map(move |(dx, dy, align)| (far > 0, (dx * away, dy * away), align))
+    });
+    let texts = texts.map(|(far, (dx, dy), align)| {
+        let text = Text::new((at.0 + dx, at.1 + dy), name, sizes.note);
+        (text.align(align).color(GREY).inside(), far)
+    });
+    texts.into_iter().find(|(text, _)| {
+        let covers = text.area();
+        area.holds(&covers) && !taken.iter().any(|other| other.meets(&covers))
+    })
 }

@@ -1,16 +1,16 @@
-//! A figure as a list of shapes at their places, in pixels from the top left: laid out here, painted
-//! by [`super::surface`], looked into by tests.
+//! A figure as a list of shapes at their places, in points (1/72 inch) from the top left: laid out
+//! here, painted by [`super::svg`], looked into by tests.
 
-use super::style::{INK, Marker, WHITE};
-use super::surface::text_width;
+use super::font;
+use super::style::{INK, Look, Marker, WHITE};
 
 /// Red, green, blue.
 pub type Color = (u8, u8, u8);
 
-/// A place in pixels.
+/// A place in points.
 pub type Point = (f64, f64);
 
-/// A rectangle in pixels.
+/// A rectangle in points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Area {
     /// Left edge.
@@ -41,7 +41,7 @@ pub struct Text {
     pub at: Point,
     /// What.
     pub text: String,
-    /// Height of the font in pixels.
+    /// Height of the font in points.
     pub size: f64,
     /// Its colour.
     pub color: Color,
@@ -51,6 +51,8 @@ pub struct Text {
     pub align: Align,
     /// Read from below upwards.
     pub upwards: bool,
+    /// Whether it belongs among the data, and may lie there.
+    pub inside: bool,
 }
 
 /// Something to paint.
@@ -58,8 +60,8 @@ pub struct Text {
 pub enum Shape {
     /// A filled rectangle.
     Rect(Area, Color),
-    /// A line through points, in pixels wide.
-    Line(Vec<Point>, Color, u32),
+    /// Lines through points, in points wide: the dashes of one line, or the strokes of one hatch.
+    Lines(Vec<Vec<Point>>, Color, f64),
     /// A filled polygon.
     Polygon(Vec<Point>, Color),
     /// A disc of this radius.
@@ -68,17 +70,32 @@ pub enum Shape {
     Text(Text),
 }
 
+/// What a viewer says when pointed at a place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tip {
+    /// Middle of the place.
+    pub at: Point,
+    /// Its radius.
+    pub radius: f64,
+    /// What is said.
+    pub text: String,
+}
+
 /// A figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
-    /// Width in pixels.
-    pub width: u32,
-    /// Height in pixels.
-    pub height: u32,
+    /// Width in points.
+    pub width: f64,
+    /// Height in points.
+    pub height: f64,
     /// What to paint, in order.
     pub shapes: Vec<Shape>,
-    /// Where data lies; legends keep off.
+    /// Where data lies; titles and legends keep off.
     pub data: Vec<Area>,
+    /// What is shown.
+    pub title: String,
+    /// What points say when a viewer can show it.
+    pub tips: Vec<Tip>,
 }
 
 impl Area {
@@ -87,25 +104,51 @@ impl Area {
         self.right - self.left
     }
 
-    /// Its horizontal middle.
-    pub fn center(&self) -> f64 {
-        (self.left + self.right) / 2.0
+    /// Its height.
+    pub fn height(&self) -> f64 {
+        self.bottom - self.top
     }
 
-    /// Whether both cover some pixel.
-    #[cfg(test)]
+    /// Its middle.
+    pub fn center(&self) -> Point {
+        ((self.left + self.right) / 2.0, (self.top + self.bottom) / 2.0)
+    }
+
+    /// Whether both cover some place.
     pub fn meets(&self, other: &Self) -> bool {
         self.left < other.right
             && other.left < self.right
             && self.top < other.bottom
             && other.top < self.bottom
     }
+
+    /// Whether the other lies in it.
+    pub fn holds(&self, other: &Self) -> bool {
+        self.left <= other.left
+            && self.top <= other.top
+            && self.right >= other.right
+            && self.bottom >= other.bottom
+    }
+
+    /// A square around a place.
+    pub fn around(at: Point, radius: f64) -> Self {
+        Self { left: at.0 - radius, top: at.1 - radius, right: at.0 + radius, bottom: at.1 + radius }
+    }
 }
 
 impl Text {
-    /// Black, left-aligned, regular.
+    /// In ink, left-aligned, regular.
     pub fn new(at: Point, text: impl Into<String>, size: f64) -> Self {
-        Self { at, text: text.into(), size, color: INK, bold: false, align: Align::Left, upwards: false }
+        Self {
+            at,
+            text: text.into(),
+            size,
+            color: INK,
+            bold: false,
+            align: Align::Left,
+            upwards: false,
+            inside: false,
+        }
     }
 
     /// With another point at its place.
@@ -128,29 +171,33 @@ impl Text {
         Self { upwards: true, ..self }
     }
 
-    /// The pixels it covers.
-    #[cfg(test)]
+    /// Among the data.
+    pub fn inside(self) -> Self {
+        Self { inside: true, ..self }
+    }
+
+    /// What it covers.
     pub fn area(&self) -> Area {
-        let width = text_width(&self.text, self.size, self.bold);
+        let width = font::width(&self.text, self.size, self.bold);
         let before = match self.align {
             Align::Left => 0.0,
             Align::Middle => width / 2.0,
             Align::Right => width,
         };
-        // Glyphs fill about the middle three quarters of a line.
-        let half = self.size * 0.38;
+        // From the foot of a `p` to the head of an `l`, with the middle of capitals at the place.
+        let (above, below) = (self.size * 0.42, self.size * 0.58);
         let (x, y) = self.at;
         if self.upwards {
-            Area { left: x - half, right: x + half, top: y + before - width, bottom: y + before }
+            Area { left: x - above, right: x + below, top: y + before - width, bottom: y + before }
         } else {
-            Area { left: x - before, right: x - before + width, top: y - half, bottom: y + half }
+            Area { left: x - before, right: x - before + width, top: y - above, bottom: y + below }
         }
     }
 }
 
 impl Scene {
     /// An empty figure.
-    pub fn new(width: u32, height: u32) -> Self {
+    pub fn new(width: f64, height: f64) -> Self {
         Self { width, height, ..Self::default() }
     }
 
@@ -165,41 +212,84 @@ impl Scene {
     }
 
     /// Adds a line.
-    pub fn line(&mut self, points: Vec<Point>, color: Color, width: u32) {
-        self.shapes.push(Shape::Line(points, color, width));
+    pub fn line(&mut self, points: Vec<Point>, color: Color, width: f64) {
+        if points.len() > 1 {
+            self.shapes.push(Shape::Lines(vec![points], color, width));
+        }
     }
 
-    /// Adds a line in dashes.
-    pub fn dashed(&mut self, points: &[Point], color: Color, width: u32) {
-        const DASH: f64 = 14.0;
-        const GAP: f64 = 10.0;
+    /// Adds a line in dashes; their length follows from its width.
+    pub fn dashed(&mut self, points: &[Point], color: Color, width: f64) {
+        let (dash, gap) = (4.0 * width, 2.5 * width);
         // The walk goes on around corners: `before` is how much of the line lies behind it.
-        let mut before = 0.0;
+        let (mut before, mut dashes) = (0.0, Vec::new());
         for pair in points.windows(2) {
             let (from, to) = (pair[0], pair[1]);
             let length = (to.0 - from.0).hypot(to.1 - from.1);
             let at =
                 |d: f64| (from.0 + (to.0 - from.0) * d / length, from.1 + (to.1 - from.1) * d / length);
-            let periods = (before / (DASH + GAP)) as u32..=((before + length) / (DASH + GAP)) as u32;
-            for start in periods.map(|n| f64::from(n) * (DASH + GAP) - before) {
-                let (start, end) = (start.max(0.0), (start + DASH).min(length));
+            let periods = (before / (dash + gap)) as u32..=((before + length) / (dash + gap)) as u32;
+            for start in periods.map(|n| f64::from(n) * (dash + gap) - before) {
+                let (start, end) = (start.max(0.0), (start + dash).min(length));
                 if start < end {
-                    self.line(vec![at(start), at(end)], color, width);
+                    dashes.push(vec![at(start), at(end)]);
                 }
             }
             before += length;
         }
+        if !dashes.is_empty() {
+            self.shapes.push(Shape::Lines(dashes, color, width));
+        }
     }
 
     /// Adds the outline of a rectangle.
-    pub fn frame(&mut self, area: Area, color: Color, width: u32) {
+    pub fn frame(&mut self, area: Area, color: Color, width: f64) {
         let Area { left, top, right, bottom } = area;
         let corners = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
         self.line(corners, color, width);
     }
 
+    /// Adds a hatch over a rectangle: number 1 rises, 2 falls, 3 does both, 4 is flat, 0 is none.
+    pub fn hatch(&mut self, area: Area, number: usize, color: Color, width: f64, every: f64) {
+        let mut strokes = Vec::new();
+        let (w, h) = (area.width(), area.height());
+        if w <= 0.0 || h <= 0.0 || every <= 0.0 {
+            return;
+        }
+        let mut slanted = |rising: bool| {
+            // Lines x + y = d (or x - y = d), from corner to corner, within the rectangle.
+            let mut d = every * 0.7;
+            while d < w + h {
+                let (a, b) = ((d - h).max(0.0), d.min(w));
+                let y = |x: f64| if rising { area.top + d - x } else { area.bottom - d + x };
+                strokes.push(vec![(area.left + a, y(a)), (area.left + b, y(b))]);
+                d += every * std::f64::consts::SQRT_2;
+            }
+        };
+        match number {
+            1 => slanted(true),
+            2 => slanted(false),
+            3 => {
+                slanted(true);
+                slanted(false);
+            }
+            4 => {
+                let mut y = area.top + every / 2.0;
+                while y < area.bottom {
+                    strokes.push(vec![(area.left, y), (area.right, y)]);
+                    y += every;
+                }
+            }
+            _ => {}
+        }
+        if !strokes.is_empty() {
+            self.shapes.push(Shape::Lines(strokes, color, width));
+        }
+    }
+
     /// Adds a marker; a hollow one is white inside, so that lines do not cross it.
-    pub fn marker(&mut self, at: Point, marker: Marker, radius: f64, color: Color, filled: bool) {
+    pub fn marker(&mut self, at: Point, look: Look, radius: f64, filled: bool) {
+        let Look { color, marker, .. } = look;
         let mut paint = |radius: f64, color| {
             self.shapes.push(match marker.corners(at, radius) {
                 Some(corners) => Shape::Polygon(corners, color),
@@ -207,27 +297,29 @@ impl Scene {
             });
         };
         // A white rim keeps markers apart that lie on each other.
-        paint(radius + 2.0, WHITE);
+        paint(radius * 1.18, WHITE);
         paint(radius, color);
         if !filled {
-            paint(radius - 4.5, WHITE);
+            // Inward by the same width for every shape: a triangle's inner radius shrinks by more.
+            let shrink = match marker {
+                Marker::Up | Marker::Down | Marker::Star => 0.5,
+                _ => 0.58,
+            };
+            paint(radius * shrink, WHITE);
         }
     }
 
-    /// Adds a text broken at blanks into lines of at most `width` pixels; gives back the `y` of the
-    /// line that would follow.
-    pub fn paragraph(&mut self, text: &Text, width: f64) -> f64 {
-        let (x, mut y) = text.at;
-        for line in wrap(&text.text, width, |line| text_width(line, text.size, text.bold)) {
-            self.text(Text { at: (x, y), text: line, ..text.clone() });
-            y += text.size * 1.2;
-        }
-        y
+    /// A vertical or horizontal interval with ends.
+    pub fn interval(&mut self, from: Point, to: Point, color: Color, width: f64) {
+        let (dx, dy) = if from.0 == to.0 { (2.0 * width, 0.0) } else { (0.0, 2.0 * width) };
+        let end = |at: Point| vec![(at.0 - dx, at.1 - dy), (at.0 + dx, at.1 + dy)];
+        self.shapes.push(Shape::Lines(vec![vec![from, to], end(from), end(to)], color, width));
     }
 }
 
-/// Breaks a text at blanks so that each line measures at most `width`; a longer word has a line to itself.
-fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
+/// Breaks a text at blanks so that each line measures at most `width`; a word that is wider itself is
+/// broken where it must be.
+pub fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -236,6 +328,16 @@ fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
                 line.push_str(word);
             }
             _ => lines.push(word.to_owned()),
+        }
+        while let Some(line) = lines.last_mut().filter(|line| measure(line) > width) {
+            let fits = |n: &usize| measure(&line.chars().take(*n).collect::<String>()) <= width;
+            let kept = (1..line.chars().count()).take_while(fits).last().unwrap_or(1);
+            let at = line.char_indices().nth(kept).map_or(line.len(), |(at, _)| at);
+            let rest = line.split_off(at);
+            if rest.is_empty() {
+                break;
+            }
+            lines.push(rest);
         }
     }
     lines
@@ -246,27 +348,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_broken_at_blanks() {
-        let lines = wrap("one two three-and-a-half four", 9.0, |line| line.len() as f64);
-        assert_eq!(lines, ["one two", "three-and-a-half", "four"]);
+    fn text_is_broken_at_blanks_and_long_words_anywhere() {
+        let lines = wrap("one two three-and-a-half four", 9.0, |line| line.chars().count() as f64);
+        assert_eq!(lines, ["one two", "three-and", "-a-half", "four"]);
     }
 
     #[test]
     fn dashes_go_on_around_corners() {
-        let mut scene = Scene::new(100, 100);
-        scene.dashed(&[(0.0, 0.0), (20.0, 0.0), (20.0, 0.0), (20.0, 30.0)], INK, 1);
-        let dashes: Vec<_> = scene
-            .shapes
-            .iter()
-            .map(|shape| match shape {
-                Shape::Line(points, ..) => (points[0], points[1]),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        // 14 drawn, 10 left out: 0 to 14, then 24 to 38 and 48 to 50 of 50 pixels.
-        assert_eq!(
-            dashes,
-            [((0.0, 0.0), (14.0, 0.0)), ((20.0, 4.0), (20.0, 18.0)), ((20.0, 28.0), (20.0, 30.0)),]
-        );
+        let mut scene = Scene::new(100.0, 100.0);
+        scene.dashed(&[(0.0, 0.0), (20.0, 0.0), (20.0, 0.0), (20.0, 30.0)], INK, 4.0);
+        let Shape::Lines(dashes, ..) = &scene.shapes[0] else { panic!("{scene:?}") };
+        // 16 drawn, 10 left out: 0 to 16, then 26 to 42 of 50 points.
+        assert_eq!(dashes, &[vec![(0.0, 0.0), (16.0, 0.0)], vec![(20.0, 6.0), (20.0, 22.0)]]);
+    }
+
+    #[test]
+    fn hatches_stay_in_their_rectangle() {
+        let area = Area { left: 3.0, top: 4.0, right: 20.0, bottom: 9.0 };
+        for number in 0..=4 {
+            let mut scene = Scene::new(30.0, 30.0);
+            scene.hatch(area, number, INK, 0.5, 2.0);
+            assert_eq!(scene.shapes.is_empty(), number == 0);
+            for shape in &scene.shapes {
+                let Shape::Lines(strokes, ..) = shape else { panic!("{shape:?}") };
+                for at in strokes.iter().flatten() {
+                    let dot = Area::around(*at, 0.0);
+                    let wide = Area { left: 2.999, top: 3.999, right: 20.001, bottom: 9.001 };
+                    assert!(wide.holds(&dot), "{number}: {at:?}");
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,9 @@
-//! Colours, markers and words that all figures share. The palette is Okabe and Ito's, which people
-//! with any colour vision can tell apart; a marker's shape says the same as its colour.
+//! Colours, markers and words that all figures share.
+//!
+//! The palette is that of M. Okabe and K. Ito, "Color Universal Design" (2008,
+//! <https://jfly.uni-koeln.de/color/>), which people with any colour vision can tell apart. A marker's
+//! shape says the same as its colour, and filled or hollow, solid or dashed says the P2P setting, so
+//! that nothing is lost in grey.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -16,18 +20,46 @@ pub const GREY: Color = (95, 95, 95);
 pub const GRID: Color = (225, 225, 225);
 /// Paper.
 pub const WHITE: Color = (255, 255, 255);
-/// Exposed communication, and nothing else.
+/// Exposed communication.
 pub const VERMILION: Color = (213, 94, 0);
 
-/// Title size in pixels; at column width of a paper no text is too small to read.
-pub const TITLE: f64 = 46.0;
-/// Axis names and legends.
-pub const LABEL: f64 = 38.0;
-/// Numbers at ticks.
-pub const TICK: f64 = 34.0;
-/// What says where numbers come from.
-pub const NOTE: f64 = 32.0;
+/// Sizes in points that follow from the font's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// Axis names, legends, titles.
+    pub label: f64,
+    /// Numbers at ticks.
+    pub tick: f64,
+    /// Captions, labels of points.
+    pub note: f64,
+    /// Radius of a marker.
+    pub marker: f64,
+    /// Width of lines that carry data.
+    pub line: f64,
+    /// Width of axes and grid lines.
+    pub thin: f64,
+}
 
+impl Sizes {
+    /// For a font of this height in points.
+    pub fn new(font: f64) -> Self {
+        Self {
+            label: font,
+            tick: font * 0.875,
+            note: font * 0.78,
+            marker: font * 0.27,
+            line: font * 0.14,
+            thin: font * 0.06,
+        }
+    }
+
+    /// Height of a line of text of this size.
+    pub fn line_of(text: f64) -> f64 {
+        1.3 * text
+    }
+}
+
+/// Okabe and Ito's colours without yellow, which white paper swallows; grey stands in for it.
 const PALETTE: [Color; 8] = [
     (0, 114, 178),
     (213, 94, 0),
@@ -36,7 +68,7 @@ const PALETTE: [Color; 8] = [
     (0, 0, 0),
     (230, 159, 0),
     (86, 180, 233),
-    (140, 86, 75),
+    (120, 120, 120),
 ];
 
 /// The shape of a point.
@@ -98,17 +130,36 @@ impl Marker {
     }
 }
 
-/// Colour and marker number `index`; 64 of them are distinct.
-pub fn look(index: usize) -> (Color, Marker) {
-    let round = index / PALETTE.len();
-    (PALETTE[index % PALETTE.len()], MARKERS[(index + round) % MARKERS.len()])
+/// Colour and marker of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Look {
+    /// Colour.
+    pub color: Color,
+    /// Marker.
+    pub marker: Marker,
+    /// Which hatch its bars have: 0 is none.
+    pub hatch: usize,
 }
+
+/// Look number `index`; 64 of them are distinct.
+pub fn look(index: usize) -> Look {
+    let round = index / PALETTE.len();
+    Look {
+        color: PALETTE[index % PALETTE.len()],
+        marker: MARKERS[(index + round) % MARKERS.len()],
+        hatch: HATCHES[(index + round) % HATCHES.len()],
+    }
+}
+
+/// Hatches of bars by look (see [`super::scene::Scene::hatch`]): blue and black need none to differ.
+const HATCHES: [usize; 8] = [0, 1, 2, 3, 0, 4, 1, 2];
+
+/// Looks by architecture.
+pub type Looks = BTreeMap<Architecture, Look>;
 
 /// A look for each architecture. Well-known ones look the same in every figure; variants of one family
 /// take what is free.
-pub fn looks<'a>(
-    architectures: impl IntoIterator<Item = &'a Architecture>,
-) -> BTreeMap<Architecture, (Color, Marker)> {
+pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> Looks {
     let all: BTreeSet<&Architecture> = architectures.into_iter().collect();
     let mut taken: BTreeMap<usize, &Architecture> = BTreeMap::new();
     let mut waiting = Vec::new();
@@ -137,10 +188,16 @@ pub fn looks<'a>(
     taken.into_iter().map(|(index, architecture)| (architecture.clone(), look(index))).collect()
 }
 
-/// A colour halfway to white.
+/// A colour two thirds of the way to white.
 pub fn faded(color: Color) -> Color {
-    let half = |channel: u8| 255 - (255 - channel) / 3;
-    (half(color.0), half(color.1), half(color.2))
+    let pale = |channel: u8| 255 - (255 - channel) / 3;
+    (pale(color.0), pale(color.1), pale(color.2))
+}
+
+/// The colour that [`faded`] made this of.
+pub fn unfaded(color: Color) -> Color {
+    let full = |channel: u8| 255 - (255 - channel).saturating_mul(3);
+    (full(color.0), full(color.1), full(color.2))
 }
 
 /// What a figure says about where its numbers come from: all there are, none left out.

@@ -31,6 +31,7 @@ pub use execute::{execute, run_one};
 pub use experiment::Experiment;
 pub use options::CellOptions;
 pub use schema::experiment_schema;
+pub(crate) use shared::Shared;
 pub use simulate::simulate_cells;
 pub use verdict::verdict;
 

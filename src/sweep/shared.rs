@@ -24,7 +24,7 @@ type TargetKey = (String, String, Vec<(String, String)>);
 
 /// Models, targets and plans by what they follow from.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     models: Table<String, Model>,
     targets: Table<TargetKey, Target>,
     /// By everything but the workload that they depend on.

@@ -3,7 +3,7 @@
 //! cannot lie.
 
 use super::page::Page;
-use super::screens::{compare, experiments, live, pareto, runs, timeline};
+use super::screens::{compare, experiments, live, pareto, runs, timeline, whatif};
 
 /// The pages of the workbench, in the order of their digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,12 +20,21 @@ pub enum Screen {
     Pareto,
     /// Matched pairs along an axis.
     Compare,
+    /// Sliders over the simulator.
+    WhatIf,
 }
 
 impl Screen {
     /// All of them; the first has digit 1.
-    pub const ALL: [Self; 6] =
-        [Self::Experiments, Self::Live, Self::Runs, Self::Timeline, Self::Pareto, Self::Compare];
+    pub const ALL: [Self; 7] = [
+        Self::Experiments,
+        Self::Live,
+        Self::Runs,
+        Self::Timeline,
+        Self::Pareto,
+        Self::Compare,
+        Self::WhatIf,
+    ];
 
     /// What it is.
     pub fn page(self) -> &'static dyn Page {
@@ -36,6 +45,7 @@ impl Screen {
             Self::Timeline => &timeline::Timeline,
             Self::Pareto => &pareto::Pareto,
             Self::Compare => &compare::Compare,
+            Self::WhatIf => &whatif::WhatIf,
         }
     }
 
@@ -77,6 +87,8 @@ pub enum Action {
     Picture,
     /// Copy the command that shows the same.
     CopyCommand,
+    /// Start a what-if from what is selected.
+    WhatIfHere,
     /// Show what was told until now.
     Messages,
     Experiments(experiments::Act),
@@ -85,6 +97,7 @@ pub enum Action {
     Timeline(timeline::Act),
     Pareto(pareto::Act),
     Compare(compare::Act),
+    WhatIf(whatif::Act),
 }
 
 /// One row of a table of bindings.
@@ -128,6 +141,8 @@ pub const EVERYWHERE: &[Binding] = &[
     bind("show-timeline", "4", Action::Show(Screen::Timeline), "screen: timeline", None),
     bind("show-pareto", "5", Action::Show(Screen::Pareto), "screen: pareto", None),
     bind("show-compare", "6", Action::Show(Screen::Compare), "screen: compare", None),
+    bind("show-what-if", "7", Action::Show(Screen::WhatIf), "screen: what-if", None),
+    bind("what-if", "w", Action::WhatIfHere, "what if: sliders over the simulation of what is selected", None),
     bind("open", "o", Action::TypeOpen, "open a trace file", None),
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
     bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),

@@ -10,10 +10,12 @@ use std::thread::JoinHandle;
 use crossbeam_channel::Sender;
 
 use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
+use super::screens::compare::state::{Compared, KeptCells};
 use super::screens::experiments::{check, save};
 use super::screens::live::look;
 use super::screens::pareto::picture;
 use super::screens::timeline::state::{Matches, TraceIndex};
+use super::screens::whatif::worker::WhatIfWorker;
 use super::{experiments, format, terminal};
 use crate::analysis::{self, Selection};
 use crate::backend::{self, Job};
@@ -36,6 +38,9 @@ pub struct Performer {
     answers: Sender<Message>,
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
+    /// Cells of the runs that were compared last.
+    cells: Arc<KeptCells>,
+    whatif: WhatIfWorker,
     /// The newest check of an edited experiment.
     check: Arc<AtomicU64>,
 }
@@ -43,9 +48,16 @@ pub struct Performer {
 impl Performer {
     /// A performer that stores runs in `dir`, reads experiments from `experiments`, and answers there.
     pub fn new(dir: &Path, experiments: PathBuf, answers: Sender<Message>) -> Self {
-        let store = Store::open(dir);
-        let (cancel, check) = (Cancel::default(), Arc::default());
-        Self { store, experiments, answers, cancel, sweep: None, check }
+        Self {
+            store: Store::open(dir),
+            experiments,
+            whatif: WhatIfWorker::new(answers.clone()),
+            answers,
+            cancel: Cancel::default(),
+            sweep: None,
+            cells: Arc::default(),
+            check: Arc::default(),
+        }
     }
 
     /// Does it, or sets it going.
@@ -113,6 +125,17 @@ impl Performer {
             }),
             Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
             Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
+            Effect::Compare { request, asked, runs } => {
+                let cells = Arc::clone(&self.cells);
+                self.spawn(move || {
+                    let result = Compared::new(&cells.of(&runs), &asked);
+                    Message::Compare {
+                        request,
+                        result: result.map(Arc::new).map_err(|e| format::error(&e)),
+                    }
+                });
+            }
+            Effect::WhatIf { request, variant } => self.whatif.ask(request, *variant),
             Effect::ParetoMarks { axes, reading, runs } => self.spawn(move || {
                 let points = analysis::pareto_on(&runs.records, axes);
                 Message::ParetoMarks { axes, reading, points }
@@ -129,10 +152,6 @@ impl Performer {
             Effect::ParetoPicture(sketch) => self.spawn(move || {
                 let result = picture::paint(&sketch, terminal::cell_pixels()).map(Arc::new);
                 Message::ParetoPicture { sketch, result }
-            }),
-            Effect::Compare { axis, runs } => self.spawn(move || {
-                let result = analysis::compare(&runs.records, axis).map_err(|e| format::error(&e));
-                Message::Compare { axis, result }
             }),
             Effect::Export { export, path } => self.spawn(move || {
                 let path = free(path);
@@ -206,7 +225,7 @@ impl Performer {
 }
 
 /// A panic as an error: a defect of this program must neither freeze nor end the workbench.
-fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

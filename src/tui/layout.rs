@@ -62,8 +62,8 @@ pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
 pub fn tabs() -> impl Iterator<Item = (Screen, u16, u16)> {
     let mut x = 0;
     Screen::ALL.into_iter().map(move |screen| {
-        // ` 1 experiments `
-        let width = screen.title().len() as u16 + 4;
+        // ` 1 experiments`: seven of them, and the sweep's progress, in 80 columns
+        let width = screen.title().len() as u16 + 3;
         let at = x;
         x += width;
         (screen, at, width)

@@ -8,16 +8,18 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::experiments::Entry;
 use super::page::Export;
+use super::screens::compare::state::{Asked, Compared};
 use super::screens::experiments::draft::Checked;
 use super::screens::experiments::save::{NotSaved, Save};
 use super::screens::live::state::Looked;
 use super::screens::pareto::picture::{Picture, Sketch};
 use super::screens::pareto::state::AreaKey;
 use super::screens::timeline::state::{Answer, Ask, Matches, Part, TraceIndex};
-use crate::analysis::{AreaGained, Axes, ComparisonReport, OverlayPoint, ParetoPoint};
+use crate::analysis::{AreaGained, Axes, OverlayPoint, ParetoPoint};
 use crate::spec::Spec;
 use crate::store::Record;
 use crate::sweep::{Choice, Experiment, SweepEvent};
+use crate::whatif::{self, BreakEven, Variant};
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
 #[derive(Clone, Debug)]
@@ -132,10 +134,24 @@ pub enum Message {
     },
     /// A comparison along an axis.
     Compare {
-        /// The axis.
-        axis: &'static str,
-        /// The pairs.
-        result: Result<ComparisonReport, String>,
+        /// Which request it answers; older ones are dropped.
+        request: u64,
+        /// The pairs, and what else could be compared.
+        result: Result<Arc<Compared>, String>,
+    },
+    /// What a variant would do.
+    WhatIf {
+        /// Which request it answers.
+        request: u64,
+        /// The numbers.
+        result: Result<Arc<whatif::Answer>, String>,
+    },
+    /// Where a variant's communication stops to be hidden.
+    BreakEven {
+        /// Which request it belongs to.
+        request: u64,
+        /// By what was searched over.
+        found: Vec<Result<BreakEven, String>>,
     },
     /// Something to tell the user.
     Info(String),
@@ -314,10 +330,19 @@ pub enum Effect {
     ParetoPicture(Arc<Sketch>),
     /// Compare the runs along an axis.
     Compare {
-        /// The axis.
-        axis: &'static str,
+        /// To match the answer.
+        request: u64,
+        /// The axis and the baseline.
+        asked: Asked,
         /// The runs.
         runs: Arc<Snapshot>,
+    },
+    /// Simulate a variant; of several that wait only the newest is answered.
+    WhatIf {
+        /// To match the answer.
+        request: u64,
+        /// The variant.
+        variant: Box<Variant>,
     },
     /// Write what is shown to a file, beside one that is there already.
     Export {

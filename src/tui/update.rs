@@ -14,7 +14,7 @@ use super::message::{Effect, Message, TraceSource};
 use super::mouse;
 use super::page::body_of;
 use super::palette;
-use super::screens::{compare, experiments, live, pareto, runs, timeline};
+use super::screens::{compare, experiments, live, pareto, runs, timeline, whatif};
 use super::state::{Overlay, Purpose, Question, State};
 use crate::store::Record;
 
@@ -55,9 +55,9 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Runs(Ok(snapshot)) => {
             state.experiments.match_stored(Some(&snapshot));
             state.runs.arrange(Some(&snapshot));
-            let axis = state.compare.axis();
             state.stored = Some(snapshot.clone());
-            return vec![Effect::Pareto(snapshot.clone()), Effect::Compare { axis, runs: snapshot }];
+            let compare = state.compare.ask(snapshot.clone());
+            return vec![Effect::Pareto(snapshot), compare];
         }
         Message::Runs(Err(error)) | Message::Failed(error) => state.fail(error),
         Message::Appended { stored, snapshot } => {
@@ -140,8 +140,12 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
             state.pareto.pictures.on = false;
             state.inform(error);
         }
-        Message::Compare { axis, result } if axis == state.compare.axis() => {
-            state.compare.report = Some(result);
+        Message::Compare { request, result } if request == state.compare.request => {
+            state.compare.set(result);
+        }
+        Message::WhatIf { request, result } => state.whatif.learn(request, result),
+        Message::BreakEven { request, found } if request == state.whatif.request => {
+            state.whatif.break_even = Some(found);
         }
         Message::Info(text) => state.inform(text),
         // answers to what nobody asks any more, and what `update` has handled
@@ -209,6 +213,8 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Timeline(act) => return timeline::act(state, act),
         Action::Pareto(act) => return pareto::act(state, act),
         Action::Compare(act) => return compare::act(state, act),
+        Action::WhatIf(act) => return whatif::act(state, act),
+        Action::WhatIfHere => return whatif::from_selection(state),
     }
     Vec::new()
 }

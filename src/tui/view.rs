@@ -57,7 +57,7 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
     let theme = state.theme;
     let mut end = area.x;
     for (screen, x, _) in tabs() {
-        let text = format!(" {} {} ", screen as usize + 1, screen.title());
+        let text = format!(" {} {}", screen as usize + 1, screen.title());
         let role = if screen == state.screen { Role::Selected } else { Role::Text };
         end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
     }

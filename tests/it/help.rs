@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 21] = [
     "sweep",
     "run",
     "runs",
@@ -11,6 +11,9 @@ const VERBS: [&str; 17] = [
     "overlap",
     "pareto",
     "compare",
+    "whatif",
+    "figure",
+    "report",
     "trace",
     "generate",
     "calibrate",
@@ -19,6 +22,7 @@ const VERBS: [&str; 17] = [
     "experiments",
     "doctor",
     "schema",
+    "config",
     "completions",
 ];
 

@@ -2,8 +2,10 @@
 //! because each links slowly.
 
 mod batches;
+mod comparing;
 mod convert;
 mod errors;
+mod figures;
 mod help;
 mod interruption;
 mod nvtx;

@@ -112,7 +112,7 @@ fn gained(
 ) -> Option<AreaGained> {
     let pairs = matched(baseline, own);
     let first = pairs.first()?.0;
-    let (base, mine): (Vec<(f64, f64)>, Vec<(f64, f64)>) =
+    let (base, mine): (Vec<_>, Vec<_>) =
         pairs.iter().filter_map(|(base, mine)| options.axes.of(base).zip(options.axes.of(mine))).unzip();
     let plane = Plane::new(options, base.iter().chain(&mine).copied());
     let (baseline_area, area) = (plane.area(&base), plane.area(&mine));

@@ -47,13 +47,16 @@ pub struct BestAtLimit {
     pub over_standard: Option<f64>,
 }
 
+/// A point and its place.
+type Placed<'a> = (&'a ParetoPoint, (f64, f64));
+
 /// Each series of each group at each limit, in that order.
 pub fn at_limits<'a>(
     points: impl IntoIterator<Item = &'a ParetoPoint>,
     axes: Axes,
     limits: &[f64],
 ) -> Vec<AtLimit> {
-    let mut series: BTreeMap<(&str, Series), Vec<(&ParetoPoint, (f64, f64))>> = BTreeMap::new();
+    let mut series: BTreeMap<(&str, Series), Vec<Placed<'_>>> = BTreeMap::new();
     for point in points {
         if let Some(place) = axes.of(point) {
             series.entry((&point.group, point.series())).or_default().push((point, place));

@@ -167,7 +167,8 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     let has = |names: &[&str]| header.iter().any(|name| names.contains(&name));
     // a completion latency follows from throughput, batch and output tokens
     let derived = has(&["batch"]) && has(&["output_tokens"]);
-    if !has(&y) && !(derived && has(&["completion_ms"])) || !has(&x) && !derived {
+    let tells_y = has(&y) || (derived && has(&["completion_ms"]));
+    if !tells_y || !(has(&x) || derived) {
         return Err(Error::input_help(
             format!("{file}: the header says no latency or no throughput"),
             format!("columns: {}", OVERLAY_COLUMNS.join(", ")),

@@ -20,5 +20,5 @@ pub(crate) mod testing;
 mod tests;
 
 pub use plans::Plans;
-pub use predict::{Prediction, predict};
+pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
 pub use run::{run, simulate, simulate_plans};

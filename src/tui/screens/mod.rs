@@ -6,3 +6,4 @@ pub mod live;
 pub mod pareto;
 pub mod runs;
 pub mod timeline;
+pub mod whatif;

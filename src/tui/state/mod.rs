@@ -10,7 +10,7 @@ use super::action::Screen;
 use super::keymap::Keymap;
 use super::message::Snapshot;
 use super::mouse::Press;
-use super::screens::{compare, experiments, live, pareto, runs, timeline};
+use super::screens::{compare, experiments, live, pareto, runs, timeline, whatif};
 use super::theme::Theme;
 
 /// Messages that are kept.
@@ -57,6 +57,8 @@ pub struct State {
     pub pareto: pareto::state::Pareto,
     /// Screen 6.
     pub compare: compare::state::Compare,
+    /// Screen 7.
+    pub whatif: whatif::state::WhatIf,
 }
 
 impl State {
@@ -82,6 +84,7 @@ impl State {
             timeline: timeline::state::Timeline::default(),
             pareto: pareto::state::Pareto::default(),
             compare: compare::state::Compare::default(),
+            whatif: whatif::state::WhatIf::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use crate::analysis::{Comparison, ComparisonReport, ParetoPoint};
+use crate::analysis::ParetoPoint;
 use crate::backend::RunEvent;
 use crate::model::DType;
 use crate::plan::{Architecture, Cost, Lane, Phase, Quantity};
@@ -20,6 +20,7 @@ use crate::trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Str
 use crate::tui::action::Screen;
 use crate::tui::experiments::Entry;
 use crate::tui::message::{Effect, Message, Snapshot};
+use crate::tui::screens::compare::state::{Asked, Compared, KeptCells};
 use crate::tui::screens::timeline::state::{Matches, TraceIndex};
 use crate::tui::state::State;
 use crate::tui::theme::Theme;
@@ -149,36 +150,61 @@ pub fn points() -> Vec<ParetoPoint> {
     crate::analysis::pareto(&all)
 }
 
-pub fn comparison() -> ComparisonReport {
-    let pair = |value: &str, speedup: f64, ci: Option<[f64; 2]>, differs| Comparison {
-        matched: "tiny tp2 b4 p2p-on cpu emulated:alpha_us=100,gb_s=20".into(),
-        baseline: "standard".into(),
-        value: value.into(),
-        baseline_run: "20260102-0304-1".into(),
-        run: "20260102-0304-2".into(),
-        provenance: crate::spec::Provenance::EmulatedLink,
-        baseline_tpot_ms: 5.0,
-        tpot_ms: 5.0 / speedup,
-        speedup,
-        speedup_ci95: ci,
-        differs,
-        baseline_overlap_pct: Some(0.0),
-        overlap_pct: Some(75.0),
-        hidden_share: Some(0.62),
-        hidden_share_ci95: Some([0.55, 0.7]),
-        saved: None,
-        above_upper_bound: None,
+/// Rounds of a cell as an emulated link would give them: three rounds that drift, `samples` each.
+pub fn rounds(name: &str, spec: &Spec, step_ms: f64, samples: usize) -> Vec<Record> {
+    let steps = spec.output_tokens as usize - 1;
+    let of_round = |round: u32| {
+        let drift = 1.0 + 0.1 * f64::from(round);
+        let sample = |i: usize| {
+            let step = step_ms * drift * (1.0 + 0.01 * (i as f64 - 1.0));
+            let decode_ms = step * steps as f64;
+            Sample { prefill_ms: step, decode_ms, steps_ms: vec![step; steps], overlap: None }
+        };
+        let samples: Vec<Sample> = (0..samples).map(sample).collect();
+        let mut record = record(&format!("{name}-{round}"), spec.clone(), 1.0);
+        record.metrics = crate::analysis::metrics(spec, &[&samples], 12_300_000);
+        let exposed = match spec.architecture {
+            Architecture::Standard => 0.4,
+            Architecture::UpperBound => 0.0,
+            _ => 0.1,
+        };
+        let decode_ms = step_ms * steps as f64;
+        let communicates = spec.architecture != Architecture::UpperBound;
+        record.overlap = Some(Overlap {
+            comm_ms: if communicates { 0.4 * decode_ms } else { 0.0 },
+            exposed_comm_ms: exposed * decode_ms,
+            overlap_pct: communicates.then(|| 100.0 * (1.0 - exposed / 0.4)),
+            compute_ms: 0.9 * decode_ms,
+            idle_ms: 0.02 * decode_ms,
+            split: None,
+        });
+        (record.round, record.samples, record.warnings) = (round, samples, Vec::new());
+        record
     };
-    ComparisonReport {
-        by: "architecture".into(),
-        pairs: vec![
-            pair("ladder", 1.25, Some([1.2, 1.31]), true),
-            pair("parallel", 0.8, Some([0.75, 0.83]), true),
-            pair("desync:2", 1.01, None, false),
-        ],
-        comparisons: 3,
-        flags: vec!["tp 4 is slower than tp 2 for standard b4 p2p-off".into()],
-    }
+    (0..3).map(of_round).collect()
+}
+
+/// What the comparison of [`comparison`] is made of.
+pub fn compared() -> Vec<Record> {
+    let cell = |architecture, step_ms, samples| {
+        rounds(architecture, &spec(architecture, 2, P2p::On, Backend::Cpu), step_ms, samples)
+    };
+    [
+        cell("standard", 5.0, 3),
+        cell("ladder", 4.0, 3),
+        cell("parallel", 6.25, 3),
+        cell("desync:2", 4.95, 1),
+        cell("upper-bound", 3.4, 3),
+    ]
+    .concat()
+}
+
+pub fn comparison() -> Compared {
+    let snapshot = Arc::new(Snapshot::new(compared(), Vec::new()));
+    let asked = Asked { axis: crate::analysis::Axis::ARCHITECTURE, baseline: None };
+    let mut compared = Compared::new(&KeptCells::default().of(&snapshot), &asked).unwrap();
+    compared.report.flags.push("tp 4 is slower than tp 2 for standard b4 p2p-off".into());
+    compared
 }
 
 /// Two ranks, prefill and four decode steps of norm, up, all_reduce; rank 1 arrives late.
@@ -352,7 +378,8 @@ impl Driver {
         driver.send(Message::Experiments(entries()));
         driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
         driver.send(Message::Pareto(points()));
-        driver.send(Message::Compare { axis: "architecture", result: Ok(comparison()) });
+        let result = Ok(Arc::new(comparison()));
+        driver.send(Message::Compare { request: driver.state.compare.request, result });
         driver.show(vec![trace()]);
         driver
     }
@@ -376,6 +403,17 @@ impl Driver {
                 Effect::Search { request, pane, serial, index, query } => {
                     let matches = Arc::new(Matches::of(&index, &query));
                     self.send(Message::Found { request, pane, serial, matches })
+                }
+                Effect::WhatIf { request, variant } => {
+                    let engine = crate::whatif::Engine::default();
+                    let result = engine.answer(&variant).map(Arc::new);
+                    let result = result.map_err(|error| crate::tui::format::error(&error));
+                    self.send(Message::WhatIf { request, result })
+                }
+                Effect::Compare { request, asked, runs } => {
+                    let result = Compared::new(&KeptCells::default().of(&runs), &asked);
+                    let result = result.map(Arc::new).map_err(|error| crate::tui::format::error(&error));
+                    self.send(Message::Compare { request, result })
                 }
                 Effect::Timeline(ask) => self.send(Message::Timeline(Box::new(ask.answer()))),
                 _ => Vec::new(),

@@ -60,7 +60,7 @@ proptest! {
     fn nothing_panics_and_the_window_stays_within_the_trace(
         columns in 0u16..200,
         rows in 0u16..200,
-        screen in 0usize..6,
+        screen in 0usize..7,
         sweep in any::<bool>(),
         traces in 0..3,
         messages in prop::collection::vec(messages(), 0..40),
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn a_buffer_of_another_size_than_the_state_is_harmless(
-        columns in 0u16..120, rows in 0u16..60, other in (0u16..120, 0u16..60), screen in 0usize..6,
+        columns in 0u16..120, rows in 0u16..60, other in (0u16..120, 0u16..60), screen in 0usize..7,
     ) {
         let mut driver = Driver::full(columns, rows);
         driver.state.screen = Screen::ALL[screen];

@@ -91,7 +91,8 @@ fn results_that_are_no_measurements_say_so_on_every_screen() {
     for screen in Screen::ALL {
         for size in SIZES {
             let shown = on(screen, size).screen();
-            assert!(shown.contains("emulated-link"), "{screen:?} at {size:?}:\n{shown}");
+            let label = if screen == Screen::WhatIf { "simulated" } else { "emulated-link" };
+            assert!(shown.contains(label), "{screen:?} at {size:?}:\n{shown}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crossterm::event::KeyCode;
 
-use super::fixtures::{Driver, imported, trace};
+use super::fixtures::{Driver, compared, imported, trace};
 use crate::tui::action::Screen;
-use crate::tui::message::{Effect, Message, TraceSource};
+use crate::tui::message::{Effect, Message, Snapshot, TraceSource};
 use crate::tui::screens::timeline::state::{Line, View};
 
 fn with(
@@ -268,6 +268,9 @@ fn a_trace_beneath_keeps_the_one_above() {
 #[test]
 fn a_pair_of_the_comparison_opens_both_its_runs() {
     let mut driver = Driver::full(80, 24);
+    let stored = Snapshot::new(compared(), Vec::new());
+    let effects = driver.send(Message::Runs(Ok(std::sync::Arc::new(stored))));
+    driver.answer(effects);
     driver.keys("6");
     let effects = driver.keys("b");
     let [Effect::OpenTraces { sources, .. }] = &effects[..] else { panic!("{effects:?}") };
@@ -278,5 +281,5 @@ fn a_pair_of_the_comparison_opens_both_its_runs() {
             TraceSource::Path(_) => "a path",
         })
         .collect();
-    assert_eq!(runs, ["20260102-0304-2", "20260102-0304-1"], "the run over its baseline");
+    assert_eq!(runs, ["ladder-2", "standard-2"], "the run over its baseline");
 }

@@ -155,10 +155,9 @@ impl Page for Pareto {
                 select_at(pareto, &plot, event.at);
             }
             PointerKind::DoubleClick if inside(event.at) => {
-                if select_at(pareto, &plot, event.at) {
-                    let run = pareto.current().map(|p| p.run.clone());
-                    return Some(open_run(state, run));
-                }
+                let found = select_at(pareto, &plot, event.at);
+                let run = pareto.current().map(|p| p.run.clone()).filter(|_| found);
+                return Some(run.map_or_else(Vec::new, |run| open_run(state, Some(run))));
             }
             PointerKind::Drag(from) if inside(from) => {
                 pareto.drag = Some((cell(from), cell(event.at)));
@@ -169,7 +168,7 @@ impl Page for Pareto {
                 // less than that is a click that trembled
                 if inside(from) && a.0.abs_diff(b.0) >= 3 && a.1.abs_diff(b.1) >= 1 {
                     let ((ax, ay), (bx, by)) = (plot.share(a), plot.share(b));
-                    pareto.zoom.to_shares(&plot, (ax.min(bx), ax.max(bx)), (ay.min(by), ay.max(by)));
+                    pareto.zoom.show_shares(&plot, (ax.min(bx), ax.max(bx)), (ay.min(by), ay.max(by)));
                 }
             }
             PointerKind::Wheel(notches) if inside(event.at) => {

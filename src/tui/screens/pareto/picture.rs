@@ -388,7 +388,7 @@ fn corners(look: usize, (x, y): (i32, i32), radius: i32) -> Option<Vec<(i32, i32
         _ => (3, 30.0, 1.0),
     };
     let corner = |n: u32| {
-        let angle = (f64::from(turn) + 360.0 * f64::from(n) / f64::from(count)).to_radians();
+        let angle = (turn + 360.0 * f64::from(n) / f64::from(count)).to_radians();
         let far = f64::from(radius) * 1.2 * if n % 2 == 1 { inner } else { 1.0 };
         (x + (far * angle.sin()).round() as i32, y - (far * angle.cos()).round() as i32)
     };

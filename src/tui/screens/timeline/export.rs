@@ -57,9 +57,12 @@ pub fn remember(view: &View) -> Option<serde_json::Value> {
     }))
 }
 
+/// Traces, by what opens them, and a stretch (ns since the first one's first start).
+pub type Kept = (Vec<String>, Option<(i64, i64)>);
+
 /// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
 /// that cannot be read.
-pub fn recall(kept: &serde_json::Value) -> Option<(Vec<String>, Option<(i64, i64)>)> {
+pub fn recall(kept: &serde_json::Value) -> Option<Kept> {
     let sources = kept.get("sources")?.as_array()?.iter().map(|source| source.as_str());
     let sources: Vec<String> = sources.map(|source| source.map(str::to_owned)).collect::<Option<_>>()?;
     let times = kept.get("window").and_then(|window| {

@@ -51,24 +51,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_place_apart_can_be_reached(
+        fn an_arrow_finds_something_exactly_where_something_lies(
             places in prop::collection::vec((0i8..20, 0i8..20), 1..12), from in 0usize..12,
         ) {
-            let mut places = places;
-            places.sort_unstable();
-            places.dedup();
             let from = from % places.len();
-            let places: Vec<_> =
-                places.iter().map(|(x, y)| Some((f64::from(*x), f64::from(*y)))).collect();
-            let mut seen = vec![false; places.len()];
-            let mut next = vec![from];
-            while let Some(at) = next.pop() {
-                if !std::mem::replace(&mut seen[at], true) {
-                    use Direction::{Down, Left, Right, Up};
-                    next.extend([Left, Right, Up, Down].into_iter().filter_map(|d| nearest(&places, at, d)));
-                }
+            let places: Vec<(f64, f64)> =
+                places.iter().map(|(x, y)| (f64::from(*x), f64::from(*y))).collect();
+            let shown: Vec<_> = places.iter().copied().map(Some).collect();
+            let (x, y) = places[from];
+            let along = |direction, place: (f64, f64)| match direction {
+                Direction::Left => x - place.0,
+                Direction::Right => place.0 - x,
+                Direction::Up => place.1 - y,
+                Direction::Down => y - place.1,
+            };
+            for direction in [Direction::Left, Direction::Right, Direction::Up, Direction::Down] {
+                let ahead = places.iter().any(|place| along(direction, *place) > 0.0);
+                let found = nearest(&shown, from, direction);
+                prop_assert_eq!(found.is_some(), ahead);
+                prop_assert!(found.is_none_or(|i| along(direction, places[i]) > 0.0));
             }
-            prop_assert!(seen.iter().all(|s| *s), "{seen:?} of {places:?}");
         }
     }
 }

@@ -55,11 +55,11 @@ impl Zoom {
     /// Zooms by a factor (below 1: in) around a place in shares of the plot (0 to 1).
     pub fn by(&mut self, plot: &Plot, around: (f64, f64), factor: f64) {
         let range = |at: f64| (at - at * factor, at + (1.0 - at) * factor);
-        self.to_shares(plot, range(around.0), range(around.1));
+        self.show_shares(plot, range(around.0), range(around.1));
     }
 
     /// Shows a part of the plot, given in shares of it.
-    pub fn to_shares(&mut self, plot: &Plot, x: (f64, f64), y: (f64, f64)) {
+    pub fn show_shares(&mut self, plot: &Plot, x: (f64, f64), y: (f64, f64)) {
         let values = |axis: &crate::tui::widgets::scatter::Axis, (low, high): (f64, f64)| {
             (axis.value(low), axis.value(high))
         };

@@ -186,6 +186,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "backend" => s.backend = Backend::Cuda,
             "dtype" => s.dtype = crate::model::DType::Bf16,
             "stack" => s.stack = "gpt-fast".into(),
+            "prompt_tokens" => s.prompt_tokens = 64,
+            "output_tokens" => s.output_tokens = 9,
             _ => s.collective = crate::spec::Collective::OneShot,
         }
     };
@@ -217,4 +219,216 @@ fn an_unknown_axis_is_named_with_the_nearest() {
     let Error::Input { message, help } = error else { panic!("{error}") };
     assert_eq!(message, "unknown axis 'archtecture'");
     assert!(help.unwrap().contains("did you mean 'architecture'"));
+}
+
+#[test]
+fn a_variable_is_an_axis_and_its_absence_the_baseline() {
+    let with = |algo: Option<&'static str>, step| {
+        let change = move |s: &mut Spec| {
+            s.env.insert("NCCL_DEBUG".into(), "WARN".into());
+            if let Some(algo) = algo {
+                s.env.insert("NCCL_ALGO".into(), algo.into());
+            }
+        };
+        rounds(algo.unwrap_or("none"), change, step)
+    };
+    let records = [with(Some("Ring"), 2.0), with(None, 1.0), with(Some("Tree"), 4.0)].concat();
+    let report = compare(&records, "NCCL_ALGO").unwrap();
+    let found: Vec<(&str, &str, f64)> =
+        report.pairs.iter().map(|p| (&*p.baseline, &*p.value, (p.speedup * 100.0).round())).collect();
+    assert_eq!(found, [("unset", "Ring", 50.0), ("unset", "Tree", 25.0)]);
+    assert_eq!(report.by, "NCCL_ALGO");
+    assert!(!report.pairs[0].matched.contains("NCCL_ALGO"), "{}", report.pairs[0].matched);
+    assert!(compare(&records, "NCCL_DEBUG").unwrap().pairs.is_empty(), "it does not vary");
+
+    let ring = Cells::of(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Ring")).unwrap();
+    let tree = ring.pairs.iter().find(|p| p.value == "Tree").unwrap();
+    assert!((tree.speedup - 0.5).abs() < 1e-9 && tree.baseline == "Ring");
+    let error = Cells::of(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Rong")).unwrap_err();
+    let Error::Input { message, help } = error else { panic!("{error}") };
+    assert!(message.contains("'Rong'") && help.unwrap().contains("did you mean 'Ring'"), "{message}");
+}
+
+#[test]
+fn axes_are_those_that_vary_with_the_pairs_they_give() {
+    let cell = |name: &str, a: &Architecture, tp, link| {
+        let a = a.clone();
+        sim_record(name, move |s| (s.architecture, s.tp, s.link) = (a.clone(), tp, link), 0.0, 1.0)
+    };
+    let far = Link::Emulated { alpha_us: 50.0, gb_s: 1.0 };
+    let mut records = vec![
+        cell("a", &Architecture::Standard, 2, Link::Native),
+        cell("b", &LADDER, 2, Link::Native),
+        cell("c", &LADDER, 4, Link::Native),
+        cell("d", &LADDER, 8, far),
+    ];
+    records[1].spec.set.insert("link.alpha_us".into(), "5".into());
+    let axes = Cells::of(&records).axes();
+    let named: Vec<(String, usize, usize)> =
+        axes.iter().map(|a| (a.axis.to_string(), a.values.len(), a.pairs)).collect();
+    assert_eq!(
+        named,
+        [
+            ("architecture".to_owned(), 2, 0),
+            ("tp".to_owned(), 3, 0),
+            ("link".to_owned(), 2, 0),
+            ("link.alpha_us".to_owned(), 2, 0)
+        ]
+    );
+    records[1].spec.set.clear();
+    let pairs = |name: &str| {
+        let axes = Cells::of(&records).axes();
+        axes.iter().find(|a| a.axis.to_string() == name).map(|a| a.pairs)
+    };
+    assert_eq!((pairs("architecture"), pairs("tp"), pairs("link")), (Some(1), Some(1), Some(0)));
+    assert_eq!(pairs("batch"), None);
+}
+
+#[test]
+fn a_hidden_share_is_against_standard_whatever_the_baseline() {
+    let records = [
+        rounds("u", architecture(&Architecture::UpperBound), 1.0),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+        rounds("p", architecture(&Architecture::Parallel), 1.5),
+    ]
+    .concat();
+    let report = Cells::of(&records).compare(&Axis::ARCHITECTURE, Some("ladder")).unwrap();
+    let parallel = report.pairs.iter().find(|p| p.value == "parallel").unwrap();
+    assert_eq!(parallel.baseline, "ladder");
+    assert!((parallel.speedup - 0.8).abs() < 1e-9);
+    assert!((parallel.hidden_share.unwrap() - 0.5).abs() < 1e-9);
+    assert!((parallel.baseline_side.hidden_share.unwrap() - 0.8).abs() < 1e-9);
+    assert!((parallel.side.hidden_share.unwrap() - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn sides_say_what_communication_costs() {
+    let overlap = |comm_ms, exposed_comm_ms| crate::store::Overlap {
+        comm_ms,
+        exposed_comm_ms,
+        overlap_pct: Some(100.0 * (1.0 - exposed_comm_ms / comm_ms)),
+        ..Default::default()
+    };
+    let mut standard = sim_record("s", architecture(&Architecture::Standard), 1.0, 2.0);
+    let mut ladder = sim_record("l", architecture(&LADDER), 1.0, 1.5);
+    // four steps
+    (standard.overlap, ladder.overlap) = (Some(overlap(3.0, 3.0)), Some(overlap(3.0, 0.6)));
+    let pair = compare(&[standard, ladder], "architecture").unwrap().pairs.remove(0);
+    let (a, b) = (&pair.baseline_side, &pair.side);
+    assert_eq!((a.comm_ms, a.exposed_comm_ms, a.exposed_pct), (Some(3.0), Some(3.0), Some(37.5)));
+    assert_eq!((b.comm_ms, b.exposed_comm_ms, b.exposed_pct), (Some(3.0), Some(0.6), Some(10.0)));
+    assert_eq!((a.samples, a.rounds, b.decode_ms), (1, 1, 6.0));
+}
+
+#[test]
+fn many_comparisons_are_counted_and_adjusted_for() {
+    // 20 variables' values: one that matters, the others alike but for their noise
+    let records: Vec<Record> = (0..20)
+        .flat_map(|value: u32| {
+            let step = if value == 7 { 1.0 } else { 2.0 };
+            let change = move |s: &mut Spec| {
+                s.env.insert("NCCL_NTHREADS".into(), value.to_string());
+            };
+            rounds(&value.to_string(), change, step)
+        })
+        .collect();
+    let report = compare(&records, "NCCL_NTHREADS").unwrap();
+    assert_eq!((report.comparisons, report.adjusted.tested), (19, 19));
+    assert_eq!((report.differ, report.adjusted.differ), (1, 1));
+    for pair in &report.pairs {
+        let (p, adjusted) = (pair.p_value.unwrap(), pair.adjusted_p.unwrap());
+        assert!(adjusted >= p && adjusted <= 1.0);
+        assert_eq!(pair.differs_adjusted, Some(adjusted <= LEVEL));
+        assert_eq!(pair.differs, pair.value == "7");
+    }
+}
+
+#[test]
+fn simulations_have_no_p_value() {
+    let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);
+    let report =
+        compare(&[sim("s", &Architecture::Standard, 2.0), sim("l", &LADDER, 1.0)], "architecture")
+            .unwrap();
+    assert_eq!((report.adjusted.tested, report.differ), (0, 1));
+    assert_eq!((report.pairs[0].p_value, report.pairs[0].differs_adjusted), (None, None));
+}
+
+mod heat {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Simulated standard and ladder over TPs, batches and prompts; ladder is faster by a factor that
+    /// says where it belongs.
+    fn grid(tps: &[u32], batches: &[u32], prompts: &[u32]) -> Vec<Record> {
+        let mut records = Vec::new();
+        for &tp in tps {
+            for &batch in batches {
+                for &prompt in prompts {
+                    for a in [Architecture::Standard, LADDER] {
+                        let step = if a == LADDER { 1.0 / factor(tp, batch, prompt) } else { 1.0 };
+                        let change = |s: &mut Spec| {
+                            (s.tp, s.batch, s.prompt_tokens) = (tp, batch, prompt);
+                            s.architecture = a.clone();
+                        };
+                        records.push(sim_record(
+                            &format!("{a}-{tp}-{batch}-{prompt}"),
+                            change,
+                            0.0,
+                            step,
+                        ));
+                    }
+                }
+            }
+        }
+        records
+    }
+
+    fn factor(tp: u32, batch: u32, prompt: u32) -> f64 {
+        1.0 + f64::from(tp) * 0.1 + f64::from(batch) * 0.01 + f64::from(prompt) * 0.0001
+    }
+
+    #[test]
+    fn by_tp_the_values_are_the_rows() {
+        let records = grid(&[2, 4, 8], &[1, 4], &[16]);
+        let report = compare(&records, "tp").unwrap();
+        let slices = slices(&report);
+        assert_eq!(slices.len(), 2, "one an architecture: {slices:?}");
+        let map = HeatMap::new(&report, &slices[0]);
+        assert_eq!((map.tps, map.batches), (vec![4, 8], vec![1, 4]));
+    }
+
+    proptest! {
+        #[test]
+        fn every_pair_is_in_one_map_and_nothing_is_averaged(
+            tps in prop::sample::subsequence(vec![2u32, 4, 8], 1..=3),
+            batches in prop::sample::subsequence(vec![1u32, 4, 16, 64], 1..=4),
+            prompts in prop::sample::subsequence(vec![16u32, 32, 64], 1..=3),
+        ) {
+            let report = compare(&grid(&tps, &batches, &prompts), "architecture").unwrap();
+            let slices = slices(&report);
+            prop_assert_eq!(slices.len(), prompts.len(), "a map a prompt length");
+            let mut seen = Vec::new();
+            for slice in &slices {
+                let map = HeatMap::new(&report, slice);
+                prop_assert_eq!(&map.tps, &tps);
+                prop_assert_eq!(&map.batches, &batches);
+                prop_assert_eq!(map.cells.len(), slice.pairs);
+                for cell in &map.cells {
+                    let pair = &report.pairs[cell.pair];
+                    prop_assert_eq!(cell.more, 0);
+                    let spec = &pair.side.spec;
+                    prop_assert_eq!((cell.tp, cell.batch), (spec.tp, spec.batch));
+                    let expected = factor(spec.tp, spec.batch, spec.prompt_tokens);
+                    prop_assert!((cell.speedup - expected).abs() < 1e-9);
+                    seen.push(cell.pair);
+                }
+                let [low, high] = map.range(HeatValue::Speedup).unwrap();
+                prop_assert!(map.cells.iter().all(|c| low <= c.speedup && c.speedup <= high));
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..report.pairs.len()).collect::<Vec<_>>());
+        }
+    }
 }

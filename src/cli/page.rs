@@ -1,0 +1,111 @@
+//! `ladderscope report [RUNS|DIR] -o report.html`: one self-contained page of runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::{figure, report, runs};
+use crate::analysis;
+use crate::error::{Error, Result};
+use crate::plot::{self, Figure, Options, Part};
+use crate::report::{Report, page};
+use crate::spec::Backend;
+use crate::store::{Record, Status, Store};
+use crate::sweep::BUILT_IN;
+
+/// Arguments of `report`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    #[arg(value_name = "RUNS|DIR")]
+    pub runs: Vec<String>,
+    /// The page
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+    /// Only runs that meet these conditions (as in `runs`)
+    #[arg(long, value_name = "CONDITIONS")]
+    pub filter: Option<String>,
+}
+
+/// Writes the page.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let extension = args.output.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    if !extension.eq_ignore_ascii_case("html") && !extension.eq_ignore_ascii_case("htm") {
+        return Err(Error::input_help(
+            format!("{}: a report is an HTML page", args.output.display()),
+            "name a file that ends in .html",
+        ));
+    }
+    let records = runs::filtered(runs::select(&args.runs, &dir)?, args.filter.as_deref(), None)?;
+    let stores = figure::stores(&args.runs, &dir);
+    let ok: Vec<Record> =
+        records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()).cloned().collect();
+    let mut environments = figure::environments(&records, &stores);
+    environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
+    let report_of_runs = Report {
+        facts: figure::facts(&ok, &stores),
+        environments,
+        arguments: arguments(args, &dir),
+        listing: match args.runs.iter().find(|name| Path::new(name).is_dir()) {
+            Some(dir) => format!("--dir {dir}"),
+            None if dir != Path::new("runs") => format!("--dir {}", dir.display()),
+            None => String::new(),
+        },
+        filter: args.filter.clone().unwrap_or_default(),
+        questions: questions(&records),
+        overlaps: overlaps(&ok, &stores),
+        records: &records,
+    };
+    let html = page(&report_of_runs)?;
+    plot::write(&args.output, html.as_bytes())?;
+    report::note(&format!(
+        "wrote {}: {} runs, {:.1} MB ({})",
+        args.output.display(),
+        records.len(),
+        html.len() as f64 / 1e6,
+        report_of_runs.facts.origin()
+    ));
+    Ok(0)
+}
+
+/// What the user wrote to name these runs.
+fn arguments(args: &Args, dir: &Path) -> String {
+    let mut words = args.runs.clone();
+    if dir != Path::new("runs") {
+        words.push(format!("--dir {}", dir.display()));
+    }
+    words.join(" ")
+}
+
+/// What the runs' experiments ask: of files at hand and of built-in ones.
+fn questions(records: &[Record]) -> Vec<(String, String)> {
+    let names: BTreeSet<&str> = records.iter().filter_map(|r| r.experiment.as_deref()).collect();
+    let question = |name: &str| {
+        let file = std::fs::read_to_string(Path::new("experiments").join(format!("{name}.toml")));
+        let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
+        let text = file.ok().or(built_in.map(|(_, text)| (*text).to_owned()))?;
+        let table = text.parse::<toml::Table>().ok()?;
+        Some((name.to_owned(), table.get("question")?.as_str()?.to_owned()))
+    };
+    names.into_iter().filter_map(question).collect()
+}
+
+/// Standard over ladder in the largest set, where the lanes of both can be had: recorded, or simulated
+/// again.
+fn overlaps(ok: &[Record], stores: &[Store]) -> BTreeMap<String, Figure> {
+    let mut sets = analysis::comparable(ok);
+    sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
+    let Some(set) = sets.first() else { return BTreeMap::new() };
+    let Ok((standard, ladder)) = figure::overlap_pair(set) else { return BTreeMap::new() };
+    let has = |record: &Record| {
+        record.spec.backend == Backend::Sim || stores.iter().any(|s| s.trace_path(record).is_some())
+    };
+    if !has(standard) || !has(ladder) {
+        return BTreeMap::new();
+    }
+    let traces = [standard, ladder].map(|record| figure::trace_of(record, stores));
+    let facts = figure::facts(&[standard.clone(), ladder.clone()], stores);
+    let [Ok(standard), Ok(ladder)] = traces else { return BTreeMap::new() };
+    let (part, options) = (Part::default(), Options::default());
+    let figure = plot::overlap_figure(&[&standard, &ladder], &part, &facts, &options);
+    figure.ok().map(|figure| (set.name.clone(), figure)).into_iter().collect()
+}

@@ -1,0 +1,233 @@
+//! Sections about all runs: what was asked, models side by side, what looks wrong, what did not run,
+//! where it ran, what the words mean.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::html::{Field, Html, Table};
+use super::page::{Report, command_tail};
+use super::set;
+use crate::analysis::{self, CellSet};
+use crate::error::Result;
+use crate::plot::{self, Options};
+use crate::store::{Record, Status};
+
+/// Lines of a list; more are counted.
+const MOST_LINES: usize = 60;
+
+/// Environments that are shown.
+const MOST_ENVIRONMENTS: usize = 8;
+
+/// What the experiments ask, and what their runs answer.
+pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
+    if report.questions.is_empty() {
+        return;
+    }
+    html.element("h2", "What was asked").raw("<dl>\n");
+    for (name, question) in &report.questions {
+        html.element("dt", &format!("{question} (experiment {name})"));
+        let mine = |set: &&CellSet| {
+            set.cells.iter().any(|cell| cell.experiment.as_deref() == Some(name.as_str()))
+        };
+        let mut answered = false;
+        for set in sets.iter().filter(mine) {
+            let runs: BTreeSet<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();
+            answered = true;
+            let index = sets.iter().position(|other| other.name == set.name).unwrap_or(0);
+            html.raw("<dd>").raw(&format!("<a href=\"#set{index}\">{} cells</a>: ", runs.len()));
+            html.raw(&plot::escape(&set.name)).raw("</dd>\n");
+        }
+        if !answered {
+            html.element("dd", "none of its cells has numbers in the sections below");
+        }
+    }
+    html.raw("</dl>\n");
+}
+
+/// Sets that differ in the model alone, side by side.
+pub fn over_models(html: &mut Html, report: &Report<'_>, sets: &[CellSet], ok: &[Record]) -> Result<()> {
+    let comparison = analysis::compare(ok, "architecture")?;
+    let drawn = plot::improvement_figure(sets, &comparison, &report.facts, &Options::default());
+    html.element("h2", "Models side by side");
+    match drawn {
+        Ok(figure) => {
+            let tail = command_tail(report, "");
+            let command = format!("ladderscope figure improvement {tail} -o improvement.svg");
+            set::figure(html, &figure, "models", &command)
+        }
+        Err(error) => {
+            html.element("p class=\"soft\"", &format!("No figure: {error}."));
+            Ok(())
+        }
+    }
+}
+
+/// What looks wrong, whatever is compared.
+pub fn flags(html: &mut Html, ok: &[Record]) -> Result<()> {
+    html.raw("<section id=\"flags\">").element("h2", "What looks wrong");
+    let mut flags: Vec<String> = Vec::new();
+    for axis in ["architecture", "p2p"] {
+        for flag in analysis::compare(ok, axis)?.flags {
+            if !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+    }
+    list(
+        html,
+        &flags,
+        "Nothing was flagged: no higher TP is slower than a lower one, upper-bound does not depend on P2P, no run warned.",
+    );
+    html.raw("</section>\n");
+    Ok(())
+}
+
+fn list(html: &mut Html, lines: &[String], none: &str) {
+    if lines.is_empty() {
+        html.element("p", none);
+        return;
+    }
+    html.raw("<ul>\n");
+    for line in lines.iter().take(MOST_LINES) {
+        html.element("li", line);
+    }
+    html.raw("</ul>\n");
+    if lines.len() > MOST_LINES {
+        html.element("p", &format!("{} more are left out.", lines.len() - MOST_LINES));
+    }
+}
+
+/// Runs that did not end well, and why.
+pub fn unfinished(html: &mut Html, report: &Report<'_>) {
+    let not: Vec<&Record> = report.records.iter().filter(|r| r.status != Status::Ok).collect();
+    html.raw("<section id=\"unfinished\">").element("h2", "What did not run");
+    if not.is_empty() {
+        html.element("p", "Every run that was started ended well. Cells that were predicted not to fit or not to run are never started, and not stored.");
+    } else {
+        let mut table = Table::new(["status", "run", "model", "cell", "why"]);
+        for record in &not {
+            let reason = record.reason.as_deref().and_then(|why| why.lines().next());
+            table.push(vec![
+                Field::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
+                Field::text(&record.run),
+                Field::text(&record.spec.model),
+                Field::text(record.spec.label()),
+                reason.map_or(Field::None, Field::text),
+            ]);
+        }
+        let command = "ladderscope runs --status failed".to_owned();
+        html.table("Runs without numbers.", &table, MOST_LINES, &command);
+    }
+    html.raw("</section>\n");
+}
+
+/// Keys of an environment that say where and by what a run was executed, in this order.
+const KEYS: [&str; 13] = [
+    "host",
+    "cpu",
+    "gpus",
+    "driver",
+    "nccl",
+    "clocks",
+    "memory_bytes",
+    "numa_nodes",
+    "kernel",
+    "os",
+    "container",
+    "version",
+    "commit",
+];
+
+/// Machines and software, each kind once.
+pub fn environments(html: &mut Html, report: &Report<'_>) {
+    html.raw("<section id=\"environment\">").element("h2", "Where it ran");
+    let mut kinds: BTreeMap<Vec<(String, String)>, usize> = BTreeMap::new();
+    for record in &report.environments {
+        let mut lines: Vec<(String, String)> = Vec::new();
+        lines.push(("provenance".into(), record.provenance.to_string()));
+        for key in KEYS {
+            let value = record.environment.get(key).filter(|value| !value.is_null());
+            lines.extend(value.map(|value| (key.replace('_', " "), told(value))));
+        }
+        let variables = record.environment.get("variables").filter(|v| *v != &serde_json::json!({}));
+        lines.extend(variables.map(|value| ("variables".into(), told(value))));
+        *kinds.entry(lines).or_default() += 1;
+    }
+    if kinds.is_empty() {
+        html.element("p", "The runs do not say.");
+    }
+    let count = kinds.len();
+    for (lines, _) in kinds.into_iter().take(MOST_ENVIRONMENTS) {
+        html.raw("<dl>\n");
+        for (key, value) in lines {
+            html.element("dt", &key).element("dd", &value);
+        }
+        html.raw("</dl>\n");
+    }
+    if count > MOST_ENVIRONMENTS {
+        html.element("p", &format!("{} more are left out.", count - MOST_ENVIRONMENTS));
+    }
+    html.element(
+        "p class=\"soft\"",
+        "Of simulated runs this is the machine that simulated, which has no influence on their numbers.",
+    );
+    html.command(&format!("ladderscope show RUN {} --format json", report.arguments).replace("  ", " "));
+    html.raw("</section>\n");
+}
+
+/// A JSON value in words.
+fn told(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(map) => {
+            let pairs = map.iter().filter(|(_, value)| !value.is_null());
+            pairs.map(|(key, value)| format!("{key} {}", told(value))).collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(list) => list.iter().map(told).collect::<Vec<_>>().join("; "),
+        other => other.to_string(),
+    }
+}
+
+/// What the words mean.
+pub fn words(html: &mut Html) {
+    html.raw("<section id=\"words\">").element("h2", "What the words mean").raw("<dl>\n");
+    for (word, means) in [
+        (
+            "cell, run, sample, round",
+            "A cell is a point of the grid; a run one execution of it, a process; a sample one timed generation in a run; a round one pass over the cells. Scalars are medians over samples.",
+        ),
+        (
+            "TTFT, TPOT, completion latency",
+            "Time to the first token (prefill); time of an output token (decode latency over its steps; percentiles over the steps of all samples); prefill and decode together.",
+        ),
+        ("throughput", "Batch x output tokens / completion latency; per GPU: that over TP."),
+        (
+            "exposed communication, overlap %",
+            "Time when a rank's comm lane is busy and its compute lane is not; 100 x (1 - exposed / communication), times as unions of intervals per rank, summed over ranks.",
+        ),
+        (
+            "hidden share",
+            "(standard - it) / (standard - upper-bound) in TPOT of matched cells: what a user gains, where overlap % is what the lanes did.",
+        ),
+        (
+            "intervals",
+            "95% bootstrap intervals: rounds are resampled, then samples within them; ratios pair by round. None with fewer than 6 samples, nor for simulations, which repeat exactly.",
+        ),
+        (
+            "differs",
+            "The interval of the paired ratio excludes 1. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
+        ),
+        (
+            "upper-bound",
+            "No all-reduce at all: numerically wrong on purpose, the speed limit of hiding communication. Nobody can use it.",
+        ),
+        (
+            "measured, emulated-link, simulated",
+            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation.",
+        ),
+    ] {
+        html.element("dt", word).element("dd", means);
+    }
+    html.raw("</dl></section>\n");
+}

@@ -1,0 +1,236 @@
+//! State of screen 7: the variant under the sliders, what it came from, and what the engine said of it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tui_input::Input;
+
+use crate::spec::Spec;
+use crate::tui::state::List;
+use crate::whatif::{Answer, BreakEven, Facts, Slider, Variant};
+
+/// Variants that can be kept beside each other.
+pub const MOST_PINS: usize = 6;
+
+/// Undone steps that are remembered.
+const MOST_UNDO: usize = 200;
+
+/// State of the what-if screen.
+#[derive(Debug)]
+pub struct WhatIf {
+    /// What the sliders started from.
+    pub base: Variant,
+    /// Where that came from, for people.
+    pub base_name: String,
+    /// What the sliders make of it.
+    pub variant: Variant,
+    /// Earlier variants, the latest last.
+    undo: Vec<Variant>,
+    /// The selected slider.
+    pub list: List,
+    /// What the engine said of the base.
+    pub base_answer: Option<Arc<Answer>>,
+    /// What it said last; may be of an earlier variant while the next answer is under way.
+    pub answer: Option<Arc<Answer>>,
+    /// Where communication stops to be hidden; `None` until that is found for the variant.
+    pub break_even: Option<Vec<Result<BreakEven, String>>>,
+    /// Why there is no answer to the variant.
+    pub error: Option<String>,
+    /// Number of the last question.
+    pub request: u64,
+    /// The variant it asked about.
+    asked: Option<Variant>,
+    /// A value that is being typed, and why it could not be used.
+    pub typing: Option<(Input, Option<String>)>,
+    /// Variants that are kept: A, B, C.
+    pub pins: Vec<Pin>,
+    /// What the strip shows.
+    pub strip: StripView,
+    /// The frontier shows TPOT, else completion latency.
+    pub by_tpot: bool,
+}
+
+/// What is kept from one start of the workbench to the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    base: Variant,
+    base_name: String,
+    variant: Variant,
+    strip: StripView,
+    by_tpot: bool,
+}
+
+/// What the strip shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StripView {
+    /// Two layers of a step.
+    Layer,
+    /// A whole step.
+    Step,
+    /// Nothing: the frontier has its room.
+    Hidden,
+}
+
+/// A variant that is kept.
+#[derive(Clone, Debug)]
+pub struct Pin {
+    /// The variant.
+    pub variant: Variant,
+    /// What the engine said of it.
+    pub answer: Arc<Answer>,
+}
+
+impl Default for WhatIf {
+    fn default() -> Self {
+        Self {
+            base: Variant::default(),
+            base_name: "the paper's 70B cell".into(),
+            variant: Variant::default(),
+            undo: Vec::new(),
+            list: List::default(),
+            base_answer: None,
+            answer: None,
+            break_even: None,
+            error: None,
+            request: 0,
+            asked: None,
+            typing: None,
+            pins: Vec::new(),
+            strip: StripView::Layer,
+            by_tpot: false,
+        }
+    }
+}
+
+impl WhatIf {
+    /// Starts anew from a cell that was run; what should be said about that.
+    pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
+        let (variant, note) = Variant::of(spec);
+        let pins = std::mem::take(&mut self.pins);
+        *self = Self {
+            base: variant.clone(),
+            base_name: name,
+            variant,
+            request: self.request,
+            list: self.list,
+            strip: self.strip,
+            by_tpot: self.by_tpot,
+            pins,
+            ..Self::default()
+        };
+        note
+    }
+
+    /// What to keep until the next start; nothing where the sliders were never used.
+    pub fn kept(&self) -> Option<Kept> {
+        let Self { base, base_name, variant, strip, by_tpot, .. } = self;
+        let used = *variant != Variant::default() || *base != Variant::default();
+        used.then(|| Kept {
+            base: base.clone(),
+            base_name: base_name.clone(),
+            variant: variant.clone(),
+            strip: *strip,
+            by_tpot: *by_tpot,
+        })
+    }
+
+    /// Takes up what was kept.
+    pub fn take_up(&mut self, kept: Kept) {
+        let Kept { base, base_name, variant, strip, by_tpot } = kept;
+        *self =
+            Self { base, base_name, variant, strip, by_tpot, request: self.request, ..Self::default() };
+    }
+
+    /// The selected slider.
+    pub fn slider(&self) -> Slider {
+        Slider::ALL[self.list.selected.min(Slider::ALL.len() - 1)]
+    }
+
+    /// What holds without the sliders, as far as it is known.
+    pub fn facts(&self) -> Option<&Facts> {
+        self.answer.as_ref().map(|answer| &answer.facts)
+    }
+
+    /// Changes the variant, remembering what it was; whether anything changed.
+    pub fn change(&mut self, by: impl FnOnce(&mut Variant, Option<&Facts>)) -> bool {
+        let before = self.variant.clone();
+        let answer = self.answer.clone();
+        by(&mut self.variant, answer.as_ref().map(|answer| &answer.facts));
+        if self.variant == before {
+            return false;
+        }
+        self.undo.push(before);
+        if self.undo.len() > MOST_UNDO {
+            self.undo.remove(0);
+        }
+        true
+    }
+
+    /// Back to the variant before the last change; whether there was one.
+    pub fn undo(&mut self) -> bool {
+        self.undo.pop().map(|before| self.variant = before).is_some()
+    }
+
+    /// The question to ask now: the variant's, unless it was asked last.
+    pub fn question(&mut self) -> Option<(u64, Variant)> {
+        if self.asked.as_ref() == Some(&self.variant) {
+            return None;
+        }
+        self.request += 1;
+        self.asked = Some(self.variant.clone());
+        self.break_even = None;
+        Some((self.request, self.variant.clone()))
+    }
+
+    /// Takes an answer. An older one is shown, too, while the newest is under way: the screen follows
+    /// the key that is held.
+    pub fn learn(&mut self, request: u64, result: Result<Arc<Answer>, String>) {
+        match result {
+            Ok(answer) => {
+                if answer.variant == self.base {
+                    self.base_answer = Some(answer.clone());
+                }
+                if request == self.request {
+                    self.error = None;
+                }
+                self.answer = Some(answer);
+            }
+            Err(why) if request == self.request => self.error = Some(why),
+            Err(_) => {}
+        }
+    }
+
+    /// Keeps the variant beside others; why not.
+    pub fn pin(&mut self) -> Result<char, String> {
+        let Some(answer) = self.answer.clone().filter(|answer| answer.variant == self.variant) else {
+            return Err("there is no answer to keep yet".into());
+        };
+        if self.pins.len() >= MOST_PINS {
+            return Err(format!("{MOST_PINS} variants are kept; take one away first"));
+        }
+        if let Some(at) = self.pins.iter().position(|pin| pin.variant == self.variant) {
+            return Err(format!("this variant is kept already, as {}", letter(at)));
+        }
+        self.pins.push(Pin { variant: self.variant.clone(), answer });
+        Ok(letter(self.pins.len() - 1))
+    }
+
+    /// The sliders in which a variant differs from the base, in words: `alpha 40 us, TP 4`.
+    pub fn changes(&self, variant: &Variant, facts: &Facts) -> String {
+        let moved = Slider::ALL.into_iter().filter(|slider| slider.is_changed(variant, &self.base));
+        let words: Vec<String> = moved
+            .map(|slider| {
+                let value = slider.text(variant, Some(facts));
+                let unit = slider.unit();
+                let gap = if unit.is_empty() { "" } else { " " };
+                format!("{} {value}{gap}{unit}", slider.name())
+            })
+            .collect();
+        if words.is_empty() { "as the base".into() } else { words.join(", ") }
+    }
+}
+
+/// The name of a kept variant.
+pub fn letter(index: usize) -> char {
+    char::from(b'A' + (index % 26) as u8)
+}

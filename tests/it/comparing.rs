@@ -1,0 +1,74 @@
+//! Comparisons and what-ifs as commands.
+
+use crate::support::Place;
+
+/// A simulated grid of two architectures, TPs and batches over two values of a variable.
+fn grid() -> Place {
+    let place = Place::new();
+    place.write(
+        "grid.toml",
+        "backend = \"sim\"\nmodel = \"tiny\"\noutput_tokens = 4\n[grid]\narchitecture = [\"standard\", \"ladder\"]\n\
+         tp = [2, 4]\nbatch = [1, 2, 4]\n[env]\nNCCL_ALGO = [\"Ring\", \"Tree\"]\n",
+    );
+    place.run(&["sweep", "grid.toml"]).exits(0);
+    place
+}
+
+#[test]
+fn by_a_variable_with_a_baseline_and_as_maps() {
+    let place = grid();
+    let compare = |more: &[&str]| {
+        let arguments = [&["compare", "--format", "json", "--by"], more].concat();
+        place.run(&arguments).exits(0).json()
+    };
+    let by_variable = compare(&["NCCL_ALGO", "--baseline", "Tree"]);
+    assert_eq!(by_variable["pairs"].as_array().map(Vec::len), Some(12));
+    let pair = &by_variable["pairs"][0];
+    assert_eq!((pair["baseline"].as_str(), pair["value"].as_str()), (Some("Tree"), Some("Ring")));
+    assert_eq!((pair["speedup"].as_f64(), pair["differs"].as_bool()), (Some(1.0), Some(false)));
+
+    let maps = compare(&["architecture", "--heatmap"]);
+    let maps = maps.as_array().cloned().unwrap_or_default();
+    assert_eq!(maps.len(), 2, "one a value of the variable, never an average of both");
+    for map in &maps {
+        assert_eq!(map["tps"], serde_json::json!([2, 4]));
+        assert_eq!(map["batches"], serde_json::json!([1, 2, 4]));
+        assert_eq!(map["cells"].as_array().map(Vec::len), Some(6));
+        assert!(map["rest"].as_str().is_some_and(|rest| rest.contains("NCCL_ALGO=")), "{map}");
+    }
+    let table = place.run(&["compare", "--by", "architecture", "--heatmap"]).exits(0).stdout;
+    assert!(table.contains("(simulated)") && table.contains("b4") && table.contains("12 comparison"));
+    let csv =
+        place.run(&["compare", "--by", "architecture", "--heatmap", "--format", "csv"]).exits(0).stdout;
+    assert_eq!(csv.lines().count(), 13);
+
+    let wrong = place.run(&["compare", "--by", "NCCL_ALGO", "--baseline", "Rign"]).exits(2);
+    assert!(wrong.stderr.contains("'Rign'") && wrong.stderr.contains("Ring"), "{wrong:?}");
+}
+
+#[test]
+fn what_if_another_link_and_its_command_gives_the_same_number() {
+    let place = Place::new();
+    let cell = ["--model", "llama-3.2-1b", "--tp", "8", "--stack", "gpt-fast", "--output-tokens", "16"];
+    let over = [&["whatif", "--alpha-us", "5,40", "--format", "json"], &cell[..]].concat();
+    let answer = place.run(&over).exits(0).json();
+    assert_eq!(answer["provenance"], "simulated");
+    let points = answer["points"].as_array().cloned().unwrap_or_default();
+    assert_eq!(points.len(), 10, "{answer}");
+    let chosen: Vec<_> = points.iter().filter(|point| point["command"].is_string()).collect();
+    assert_eq!(chosen.len(), 2);
+    for point in chosen {
+        let command = point["command"].as_str().unwrap_or_default();
+        let words: Vec<&str> = command.split(' ').skip(1).chain(["--format", "json"]).collect();
+        let record = place.run(&words).exits(0).json();
+        let (a, b) = (point["tpot_ms"].as_f64(), record["metrics"]["tpot_ms"]["p50"].as_f64());
+        let off = a.zip(b).map(|(a, b)| (a / b - 1.0).abs());
+        assert!(off.is_some_and(|off| off < 1e-6), "{a:?} {b:?} by {command}");
+    }
+    let table = place.run(&[&["whatif"], &cell[..]].concat()).exits(0).stdout;
+    assert!(table.contains("ladder hides 95% of its communication") && table.contains("simulated"));
+    for (wrong, said) in [("--alpha-us=-1", "-1"), ("--sms=500", "500"), ("--hidden-pct=0", "0")] {
+        let done = place.run(&[&["whatif", wrong], &cell[..]].concat()).exits(2);
+        assert!(done.stderr.contains(said), "{done:?}");
+    }
+}

@@ -1,0 +1,152 @@
+//! `figure` and `report`: files that are whole, of the size that was asked for, and say what they are.
+
+use crate::support::Place;
+
+/// Two architectures, two P2P settings, two batches: eight simulated cells in `runs/`.
+const SWEEP: &str = "question = \"Does <ladder> gain?\"\nbackend = \"sim\"\nhardware = \"h100_sxm\"\n\
+[model]\nname = \"llama-3-8b\"\n[workload]\nprompt_tokens = 64\noutput_tokens = 8\n\
+[grid]\narchitecture = [\"standard\", \"ladder\"]\ntp = [4]\nbatch = [1, 4]\np2p = [\"on\", \"off\"]\n";
+
+fn swept() -> Place {
+    let place = Place::new();
+    place.write("experiments/asks.toml", SWEEP);
+    place.run(&["sweep", "experiments/asks.toml"]).exits(0);
+    place
+}
+
+#[test]
+fn every_kind_of_figure_is_written_at_its_size_with_its_provenance() {
+    let place = swept();
+    for kind in ["pareto", "throughput", "improvement", "overlap", "p2p"] {
+        let (svg, png) = (format!("{kind}.svg"), format!("{kind}.png"));
+        let done = place.run(&["figure", kind, "-o", &svg, "--size", "4x3.5"]).exits(0);
+        assert!(done.stdout.is_empty() && done.stderr.contains("simulated (not a measurement)"));
+        let text = std::fs::read_to_string(place.path().join(&svg)).unwrap();
+        let document = roxmltree::Document::parse(&text).unwrap();
+        let root = document.root_element();
+        assert_eq!((root.attribute("width"), root.attribute("height")), (Some("4in"), Some("3.5in")));
+        assert!(text.contains("<dc:source>simulated (not a measurement)</dc:source>"), "{kind}");
+
+        let arguments = ["figure", kind, "-o", &png, "--size", "4x3.5", "--dpi", "100"];
+        place.run(&arguments).exits(0);
+        let bytes = std::fs::read(place.path().join(&png)).unwrap();
+        assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
+        let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!((number(16), number(20)), (400, 350), "{kind}");
+        let has = |chunk: &[u8]| bytes.windows(chunk.len()).any(|window| window == chunk);
+        assert!(has(b"pHYs") && has(b"Provenance"), "{kind}");
+
+        // The same runs, the same bytes.
+        let again = format!("{kind}-again.svg");
+        place.run(&["figure", kind, "-o", &again, "--size", "4x3.5"]).exits(0);
+        let again = std::fs::read_to_string(place.path().join(&again)).unwrap();
+        assert!(text == again, "{kind}");
+    }
+}
+
+#[test]
+fn runs_are_chosen_by_conditions_and_by_p2p() {
+    let place = swept();
+    place.run(&["figure", "throughput", "--p2p", "on", "--filter", "batch=1", "-o", "a.svg"]).exits(0);
+    let text = std::fs::read_to_string(place.path().join("a.svg")).unwrap();
+    assert!(text.contains("aria-label=\"batch 1\"") && !text.contains("aria-label=\"batch 4\""));
+    assert!(!text.contains("P2P off"));
+    let done = place.run(&["figure", "p2p", "--p2p", "on", "-o", "b.svg"]).exits(2);
+    assert!(done.stderr.contains("one P2P setting only"), "{done:?}");
+    let done = place.run(&["figure", "pareto", "--filter", "batch=9", "-o", "b.svg"]).exits(2);
+    assert!(done.stderr.contains("no finished runs"), "{done:?}");
+    assert!(!place.path().join("b.svg").exists(), "nothing was written");
+}
+
+#[test]
+fn wrong_figures_are_refused_before_any_work() {
+    let place = Place::new();
+    for (arguments, parts) in [
+        (&["figure", "pie", "-o", "a.svg"][..], &["'pie'", "pareto"][..]),
+        (&["figure", "pareto", "-o", "a.pdf"], &["a.pdf", ".svg or .png"]),
+        (&["figure", "pareto", "-o", "a.svg", "--size", "big"], &["--size", "'big'", "column"]),
+        (&["figure", "pareto", "-o", "a.png", "--dpi", "9"], &["9 dpi", "300"]),
+        (&["figure", "pareto"], &["--output"]),
+        (&["figure", "pareto", "-o", "a.svg"], &["no finished runs", "sweep"]),
+        (&["report", "-o", "a.txt"], &["a.txt", ".html"]),
+        (&["report", "-o", "a.html"], &["no finished runs"]),
+    ] {
+        let done = place.run(arguments).exits(2);
+        for part in parts {
+            assert!(done.stderr.contains(part), "'{part}' is missing in {done:?}");
+        }
+    }
+}
+
+#[test]
+fn places_that_cannot_be_written_are_said_in_a_line_and_old_files_stay() {
+    let place = swept();
+    std::os::unix::fs::symlink("/dev/full", place.path().join("full.svg")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", place.path().join("full.html")).unwrap();
+    for (arguments, code, says) in [
+        (["figure", "pareto", "-o", "full.svg"], 1, "No space left"),
+        (["report", "runs", "-o", "full.html"], 1, "No space left"),
+        (["figure", "pareto", "-o", "no/such/a.svg"], 2, "there is no directory"),
+        (["report", "runs", "-o", "no/such/a.html"], 2, "there is no directory"),
+    ] {
+        let done = place.run(&arguments).exits(code);
+        let errors: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("error:")).collect();
+        assert_eq!(errors.len(), 1, "{done:?}");
+        assert!(errors[0].contains(arguments[3]) && errors[0].contains(says), "{done:?}");
+    }
+    let old = place.write("old.svg", "old");
+    place.run(&["figure", "p2p", "--p2p", "on", "-o", "old.svg"]).exits(2);
+    assert_eq!(std::fs::read_to_string(old).unwrap(), "old");
+}
+
+#[test]
+fn a_report_is_one_page_that_asks_for_nothing() {
+    let place = swept();
+    let done = place.run(&["report", "-o", "r.html"]).exits(0);
+    assert!(done.stderr.contains("wrote r.html: 8 runs"), "{done:?}");
+    let html = std::fs::read_to_string(place.path().join("r.html")).unwrap();
+    for part in [
+        "Does &lt;ladder&gt; gain? (experiment asks)",
+        "badge simulated",
+        "none of them is a measurement",
+        "ladderscope report -o report.html",
+        "ladderscope compare --by architecture",
+        "ladder over standard with P2P off",
+        "<figure id=\"f0overlap\">",
+        "What looks wrong",
+    ] {
+        assert!(html.contains(part), "'{part}' is missing");
+    }
+    for (at, _) in html.match_indices("://") {
+        let before = &html[at.saturating_sub(60)..at];
+        assert!(before.contains("xmlns"), "an address that is no name space: {before}");
+    }
+    // What its commands say can be done.
+    for command in html.split("<p class=\"command\"><code>").skip(1) {
+        let command = command.split("</code>").next().unwrap().replace("&#39;", "'");
+        if command.contains(" RUN") || command.starts_with("ladderscope report") {
+            continue;
+        }
+        let mut words: Vec<String> = Vec::new();
+        for (index, part) in command.split('\'').enumerate() {
+            match index % 2 {
+                0 => words.extend(part.split_whitespace().map(str::to_owned)),
+                _ => words.push(part.to_owned()),
+            }
+        }
+        let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+        place.run(&words).exits(0);
+    }
+}
+
+#[test]
+fn exports_of_the_other_verbs_are_the_same_figures() {
+    let place = swept();
+    place.run(&["pareto", "--export", "a.svg"]).exits(0);
+    place.run(&["figure", "pareto", "-o", "b.svg"]).exits(0);
+    let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+    assert!(read("a.svg") == read("b.svg"), "the same runs, the same bytes");
+    place.run(&["compare", "--by", "p2p", "--export", "c.png"]).exits(0);
+    place.run(&["timeline", "last", "--export", "d.svg"]).exits(0);
+    assert!(read("d.svg").contains("exposed communication"));
+}
