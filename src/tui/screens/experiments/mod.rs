@@ -152,7 +152,10 @@ impl Page for Experiments {
         let (left, right) = areas(body);
         let len = state.experiments.len();
         state.experiments.list.fit(len, usize::from(inside(left).height));
-        if let Some((serial, name, path, text)) = state.experiments.wanted_check() {
+        // a sweep stores runs all the time: only who looks at the forecast needs a new one
+        if state.screen == Screen::Experiments
+            && let Some((serial, name, path, text)) = state.experiments.wanted_check()
+        {
             let stored = state.stored.clone();
             effects.push(Effect::CheckDraft { serial, name, path, text, stored });
         }
