@@ -19,7 +19,7 @@ struct Scene {
 }
 
 const SCENES: &[Scene] = &[
-    Scene { name: "experiments", keys: &["1", "j", "j", "j", "j", "j", "l"], shows: "80 run" },
+    Scene { name: "experiments", keys: &["1", "j", "j", "j", "j", "j", "l"], shows: "paper-70b ·" },
     Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:on", "\r"], shows: "runs" },
     Scene { name: "timeline", keys: &["\x1b[H", "\r", "]", "]", "p"], shows: "critical" },
     Scene { name: "pareto", keys: &["5"], shows: "tokens/s/GPU" },
@@ -42,6 +42,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let status = command.current_dir(place.path()).args(arguments).output()?.status;
         if status.success() { Ok(()) } else { Err(format!("{arguments:?} ended with {status}").into()) }
     };
+    // as for somebody who works in the repository
+    std::fs::create_dir(place.path().join("experiments"))?;
+    for file in std::fs::read_dir("experiments")? {
+        let file = file?;
+        std::fs::copy(file.path(), place.path().join("experiments").join(file.file_name()))?;
+    }
     run(&["sweep", "paper-70b"])?;
     std::fs::create_dir_all(&into)?;
     for kind in ["overlap", "pareto"] {

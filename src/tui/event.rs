@@ -117,7 +117,7 @@ impl Loop {
     }
 
     fn work(&mut self, screen: &mut Screen) -> std::io::Result<Left> {
-        draw(screen, &self.state)?;
+        self.draw(screen)?;
         let mut drawn = Instant::now();
         loop {
             let Some(first) = self.receive() else {
@@ -139,9 +139,20 @@ impl Loop {
                     false => None,
                 };
             }
-            draw(screen, &self.state)?;
+            self.draw(screen)?;
             drawn = Instant::now();
         }
+    }
+
+    /// Draws a frame of the size that the window has now: where keys and changes of size come together,
+    /// the news of a size can get lost on its way.
+    fn draw(&mut self, screen: &mut Screen) -> std::io::Result<()> {
+        let size = screen.size()?;
+        if (size.width, size.height) != self.state.size {
+            // sizes never ask to leave
+            let _ = self.take(Message::Resize(size.width, size.height));
+        }
+        draw(screen, &self.state)
     }
 
     /// The next message; while something runs, the time of now where there is no other. `None` when

@@ -21,8 +21,8 @@ const VERBS: [&str; 21] = [
     "hardware",
     "experiments",
     "doctor",
-    "schema",
     "config",
+    "schema",
     "completions",
 ];
 
