@@ -36,6 +36,9 @@ pub struct Args {
     pub p2p: Option<P2p>,
     #[command(flatten)]
     pub look: LookArgs,
+    /// pareto: points of others beside: published (the 70B points of arXiv 2501.06589) or a CSV file
+    #[arg(long, value_name = "published|FILE")]
+    pub overlay: Vec<String>,
     /// overlap: the decode step, from 0 [default: the middle one]
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
@@ -116,7 +119,8 @@ fn of_records(args: &Args, dir: &std::path::Path, options: &Options) -> Result<F
         Kind::Pareto => {
             let points = analysis::pareto(&records);
             let intervals = plot::intervals(&records);
-            let data = ParetoData { points: &points, intervals, overlay: Vec::new() };
+            let overlay = plot::overlay(&super::pareto::read_overlays(&args.overlay)?, &points);
+            let data = ParetoData { points: &points, intervals, overlay };
             plot::pareto_figure(&data, &facts, options)
         }
         Kind::Throughput => plot::throughput_figure(&one_set(&records)?, &facts, options),
@@ -219,20 +223,6 @@ pub fn overlap_pair(set: &CellSet) -> Result<(&Record, &Record)> {
             "name two runs or traces, the upper one first",
         )
     })
-}
-
-/// Points of others as the Pareto figure shows them: those that go with some run and have both numbers.
-pub fn overlay(
-    others: &[analysis::OverlayPoint],
-    points: &[analysis::ParetoPoint],
-) -> Vec<plot::OverlayPoint> {
-    let others = others.iter().filter(|other| points.iter().any(|p| other.goes_with(&p.spec)));
-    let shown = others.filter_map(|other| {
-        let (completion_ms, tokens_per_s_per_gpu) = other.place(analysis::Axes::default())?;
-        let (source, label) = (other.source.clone(), other.name());
-        Some(plot::OverlayPoint { source, label, completion_ms, tokens_per_s_per_gpu })
-    });
-    shown.collect()
 }
 
 /// The runs directories that were named, or the one of `--dir`.

@@ -179,7 +179,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             _ => {
                 let facts = figure::facts(&records, &figure::stores(&args.runs, &dir));
                 let intervals = plot::intervals(&records);
-                let overlay = figure::overlay(&overlay, &points);
+                let overlay = plot::overlay(&overlay, &points);
                 let data = plot::ParetoData { points: &points, intervals, overlay };
                 plot::pareto_figure(&data, &facts, &plot::Options::default())?.save(path)?;
             }
@@ -225,7 +225,7 @@ fn area_options(args: &Args) -> Result<AreaOptions> {
 }
 
 /// Points of all overlays that were named.
-fn read_overlays(names: &[String]) -> Result<Vec<OverlayPoint>> {
+pub fn read_overlays(names: &[String]) -> Result<Vec<OverlayPoint>> {
     let mut points = Vec::new();
     for name in names {
         points.extend(match name.as_str() {

@@ -2,11 +2,10 @@
 //! [`crate::analysis::compare()`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::axis::{self, Axis};
 use super::facts::Facts;
-use super::figure::{Figure, check_format};
+use super::figure::Figure;
 use super::font;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::Options;
@@ -20,16 +19,6 @@ use crate::plan::Architecture;
 const MOST_PAIRS: usize = 60;
 
 /// Speed-ups of matched pairs with their intervals; format by extension (svg, png).
-pub fn comparison(report: &ComparisonReport, path: &Path) -> Result<()> {
-    check_format(path)?;
-    let facts = Facts {
-        provenance: report.pairs.iter().map(|pair| pair.provenance).collect(),
-        ..Facts::default()
-    };
-    comparison_figure(report, &facts, &Options::default())?.save(path)
-}
-
-/// The figure.
 pub fn comparison_figure(report: &ComparisonReport, facts: &Facts, options: &Options) -> Result<Figure> {
     Ok(Figure::new(scene(report, facts, options)?, facts, options))
 }

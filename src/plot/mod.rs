@@ -28,14 +28,14 @@ mod tests;
 mod throughput;
 mod timeline;
 
-pub use comparison::{comparison, comparison_figure};
+pub use comparison::comparison_figure;
 pub use facts::Facts;
 pub use figure::{Figure, check_format, write};
 pub use improvement::improvement_figure;
 pub use options::{Options, Size};
 pub use overlap::{Part, overlap_figure};
 pub use p2p::p2p_figure;
-pub use pareto::{OverlayPoint, ParetoData, intervals, pareto, pareto_figure};
+pub use pareto::{OverlayPoint, ParetoData, intervals, overlay, pareto_figure};
 pub use png::Pixels;
 pub use svg::escape;
 pub use throughput::throughput_figure;

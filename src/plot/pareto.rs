@@ -2,17 +2,16 @@
 //! runs, a frontier a line for each architecture and P2P setting; from [`crate::analysis::pareto()`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::axis::{self, Axis};
 use super::facts::Facts;
-use super::figure::{Figure, check_format};
+use super::figure::Figure;
 use super::group_note;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::Options;
 use super::scene::{Align, Area, Point, Scene, Text, Tip};
 use super::style::{GREY, INK, Look, Looks, Marker, Sizes, faded, looks};
-use crate::analysis::{ParetoPoint, aggregate, frontier};
+use crate::analysis::{self, ParetoPoint, aggregate, frontier};
 use crate::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::spec::P2p;
@@ -54,15 +53,19 @@ pub fn intervals(records: &[Record]) -> BTreeMap<String, [f64; 2]> {
     cells.filter_map(|cell| Some((cell.run, cell.metrics?.tokens_per_s_ci95?))).collect()
 }
 
-/// Latency against per-GPU throughput, frontier per architecture and P2P setting; format by extension
-/// (svg, png). Runs that are not comparable (other model, workload, hardware, provenance) get a panel each.
-pub fn pareto(points: &[ParetoPoint], path: &Path) -> Result<()> {
-    check_format(path)?;
-    let data = ParetoData { points, ..ParetoData::default() };
-    pareto_figure(&data, &Facts::of_points(points), &Options::default())?.save(path)
+/// Points of others as the figure shows them: those that go with some run and have both numbers.
+pub fn overlay(others: &[analysis::OverlayPoint], points: &[ParetoPoint]) -> Vec<OverlayPoint> {
+    let others = others.iter().filter(|other| points.iter().any(|p| other.goes_with(&p.spec)));
+    let shown = others.filter_map(|other| {
+        let (completion_ms, tokens_per_s_per_gpu) = other.place(analysis::Axes::default())?;
+        let (source, label) = (other.source.clone(), other.name());
+        Some(OverlayPoint { source, label, completion_ms, tokens_per_s_per_gpu })
+    });
+    shown.collect()
 }
 
-/// The figure.
+/// Latency against per-GPU throughput, a frontier per architecture and P2P setting. Runs that are not
+/// comparable (other model, workload, hardware, provenance) get a panel each.
 pub fn pareto_figure(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> Result<Figure> {
     Ok(Figure::new(scene(data, facts, options)?, facts, options))
 }

@@ -627,16 +627,23 @@ fn in_a_page_ink_and_ids_are_the_pages() {
     }
 }
 
+/// Draws the Pareto figure of some points into a file.
+fn save(path: &Path) -> Result<()> {
+    let points = points();
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    pareto_figure(&data, &Facts::of_points(&points), &Options::default())?.save(path)
+}
+
 #[test]
 fn wrong_names_and_places_are_told() {
     for name in ["figure.pdf", "figure"] {
-        let error = pareto::pareto(&points(), name.as_ref()).unwrap_err();
+        let error = save(name.as_ref()).unwrap_err();
         let Error::Input { message, help } = error else {
             panic!("{name} must be an input error");
         };
         assert!(message.contains(name) && help.unwrap().contains(".svg or .png"));
     }
-    let error = pareto::pareto(&points(), "/nowhere/at/all/figure.svg".as_ref()).unwrap_err();
+    let error = save("/nowhere/at/all/figure.svg".as_ref()).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("/nowhere/at/all/figure.svg"));
     let dir = tempfile::tempdir().unwrap();
@@ -649,7 +656,7 @@ fn a_full_disk_leaves_the_old_file_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let full = dir.path().join("full.svg");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-    let error = pareto::pareto(&points(), &full).unwrap_err();
+    let error = save(&full).unwrap_err();
     assert_eq!(error.exit_code(), 1);
     assert!(error.to_string().contains("full.svg") && error.to_string().contains("No space left"));
     assert!(Path::new("/dev/full").exists());

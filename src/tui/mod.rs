@@ -9,6 +9,7 @@ mod effects;
 mod event;
 mod experiments;
 mod export;
+mod figures;
 mod format;
 mod keymap;
 mod keys;

@@ -120,6 +120,15 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     assert!(svg.starts_with("<svg") && svg.contains("simulated"));
     workbench.press("5");
     workbench.wait_for("tokens/s/GPU");
+    workbench.press("x");
+    workbench.wait_for("export pareto to");
+    workbench.press("\r");
+    workbench.wait_for("written:");
+    let figure = std::fs::read_to_string(place.path().join("runs/exports/pareto.svg"));
+    let figure = figure.expect("the figure was written");
+    for said in ["h100_sxm", "4 runs", env!("CARGO_PKG_VERSION")] {
+        assert!(figure.contains(said), "the figure does not say {said}");
+    }
     workbench.press("q");
     assert_eq!(workbench.ended().1.exit_code(), 0);
 

@@ -13,8 +13,9 @@ use ratatui::layout::Rect;
 use tui_input::Input;
 
 use self::state::{Choice, Order, Picker};
-use crate::analysis::{Axis, ComparisonReport, HeatValue};
+use crate::analysis::{Axis, HeatValue};
 use crate::tui::action::{Action, Binding, bind};
+use crate::tui::figures;
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::layout::{cut_bottom, cut_top};
 use crate::tui::message::Effect;
@@ -214,14 +215,9 @@ impl Page for Compare {
             FileKind::Csv => Some(Export::text(crate::analysis::pairs_csv(&report))),
             // a picture of the map; the table has a figure
             _ if state.compare.map.is_some() => None,
-            _ => Some(figure(report)),
+            _ => Some(figures::comparison(state, report)),
         })
     }
-}
-
-/// The figure of a comparison.
-fn figure(report: ComparisonReport) -> Export {
-    Export::new(move |path| crate::plot::comparison(&report, path))
 }
 
 /// Where things are.

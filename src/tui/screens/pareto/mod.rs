@@ -19,6 +19,7 @@ use tui_input::Input;
 
 use crate::analysis::{self, Axes};
 use crate::tui::action::{Action, Binding, Screen, bind};
+use crate::tui::figures;
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::message::Effect;
 use crate::tui::page::{Export, FileKind, Page, Pointer, PointerKind, body_of};
@@ -235,7 +236,8 @@ impl Page for Pareto {
             FileKind::Csv => Some(Export::text(analysis::points_csv(&points))),
             // the figure has these axes alone; of others there is a picture of the screen
             FileKind::Svg | FileKind::Png if state.pareto.axes == Axes::default() => {
-                Some(Export::new(move |path| crate::plot::pareto(&points, path)))
+                let others = state.pareto.others().map(|(other, _)| other.clone()).collect();
+                Some(figures::pareto(state, points, others))
             }
             FileKind::Svg | FileKind::Png => None,
         })
