@@ -20,8 +20,12 @@ struct Scene {
 
 const SCENES: &[Scene] = &[
     Scene { name: "experiments", keys: &["1", "j", "j", "j", "j", "j", "l"], shows: "paper-70b ·" },
-    Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:on", "\r"], shows: "runs" },
-    Scene { name: "timeline", keys: &["\x1b[H", "\r", "]", "]", "p"], shows: "critical" },
+    Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:off", "\r"], shows: "runs" },
+    Scene {
+        name: "timeline",
+        keys: &["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"],
+        shows: "critical",
+    },
     Scene { name: "pareto", keys: &["5"], shows: "tokens/s/GPU" },
     Scene { name: "compare", keys: &["6"], shows: "comparisons" },
     Scene { name: "what-if", keys: &["7", "j", "j", "j", "l", "l", "l"], shows: "break-even" },
