@@ -1,24 +1,14 @@
 //! Writing and reading traces of 10^4 to 10^7 spans: Llama 3.1 405B on 16 ranks, each with noise of its
 //! own. Throughput is in spans; the sizes of the files are printed before.
 
+#[path = "made_up/trace.rs"]
+mod made_up;
+
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use ladderscope::sweep::CellOptions;
-use ladderscope::trace::{self, Trace, TraceWriter, testing};
+use ladderscope::trace::{self, TraceWriter};
+use made_up::big;
 
 const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
-
-fn big(spans: usize) -> Trace {
-    let options = CellOptions {
-        architecture: Some("ladder".parse().expect("an architecture")),
-        model: Some("llama-3.1-405b".into()),
-        backend: Some(ladderscope::spec::Backend::Sim),
-        hardware: Some("h100_sxm".into()),
-        tp: Some(16),
-        ..CellOptions::default()
-    };
-    let (spec, _) = options.resolve().expect("the options are valid");
-    testing::big(&spec, spans).expect("it is simulated anywhere")
-}
 
 fn files(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -21,6 +21,7 @@ pub mod report;
 pub mod spec;
 pub mod store;
 pub mod sweep;
+mod text;
 pub mod trace;
 pub mod tui;
 pub mod whatif;

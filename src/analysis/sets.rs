@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::metrics::{aggregate, host};
+use super::metrics::aggregate;
 use crate::spec::{Collective, Spec};
 use crate::store::{Record, Status};
 
@@ -85,23 +85,7 @@ pub fn differ_in_model(sets: &[CellSet]) -> bool {
 /// All that cells of a set have in common, in words.
 fn name(record: &Record, with_link: bool) -> String {
     let spec = &record.spec;
-    let mut hardware = spec.hardware.clone();
-    for (key, value) in &spec.set {
-        hardware.push_str(&format!(" {key}={value}"));
-    }
-    if let Some(host) = host(record).filter(|host| *host != spec.hardware) {
-        hardware.push_str(&format!(" on {host}"));
-    }
-    let mut name = format!(
-        "{} {}, prompt {}, output {}, {hardware}, {} {}, {}",
-        spec.model,
-        spec.dtype,
-        spec.prompt_tokens,
-        spec.output_tokens,
-        spec.backend.as_str(),
-        spec.stack,
-        record.provenance
-    );
+    let mut name = super::pareto::group(record);
     if spec.collective == Collective::OneShot {
         name.push_str(", one-shot all-reduce");
     }

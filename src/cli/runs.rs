@@ -162,7 +162,14 @@ fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
     if names.is_empty() {
         return Err(Error::input_help("--columns without a column", "for example run,arch,tp,tpot"));
     }
-    names.into_iter().map(|name| table.column(name)).collect()
+    let mut columns: Vec<usize> =
+        names.into_iter().map(|name| table.column(name)).collect::<Result<_>>()?;
+    // no number without where it comes from
+    let provenance = table.column("provenance")?;
+    if !columns.contains(&provenance) {
+        columns.push(provenance);
+    }
+    Ok(columns)
 }
 
 /// Chosen columns as a table for people.
@@ -264,13 +271,7 @@ pub fn select(named: &[String], dir: &Path) -> Result<Chosen> {
         } else if name.contains(std::path::MAIN_SEPARATOR) {
             return Err(Error::input(format!("{name}: no such directory")));
         } else {
-            match store.batch(name)? {
-                Some(batch) => {
-                    batch.damaged.iter().for_each(|damaged| report::warn(damaged));
-                    batch.records
-                }
-                None => vec![store.get(name)?],
-            }
+            stored(&store, name)?
         };
         chosen.records.extend(found);
     }
@@ -278,6 +279,13 @@ pub fn select(named: &[String], dir: &Path) -> Result<Chosen> {
     let mut seen = std::collections::HashSet::new();
     chosen.records.retain(|record| seen.insert(record.run.clone()));
     Ok(chosen)
+}
+
+/// The records of a run or a batch of this store.
+pub fn stored(store: &Store, name: &str) -> Result<Vec<Record>> {
+    let Some(batch) = store.batch(name)? else { return Ok(vec![store.get(name)?]) };
+    batch.damaged.iter().for_each(|damaged| report::warn(damaged));
+    Ok(batch.records)
 }
 
 /// The records that meet a filter, in the order of columns (as in [`Args::sort`]).

@@ -1,6 +1,7 @@
 //! `ladderscope runs tag|note|delete|restore|trash|empty-trash`: what people do with stored runs. Records
 //! themselves are never changed.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use clap::Subcommand;
@@ -8,7 +9,7 @@ use clap::Subcommand;
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::{report, runs};
 use crate::error::{Error, Result};
-use crate::store::{self, Store};
+use crate::store::{self, Record, Store};
 
 /// What to do with stored runs.
 #[derive(Debug, Subcommand)]
@@ -36,7 +37,7 @@ pub enum Edit {
     },
     /// Take runs out of the trash [default: the newest deletion]
     Restore {
-        /// Ids, as 'runs trash' lists them
+        /// Ids and batches (all their deleted rows), as 'runs trash' lists them, or BATCH:ROW
         #[arg(value_name = "RUN")]
         runs: Vec<String>,
     },
@@ -61,16 +62,30 @@ pub struct Which {
 }
 
 impl Which {
-    /// The ids.
-    fn ids(&self, dir: &Path) -> Result<Vec<String>> {
-        // a directory of other runs has annotations and a trash of its own
-        if let Some(name) = self.runs.iter().find(|name| name.contains(std::path::MAIN_SEPARATOR)) {
+    /// The ids; at least one. Names are of runs in this directory alone: another directory's runs have
+    /// annotations and a trash of their own.
+    fn ids(&self, store: &Store) -> Result<Vec<String>> {
+        let mut chosen = runs::select(&[], store.dir())?;
+        if !self.runs.is_empty() {
+            if let Some(name) = self.runs.iter().find(|name| name.contains(std::path::MAIN_SEPARATOR)) {
+                return Err(Error::input_help(
+                    format!("'{name}' is not a run"),
+                    "to edit the runs of another directory: --dir DIRECTORY",
+                ));
+            }
+            let named = self.runs.iter().map(|name| runs::stored(store, name));
+            let named: Vec<Vec<Record>> = named.collect::<Result<_>>()?;
+            let mut seen = HashSet::new();
+            let named = named.into_iter().flatten();
+            chosen.records = named.filter(|record| seen.insert(record.run.clone())).collect();
+        }
+        let records = runs::filtered(chosen, self.filter.as_deref(), None)?;
+        if records.is_empty() {
             return Err(Error::input_help(
-                format!("'{name}' is not a run"),
-                "to edit the runs of another directory: --dir DIRECTORY",
+                format!("no runs in {} are meant: nothing was done", store.dir().display()),
+                "`ladderscope runs --filter ...` shows what a filter chooses",
             ));
         }
-        let records = runs::filtered(runs::select(&self.runs, dir)?, self.filter.as_deref(), None)?;
         Ok(records.into_iter().map(|record| record.run).collect())
     }
 }
@@ -88,7 +103,7 @@ pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
         }
         Edit::Note { text, which } => annotate(&store, which, &store::Edit::note(text), "noted")?,
         Edit::Delete { which } => {
-            let ids = which.ids(dir)?;
+            let ids = which.ids(&store)?;
             store.delete(&ids)?;
             report::note(&format!(
                 "deleted {}; to have them back: ladderscope runs restore",
@@ -114,7 +129,7 @@ pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
 }
 
 fn annotate(store: &Store, which: &Which, edit: &store::Edit, done: &str) -> Result<()> {
-    let ids = which.ids(store.dir())?;
+    let ids = which.ids(store)?;
     store.annotate(&ids, edit)?;
     report::note(&format!("{done} {}", runs_of(ids.len())));
     Ok(())
@@ -128,15 +143,20 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
         }
         return Ok(());
     }
+    let mut restored = 0;
     for run in runs {
-        if store.restore(std::slice::from_ref(run))? == 0 {
+        let rows = store.deleted_rows(run);
+        let ids = if rows.is_empty() { std::slice::from_ref(run) } else { &rows };
+        let count = store.restore(ids)?;
+        if count == 0 {
             return Err(Error::input_help(
                 format!("'{run}' is not in the trash"),
                 "`ladderscope runs trash` lists what is",
             ));
         }
+        restored += count;
     }
-    report::note(&format!("restored {}", runs_of(runs.len())));
+    report::note(&format!("restored {}", runs_of(restored)));
     Ok(())
 }
 
@@ -147,7 +167,7 @@ fn list(store: &Store, format: Format) -> Result<()> {
         rows.push(vec![Field::text(run), Field::Whole(1)]);
     }
     for (batch, count) in &trash.rows {
-        rows.push(vec![Field::text(format!("{batch} (rows)")), Field::Whole(*count as u64)]);
+        rows.push(vec![Field::text(batch), Field::Whole(*count as u64)]);
     }
     match format {
         Format::Json => output::json(&trash),

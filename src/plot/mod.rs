@@ -37,6 +37,7 @@ pub use overlap::{Part, overlap_figure};
 pub use p2p::p2p_figure;
 pub use pareto::{OverlayPoint, ParetoData, intervals, overlay, pareto_figure};
 pub use png::Pixels;
+pub use style::numbers as look_numbers;
 pub use svg::escape;
 pub use throughput::throughput_figure;
 pub use timeline::{timeline, timeline_figure};

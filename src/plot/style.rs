@@ -157,9 +157,16 @@ const HATCHES: [usize; 8] = [0, 1, 2, 3, 0, 4, 1, 2];
 /// Looks by architecture.
 pub type Looks = BTreeMap<Architecture, Look>;
 
-/// A look for each architecture. Well-known ones look the same in every figure; variants of one family
-/// take what is free.
+/// A look for each architecture.
 pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> Looks {
+    numbers(architectures).into_iter().map(|(architecture, index)| (architecture, look(index))).collect()
+}
+
+/// The number of each architecture's look, in figures and on the screen. Well-known ones have the same
+/// everywhere; variants of one family take what is free.
+pub fn numbers<'a>(
+    architectures: impl IntoIterator<Item = &'a Architecture>,
+) -> BTreeMap<Architecture, usize> {
     let all: BTreeSet<&Architecture> = architectures.into_iter().collect();
     let mut taken: BTreeMap<usize, &Architecture> = BTreeMap::new();
     let mut waiting = Vec::new();
@@ -185,7 +192,7 @@ pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> L
             taken.insert(free, architecture);
         }
     }
-    taken.into_iter().map(|(index, architecture)| (architecture.clone(), look(index))).collect()
+    taken.into_iter().map(|(index, architecture)| (architecture.clone(), index)).collect()
 }
 
 /// A colour two thirds of the way to white.

@@ -9,7 +9,7 @@
 //! An edit is one line however many runs it is of: it happened or it did not, whatever dies meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::{Store, stamp_of};
 use super::id;
+use super::shared_lines::{is_newer, open_locked, seek_end};
 use crate::error::{Error, Result};
 
 /// Version of the file's lines.
@@ -263,6 +264,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Annotations {
             Ok(line) if line.version <= VERSION => all.apply(line),
             // of a newer version: not ours to judge
             Ok(_) => {}
+            Err(_) if is_newer(line, VERSION) => {}
             Err(why) => all.damaged.push(format!(
                 "{}:{}: {why}: this edit of tags or notes is lost, the others are kept",
                 path.display(),
@@ -325,18 +327,11 @@ impl Store {
         let path = self.annotations_path();
         std::fs::create_dir_all(self.dir()).map_err(Error::io(self.dir()))?;
         let mut file = open_locked(&path)?;
-        let mut text = String::new();
-        let length = file.seek(SeekFrom::End(0)).map_err(Error::io(&path))?;
-        if length > 0 {
-            let mut last = [0];
-            file.seek(SeekFrom::Start(length - 1)).map_err(Error::io(&path))?;
-            file.read_exact(&mut last).map_err(Error::io(&path))?;
-            if last != *b"\n" {
-                // somebody died while writing: what was not finished never happened
-                cut_torn_line(&mut file, length).map_err(Error::io(&path))?;
-            }
+        if seek_end(&mut file).map_err(Error::io(&path))? {
+            // what was not finished never happened
+            cut_torn_line(&mut file).map_err(Error::io(&path))?;
         }
-        text += &serde_json::to_string(&line)
+        let mut text = serde_json::to_string(&line)
             .map_err(|e| Error::failed(format!("an edit cannot be written as JSON: {e}")))?;
         text.push('\n');
         file.seek(SeekFrom::End(0)).map_err(Error::io(&path))?;
@@ -349,21 +344,12 @@ impl Store {
 }
 
 /// Takes away what follows the last line feed.
-fn cut_torn_line(file: &mut File, length: u64) -> std::io::Result<()> {
+fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
-    file.take(length).read_to_end(&mut bytes)?;
+    file.read_to_end(&mut bytes)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     file.set_len(whole as u64)
-}
-
-/// The lock is released when the file is closed, so also when the process dies.
-fn open_locked(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let file = options.open(path).map_err(Error::io(path))?;
-    file.lock().map_err(Error::io(path))?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -286,6 +286,17 @@ impl Store {
         }
     }
 
+    /// Whether the process of a run that has no record still runs; `None` where it has one, or is no run.
+    pub(super) fn liveness(&self, id: &str) -> Option<Liveness> {
+        let run = self.dir.join(id);
+        if run.join("record.json").exists() {
+            return None;
+        }
+        let started: Started =
+            serde_json::from_slice(&std::fs::read(run.join("spec.json")).ok()?).ok()?;
+        Some(started.process.liveness())
+    }
+
     /// A run without a record: it still runs, or its process is gone.
     fn read_unfinished(&self, id: &str) -> Listing {
         let mut listing = Listing::default();

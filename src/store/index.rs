@@ -2,13 +2,13 @@
 //! at once; what is missing, torn or damaged in it is healed from the directories.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Status};
+use super::shared_lines::{is_newer, open_locked, seek_end};
 use crate::error::{Error, Result};
 
 /// Version of the index's lines.
@@ -65,16 +65,11 @@ fn parse(bytes: &[u8]) -> (Vec<IndexEntry>, bool) {
                 entries.insert(entry.id.clone(), entry);
             }
             // a line of a newer version that says less than we want is not ours to remove
-            Err(_) if newer(line) => {}
+            Err(_) if is_newer(line, VERSION) => {}
             Err(_) => whole = false,
         }
     }
     (entries.into_values().collect(), whole)
-}
-
-fn newer(line: &[u8]) -> bool {
-    serde_json::from_slice::<serde_json::Value>(line)
-        .is_ok_and(|v| v["version"].as_u64().is_some_and(|v| v > u64::from(VERSION)))
 }
 
 /// Appends finished runs.
@@ -82,15 +77,9 @@ pub(super) fn append<'a>(dir: &Path, records: impl IntoIterator<Item = &'a Recor
     let path = path(dir);
     let mut file = open_locked(&path)?;
     let mut text = String::new();
-    let length = file.seek(SeekFrom::End(0)).map_err(Error::io(&path))?;
-    if length > 0 {
-        let mut last = [0];
-        file.seek(SeekFrom::Start(length - 1)).map_err(Error::io(&path))?;
-        file.read_exact(&mut last).map_err(Error::io(&path))?;
-        if last != *b"\n" {
-            // somebody died while writing; the torn line must not swallow ours
-            text.push('\n');
-        }
+    if seek_end(&mut file).map_err(Error::io(&path))? {
+        // the torn line must not swallow ours
+        text.push('\n');
     }
     lines(&mut text, records);
     file.seek(SeekFrom::End(0)).map_err(Error::io(&path))?;
@@ -115,7 +104,7 @@ pub(super) fn heal<'a>(dir: &Path, records: impl Iterator<Item = &'a Record> + C
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(Error::io(&path))?;
     let mut text = String::new();
-    for line in bytes.split(|b| *b == b'\n').filter(|line| newer(line)) {
+    for line in bytes.split(|b| *b == b'\n').filter(|line| is_newer(line, VERSION)) {
         text.push_str(&String::from_utf8_lossy(line));
         text.push('\n');
     }
@@ -132,17 +121,4 @@ fn lines<'a>(text: &mut String, records: impl IntoIterator<Item = &'a Record>) {
             text.push('\n');
         }
     }
-}
-
-/// The lock is released when the file is closed, so also when the process dies.
-fn open_locked(path: &Path) -> Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(Error::io(path))?;
-    file.lock().map_err(Error::io(path))?;
-    Ok(file)
 }

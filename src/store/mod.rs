@@ -28,6 +28,7 @@ mod lookup;
 mod process;
 mod record;
 mod record_cache;
+mod shared_lines;
 mod trash;
 
 pub use annotations::{Annotation, Annotations, Edit};

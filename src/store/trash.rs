@@ -5,12 +5,13 @@
 //! every run is either where it was or in the trash, and [`Store::restore_last`] knows what belonged
 //! together.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::annotations::{Annotations, row_of};
 use super::atomic::{self, UNFINISHED};
 use super::directory::{Store, file_name, names};
-use super::record::Status;
+use super::process::Liveness;
 use crate::error::{Error, Result};
 
 /// Where deleted runs lie, in a runs directory. No id begins with a dot.
@@ -53,16 +54,15 @@ impl Store {
     /// moved; one that is gone already is no error.
     pub fn delete(&self, runs: &[String]) -> Result<()> {
         for run in runs.iter().filter(|run| row_of(run).is_none()) {
-            let (ended, listing) = self.read_run(run);
-            let running = listing.records.first().filter(|r| r.status == Status::Interrupted && !ended);
-            if let Some(reason) = running.and_then(|r| r.reason.as_deref())
-                && reason.starts_with("still running")
-            {
-                return Err(Error::input_help(
-                    format!("run {run} is {reason}"),
-                    "cancel it first; nothing was deleted",
-                ));
-            }
+            let help = match self.liveness(run) {
+                Some(Liveness::Alive) => "cancel it first; nothing was deleted".to_owned(),
+                Some(Liveness::Elsewhere(host)) => format!(
+                    "it was started on {host} and has left no record: delete it there, where it can be \
+                     seen whether it ended; nothing was deleted"
+                ),
+                Some(Liveness::Gone) | None => continue,
+            };
+            return Err(Error::input_help(format!("run {run} may still be running"), help));
         }
         if runs.is_empty() {
             return Ok(());
@@ -82,8 +82,9 @@ impl Store {
         let annotations = self.annotations();
         let (rows, dirs): (Vec<&String>, Vec<&String>) =
             runs.iter().partition(|run| row_of(run).is_some());
-        let rows: Vec<String> =
-            rows.into_iter().filter(|run| self.is_deleted_row(&annotations, run)).cloned().collect();
+        let batches = self.batches_with_deleted(&annotations);
+        let deleted = |run: &&String| is_deleted_row(&annotations, &batches, run);
+        let rows: Vec<String> = rows.into_iter().filter(deleted).cloned().collect();
         let mut restored = rows.len();
         if !rows.is_empty() {
             self.mark_deleted(&rows, false)?;
@@ -102,7 +103,11 @@ impl Store {
     /// Takes the newest deletion that is still in the trash out of it; the ids.
     pub fn restore_last(&self) -> Result<Vec<String>> {
         let annotations = self.annotations();
-        let in_trash = |run: &&String| self.is_in_trash(run) || self.is_deleted_row(&annotations, run);
+        let batches = self.batches_with_deleted(&annotations);
+        let in_trash = |run: &&String| match row_of(run) {
+            Some(_) => is_deleted_row(&annotations, &batches, run),
+            None => self.is_in_trash(run),
+        };
         for deletion in annotations.deletions.iter().rev() {
             let there: Vec<String> = deletion.iter().filter(in_trash).cloned().collect();
             if !there.is_empty() {
@@ -111,6 +116,13 @@ impl Store {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// The deleted rows of a batch, as ids; none where there is no such batch.
+    pub fn deleted_rows(&self, batch: &str) -> Vec<String> {
+        let annotations = self.annotations();
+        let rows = annotations.deleted(batch).into_iter().flatten();
+        rows.map(|row| format!("{batch}:{row}")).collect()
     }
 
     /// What the trash holds.
@@ -164,12 +176,10 @@ impl Store {
         super::id::is_id(run) && self.trash_dir().join(run).is_dir()
     }
 
-    /// Whether it is a row that is deleted, of a batch whose file is still there.
-    fn is_deleted_row(&self, annotations: &Annotations, run: &str) -> bool {
-        row_of(run).is_some_and(|(batch, row)| {
-            annotations.deleted(batch).is_some_and(|rows| rows.contains(&row))
-                && !self.batch_files(batch).is_empty()
-        })
+    /// Batches that have deleted rows and whose files are still there.
+    fn batches_with_deleted<'a>(&self, annotations: &'a Annotations) -> HashSet<&'a str> {
+        let batches = annotations.batches_with_deleted().into_iter();
+        batches.filter(|batch| !self.batch_files(batch).is_empty()).collect()
     }
 
     fn trashed_runs(&self) -> Result<Vec<String>> {
@@ -190,4 +200,11 @@ impl Store {
             Err(e) => Err(Error::failed(format!("{} to {}: {e}", from.display(), to.display()))),
         }
     }
+}
+
+/// Whether it is a row that is deleted, of one of these batches.
+fn is_deleted_row(annotations: &Annotations, batches: &HashSet<&str>, run: &str) -> bool {
+    row_of(run).is_some_and(|(batch, row)| {
+        batches.contains(batch) && annotations.deleted(batch).is_some_and(|rows| rows.contains(&row))
+    })
 }

@@ -3,11 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Sender, unbounded};
 
 use super::message::{Effect, Ended, Message, Snapshot, TraceSource};
 use super::screens::compare::state::{Compared, KeptCells};
@@ -43,9 +43,10 @@ pub struct Performer {
     whatif: WhatIfWorker,
     /// The newest check of an edited experiment.
     check: Arc<AtomicU64>,
-    /// The runs as they were told last. Who holds it reads or changes them: what is told later is
-    /// newer.
-    told: Arc<Mutex<Option<Arc<Snapshot>>>>,
+    /// Works on the runs as they were told last.
+    runs: Worker<Option<Arc<Snapshot>>>,
+    /// Works out the points of the Pareto screen.
+    pareto: Worker<()>,
 }
 
 impl Performer {
@@ -55,12 +56,13 @@ impl Performer {
             store: Store::open(dir),
             experiments,
             whatif: WhatIfWorker::new(answers.clone()),
-            answers,
             cancel: Cancel::default(),
             sweep: None,
             cells: Arc::default(),
             check: Arc::default(),
-            told: Arc::default(),
+            runs: Worker::new(answers.clone()),
+            pareto: Worker::new(answers.clone()),
+            answers,
         }
     }
 
@@ -163,7 +165,9 @@ impl Performer {
                 Message::Found { request, pane, serial, matches }
             }),
             Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
-            Effect::Pareto(runs) => self.spawn(move || Message::Pareto(analysis::pareto(&runs.records))),
+            Effect::Pareto(runs) => {
+                self.pareto.ask(move |()| Message::Pareto(analysis::pareto(&runs.records)));
+            }
             Effect::Compare { request, asked, runs } => {
                 let cells = Arc::clone(&self.cells);
                 self.spawn(move || {
@@ -243,22 +247,13 @@ impl Performer {
         });
     }
 
-    /// Runs work on the stored runs on a thread, after what was asked for before.
+    /// Runs work on the stored runs, after what was asked for before.
     fn with_runs(
         &self,
         work: impl FnOnce(&mut Option<Arc<Snapshot>>) -> Result<Message> + Send + 'static,
     ) {
-        let (answers, told) = (self.answers.clone(), self.told.clone());
-        std::thread::spawn(move || {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            let message = match guarded(|| work(&mut told)) {
-                Ok(Ok(message)) => message,
-                Ok(Err(error)) => Message::Failed(format::error(&error)),
-                Err(defect) => Message::Failed(defect),
-            };
-            // sent while nobody else can read: answers come in the order of what they say
-            let _ = answers.send(message);
-        });
+        self.runs
+            .ask(move |told| work(told).unwrap_or_else(|error| Message::Failed(format::error(&error))));
     }
 
     fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
@@ -278,6 +273,35 @@ impl Performer {
             let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
             let _ = answers.send(Message::SweepEnded(result));
         }));
+    }
+}
+
+/// A thread that does one thing after the other, in the order in which they were asked for; so the answers
+/// come in that order, too.
+#[derive(Debug)]
+struct Worker<S>(Sender<Work<S>>);
+
+type Work<S> = Box<dyn FnOnce(&mut S) -> Message + Send>;
+
+impl<S: Default + 'static> Worker<S> {
+    /// One whose answers go there. Its thread ends with it.
+    fn new(answers: Sender<Message>) -> Self {
+        let (ask, asked) = unbounded::<Work<S>>();
+        std::thread::spawn(move || {
+            let mut state = S::default();
+            for work in asked {
+                let message = guarded(|| work(&mut state)).unwrap_or_else(Message::Failed);
+                if answers.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(ask)
+    }
+
+    fn ask(&self, work: impl FnOnce(&mut S) -> Message + Send + 'static) {
+        // the thread ends only with the workbench
+        let _ = self.0.send(Box::new(work));
     }
 }
 

@@ -59,14 +59,15 @@ pub fn run(options: Options) -> Result<()> {
     listen_to_keys(sender.clone());
     let performer = Performer::new(&options.dir, "experiments".into(), sender);
     let mut workbench = Loop { state, performer, messages, opened: Instant::now() };
-    workbench.open(options, memory.as_deref());
+    let recalled = workbench.open(options, memory.as_deref());
     let left = workbench.work(&mut screen);
     handle.close();
     // the terminal is the user's again before the sweep has quite ended
     drop(guard);
     // a state directory that cannot be written must not turn leaving into a failure
     if let Some(path) = &memory
-        && let Err(error) = memory::save(path, &memory::remember(&workbench.state))
+        && let Err(error) = if recalled { Ok(()) } else { memory::keep_aside(path) }
+            .and_then(|()| memory::save(path, &memory::remember(&workbench.state)))
     {
         eprintln!("what was shown is not remembered: {error}");
     }
@@ -94,7 +95,9 @@ struct Loop {
 }
 
 impl Loop {
-    fn open(&mut self, options: Options, memory: Option<&Path>) {
+    /// Sets everything going; whether what was remembered could be read.
+    fn open(&mut self, options: Options, memory: Option<&Path>) -> bool {
+        let mut recalled = true;
         for effect in begin() {
             self.performer.perform(effect);
         }
@@ -105,7 +108,10 @@ impl Loop {
                 }
             }
             Ok(None) => {}
-            Err(error) => self.state.fail(format::error(&error)),
+            Err(error) => {
+                recalled = false;
+                self.state.fail(format::error(&error));
+            }
         }
         if !options.traces.is_empty() {
             let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };
@@ -114,6 +120,7 @@ impl Loop {
             self.state.timeline.opens_at = options.window;
             self.performer.show(request, options.traces);
         }
+        recalled
     }
 
     fn work(&mut self, screen: &mut Screen) -> std::io::Result<Left> {

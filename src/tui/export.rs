@@ -12,6 +12,7 @@ use super::page::{Export, FileKind};
 use super::screenshot;
 use super::state::{Overlay, Prompt, Purpose, State};
 use super::view;
+use crate::text::shell_command;
 
 /// Asks where to write what is shown.
 pub fn ask(state: &mut State, purpose: Purpose) {
@@ -68,32 +69,7 @@ pub fn copy_command(state: &mut State) -> Vec<Effect> {
     if state.dir != Path::new("runs") {
         words.extend(["--dir".into(), state.dir.display().to_string()]);
     }
-    let command = std::iter::once("ladderscope".to_string())
-        .chain(words.iter().map(|word| quoted(word)))
-        .collect::<Vec<_>>()
-        .join(" ");
+    let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
     state.inform(format!("copied: {command}"));
     vec![Effect::Copy(command)]
-}
-
-/// A word as a POSIX shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.into();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        assert_eq!(quoted("paper-70b"), "paper-70b");
-        assert_eq!(quoted("emulated:alpha_us=20,gb_s=50"), "emulated:alpha_us=20,gb_s=50");
-        assert_eq!(quoted("tok/s>1 it's"), r"'tok/s>1 it'\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 }

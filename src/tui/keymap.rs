@@ -305,6 +305,13 @@ impl Keymap {
             .unwrap_or_else(|| "(not bound; in the palette)".into())
     }
 
+    /// What is done to the selected row of a screen: what Enter does if nobody has bound it anew.
+    pub fn main_action(&self, screen: Screen) -> Option<Action> {
+        let mut own = self.all.iter().filter(|bound| bound.scope == Scope::On(screen));
+        let main = own.find(|bound| bound.binding.keys.split_whitespace().any(|key| key == "Enter"));
+        main.map(|bound| bound.binding.action)
+    }
+
     /// Whether a screen's own bindings use the key.
     pub fn is_taken(&self, screen: Screen, key: Key) -> bool {
         self.all.iter().any(|b| b.scope == Scope::On(screen) && b.keys.contains(&key))

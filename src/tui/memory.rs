@@ -50,7 +50,7 @@ pub fn load(path: &Path) -> Result<Option<Memory>> {
     let memory: Memory = serde_json::from_slice(&bytes).map_err(|error| {
         Error::input_help(
             format!("{}: {error}", path.display()),
-            "the last session's sort orders and zoom are not restored; the file is replaced on leaving",
+            "the last session is not restored; on leaving the file is kept beside as .json.old",
         )
     })?;
     if memory.version > VERSION {
@@ -61,6 +61,11 @@ pub fn load(path: &Path) -> Result<Option<Memory>> {
         )));
     }
     Ok(Some(memory))
+}
+
+/// Moves a file that could not be read aside: edits that were not saved may be in it.
+pub fn keep_aside(path: &Path) -> Result<()> {
+    std::fs::rename(path, path.with_extension("json.old")).map_err(Error::io(path))
 }
 
 /// Keeps it.

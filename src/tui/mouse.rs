@@ -1,6 +1,6 @@
 //! The mouse: clicks on tabs and rows, the wheel, drags; what happens on a page is the page's.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
 use super::layout;
@@ -96,9 +96,8 @@ fn point(state: &mut State, event: Pointer) -> Vec<Effect> {
             if event.kind == PointerKind::Click {
                 return Vec::new();
             }
-            // a double click is what Enter is
-            let enter = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
-            let action = state.keys.lookup(state.screen, &enter);
+            // a double click is what Enter is, whatever keys that has now
+            let action = state.keys.main_action(state.screen);
             action.map_or_else(Vec::new, |action| act(state, action))
         }
         _ => Vec::new(),

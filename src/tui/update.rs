@@ -52,8 +52,8 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::Runs(Ok(snapshot)) => {
             state.experiments.match_stored(Some(&snapshot));
-            state.stored = Some(snapshot.clone());
-            runs::learn(state);
+            let before = state.stored.replace(snapshot.clone());
+            runs::learn(state, before.as_ref());
             let compare = state.compare.ask(snapshot.clone());
             return vec![Effect::Pareto(snapshot), compare];
         }
@@ -143,8 +143,8 @@ fn learn(state: &mut State, message: Message) -> Vec<Effect> {
             state.whatif.break_even = Some(found);
         }
         Message::Annotated(snapshot) => {
-            state.stored = Some(snapshot);
-            runs::learn(state);
+            let before = state.stored.replace(snapshot);
+            runs::learn(state, before.as_ref());
         }
         Message::WholeRun(record) => state.runs.whole = Some(record),
         Message::SideBySide(Ok(both)) => runs::show_side_by_side(state, both),

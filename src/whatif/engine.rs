@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::variant::{Variant, sms_of};
 use crate::analysis::intervals;
-use crate::backend::sim::{PredictedStep, predict, predict_step};
+use crate::backend::sim::{Plans, PredictedStep, predict, predict_step};
 use crate::error::Result;
 use crate::hardware::{MemoryNeed, Profile, Target};
 use crate::model::ModelShape;
@@ -285,7 +285,7 @@ impl Engine {
             return Err(problem);
         }
         let plans = self.shared.plans(&spec, shape, target).map_err(|error| error.to_string())?;
-        let need = self.memory(&spec, shape, &plans.prefill, &plans.decode);
+        let need = self.memory(&spec, ready, &plans);
         let capacity = target.profile.memory_bytes;
         if !need.fits(capacity) {
             return Err(format!(
@@ -332,7 +332,7 @@ impl Engine {
         let Ok(plans) = self.shared.plans(&spec, &ready.shape, &ready.target) else { return Vec::new() };
         let fits = |batch: &u32| {
             let spec = Spec { batch: *batch, ..spec.clone() };
-            let need = self.memory(&spec, &ready.shape, &plans.prefill, &plans.decode);
+            let need = self.memory(&spec, ready, &plans);
             need.fits(ready.target.profile.memory_bytes)
         };
         // memory grows with the batch
@@ -355,11 +355,12 @@ impl Engine {
     }
 
     /// What a rank needs; buffers are worked out once a size.
-    fn memory(&self, spec: &Spec, shape: &ModelShape, prefill: &Plan, decode: &Plan) -> MemoryNeed {
-        let Spec { architecture, model, dtype, tp, batch, prompt_tokens, output_tokens, stack, .. } =
-            spec;
+    fn memory(&self, spec: &Spec, ready: &Ready, plans: &Plans) -> MemoryNeed {
+        let Spec { architecture, model, dtype, tp, batch, prompt_tokens, output_tokens, .. } = spec;
+        // what buffers follow from: the plans, and so how the stack lowers them
+        let lowering = ready.target.stack.lowering();
         let key = format!(
-            "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{stack}"
+            "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{lowering:?}"
         );
         let kept = |engine: &Self| {
             engine.memory.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
@@ -367,7 +368,13 @@ impl Engine {
         if let Some(need) = kept(self) {
             return need;
         }
-        let need = MemoryNeed::of_plans(spec, shape, Precision::uniform(*dtype), prefill, decode);
+        let need = MemoryNeed::of_plans(
+            spec,
+            &ready.shape,
+            Precision::uniform(*dtype),
+            &plans.prefill,
+            &plans.decode,
+        );
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.len() >= KEPT {
             memory.clear();

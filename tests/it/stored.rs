@@ -36,9 +36,9 @@ fn runs_are_found_sorted_and_shown_in_chosen_columns() {
         place.run(&["runs", "--sort", "arch,tp:desc", "--columns", "arch,tp,hidden", "--format", "csv"]);
     let csv = done.exits(0).stdout;
     let rows: Vec<&str> = csv.lines().collect();
-    assert_eq!(rows[0], "architecture,tp,hidden_share");
+    assert_eq!(rows[0], "architecture,tp,hidden_share,provenance");
     assert!(rows[1].starts_with("ladder,4,0."), "{csv}");
-    assert!(rows[3] == "standard,4,0" && rows[6] == "upper-bound,2,1", "{csv}");
+    assert!(rows[3] == "standard,4,0,simulated" && rows[6] == "upper-bound,2,1,simulated", "{csv}");
     let table = place.run(&["runs", "--columns", "run,tpot"]).exits(0).stdout;
     assert!(table.contains("tpot_p50_ms") && !table.contains("architecture"), "{table}");
     for (arguments, wanted) in [

@@ -80,6 +80,21 @@ fn run(workbench: &mut Workbench, experiment: &str) {
     panic!("{experiment} is not in the list:\n{}", workbench.contents());
 }
 
+/// A workbench that has run the simulated experiment, and its directory.
+fn swept(size: (u16, u16)) -> (Place, Workbench) {
+    let place = place(&[("mine", SIMULATED)]);
+    let mut workbench = open(place.path(), size);
+    run(&mut workbench, "mine");
+    workbench.wait_for("4/4");
+    (place, workbench)
+}
+
+/// Leaves it; the terminal is as it was.
+fn quit(mut workbench: Workbench) {
+    workbench.press("q");
+    assert_eq!(workbench.ended().1.exit_code(), 0);
+}
+
 #[test]
 fn keys_that_never_change_work_and_quitting_restores_the_terminal() {
     let place = Place::new();
@@ -96,16 +111,12 @@ fn keys_that_never_change_work_and_quitting_restores_the_terminal() {
     workbench.wait_for("╭ palette");
     workbench.press("\x1b");
     workbench.wait("╭ palette", false);
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 }
 
 #[test]
 fn a_sweep_its_timeline_an_export_and_the_next_morning() {
-    let place = place(&[("mine", SIMULATED)]);
-    let mut workbench = open(place.path(), (100, 30));
-    run(&mut workbench, "mine");
-    workbench.wait_for("4/4");
+    let (place, mut workbench) = swept((100, 30));
     workbench.press("3");
     workbench.wait_for("4 of 4 runs");
     workbench.press("\r");
@@ -129,13 +140,11 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     for said in ["h100_sxm", "4 runs", env!("CARGO_PKG_VERSION")] {
         assert!(figure.contains(said), "the figure does not say {said}");
     }
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 
     let mut again = open(place.path(), (100, 30));
     again.wait_for("tokens/s/GPU");
-    again.press("q");
-    assert_eq!(again.ended().1.exit_code(), 0);
+    quit(again);
 }
 
 #[test]
@@ -170,17 +179,13 @@ fn a_tiny_window_says_so_and_a_larger_one_goes_on() {
         workbench.wait_for("too small");
         workbench.resize((100, 30));
         workbench.wait_for("1 experiments");
-        workbench.press("q");
-        assert_eq!(workbench.ended().1.exit_code(), 0);
+        quit(workbench);
     }
 }
 
 #[test]
 fn a_storm_of_sizes_and_keys_leaves_a_working_window() {
-    let place = place(&[("mine", SIMULATED)]);
-    let mut workbench = open(place.path(), (120, 40));
-    run(&mut workbench, "mine");
-    workbench.wait_for("4/4");
+    let (_place, mut workbench) = swept((120, 40));
     let mut random = fastrand::Rng::with_seed(7);
     for i in 0..150 {
         let size = match i % 5 {
@@ -198,8 +203,7 @@ fn a_storm_of_sizes_and_keys_leaves_a_working_window() {
     std::thread::sleep(Duration::from_millis(50));
     workbench.press("3");
     workbench.wait_for("4 of 4 runs");
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 }
 
 #[test]
@@ -215,8 +219,7 @@ fn broken_settings_and_an_unreadable_memory_are_told_and_work_goes_on() {
     workbench.wait_for("config.toml:1: there is no theme 'drak'");
     workbench.press("\x1b");
     workbench.wait("there is no theme", false);
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 
     write("config/ladderscope/config.toml", "theme = \"dark\"\n");
     let kept = std::fs::read_dir(place.path().join("home/state/ladderscope")).expect("it remembers");
@@ -227,16 +230,12 @@ fn broken_settings_and_an_unreadable_memory_are_told_and_work_goes_on() {
     workbench.wait_for("✘ it failed");
     workbench.press("\x1b");
     workbench.wait("✘ it failed", false);
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 }
 
 #[test]
 fn a_place_that_takes_no_file_and_a_run_deleted_underneath_are_told_and_work_goes_on() {
-    let place = place(&[("mine", SIMULATED)]);
-    let mut workbench = open(place.path(), (100, 30));
-    run(&mut workbench, "mine");
-    workbench.wait_for("4/4");
+    let (place, mut workbench) = swept((100, 30));
     workbench.press("3");
     workbench.wait_for("4 of 4 runs");
     workbench.press(":picture\r");
@@ -251,17 +250,13 @@ fn a_place_that_takes_no_file_and_a_run_deleted_underneath_are_told_and_work_goe
     std::fs::remove_dir_all(place.path().join("runs")).expect("it can be deleted");
     workbench.press("R");
     workbench.wait_for("no runs");
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn an_idle_workbench_draws_nothing_and_uses_no_processor() {
-    let place = place(&[("mine", SIMULATED)]);
-    let mut workbench = open(place.path(), (100, 30));
-    run(&mut workbench, "mine");
-    workbench.wait_for("4/4");
+    let (_place, mut workbench) = swept((100, 30));
     workbench.press("3");
     workbench.wait_for("4 of 4 runs");
     std::thread::sleep(Duration::from_secs(1));
@@ -276,6 +271,5 @@ fn an_idle_workbench_draws_nothing_and_uses_no_processor() {
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(workbench.written(), written, "it draws although nothing happens");
     assert!(ticks() - used <= 1, "{} ticks", ticks() - used);
-    workbench.press("q");
-    assert_eq!(workbench.ended().1.exit_code(), 0);
+    quit(workbench);
 }

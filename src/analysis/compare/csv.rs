@@ -2,6 +2,7 @@
 
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Difference;
+use crate::text::csv_field;
 
 const COLUMNS: [&str; 38] = [
     "matched",
@@ -59,7 +60,7 @@ fn fields(report: &ComparisonReport, pair: &Comparison) -> Vec<String> {
     let bounds = |ci: Option<[f64; 2]>| [maybe(ci.map(|ci| ci[0])), maybe(ci.map(|ci| ci[1]))];
     let mut fields: Vec<String> =
         [&pair.matched, &report.by, &pair.baseline, &pair.value, &pair.baseline_run, &pair.run]
-            .map(|text| quoted(text))
+            .map(|text| csv_field(text))
             .into();
     fields.extend([pair.baseline_tpot_ms, pair.tpot_ms, pair.speedup].map(|v| v.to_string()));
     fields.extend(bounds(pair.speedup_ci95));
@@ -84,11 +85,4 @@ fn fields(report: &ComparisonReport, pair: &Comparison) -> Vec<String> {
     fields.extend(sides.map(|side| maybe(side.exposed_pct)));
     fields.extend(sides.map(|side| side.samples.to_string()));
     fields
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }

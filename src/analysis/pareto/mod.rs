@@ -19,5 +19,6 @@ pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{frontier, frontier_among, frontier_on, mark};
 pub use limits::{AtLimit, BestAtLimit, at_limits, round_limits};
 pub use overlay::{OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, parse_overlay, published, read_overlay};
+pub(super) use points::group;
 pub use points::{ParetoPoint, Series, pareto, pareto_on};
 pub use table::points_csv;

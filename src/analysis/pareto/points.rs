@@ -186,7 +186,7 @@ fn name_settings(points: &mut [(ParetoPoint, String)]) {
 }
 
 /// `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.
-pub(super) fn group(record: &Record) -> String {
+pub(in crate::analysis) fn group(record: &Record) -> String {
     let spec = &record.spec;
     let mut hardware = spec.hardware.clone();
     for (key, value) in &spec.set {

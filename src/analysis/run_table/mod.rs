@@ -17,6 +17,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result, nearest};
 use crate::store::{Annotations, Record};
+use crate::text::csv_field;
 
 /// The rank, or the code, of nothing.
 pub(super) const NOTHING: u32 = u32::MAX;
@@ -231,7 +232,7 @@ impl RunTable {
             csv.push_str(&cells.join(","));
             csv.push('\n');
         };
-        line(columns.iter().map(|column| quoted(&column.field.name)).collect());
+        line(columns.iter().map(|column| csv_field(&column.field.name)).collect());
         for row in rows {
             line(columns.iter().map(|column| column.full(*row as usize)).collect());
         }
@@ -286,7 +287,7 @@ impl Column {
     fn full(&self, row: usize) -> String {
         match self.cell(row) {
             Cell::Nothing => String::new(),
-            Cell::Text(text) => quoted(text),
+            Cell::Text(text) => csv_field(text),
             Cell::Number(value) => value.to_string(),
         }
     }
@@ -353,15 +354,6 @@ impl Column {
             *place += 1;
         }
         *rows = sorted;
-    }
-}
-
-/// A CSV field, in quotes where it needs them.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
     }
 }
 

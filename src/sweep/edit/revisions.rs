@@ -78,16 +78,17 @@ impl Revisions {
         true
     }
 
-    /// The text was saved as it is.
-    pub fn mark_saved(&mut self) {
-        self.saved.clone_from(&self.text);
+    /// A text of these revisions was written to the file; there may be edits since.
+    pub fn wrote(&mut self, text: String) {
+        self.saved = text;
     }
 
-    /// The file was read again: what was not edited follows it, edits stay edits of the new text's past.
+    /// The file was read again: what was not edited follows it. What was edited stays an edit of the text
+    /// that it began with: so saving still finds that somebody else has changed the file.
     pub fn reread(&mut self, text: String) {
         if !self.is_edited() {
             *self = Self::new(text);
-        } else {
+        } else if text == self.text {
             self.saved = text;
         }
     }

@@ -235,7 +235,7 @@ fn undo_and_redo_walk_the_same_way() {
     assert!(text.text().contains("tp = [32, 16, 2"));
     assert!(text.undo() && text.edit(path, &[insert("64")]).unwrap() && !text.redo());
     assert!(text.is_edited());
-    text.mark_saved();
+    text.wrote(text.text().to_owned());
     assert!(!text.is_edited() && text.undo() && text.is_edited());
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::text::csv_field;
 use crate::trace::{Stream, Trace};
 
 /// Writes the spans as CSV (RFC 4180, with plain line feeds); times in nanoseconds.
@@ -9,7 +10,7 @@ pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "sample,phase,step,rank,lane,process,device,stream,operation,kind,module,layer,\
-         ready_ns,start_ns,end_ns,last_arrival_ns"
+         ready_ns,start_ns,end_ns,last_arrival_ns,provenance"
     )?;
     let optional = |number: Option<i64>| number.map(|n| n.to_string()).unwrap_or_default();
     let streams: Vec<String> = (trace.meta.streams.iter())
@@ -20,14 +21,14 @@ pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let operations: Vec<String> = (trace.operations.iter())
         .map(|o| {
             let layer = optional(o.layer.map(i64::from));
-            format!("{},{},{},{layer}", field(&o.name), field(&o.kind), field(&o.module))
+            format!("{},{},{},{layer}", csv_field(&o.name), csv_field(&o.kind), csv_field(&o.module))
         })
         .collect();
     for span in &trace.spans {
         let arrival = Some(span.last_arrival_ns).filter(|ns| *ns != -1);
         writeln!(
             out,
-            "{},{},{},{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{},{},{},{}",
             span.sample,
             span.phase.as_str(),
             span.step,
@@ -38,17 +39,9 @@ pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
             span.ready_ns,
             span.start_ns,
             span.end_ns,
-            optional(arrival)
+            optional(arrival),
+            trace.meta.provenance
         )?;
     }
     Ok(())
-}
-
-/// A field, in quotes where it needs them.
-fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
 }

@@ -46,8 +46,12 @@ pub struct Draft {
     right: Option<Arc<Experiment>>,
     /// The check that is under way, or was the last.
     pub serial: u64,
-    /// Stored runs have changed since.
+    /// It is to be checked again: the text, or the stored runs, have changed since.
     pub stale: bool,
+    /// What checking said is of the text as it is.
+    current: bool,
+    /// Stored runs have changed while a check was under way.
+    again: bool,
 }
 
 /// A row of the editor.
@@ -97,6 +101,8 @@ impl Draft {
             right: None,
             serial: 0,
             stale: true,
+            current: false,
+            again: false,
         };
         draft.refresh();
         draft
@@ -110,7 +116,7 @@ impl Draft {
     /// The experiment as it is edited, once it is checked and right; else why it cannot be run.
     pub fn experiment(&self) -> Result<Arc<Experiment>, String> {
         match &self.checked {
-            Some(checked) if self.is_checked() => checked.experiment.clone(),
+            Some(checked) if self.current => checked.experiment.clone(),
             _ => Err("the edited experiment is still being checked".into()),
         }
     }
@@ -154,6 +160,8 @@ impl Draft {
                 self.right = Some(Arc::clone(experiment));
             }
             self.checked = Some(checked);
+            self.current = true;
+            self.stale |= std::mem::take(&mut self.again);
             self.fill_rows();
         }
     }
@@ -179,8 +187,19 @@ impl Draft {
         self.column = self.column.min(columns);
     }
 
+    /// Stored runs have changed: what a sweep would do is forecast anew, once a check that is under way
+    /// has ended. Whether the text can be run does not depend on them.
+    pub fn renew(&mut self) {
+        let under_way = self.checked.as_ref().is_none_or(|checked| checked.serial != self.serial);
+        if under_way && !self.stale {
+            self.again = true;
+        } else {
+            self.stale = true;
+        }
+    }
+
     fn refresh(&mut self) {
-        self.stale = true;
+        (self.stale, self.current, self.again) = (true, false, false);
         self.fill_rows();
     }
 

@@ -20,6 +20,7 @@ use self::save::{NotSaved, Save, SaveTo};
 use self::typing::{Picker, Typing, What};
 use crate::sweep::edit::Edit;
 use crate::sweep::{Choice, Experiment, Verdict};
+use crate::text::csv_field;
 use crate::tui::action::{Action, Binding, Screen, bind};
 use crate::tui::layout::{cut_left, inside};
 use crate::tui::message::Effect;
@@ -386,8 +387,8 @@ pub fn saved(
             let name = save.name();
             let same = name == save.from;
             if let Some(draft) = state.experiments.drafts.get_mut(&save.from) {
-                if same && draft.revisions.text() == save.text {
-                    draft.revisions.mark_saved();
+                if same {
+                    draft.revisions.wrote(save.text.clone());
                 } else if save.moves && !same {
                     state.experiments.drafts.remove(&save.from);
                 }
@@ -413,15 +414,11 @@ pub fn overwrite(state: &mut State) -> Vec<Effect> {
 
 /// The cells of an experiment as CSV.
 fn cells_csv(experiment: &Experiment) -> String {
-    let quoted = |text: &str| match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    };
     let mut text = String::from("cell");
     for axis in
         experiment.axes.iter().map(String::as_str).chain(["backend", "provenance", "verdict", "reason"])
     {
-        text.push_str(&format!(",{}", quoted(axis)));
+        text.push_str(&format!(",{}", csv_field(axis)));
     }
     text.push('\n');
     for (index, cell) in experiment.cells.iter().enumerate() {
@@ -432,12 +429,12 @@ fn cells_csv(experiment: &Experiment) -> String {
         };
         text.push_str(&index.to_string());
         for axis in &experiment.axes {
-            text.push_str(&format!(",{}", quoted(&state::value(&cell.spec, axis))));
+            text.push_str(&format!(",{}", csv_field(&state::value(&cell.spec, axis))));
         }
         let backend = cell.spec.backend.as_str().to_owned();
         for field in [backend, cell.spec.provenance().to_string(), verdict.to_owned(), reason.to_owned()]
         {
-            text.push_str(&format!(",{}", quoted(&field)));
+            text.push_str(&format!(",{}", csv_field(&field)));
         }
         text.push('\n');
     }

@@ -163,7 +163,7 @@ impl Experiments {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
         for draft in self.drafts.values_mut() {
-            draft.stale = true;
+            draft.renew();
         }
     }
 }

@@ -14,6 +14,7 @@ use ratatui::layout::Rect;
 use self::state::{CellState, Pause, Queued};
 use crate::store::Status;
 use crate::sweep::{Choice, Experiment, SweepEvent};
+use crate::text::csv_field;
 use crate::tui::action::{Action, Binding, Screen, bind};
 use crate::tui::layout::{cut_bottom, cut_top};
 use crate::tui::message::Effect;
@@ -331,10 +332,7 @@ fn retry(state: &mut State) -> Vec<Effect> {
         state.inform("no sweep has run yet");
         return Vec::new();
     };
-    let bad = |cell: &state::LiveCell| {
-        matches!(cell.state, CellState::Done(Status::Failed | Status::Interrupted))
-    };
-    if !state.live.cells.iter().any(bad) {
+    if state.live.cells.iter().all(|cell| cell.bad.is_empty()) {
         state.inform("no run of this sweep has failed");
         return Vec::new();
     }
@@ -352,10 +350,6 @@ fn cells_csv(state: &State) -> String {
     let mut text = String::from(
         "cell,architecture,model,tp,batch,p2p,backend,link,round,state,samples,tokens_per_s,tpot_ms,provenance,run,note\n",
     );
-    let quoted = |text: &str| match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    };
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     for (index, cell) in state.live.cells.iter().enumerate() {
         let spec = &cell.spec;
@@ -377,7 +371,7 @@ fn cells_csv(state: &State) -> String {
             cell.record.as_ref().map_or(String::new(), |record| record.run.clone()),
             cell.note.clone(),
         ];
-        let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
+        let fields: Vec<String> = fields.iter().map(|field| csv_field(field)).collect();
         text.push_str(&fields.join(","));
         text.push('\n');
     }

@@ -1,6 +1,6 @@
 //! State of screen 2: the sweep that runs, or ran last, told by its events.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::progress::Doing;
@@ -168,6 +168,8 @@ pub struct LiveCell {
     /// The cell was cancelled by the user.
     pub cancelled: bool,
     settled: BTreeSet<u32>,
+    /// Rounds that failed or were interrupted.
+    pub bad: BTreeMap<u32, Status>,
 }
 
 /// How far a sweep is.
@@ -310,7 +312,8 @@ impl Live {
 
     /// Runs of this sweep that failed.
     pub fn failures(&self) -> usize {
-        self.cells.iter().filter(|cell| cell.state == CellState::Done(Status::Failed)).count()
+        let failed = |cell: &LiveCell| cell.bad.values().filter(|s| **s == Status::Failed).count();
+        self.cells.iter().map(failed).sum()
     }
 }
 
@@ -338,6 +341,7 @@ impl LiveCell {
             asked: false,
             cancelled: false,
             settled: BTreeSet::new(),
+            bad: BTreeMap::new(),
         }
     }
 
@@ -375,6 +379,10 @@ impl LiveCell {
     }
 
     fn finish(&mut self, round: u32, record: Box<Record>) {
+        match record.status {
+            Status::Failed | Status::Interrupted => drop(self.bad.insert(round, record.status)),
+            Status::Ok | Status::Oom | Status::Skipped => drop(self.bad.remove(&round)),
+        }
         self.round = round;
         self.state = CellState::Done(record.status);
         self.since_ms = None;

@@ -5,6 +5,9 @@ mod draw;
 mod over;
 pub mod state;
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,7 +19,7 @@ use crate::tui::action::{Action, Binding, bind};
 use crate::tui::format;
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::layout::{cut_bottom, cut_left, cut_top};
-use crate::tui::message::Effect;
+use crate::tui::message::{Effect, Snapshot};
 use crate::tui::page::{Export, FileKind, Page, Pointer, PointerKind};
 use crate::tui::state::{List, Overlay, Prompt, Purpose, State};
 use crate::tui::update::{open_run, open_runs};
@@ -244,17 +247,22 @@ pub fn arrange(state: &mut State) {
     state.runs.arrange(stored.as_deref());
 }
 
-/// New runs are there: marks of runs that are gone go with them.
-pub fn learn(state: &mut State) {
+/// New runs are there instead of those `before`: marks of runs that are gone go with them, the selection
+/// stays on its run, or where that is gone at its place.
+pub fn learn(state: &mut State, before: Option<&Arc<Snapshot>>) {
     state.runs.deleting.clear();
     let Some(stored) = state.stored.clone() else { return };
+    let place = state.runs.list.selected;
+    let held = state.runs.selected(before).map(|record| record.run.clone());
     if !state.runs.marked.is_empty() {
-        let known: std::collections::HashSet<&str> =
-            stored.records.iter().map(|record| record.run.as_str()).collect();
+        let known: HashSet<&str> = stored.records.iter().map(|record| record.run.as_str()).collect();
         state.runs.marked.retain(|run| known.contains(run.as_str()));
         state.runs.only_marked &= !state.runs.marked.is_empty();
     }
     state.runs.arrange(Some(&stored));
+    if let Some(held) = held {
+        state.runs.select(&held, &stored, place);
+    }
     complete(state);
 }
 
@@ -338,11 +346,12 @@ pub fn act(state: &mut State, act: Act) -> Vec<Effect> {
             state.runs.list.move_by(1, len);
         }
         Act::MarkAll => {
-            let known: std::collections::HashSet<String> = state.runs.marked.drain(..).collect();
+            let known: HashSet<String> = state.runs.marked.drain(..).collect();
             let records =
                 stored.iter().flat_map(|s| state.runs.rows().map(|row| s.records.get(row as usize)));
             let shown: Vec<String> = records.flatten().map(|record| record.run.clone()).collect();
-            let hidden = known.into_iter().filter(|run| !shown.contains(run)).collect::<Vec<_>>();
+            let seen: HashSet<&String> = shown.iter().collect();
+            let hidden: Vec<String> = known.into_iter().filter(|run| !seen.contains(run)).collect();
             state.runs.marked = [hidden, shown].concat();
         }
         Act::MarkNone => {
@@ -381,7 +390,7 @@ fn delete(state: &mut State, runs: Vec<String>) -> Vec<Effect> {
     let undo = state.keys.label(Action::Runs(Act::Undo));
     state.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
     state.runs.deleting.extend(runs.iter().cloned());
-    let gone: std::collections::HashSet<&String> = runs.iter().collect();
+    let gone: HashSet<&String> = runs.iter().collect();
     state.runs.marked.retain(|run| !gone.contains(run));
     state.runs.only_marked &= !state.runs.marked.is_empty();
     let at = state.runs.list.selected;
@@ -455,6 +464,8 @@ fn prompt(state: &mut State, purpose: Purpose) {
         }
     };
     let input = Input::new(text);
+    // what the title says is what is meant, whatever is selected by then
+    state.runs.annotating = runs;
     state.overlays.push(Overlay::Prompt(Prompt { title, hint, input, error: None, purpose }));
 }
 
@@ -464,7 +475,7 @@ pub fn annotate(state: &State, purpose: Purpose, text: &str) -> Result<Vec<Effec
         Purpose::NoteRuns => store::Edit::note(text),
         _ => store::Edit::tags(text).map_err(|error| format::error(&error))?,
     };
-    let runs = state.runs.chosen(state.stored.as_ref());
+    let runs = state.runs.annotating.clone();
     Ok(if edit.is_empty() || runs.is_empty() {
         Vec::new()
     } else {

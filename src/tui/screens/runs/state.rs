@@ -93,6 +93,8 @@ pub struct Runs {
     pub wanted: Option<String>,
     /// Marked runs.
     pub marked: Vec<String>,
+    /// The runs that are being tagged or noted.
+    pub annotating: Vec<String>,
     /// Only marked runs are shown.
     pub only_marked: bool,
     /// Rows are grouped by the first sort column.
@@ -122,6 +124,7 @@ impl Default for Runs {
             whole: None,
             wanted: None,
             marked: Vec::new(),
+            annotating: Vec::new(),
             only_marked: false,
             grouped: false,
             deleting: HashSet::new(),
@@ -199,6 +202,16 @@ impl Runs {
         } else {
             self.marked.clone()
         }
+    }
+
+    /// Selects a run, or where it is not shown what stands at a place.
+    pub fn select(&mut self, run: &str, snapshot: &Snapshot, place: usize) {
+        let is = |line: &Line| match line {
+            Line::Run(row) => snapshot.records.get(*row as usize).is_some_and(|r| r.run == run),
+            Line::Group { .. } => false,
+        };
+        let at = self.lines.iter().position(is);
+        self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
     }
 
     /// Whether a run is marked.

@@ -17,7 +17,7 @@ use crate::tui::state::State;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::paint::{line, popup, put};
 use crate::tui::widgets::scatter::Plot;
-use crate::whatif::{Answer, Crossing, Numbers, Over, Slider};
+use crate::whatif::{Answer, Crossing, Over, Slider};
 
 /// Where things are.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,6 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.facts);
     let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    put(buf, area, area.x, area.y.saturating_sub(1), "", dim);
     for row in 0..area.height {
         let index = whatif.list.offset + usize::from(row);
         let Some(slider) = Slider::ALL.get(index) else { break };
@@ -199,7 +198,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let all = (of(n.tpot_ms).round() as usize).max(exposed);
         let x = put(buf, area, area.x + 13, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
         put(buf, area, x, y, &"╱".repeat(exposed), theme.style(Role::Exposed));
-        let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, n, &row.architecture));
+        let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, &row.architecture));
         let mut words = format!(" {:>7} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
         if wide {
             let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
@@ -213,7 +212,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
 }
 
 /// TPOT of the same architecture in the base.
-fn tpot(base: &Answer, _now: &Numbers, architecture: &crate::plan::Architecture) -> Option<f64> {
+fn tpot(base: &Answer, architecture: &crate::plan::Architecture) -> Option<f64> {
     base.row(architecture)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
 }
 
@@ -334,6 +333,11 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
 
 /// Up to where communication stays hidden, in words.
 fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
+    if let Err(why) =
+        answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
+    {
+        return format!("none: {why}");
+    }
     let Some(found) = &whatif.break_even else { return "searching…".into() };
     let mut words = Vec::new();
     for result in found {

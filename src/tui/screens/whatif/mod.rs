@@ -14,6 +14,7 @@ use ratatui::layout::{Position, Rect};
 use tui_input::Input;
 
 use self::state::{StripView, letter};
+use crate::text::{csv_field, shell_command};
 use crate::tui::action::{Action, Binding, Screen, bind};
 use crate::tui::keys::{paste_into, type_into};
 use crate::tui::message::Effect;
@@ -172,14 +173,17 @@ impl Page for WhatIf {
     }
 
     fn command(&self, state: &State) -> Option<Vec<String>> {
-        state.whatif.answer.as_ref().map(|answer| answer.arguments.clone())
+        state.whatif.current().map(|answer| answer.arguments.clone())
     }
 
     fn export(&self, state: &State, kind: FileKind) -> Result<Option<Export>, String> {
         if kind != FileKind::Csv {
             return Ok(None);
         }
-        let answer = state.whatif.answer.as_ref().ok_or("nothing to export: there is no answer yet")?;
+        let answer = state
+            .whatif
+            .current()
+            .ok_or("nothing to export: there is no answer for these values yet")?;
         let pins = state.whatif.pins.iter().enumerate();
         let named = pins.map(|(at, pin)| (letter(at).to_string(), &*pin.answer));
         let all: Vec<(String, &Answer)> =
@@ -195,7 +199,7 @@ fn csv(answers: &[(String, &Answer)]) -> String {
          comm_ms,exposed_comm_ms,overlap_pct,hidden_share,reason,command\n",
     );
     for (name, answer) in answers {
-        let command = quoted(&format!("ladderscope {}", answer.arguments.join(" ")));
+        let command = csv_field(&format!("ladderscope {}", shell_command(&answer.arguments)));
         for row in &answer.rows {
             let of = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
             let numbers = match &row.numbers {
@@ -211,7 +215,7 @@ fn csv(answers: &[(String, &Answer)]) -> String {
                     of(n.overlap_pct),
                     of(n.hidden_share)
                 ),
-                Err(why) => format!(",,,,,,,,,{}", quoted(why)),
+                Err(why) => format!(",,,,,,,,,{}", csv_field(why)),
             };
             // the command is the chosen architecture's
             let chosen = row.architecture == answer.spec.architecture;
@@ -220,10 +224,6 @@ fn csv(answers: &[(String, &Answer)]) -> String {
         }
     }
     text
-}
-
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
 }
 
 /// Does what was asked for.

@@ -30,6 +30,8 @@ pub struct WhatIf {
     pub list: List,
     /// What the engine said of the base.
     pub base_answer: Option<Arc<Answer>>,
+    /// Why there is none.
+    base_error: Option<String>,
     /// What it said last; may be of an earlier variant while the next answer is under way.
     pub answer: Option<Arc<Answer>>,
     /// Where communication stops to be hidden; `None` until that is found for the variant.
@@ -89,6 +91,7 @@ impl Default for WhatIf {
             undo: Vec::new(),
             list: List::default(),
             base_answer: None,
+            base_error: None,
             answer: None,
             break_even: None,
             error: None,
@@ -171,15 +174,23 @@ impl WhatIf {
         self.undo.pop().map(|before| self.variant = before).is_some()
     }
 
-    /// The question to ask now: the variant's, unless it was asked last.
+    /// The question to ask now: the base's first, to which everything is compared; then the variant's,
+    /// unless it was asked last.
     pub fn question(&mut self) -> Option<(u64, Variant)> {
-        if self.asked.as_ref() == Some(&self.variant) {
+        let base_first = self.base_answer.is_none() && self.base_error.is_none();
+        let wanted = if base_first { &self.base } else { &self.variant };
+        if self.asked.as_ref() == Some(wanted) {
             return None;
         }
         self.request += 1;
-        self.asked = Some(self.variant.clone());
+        self.asked = Some(wanted.clone());
         self.break_even = None;
-        Some((self.request, self.variant.clone()))
+        self.asked.clone().map(|variant| (self.request, variant))
+    }
+
+    /// The answer for the variant as it is; `None` while it is under way, or where it cannot be had.
+    pub fn current(&self) -> Option<&Arc<Answer>> {
+        self.answer.as_ref().filter(|answer| answer.variant == self.variant)
     }
 
     /// Takes an answer. An older one is shown, too, while the newest is under way: the screen follows
@@ -195,14 +206,20 @@ impl WhatIf {
                 }
                 self.answer = Some(answer);
             }
-            Err(why) if request == self.request => self.error = Some(why),
+            Err(why) if request == self.request => {
+                if self.asked.as_ref() == Some(&self.base) {
+                    // the variant's answer has nothing to be compared to, but is wanted all the same
+                    self.base_error = Some(why.clone());
+                }
+                self.error = Some(why);
+            }
             Err(_) => {}
         }
     }
 
     /// Keeps the variant beside others; why not.
     pub fn pin(&mut self) -> Result<char, String> {
-        let Some(answer) = self.answer.clone().filter(|answer| answer.variant == self.variant) else {
+        let Some(answer) = self.current().cloned() else {
             return Err("there is no answer to keep yet".into());
         };
         if self.pins.len() >= MOST_PINS {

@@ -1,10 +1,10 @@
 //! What the legend lists: the series of a group, each with its glyphs and colour. A well-known
 //! architecture looks the same in every group.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::analysis::{ParetoPoint, Series};
-use crate::plan::Architecture;
+use crate::plot;
 use crate::spec::P2p;
 
 /// How points are drawn: on a frontier and dominated, P2P on (filled) and off (hollow).
@@ -48,45 +48,13 @@ pub fn entries<'a>(
     hidden: &BTreeSet<Series>,
 ) -> Vec<Entry> {
     let series: BTreeSet<Series> = points.map(ParetoPoint::series).collect();
-    let looks = looks(series.iter().map(|s| &s.architecture));
+    let looks = plot::look_numbers(series.iter().map(|s| &s.architecture));
     let entry = |series: Series| Entry {
         look: looks.get(&series.architecture).copied().unwrap_or(0),
         hidden: hidden.contains(&series),
         series,
     };
     series.into_iter().map(entry).collect()
-}
-
-/// A look for each architecture; variants of one family take what is free.
-fn looks<'a>(architectures: impl Iterator<Item = &'a Architecture>) -> BTreeMap<Architecture, usize> {
-    let mut looks = BTreeMap::new();
-    let mut waiting = Vec::new();
-    for architecture in architectures {
-        let wish = match architecture {
-            Architecture::Standard => 0,
-            Architecture::Ladder(_) => 1,
-            Architecture::Parallel => 2,
-            Architecture::Desync(_) => 3,
-            Architecture::UpperBound => 4,
-            Architecture::Stale(_) => 5,
-            Architecture::ParallelLadder => 6,
-        };
-        if looks.contains_key(architecture) {
-            continue;
-        }
-        if looks.values().any(|taken| *taken == wish) {
-            waiting.push(architecture);
-        } else {
-            looks.insert(architecture.clone(), wish);
-        }
-    }
-    for architecture in waiting {
-        if !looks.contains_key(architecture) {
-            let free = (0..).find(|look| !looks.values().any(|taken| taken == look));
-            looks.insert(architecture.clone(), free.unwrap_or(0));
-        }
-    }
-    looks
 }
 
 /// The letter of a point from elsewhere: its architecture's initial, in a circle where P2P is off.
@@ -103,7 +71,7 @@ pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::LadderLayers;
+    use crate::plan::{Architecture, LadderLayers};
 
     #[test]
     fn architectures_keep_their_look_and_variants_get_one_of_their_own() {
@@ -113,10 +81,10 @@ mod tests {
             Architecture::Ladder(LadderLayers::Last(4)),
             Architecture::UpperBound,
         ];
-        let some = looks(all.iter());
+        let some = plot::look_numbers(all.iter());
         assert_eq!((some[&all[0]], some[&all[1]], some[&all[3]]), (0, 1, 4));
         assert_eq!(some.values().collect::<BTreeSet<_>>().len(), 4, "{some:?}");
-        assert_eq!(looks(all[3..].iter())[&all[3]], 4);
+        assert_eq!(plot::look_numbers(all[3..].iter())[&all[3]], 4);
         assert_eq!(
             (letter("ladder", Some(P2p::On)), letter("ladder", Some(P2p::Off))),
             ("l".into(), "ⓛ".into())
