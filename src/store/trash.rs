@@ -54,15 +54,21 @@ impl Store {
     /// moved; one that is gone already is no error.
     pub fn delete(&self, runs: &[String]) -> Result<()> {
         for run in runs.iter().filter(|run| row_of(run).is_none()) {
-            let help = match self.liveness(run) {
-                Some(Liveness::Alive) => "cancel it first; nothing was deleted".to_owned(),
-                Some(Liveness::Elsewhere(host)) => format!(
-                    "it was started on {host} and has left no record: delete it there, where it can be \
-                     seen whether it ended; nothing was deleted"
+            let (message, help) = match self.liveness(run) {
+                Some(Liveness::Alive) => (
+                    format!("run {run} is still running"),
+                    "cancel it first; nothing was deleted".to_owned(),
+                ),
+                Some(Liveness::Elsewhere(host)) => (
+                    format!("run {run} may still be running on {host}"),
+                    format!(
+                        "it has left no record: delete it on {host}, where it can be seen whether it \
+                         ended; nothing was deleted"
+                    ),
                 ),
                 Some(Liveness::Gone) | None => continue,
             };
-            return Err(Error::input_help(format!("run {run} may still be running"), help));
+            return Err(Error::input_help(message, help));
         }
         if runs.is_empty() {
             return Ok(());

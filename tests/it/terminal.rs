@@ -142,7 +142,7 @@ fn a_sweep_its_timeline_an_export_and_the_next_morning() {
     }
     quit(workbench);
 
-    let mut again = open(place.path(), (100, 30));
+    let again = open(place.path(), (100, 30));
     again.wait_for("tokens/s/GPU");
     quit(again);
 }

@@ -228,14 +228,14 @@ fn csv_has_a_row_a_span_with_names() {
     let text = String::from_utf8(text).unwrap();
     let mut lines = text.lines();
     let columns = lines.next().unwrap().split(',').count();
-    assert_eq!((columns, text.lines().count()), (16, 31));
+    assert_eq!((columns, text.lines().count()), (17, 31));
     let span = &trace.spans[0];
     let operation = &trace.operations[span.operation as usize];
     let start = format!("0,prefill,0,0,compute,9,0,7,{},memcpy,", operation.name);
     let first = lines.next().unwrap();
     assert!(first.starts_with(&start), "{first}");
     assert!(
-        first.ends_with(&format!(",{},{},{},", span.ready_ns, span.start_ns, span.end_ns)),
+        first.ends_with(&format!(",{},{},{},,measured", span.ready_ns, span.start_ns, span.end_ns)),
         "{first}"
     );
 }
