@@ -199,6 +199,9 @@ pub enum Provenance {
 }
 
 impl Provenance {
+    /// All of them, the nearest to a measurement first.
+    pub const ALL: [Self; 3] = [Self::Measured, Self::EmulatedLink, Self::Simulated];
+
     /// The name in files and tables.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -206,6 +209,14 @@ impl Provenance {
             Self::EmulatedLink => "emulated-link",
             Self::Simulated => "simulated",
         }
+    }
+}
+
+impl FromStr for Provenance {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|provenance| provenance.as_str() == text);
+        found.ok_or_else(|| Error::unknown("provenance", text, Self::ALL.map(Self::as_str)))
     }
 }
 

@@ -122,6 +122,7 @@ fn rows_of_a_batch_are_addressed_like_runs() {
     place.run(&["pareto", "--x", "tpot", "--export", "f.csv"]).exits(0);
     let own = place.run(&["pareto", "--overlay", "f.csv", "--format", "json"]).exits(0).json();
     assert_eq!(own["overlay"].as_array().map(Vec::len), Some(6), "its own tables read back");
+    assert_eq!(own["overlay"][0]["source"], "f.csv (simulated)", "and say what they are");
 
     let compared = place.run(&["compare", "--by", "architecture", "--format", "json"]).exits(0).json();
     assert_eq!(compared["pairs"].as_array().map(Vec::len), Some(4));

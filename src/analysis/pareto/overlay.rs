@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use crate::error::{Error, Result};
-use crate::spec::{P2p, Spec};
+use crate::spec::{P2p, Provenance, Spec};
 
 /// Where the carried points come from, as they are labelled.
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
@@ -18,7 +18,7 @@ const PUBLISHED_TABLE: &str = include_str!("../published/ladder-residual.tsv");
 
 /// Columns that a table may have, in any order. The other columns of this program's own tables of points
 /// are allowed, and not read.
-pub const OVERLAY_COLUMNS: [&str; 15] = [
+pub const OVERLAY_COLUMNS: [&str; 16] = [
     "architecture",
     "model",
     "tp",
@@ -33,6 +33,7 @@ pub const OVERLAY_COLUMNS: [&str; 15] = [
     "tokens_per_s",
     "tokens_per_s_per_gpu",
     "source",
+    "provenance",
     "label",
 ];
 
@@ -40,7 +41,8 @@ pub const OVERLAY_COLUMNS: [&str; 15] = [
 /// computed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OverlayPoint {
-    /// Where it comes from: `published (arXiv 2501.06589)`, or the file's name.
+    /// Where it comes from: `published (arXiv 2501.06589)`, or the file's name; with its provenance where
+    /// its table says one: `points.csv (simulated)`.
     pub source: String,
     /// Its architecture, or whatever its table calls it.
     pub architecture: String,
@@ -127,7 +129,7 @@ pub fn published() -> Result<Vec<OverlayPoint>> {
 }
 
 /// Reads a table (CSV, or tab-separated where the header has a tab; `#` begins a comment line). Its
-/// points are labelled with the file's name, or its `source` column.
+/// points are labelled with the file's name, or its `source` column, and its `provenance` column.
 pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
     let name = path.display().to_string();
@@ -212,8 +214,12 @@ impl Row<'_> {
                 Some(value.parse().map_err(|_| self.wrong("p2p", value, "neither on nor off"))?)
             }
         };
+        let mut source = text("source").unwrap_or_else(|| source.to_owned());
+        if let Some(provenance) = self.provenance()? {
+            source.push_str(&format!(" ({provenance})"));
+        }
         let point = OverlayPoint {
-            source: text("source").unwrap_or_else(|| source.to_owned()),
+            source,
             architecture: text("architecture").unwrap_or_else(|| "?".into()),
             label: text("label").unwrap_or_default(),
             model: text("model"),
@@ -230,6 +236,17 @@ impl Row<'_> {
             tokens_per_s_per_gpu: self.number("tokens_per_s_per_gpu")?,
         };
         Ok(point.complete())
+    }
+
+    /// What its numbers may be called: nothing that was simulated must pass for a measurement.
+    fn provenance(&self) -> Result<Option<Provenance>> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| {
+                let known = Provenance::ALL.map(Provenance::as_str).join(", ");
+                self.wrong("provenance", text, &format!("none of {known}"))
+            })
+        };
+        self.text("provenance").map(parse).transpose()
     }
 
     /// What the field of a column says; an empty one says nothing.

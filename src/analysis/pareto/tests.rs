@@ -332,6 +332,10 @@ fn a_table_of_ones_own_is_read_and_errors_name_their_place() {
             "tp,p2p,tokens_per_s,tpot_ms\n8,maybe,1,2\n",
             "line 2, column 2 (p2p): 'maybe' is neither on nor off",
         ),
+        (
+            "tp,provenance,tokens_per_s,tpot_ms\n8,guessed,1,2\n",
+            "line 2, column 2 (provenance): 'guessed' is none of measured, emulated-link, simulated",
+        ),
         ("tp,tokens_per_s,tpot_ms\n8,1\n", "line 2: 2 fields, where the header has 3"),
         ("tp,batch\n8,1\n", "says no latency or no throughput"),
         ("", "says no latency or no throughput"),
@@ -350,6 +354,7 @@ fn own_tables_of_points_read_back() {
     for (point, read) in points.iter().zip(&again) {
         assert_eq!(read.place(Axes::default()), Axes::default().of(point));
         assert!(read.goes_with(&point.spec) && read.architecture == point.spec.architecture.to_string());
+        assert_eq!(read.source, format!("points.csv ({})", point.provenance), "never taken for another");
     }
 }
 
