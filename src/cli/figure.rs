@@ -118,9 +118,8 @@ fn of_records(args: &Args, dir: &std::path::Path, options: &Options) -> Result<F
     match args.kind {
         Kind::Pareto => {
             let points = analysis::pareto(&records);
-            let intervals = plot::intervals(&records);
             let overlay = plot::overlay(&super::pareto::read_overlays(&args.overlay)?, &points);
-            let data = ParetoData { points: &points, intervals, overlay };
+            let data = ParetoData { points: &points, overlay };
             plot::pareto_figure(&data, &facts, options)
         }
         Kind::Throughput => plot::throughput_figure(&one_set(&records)?, &facts, options),

@@ -178,9 +178,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             }
             _ => {
                 let facts = figure::facts(&records, &figure::stores(&args.runs, &dir));
-                let intervals = plot::intervals(&records);
                 let overlay = plot::overlay(&overlay, &points);
-                let data = plot::ParetoData { points: &points, intervals, overlay };
+                let data = plot::ParetoData { points: &points, overlay };
                 plot::pareto_figure(&data, &facts, &plot::Options::default())?.save(path)?;
             }
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::style;
-use crate::analysis::ParetoPoint;
 use crate::spec::{Backend, Provenance, Spec};
 use crate::store::{Environment, Record};
 use crate::trace::Trace;
@@ -37,15 +36,6 @@ impl Facts {
             facts.add(&record.spec, record.provenance, &record.environment);
             facts.days.extend(record.created.get(..10).map(str::to_owned));
             facts.runs += record.runs.len().max(1);
-        }
-        facts
-    }
-
-    /// Of points alone, which know no commit and no day.
-    pub fn of_points(points: &[ParetoPoint]) -> Self {
-        let mut facts = Self { runs: points.len(), ..Self::default() };
-        for point in points {
-            facts.add(&point.spec, point.provenance, &Environment::new());
         }
         facts
     }

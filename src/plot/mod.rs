@@ -35,7 +35,7 @@ pub use improvement::improvement_figure;
 pub use options::{Options, Size};
 pub use overlap::{Part, overlap_figure};
 pub use p2p::p2p_figure;
-pub use pareto::{OverlayPoint, ParetoData, intervals, overlay, pareto_figure};
+pub use pareto::{ParetoData, overlay, pareto_figure};
 pub use png::Pixels;
 pub use style::numbers as look_numbers;
 pub use svg::escape;

@@ -1,7 +1,7 @@
 //! The Pareto figure: completion latency against throughput per GPU, a panel a group of comparable
 //! runs, a frontier a line for each architecture and P2P setting; from [`crate::analysis::pareto()`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::axis::{self, Axis};
 use super::facts::Facts;
@@ -9,13 +9,12 @@ use super::figure::Figure;
 use super::group_note;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::Options;
-use super::scene::{Align, Area, Point, Scene, Text, Tip};
+use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
 use super::style::{GREY, INK, Look, Looks, Marker, Sizes, faded, looks};
-use crate::analysis::{self, ParetoPoint, aggregate, frontier};
+use crate::analysis::{Axes, OverlayPoint, ParetoPoint, frontier};
 use crate::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::spec::P2p;
-use crate::store::Record;
 
 /// Panels in one figure; with more of them nobody finds anything.
 const MOST_PANELS: usize = 12;
@@ -23,45 +22,20 @@ const MOST_PANELS: usize = 12;
 /// Points that say what they are when pointed at; more of them would make the file large.
 const MOST_TIPS: usize = 600;
 
-/// Runs of others (published, say) that are shown beside, and join no frontier.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OverlayPoint {
-    /// Where it comes from: `published (arXiv 2501.06589)`.
-    pub source: String,
-    /// What it is: `ladder 8×16`.
-    pub label: String,
-    /// Completion latency (ms).
-    pub completion_ms: f64,
-    /// Throughput over TP.
-    pub tokens_per_s_per_gpu: f64,
-}
-
 /// What a Pareto figure shows.
 #[derive(Clone, Debug, Default)]
 pub struct ParetoData<'a> {
     /// Points of [`crate::analysis::pareto()`].
     pub points: &'a [ParetoPoint],
-    /// 95% intervals of tokens/s by run.
-    pub intervals: BTreeMap<String, [f64; 2]>,
-    /// Points of others.
+    /// Points from elsewhere, which join no frontier: see [`overlay`].
     pub overlay: Vec<OverlayPoint>,
 }
 
-/// 95% intervals of tokens/s of cells that have one, by the run that stands for the cell.
-pub fn intervals(records: &[Record]) -> BTreeMap<String, [f64; 2]> {
-    let cells = aggregate(records).into_iter();
-    cells.filter_map(|cell| Some((cell.run, cell.metrics?.tokens_per_s_ci95?))).collect()
-}
-
-/// Points of others as the figure shows them: those that go with some run and have both numbers.
-pub fn overlay(others: &[analysis::OverlayPoint], points: &[ParetoPoint]) -> Vec<OverlayPoint> {
-    let others = others.iter().filter(|other| points.iter().any(|p| other.goes_with(&p.spec)));
-    let shown = others.filter_map(|other| {
-        let (completion_ms, tokens_per_s_per_gpu) = other.place(analysis::Axes::default())?;
-        let (source, label) = (other.source.clone(), other.name());
-        Some(OverlayPoint { source, label, completion_ms, tokens_per_s_per_gpu })
-    });
-    shown.collect()
+/// Points from elsewhere that the figure can show: those that go with some run and have both numbers.
+pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint]) -> Vec<OverlayPoint> {
+    let goes = |other: &&OverlayPoint| points.iter().any(|point| other.goes_with(&point.spec));
+    let placed = |other: &&OverlayPoint| other.place(Axes::default()).is_some();
+    others.iter().filter(placed).filter(goes).cloned().collect()
 }
 
 /// Latency against per-GPU throughput, a frontier per architecture and P2P setting. Runs that are not
@@ -97,7 +71,10 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
             format!("choose runs of at most {MOST_PANELS} models, workloads and machines"),
         ));
     }
-    let looks = looks(data.points.iter().map(|point| &point.spec.architecture));
+    // An architecture from elsewhere looks like the same one here; what is none of ours is in ink.
+    let others: Vec<Architecture> =
+        data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
+    let looks = looks(data.points.iter().map(|point| &point.spec.architecture).chain(&others));
     let one = groups.len() == 1;
     let sheet = Sheet {
         options,
@@ -115,6 +92,7 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
     let rows = groups.len().div_ceil(columns);
     let each = (0.62 * points / columns as f64).clamp(130.0, 300.0);
     let least = (75.0 * columns as f64, 70.0 * rows as f64);
+    let sources = sources(&data.overlay);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
     let (unit, unit_ms) = unit(data);
     let name = format!("completion latency ({unit})");
@@ -122,7 +100,17 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
     let gap = (1.2 * sizes.label, 0.9 * sizes.label);
     for (cell, (name, members)) in layout::grid(area, columns, rows, gap).into_iter().zip(&groups) {
         let name = (!one).then(|| group_note(name));
-        let panel = Panel { points: members, data, looks: &looks, unit_ms };
+        let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
+        let overlay = overlay
+            .filter_map(|other| Some((other, other.place(Axes::default())?)))
+            .map(|(other, (ms, per_gpu))| (other, (ms / unit_ms, per_gpu)));
+        let panel = Panel {
+            points: members,
+            overlay: overlay.collect(),
+            sources: &sources,
+            looks: &looks,
+            unit_ms,
+        };
         draw_panel(&mut scene, cell, name.as_deref(), &panel, &sizes);
     }
     if scene.tips.len() > MOST_TIPS {
@@ -134,29 +122,34 @@ pub(super) fn scene(data: &ParetoData<'_>, facts: &Facts, options: &Options) -> 
 /// Seconds where milliseconds would need five digits: its name, and how many ms it has.
 fn unit(data: &ParetoData<'_>) -> (&'static str, f64) {
     let points = data.points.iter().map(|p| p.completion_ms);
-    let most = points.chain(data.overlay.iter().map(|o| o.completion_ms)).fold(0.0, f64::max);
+    let most = points.chain(data.overlay.iter().filter_map(|o| o.completion_ms)).fold(0.0, f64::max);
     if most >= 10_000.0 { ("s", 1e3) } else { ("ms", 1.0) }
 }
 
 /// What a panel shows.
 struct Panel<'a> {
+    /// Of one group.
     points: &'a [&'a ParetoPoint],
-    data: &'a ParetoData<'a>,
+    /// Points from elsewhere that go with it, and their places.
+    overlay: Vec<(&'a OverlayPoint, (f64, f64))>,
+    /// All sources of such points, in the order of their markers.
+    sources: &'a [&'a str],
     looks: &'a Looks,
     unit_ms: f64,
 }
 
 fn remark(data: &ParetoData<'_>) -> String {
     let mut remark = String::from("Labels: TP×batch on the frontier, upper-bound aside");
-    if !data.intervals.is_empty() {
+    if data.points.iter().any(|point| point.tokens_per_s_ci95.is_some()) {
         remark += "; bars: 95% bootstrap intervals";
     }
     remark
 }
 
-fn look_of_overlay(index: usize) -> Look {
+/// The marker says the source, the colour the architecture.
+fn look_of_overlay(index: usize, color: Color) -> Look {
     let marker = [Marker::Star, Marker::Hexagon, Marker::Pentagon][index % 3];
-    Look { color: INK, marker, hatch: 0 }
+    Look { color, marker, hatch: 0 }
 }
 
 fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
@@ -169,8 +162,11 @@ fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
     sources
 }
 
-fn has_both(points: &[ParetoPoint]) -> bool {
-    [P2p::On, P2p::Off].iter().all(|p2p| points.iter().any(|point| point.spec.p2p == *p2p))
+fn has_both(data: &ParetoData<'_>) -> bool {
+    let own = data.points.iter().map(|point| point.spec.p2p);
+    let seen: BTreeSet<bool> =
+        own.chain(data.overlay.iter().filter_map(|other| other.p2p)).map(|p2p| p2p == P2p::On).collect();
+    seen.len() == 2
 }
 
 fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
@@ -182,7 +178,7 @@ fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
         })
         .collect();
     let plain = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
-    if has_both(data.points) {
+    if has_both(data) {
         for (filled, name) in [(true, "P2P on"), (false, "P2P off")] {
             legend.push(Entry::new(Key::Series { look: plain, filled, dashed: !filled }, name));
         }
@@ -190,16 +186,16 @@ fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
     let pale = Look { color: faded(GREY), ..plain };
     legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
     for (index, source) in sources(&data.overlay).into_iter().enumerate() {
-        let key = Key::Marker { look: look_of_overlay(index), filled: false };
+        let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };
         legend.push(Entry::new(key, source));
     }
     legend
 }
 
 fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'_>, sizes: &Sizes) {
-    let Panel { points, data, looks, unit_ms } = panel;
+    let Panel { points, overlay, sources, looks, unit_ms } = panel;
     let ranges: Vec<(&ParetoPoint, [f64; 2])> =
-        points.iter().filter_map(|p| Some((*p, *data.intervals.get(&p.run)?))).collect();
+        points.iter().filter_map(|p| Some((*p, p.tokens_per_s_ci95?))).collect();
     // Latency is tokens over throughput: both ends of an interval follow from it.
     let latency = |p: &ParetoPoint, tokens_per_s: f64| {
         1e3 * f64::from(p.spec.batch) * f64::from(p.spec.output_tokens) / tokens_per_s / unit_ms
@@ -207,10 +203,10 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
     let per_gpu = |p: &ParetoPoint, tokens_per_s: f64| tokens_per_s / f64::from(p.spec.tp.max(1));
     let xs = points.iter().map(|p| p.completion_ms / unit_ms);
     let xs = xs.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| latency(p, t))));
-    let xs = xs.chain(data.overlay.iter().map(|o| o.completion_ms / unit_ms));
+    let xs = xs.chain(overlay.iter().map(|(_, place)| place.0));
     let ys = points.iter().map(|p| p.tokens_per_s_per_gpu);
     let ys = ys.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| per_gpu(p, t))));
-    let ys = ys.chain(data.overlay.iter().map(|o| o.tokens_per_s_per_gpu));
+    let ys = ys.chain(overlay.iter().map(|(_, place)| place.1));
     let (x, y) = (Axis::fit(xs), Axis::fit(ys));
     let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
     let area = layout::data_area(cell, name.is_some(), y_width, 1.2 * sizes.tick, sizes);
@@ -264,13 +260,16 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
             scene.tips.push(Tip { at: place(point), radius: 1.6 * sizes.marker, text: tip(point) });
         }
     }
-    for overlay in &data.overlay {
-        let at = (x.place(overlay.completion_ms / unit_ms), y.place(overlay.tokens_per_s_per_gpu));
-        let index = sources(&data.overlay).iter().position(|s| *s == overlay.source).unwrap_or(0);
-        scene.marker(at, look_of_overlay(index), sizes.marker, false);
-        taken.push(Area::around(at, sizes.marker));
-        let text = format!("{} [{}]", overlay.label, overlay.source);
-        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text });
+    for (other, place) in overlay {
+        let at = (x.place(place.0), y.place(place.1));
+        let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
+        let architecture = other.architecture.parse::<Architecture>().ok();
+        let color = architecture.and_then(|one| looks.get(&one)).map_or(INK, |look| look.color);
+        let hollow = other.p2p == Some(P2p::Off);
+        let radius = sizes.marker * if hollow { 1.35 } else { 1.0 };
+        scene.marker(at, look_of_overlay(index, color), radius, !hollow);
+        taken.push(Area::around(at, radius));
+        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text: tip_of_other(other) });
     }
     label(scene, &area, &owned, place, taken, sizes);
 }
@@ -301,6 +300,14 @@ fn tip(point: &ParetoPoint) -> String {
         point.tokens_per_s_per_gpu,
         point.provenance
     )
+}
+
+/// `ladder 8x16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU [published (arXiv 2501.06589)]`.
+fn tip_of_other(other: &OverlayPoint) -> String {
+    let name = format!("{} {}", other.architecture, other.name());
+    let p2p = other.p2p.map(|p2p| format!(", P2P {}", p2p.as_str())).unwrap_or_default();
+    let (ms, per_gpu) = other.place(Axes::default()).unwrap_or_default();
+    format!("{}{p2p}: {ms:.1} ms, {per_gpu:.2} tokens/s per GPU [{}]", name.trim_end(), other.source)
 }
 
 /// Writes TP x batch beside the points of the frontier, where there is room for it: never over a line, a

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
-    Facts, Figure, Options, OverlayPoint, ParetoData, Part, Size, comparison, comparison_figure,
-    improvement, improvement_figure, intervals, overlap, p2p, p2p_figure, pareto, pareto_figure,
-    throughput, throughput_figure, timeline, timeline_figure,
+    Facts, Figure, Options, ParetoData, Part, Size, comparison, comparison_figure, improvement,
+    improvement_figure, overlap, p2p, p2p_figure, pareto, pareto_figure, throughput, throughput_figure,
+    timeline, timeline_figure,
 };
 use crate::analysis::sample_data::{record, sim_record, span, trace};
 use crate::analysis::{self, CellSet, ParetoPoint, compare};
@@ -272,7 +272,7 @@ fn a_pareto_figure_says_what_and_where_from() {
 fn labels_of_points_stand_for_the_frontier_and_off_the_markers() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    let scene = pareto::scene(&data, &Facts::of_points(&points), &Options::default()).unwrap();
+    let scene = pareto::scene(&data, &Facts::of_records(&cells()), &Options::default()).unwrap();
     let labels: Vec<_> = texts(&scene).into_iter().filter(|text| text.inside).collect();
     assert!(labels.len() > 5, "{labels:?}");
     for tip in &scene.tips {
@@ -299,29 +299,80 @@ fn labels_of_points_stand_for_the_frontier_and_off_the_markers() {
 }
 
 #[test]
-fn measured_points_have_intervals_and_published_ones_join_no_frontier() {
+fn measured_points_have_intervals() {
     let records = measured();
     let points = analysis::pareto(&records);
-    let ranges = intervals(&records);
-    assert_eq!(ranges.len(), 6, "a cell an architecture, nine samples each");
-    let overlay = vec![OverlayPoint {
-        source: "published (nobody)".into(),
-        label: "ladder 8×16".into(),
-        completion_ms: 1.0,
-        tokens_per_s_per_gpu: 1e5,
-    }];
-    let bare = ParetoData { points: &points, ..ParetoData::default() };
-    let full = ParetoData { points: &points, intervals: ranges, overlay };
+    let mut bare = points.clone();
+    bare.iter_mut().for_each(|point| point.tokens_per_s_ci95 = None);
     let facts = Facts::of_records(&records);
-    let of = |data| pareto::scene(data, &facts, &Options::default()).unwrap();
-    let (without, with) = (of(&bare), of(&full));
-    let lines =
-        |scene: &Scene| scene.shapes.iter().filter(|shape| matches!(shape, Shape::Lines(..))).count();
+    let of = |points: &[ParetoPoint]| {
+        let data = ParetoData { points, ..ParetoData::default() };
+        pareto_figure(&data, &facts, &Options::default()).unwrap()
+    };
+    let (without, with) = (of(&bare), of(&points));
+    let lines = |figure: &Figure| {
+        figure.scene.shapes.iter().filter(|shape| matches!(shape, Shape::Lines(..))).count()
+    };
     assert!(lines(&with) >= lines(&without) + 12, "two bars a cell");
-    assert_legible(&with);
-    let figure = pareto_figure(&full, &facts, &Options::default()).unwrap();
-    assert_says(&figure, &["published (nobody)", "95% bootstrap intervals", "Measured; "]);
-    assert!(with.tips.iter().any(|tip| tip.text.contains("[published (nobody)]")));
+    assert_legible(&with.scene);
+    assert_says(&with, &["95% bootstrap intervals", "Measured; "]);
+    assert!(!read(&without).iter().any(|text| text.contains("bootstrap")));
+}
+
+/// Colours of the polygons around a place, in the order in which they are painted.
+fn painted(scene: &Scene, at: (f64, f64)) -> Vec<(u8, u8, u8)> {
+    let around = |corners: &[(f64, f64)]| {
+        let count = corners.len() as f64;
+        let sum = corners.iter().fold((0.0, 0.0), |sum, corner| (sum.0 + corner.0, sum.1 + corner.1));
+        (sum.0 / count - at.0).hypot(sum.1 / count - at.1) < 1e-6
+    };
+    let colors = scene.shapes.iter().filter_map(|shape| match shape {
+        Shape::Polygon(corners, color) if around(corners) => Some(*color),
+        _ => None,
+    });
+    colors.collect()
+}
+
+#[test]
+fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_are() {
+    let mut records = Vec::new();
+    for model in ["llama-3-70b", "llama-3.1-405b", "tiny"] {
+        for (name, step) in [("standard", 20.0), ("ladder", 15.0)] {
+            let change = |spec: &mut crate::spec::Spec| {
+                (spec.architecture, spec.model) = (name.parse().unwrap(), model.into());
+                (spec.tp, spec.prompt_tokens, spec.output_tokens) = (8, 1024, 512);
+            };
+            records.push(sim_record(&format!("{model}-{name}"), change, 100.0, step));
+        }
+    }
+    let points = analysis::pareto(&records);
+    let frontiers = |points: &[ParetoPoint]| points.iter().filter(|p| p.on_frontier).count();
+    let others = super::overlay(&analysis::published().unwrap(), &points);
+    let facts = Facts::of_records(&records);
+    let data = ParetoData { points: &points, overlay: others };
+    let figure = pareto_figure(&data, &facts, &Options::default()).unwrap();
+    let scene = &figure.scene;
+    assert_eq!((scene.data.len(), frontiers(&points)), (3, 3), "a panel a model, ladder best in each");
+    assert_legible(scene);
+    assert_says(&figure, &["published (arXiv 2501.06589)", "P2P off", "upper-bound"]);
+    let in_panel = |panel: usize| -> Vec<&super::scene::Tip> {
+        let tips = scene.tips.iter().filter(|tip| tip.text.contains("[published"));
+        tips.filter(|tip| scene.data[panel].holds(&Area::around(tip.at, 0.1))).collect()
+    };
+    let counts = [0, 1, 2].map(|panel| in_panel(panel).len());
+    let of_model =
+        |model: &str| data.overlay.iter().filter(|other| other.model.as_deref() == Some(model)).count();
+    assert_eq!(counts, [of_model("llama-3-70b"), of_model("llama-3.1-405b"), 0]);
+    assert!(counts[0] > 40 && counts[1] == 4, "{counts:?}");
+    let (orange, white) = ((213, 94, 0), (255, 255, 255));
+    for (start, colors) in [
+        ("ladder 8x16, P2P on: ", vec![white, orange]),
+        ("ladder 8x16, P2P off: ", vec![white, orange, white]),
+    ] {
+        let found: Vec<_> = in_panel(0).into_iter().filter(|tip| tip.text.starts_with(start)).collect();
+        assert_eq!(found.len(), 1, "{start}");
+        assert_eq!(painted(scene, found[0].at), colors, "{start}: filled where P2P is on");
+    }
 }
 
 #[test]
@@ -347,7 +398,7 @@ fn runs_that_are_not_comparable_get_a_panel_each() {
 fn every_point_is_drawn_within_the_data() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    let scene = pareto::scene(&data, &Facts::of_points(&points), &Options::default()).unwrap();
+    let scene = pareto::scene(&data, &Facts::of_records(&cells()), &Options::default()).unwrap();
     let area = scene.data[0];
     for tip in &scene.tips {
         assert!(area.holds(&Area::around(tip.at, 3.0)), "{} is cut", tip.text);
@@ -631,7 +682,7 @@ fn in_a_page_ink_and_ids_are_the_pages() {
 fn save(path: &Path) -> Result<()> {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    pareto_figure(&data, &Facts::of_points(&points), &Options::default())?.save(path)
+    pareto_figure(&data, &Facts::of_records(&cells()), &Options::default())?.save(path)
 }
 
 #[test]

@@ -201,8 +201,7 @@ fn figures(
             &format!("No Pareto figure: {} points are too many for a page.", points.len()),
         );
     } else {
-        let data =
-            ParetoData { points: &points, intervals: plot::intervals(&set.cells), overlay: Vec::new() };
+        let data = ParetoData { points: &points, overlay: Vec::new() };
         drawn.push(("pareto", plot::pareto_figure(&data, facts, &options)));
     }
     drawn.push(("throughput", plot::throughput_figure(set, facts, &options)));

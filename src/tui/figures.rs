@@ -47,7 +47,7 @@ pub fn pareto(state: &State, points: Vec<ParetoPoint>, others: Vec<OverlayPoint>
         plot::check_format(path)?;
         let records = source.records(points.iter().map(|point| point.run.as_str()))?;
         let overlay = plot::overlay(&others, &points);
-        let data = ParetoData { points: &points, intervals: plot::intervals(&records), overlay };
+        let data = ParetoData { points: &points, overlay };
         plot::pareto_figure(&data, &Facts::of_records(&records), &Options::default())?.save(path)
     })
 }
