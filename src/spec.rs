@@ -172,6 +172,16 @@ pub enum Collective {
     OneShot,
 }
 
+impl Collective {
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nccl => "nccl",
+            Self::OneShot => "one-shot",
+        }
+    }
+}
+
 impl FromStr for Collective {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {

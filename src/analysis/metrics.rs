@@ -219,7 +219,7 @@ pub(super) fn recorder(record: &Record) -> Option<&str> {
 }
 
 /// The machine a run was timed on; `None` for simulations, to which it does not matter.
-pub(super) fn host(record: &Record) -> Option<String> {
+pub fn host(record: &Record) -> Option<String> {
     match record.provenance {
         Provenance::Simulated => None,
         _ => text(record, "host").map(str::to_owned),

@@ -42,7 +42,7 @@ pub use critical::{
 pub use difference::Difference;
 pub use idle::IdleSplit;
 pub use links::{Link, Links, links};
-pub use metrics::{aggregate, metrics, stalls};
+pub use metrics::{aggregate, host, metrics, stalls};
 pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
 pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
 pub use pareto::{

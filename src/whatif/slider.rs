@@ -160,10 +160,7 @@ impl Slider {
         match self {
             Self::Architecture => cell.architecture.to_string(),
             Self::P2p => cell.p2p.as_str().into(),
-            Self::Collective => match cell.collective {
-                Collective::Nccl => "nccl".into(),
-                Collective::OneShot => "one-shot".into(),
-            },
+            Self::Collective => cell.collective.as_str().into(),
             Self::Hardware => cell.hardware.clone(),
             Self::Stack => cell.stack.clone(),
             Self::Model => cell.model.clone(),

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::spec::{Collective, Spec};
+use crate::spec::Spec;
 
 /// Fields of a spec that are axes.
 pub const AXES: [&str; 13] = [
@@ -121,7 +121,7 @@ impl fmt::Display for Axis {
 }
 
 /// The value of a field.
-pub(in crate::analysis) fn field(spec: &Spec, name: &str) -> String {
+pub(super) fn field(spec: &Spec, name: &str) -> String {
     match name {
         "architecture" => spec.architecture.to_string(),
         "p2p" => spec.p2p.as_str().into(),
@@ -135,10 +135,7 @@ pub(in crate::analysis) fn field(spec: &Spec, name: &str) -> String {
         "stack" => spec.stack.clone(),
         "prompt_tokens" => spec.prompt_tokens.to_string(),
         "output_tokens" => spec.output_tokens.to_string(),
-        "collective" => match spec.collective {
-            Collective::Nccl => "nccl".into(),
-            Collective::OneShot => "one-shot".into(),
-        },
+        "collective" => spec.collective.as_str().into(),
         _ => String::new(),
     }
 }

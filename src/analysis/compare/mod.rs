@@ -20,7 +20,6 @@ use crate::spec::{Provenance, Spec};
 use crate::store::{Record, Split};
 
 pub use adjust::{Adjusted, LEVEL, benjamini_hochberg};
-pub(super) use axis::field;
 pub use axis::{AXES, Axis, UNSET};
 pub use csv::pairs_csv;
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::analysis::metrics::host;
 use crate::store::{Metrics, Overlap, Record, Split};
 
 /// What a column's values are.
@@ -169,9 +170,7 @@ pub(super) fn built_in() -> Vec<Field> {
         text("link", &[], Letters, |r| Some(r.spec.link.to_string().into())),
         text("hardware", &["hw"], Letters, |r| Some(r.spec.hardware.as_str().into())),
         text("stack", &[], Letters, |r| Some(r.spec.stack.as_str().into())),
-        text("collective", &[], Letters, |r| {
-            Some(crate::analysis::compare::field(&r.spec, "collective").into())
-        }),
+        text("collective", &[], Letters, |r| Some(r.spec.collective.as_str().into())),
         number("samples", &[], "samples", Count, |r| r.metrics.as_ref().map(|m| m.samples.into())),
         number("round", &[], "round", Count, |r| Some(r.round.into())),
         metric("prefill_ms", &["ttft", "prefill"], "TTFT ms", Ms, |m| Some(m.prefill_ms)),
@@ -214,6 +213,8 @@ pub(super) fn built_in() -> Vec<Field> {
         split("contention_ms", &["contention"], "contention", |s| s.contention_ms),
         of("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
         of("note", &[], "note", Unit::Text, Words, Source::Note),
+        // of simulations none: it does not matter to them
+        text("host", &[], Letters, |r| host(r).map(Cow::from)),
         // `tp8 b16 p2p-on`: how labels elsewhere write these, so that it can be searched for
         text("cell", &[], Words, |r| {
             Some(format!("tp{} b{} p2p-{}", r.spec.tp, r.spec.batch, r.spec.p2p.as_str()).into())

@@ -205,10 +205,7 @@ pub fn value(spec: &Spec, key: &str) -> String {
         "samples" => spec.samples.to_string(),
         "warmup" => spec.warmup.to_string(),
         "seed" => spec.seed.to_string(),
-        "collective" => match spec.collective {
-            crate::spec::Collective::Nccl => "nccl".into(),
-            crate::spec::Collective::OneShot => "one-shot".into(),
-        },
+        "collective" => spec.collective.as_str().into(),
         other => {
             let name = other.strip_prefix("env.").or(other.strip_prefix("set.")).unwrap_or(other);
             spec.env.get(name).or_else(|| spec.set.get(name)).cloned().unwrap_or_else(|| "-".into())
