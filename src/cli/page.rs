@@ -45,11 +45,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         facts: figure::facts(&ok, &stores),
         environments,
         arguments: arguments(args, &dir),
-        listing: match args.runs.iter().find(|name| Path::new(name).is_dir()) {
-            Some(dir) => format!("--dir {dir}"),
-            None if dir != Path::new("runs") => format!("--dir {}", dir.display()),
-            None => String::new(),
-        },
+        directory: directory(args, &dir),
+        named: named(args, &Store::open(&dir))?,
         filter: args.filter.clone().unwrap_or_default(),
         questions: questions(&records),
         overlaps: overlaps(&ok, &stores),
@@ -68,12 +65,35 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 /// What the user wrote to name these runs.
-fn arguments(args: &Args, dir: &Path) -> String {
+fn arguments(args: &Args, dir: &Path) -> Vec<String> {
     let mut words = args.runs.clone();
     if dir != Path::new("runs") {
-        words.push(format!("--dir {}", dir.display()));
+        words.extend(["--dir".into(), dir.display().to_string()]);
     }
-    words.join(" ")
+    words
+}
+
+/// The directory in which they are, for verbs that take no other name: of several the first.
+fn directory(args: &Args, dir: &Path) -> Vec<String> {
+    match args.runs.iter().find(|name| Path::new(name).is_dir()) {
+        Some(named) => vec!["--dir".into(), named.clone()],
+        None if dir != Path::new("runs") => vec!["--dir".into(), dir.display().to_string()],
+        None => Vec::new(),
+    }
+}
+
+/// A condition on the ids of runs, where they were named one by one. Ids hold the batches and the
+/// beginnings by which they can be named.
+fn named(args: &Args, store: &Store) -> Result<String> {
+    if args.runs.iter().any(|name| Path::new(name).is_dir()) {
+        return Ok(String::new());
+    }
+    let id = |name: &String| match name.as_str() {
+        "last" => store.get(name).map(|record| record.run),
+        _ => Ok(name.clone()),
+    };
+    let ids: Vec<String> = args.runs.iter().map(id).collect::<Result<_>>()?;
+    Ok(if ids.is_empty() { String::new() } else { format!("id:{}", ids.join("|")) })
 }
 
 /// What the runs' experiments ask: of files at hand and of built-in ones.

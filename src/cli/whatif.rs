@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::spec::Backend;
 use crate::sweep::CellOptions;
+use crate::text::shell_command;
 use crate::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Over, Variant};
 
 /// Arguments of `whatif`.
@@ -164,7 +165,7 @@ fn object(
         .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
         .map(|(value, answer, row)| {
             let chosen = row.architecture == answer.spec.architecture;
-            let command = chosen.then(|| format!("ladderscope {}", answer.arguments.join(" ")));
+            let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
             match &row.numbers {
                 Ok(n) => json!({
                     "value": value, "architecture": row.architecture, "reason": null,
@@ -254,16 +255,20 @@ mod tests {
     fn the_object_has_a_point_a_value_and_architecture_and_says_simulated() {
         let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --alpha-us 5,50");
         let (variant, engine) = (variant(&args.cell).unwrap(), Engine::default());
-        let points: Vec<(Option<f64>, Answer)> = [5.0, 50.0]
+        let mut points: Vec<(Option<f64>, Answer)> = [5.0, 50.0]
             .map(|alpha| {
                 let changed = Variant { alpha_us: Some(alpha), ..variant.clone() };
                 (Some(alpha), engine.answer(&changed).unwrap())
             })
             .into();
+        points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
         let found = break_evens(&engine, &variant, 95.0);
         let object = object("alpha_us", &points, &found);
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(object["points"].as_array().map(Vec::len), Some(10));
+        let commands = object["points"].as_array().unwrap().iter().filter_map(|p| p["command"].as_str());
+        let command = commands.into_iter().next().unwrap();
+        assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(5) > tpot(0), "standard, at the higher latency");
         assert_eq!(rows("alpha_us", &points).csv().lines().count(), 11);

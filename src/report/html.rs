@@ -96,8 +96,7 @@ impl Html {
 
     /// A command that shows the same.
     pub fn command(&mut self, command: &str) -> &mut Self {
-        let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
-        let _ = writeln!(self.text, "<p class=\"command\"><code>{}</code></p>", escape(&command));
+        let _ = writeln!(self.text, "<p class=\"command\"><code>{}</code></p>", escape(command));
         self
     }
 
@@ -172,11 +171,12 @@ mod tests {
             table.push(vec![Field::text("<b>"), Field::whole(n), Field::None]);
         }
         let mut html = Html::default();
-        html.table("Cells", &table, 3, "ladderscope runs");
+        html.table("Cells", &table, 3, "ladderscope runs").command("a  'b  c'");
         let text = html.into_text();
         assert_eq!(text.matches("<tr>").count(), 4);
         assert!(text.contains("The first 3 of 5 rows"), "{text}");
         assert!(text.contains("&lt;b&gt;") && !text.contains("<b>"), "{text}");
+        assert!(text.contains("<code>a  &#39;b  c&#39;</code>"), "as it is: {text}");
         assert!(!text.contains("nothing"), "a column that says nothing: {text}");
     }
 }

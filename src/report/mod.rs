@@ -5,6 +5,7 @@
 //! scripts and on paper, and follows the reader's light or dark. A set of comparable cells is a section
 //! ([`crate::analysis::comparable`]); what is left out of a long list is said beside it.
 
+mod commands;
 mod html;
 mod page;
 mod sections;

@@ -1,11 +1,12 @@
 //! The page: what was asked, what came out, a section a set of comparable cells, what went wrong, where
 //! it ran, what the words mean.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::commands::Commands;
 use super::html::{Html, document};
 use super::{sections, set};
-use crate::analysis::{self, CellSet};
+use crate::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
 use crate::error::{Error, Result};
 use crate::plot::{Facts, Figure};
 use crate::spec::Provenance;
@@ -23,16 +24,52 @@ pub struct Report<'a> {
     pub environments: Vec<Record>,
     /// Where the numbers come from.
     pub facts: Facts,
-    /// What stands after the verb on a command line to mean these runs: `--dir runs`.
-    pub arguments: String,
-    /// The same for `runs`, which takes a directory alone: `--dir runs`.
-    pub listing: String,
+    /// What stands after the verb on a command line to mean these runs, a word each: `--dir mine`.
+    pub arguments: Vec<String>,
+    /// The same for verbs that take a directory alone.
+    pub directory: Vec<String>,
+    /// Where runs were named one by one: a condition that they meet alone.
+    pub named: String,
     /// Conditions that the runs were chosen by.
     pub filter: String,
     /// Experiments' names and what they ask.
     pub questions: Vec<(String, String)>,
     /// Lanes of one step, by the name of the set, where they could be had.
     pub overlaps: BTreeMap<String, Figure>,
+}
+
+impl Report<'_> {
+    /// Where the numbers of these runs come from. Rows of a batch tell what ran them with the batch.
+    pub fn facts_of(&self, records: &[Record]) -> Facts {
+        let batch = |record: &Record| record.run.split_once(':').map(|(batch, _)| batch.to_owned());
+        let batches: HashSet<String> = records.iter().filter_map(batch).collect();
+        let mut facts = Facts::of_records(records);
+        let of_these = |whole: &&Record| batch(whole).is_some_and(|batch| batches.contains(&batch));
+        for whole in self.environments.iter().filter(of_these) {
+            facts.commits.extend(Facts::of_records([whole]).commits);
+        }
+        facts
+    }
+}
+
+/// What the comparisons of some runs say.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// Architectures with standard.
+    pub by_architecture: ComparisonReport,
+    /// P2P off with on.
+    pub by_p2p: ComparisonReport,
+}
+
+impl Compared {
+    /// Compares runs as they are stored.
+    pub fn of(records: &[Record]) -> Result<Self> {
+        let cells = Cells::of(records);
+        Ok(Self {
+            by_architecture: cells.compare(&Axis::ARCHITECTURE, None)?,
+            by_p2p: cells.compare(&Axis::P2P, None)?,
+        })
+    }
 }
 
 /// The page's HTML.
@@ -48,18 +85,21 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     let mut sets = analysis::comparable(&ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
     let shown = &sets[..sets.len().min(MOST_SETS)];
+    let compared = Compared::of(&ok)?;
     let title = title(&sets);
     let mut html = Html::default();
     header(&mut html, report, &title, &sets);
     sections::questions(&mut html, report, shown);
     contents(&mut html, shown, &sets);
     if analysis::differ_in_model(&sets) {
-        sections::over_models(&mut html, report, &sets, &ok)?;
+        sections::over_models(&mut html, report, &sets, &compared)?;
     }
     for (index, one) in shown.iter().enumerate() {
-        set::section(&mut html, report, one, index, sets.len() > 1, &ok)?;
+        // what all runs say is what the only set says
+        let whole = (sets.len() == 1).then_some(&compared);
+        set::section(&mut html, report, one, index, &sets, &ok, whole)?;
     }
-    sections::flags(&mut html, &ok)?;
+    sections::flags(&mut html, &compared);
     sections::unfinished(&mut html, report);
     sections::environments(&mut html, report);
     sections::words(&mut html);
@@ -117,16 +157,8 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
     for sentence in not.collect::<Vec<_>>() {
         html.element("p class=\"banner\"", sentence);
     }
-    html.command(&format!("ladderscope report {} -o report.html", command_tail(report, "")));
+    html.command(&Commands::of_all(report).of(&["report"], &["-o", "report.html"]));
     html.raw("</header>\n");
-}
-
-/// What stands after a verb so that it shows the runs of this report, and of one set of them.
-pub fn command_tail(report: &Report<'_>, conditions: &str) -> String {
-    let filter = [report.filter.as_str(), conditions];
-    let filter = filter.into_iter().filter(|c| !c.is_empty()).collect::<Vec<_>>().join(" ");
-    let filter = if filter.is_empty() { filter } else { format!(" --filter '{filter}'") };
-    format!("{}{filter}", report.arguments).trim().to_owned()
 }
 
 fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {

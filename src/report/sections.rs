@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::commands::Commands;
 use super::html::{Field, Html, Table};
-use super::page::{Report, command_tail};
+use super::page::{Compared, Report};
 use super::set;
-use crate::analysis::{self, CellSet};
+use crate::analysis::CellSet;
 use crate::error::Result;
 use crate::plot::{self, Options};
 use crate::store::{Record, Status};
@@ -46,14 +47,19 @@ pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
 }
 
 /// Sets that differ in the model alone, side by side.
-pub fn over_models(html: &mut Html, report: &Report<'_>, sets: &[CellSet], ok: &[Record]) -> Result<()> {
-    let comparison = analysis::compare(ok, "architecture")?;
-    let drawn = plot::improvement_figure(sets, &comparison, &report.facts, &Options::default());
+pub fn over_models(
+    html: &mut Html,
+    report: &Report<'_>,
+    sets: &[CellSet],
+    compared: &Compared,
+) -> Result<()> {
+    let by = &compared.by_architecture;
+    let drawn = plot::improvement_figure(sets, by, &report.facts, &Options::default());
     html.element("h2", "Models side by side");
     match drawn {
         Ok(figure) => {
-            let tail = command_tail(report, "");
-            let command = format!("ladderscope figure improvement {tail} -o improvement.svg");
+            let command =
+                Commands::of_all(report).of(&["figure", "improvement"], &["-o", "improvement.svg"]);
             set::figure(html, &figure, "models", &command)
         }
         Err(error) => {
@@ -64,23 +70,17 @@ pub fn over_models(html: &mut Html, report: &Report<'_>, sets: &[CellSet], ok: &
 }
 
 /// What looks wrong, whatever is compared.
-pub fn flags(html: &mut Html, ok: &[Record]) -> Result<()> {
+pub fn flags(html: &mut Html, compared: &Compared) {
     html.raw("<section id=\"flags\">").element("h2", "What looks wrong");
-    let mut flags: Vec<String> = Vec::new();
-    for axis in ["architecture", "p2p"] {
-        for flag in analysis::compare(ok, axis)?.flags {
-            if !flags.contains(&flag) {
-                flags.push(flag);
-            }
-        }
-    }
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);
+    let flags: Vec<String> = all.filter(|flag| seen.insert(flag)).cloned().collect();
     list(
         html,
         &flags,
         "Nothing was flagged: no higher TP is slower than a lower one, upper-bound does not depend on P2P, no run warned.",
     );
     html.raw("</section>\n");
-    Ok(())
 }
 
 fn list(html: &mut Html, lines: &[String], none: &str) {
@@ -103,7 +103,7 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
     let not: Vec<&Record> = report.records.iter().filter(|r| r.status != Status::Ok).collect();
     html.raw("<section id=\"unfinished\">").element("h2", "What did not run");
     if not.is_empty() {
-        html.element("p", "Every run that was started ended well. Cells that were predicted not to fit or not to run are never started, and not stored.");
+        html.element("p", "Every one of these runs ended well. Cells that were predicted not to fit or not to run are never started, and not stored.");
     } else {
         let mut table = Table::new(["status", "run", "model", "cell", "why"]);
         for record in &not {
@@ -116,8 +116,8 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
                 reason.map_or(Field::None, Field::text),
             ]);
         }
-        let command = "ladderscope runs --status failed".to_owned();
-        html.table("Runs without numbers.", &table, MOST_LINES, &command);
+        let command = Commands::of_all(report).listing("-status:ok");
+        html.table("Runs that did not end well.", &table, MOST_LINES, &command).command(&command);
     }
     html.raw("</section>\n");
 }
@@ -172,7 +172,9 @@ pub fn environments(html: &mut Html, report: &Report<'_>) {
         "p class=\"soft\"",
         "Of simulated runs this is the machine that simulated, which has no influence on their numbers.",
     );
-    html.command(&format!("ladderscope show RUN {} --format json", report.arguments).replace("  ", " "));
+    if let Some(record) = report.environments.first() {
+        html.command(&Commands::of_all(report).show(&record.run));
+    }
     html.raw("</section>\n");
 }
 

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use super::commands::Commands;
 use super::html::{Field, Html, Table};
-use super::page::{Report, badge, command_tail};
+use super::page::{Compared, Report, badge};
 use crate::analysis::statistics::median;
-use crate::analysis::{self, CellSet, Comparison, ComparisonReport, Difference};
-use crate::error::Result;
+use crate::analysis::{self, CellSet, Comparison, ComparisonReport, Difference, ParetoPoint};
+use crate::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::plot::{self, Facts, Figure, Options, ParetoData};
-use crate::spec::{Collective, P2p};
+use crate::spec::P2p;
 use crate::store::Record;
 
 /// Rows of a table; more are left out, and the table says so.
@@ -19,14 +20,15 @@ const MOST_ROWS: usize = 150;
 /// Pareto figures of more points say nothing that fewer do not, and make pages slow.
 const MOST_POINTS: usize = 1500;
 
-/// Writes the section. `several`: other sets have sections too, so that commands have to choose.
+/// Writes the section of a set, one of `all`. `whole`: the comparisons, where they are made already.
 pub fn section(
     html: &mut Html,
     report: &Report<'_>,
     set: &CellSet,
     index: usize,
-    several: bool,
+    all: &[CellSet],
     ok: &[Record],
+    whole: Option<&Compared>,
 ) -> Result<()> {
     let runs: BTreeSet<&str> = set
         .cells
@@ -35,11 +37,11 @@ pub fn section(
         .map(String::as_str)
         .collect();
     let records: Vec<Record> = ok.iter().filter(|r| runs.contains(r.run.as_str())).cloned().collect();
-    let facts = Facts { commits: report.facts.commits.clone(), ..Facts::of_records(&records) };
-    let conditions = if several { conditions(set) } else { String::new() };
-    let tail = command_tail(report, &conditions);
-    let by_architecture = analysis::compare(&records, "architecture")?;
-    let by_p2p = analysis::compare(&records, "p2p")?;
+    let facts = report.facts_of(&records);
+    let commands = Commands::of_set(report, set, all);
+    let own = if whole.is_none() { Some(Compared::of(&records)?) } else { None };
+    let Some(Compared { by_architecture, by_p2p }) = whole.or(own.as_ref()) else { return Ok(()) };
+    let points = analysis::pareto(&records);
 
     html.raw(&format!("<section id=\"set{index}\">\n")).element("h2", &set.name);
     html.raw("<p>");
@@ -47,48 +49,31 @@ pub fn section(
         html.raw(&badge(*provenance));
     });
     html.raw("</p>\n").element("p class=\"soft\"", &facts.caption());
-    in_short(html, set, &by_architecture, &by_p2p);
-    figures(html, report, set, index, &facts, &by_architecture, &tail)?;
-    cells(html, set, &listing(report, &conditions));
-    frontier(html, &records, &tail);
-    comparisons(html, &by_architecture, &tail);
-    comparisons(html, &by_p2p, &tail);
-    time(html, &by_architecture, &tail);
+    in_short(html, set, by_architecture, by_p2p);
+    html.element("h3", "Figures");
+    for (kind, drawn) in figures(set, &points, &facts, by_architecture) {
+        match drawn {
+            Ok(one) => {
+                let file = format!("{kind}.svg");
+                let command = commands.of(&["figure", kind], &["-o", &file]);
+                figure(html, &one, &format!("f{index}{kind}"), &command)?;
+            }
+            Err(error) => {
+                html.element("p class=\"soft\"", &format!("No {kind} figure: {error}."));
+            }
+        }
+    }
+    if let Some(overlap) = report.overlaps.get(&set.name) {
+        let command = commands.of(&["figure", "overlap"], &["-o", "overlap.svg"]);
+        figure(html, overlap, &format!("f{index}overlap"), &command)?;
+    }
+    cells(html, set, &commands.listing(""));
+    frontier(html, &points, &commands);
+    comparisons(html, by_architecture, &commands);
+    comparisons(html, by_p2p, &commands);
+    time(html, by_architecture, &commands);
     html.raw("</section>\n");
     Ok(())
-}
-
-/// Conditions that choose this set among others.
-pub fn conditions(set: &CellSet) -> String {
-    let Some(cell) = set.cells.first() else { return String::new() };
-    let spec = &cell.spec;
-    let collective = match spec.collective {
-        Collective::Nccl => "nccl",
-        Collective::OneShot => "one-shot",
-    };
-    let pairs = [
-        ("model", spec.model.clone()),
-        ("dtype", spec.dtype.to_string()),
-        ("prompt_tokens", spec.prompt_tokens.to_string()),
-        ("output_tokens", spec.output_tokens.to_string()),
-        ("hardware", spec.hardware.clone()),
-        ("stack", spec.stack.clone()),
-        ("collective", collective.into()),
-        ("provenance", cell.provenance.to_string()),
-    ];
-    pairs.map(|(key, value)| format!("{key}={value}")).join(" ")
-}
-
-/// The command that lists the runs of the section.
-fn listing(report: &Report<'_>, conditions: &str) -> String {
-    let all = [report.filter.as_str(), conditions];
-    let conditions = all.into_iter().filter(|c| !c.is_empty()).collect::<Vec<_>>().join(" ");
-    let chosen = match conditions.as_str() {
-        "" => "--all".to_owned(),
-        conditions => format!("--filter '{conditions}'"),
-    };
-    let words = ["ladderscope runs", &report.listing, &chosen];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// What the comparisons say, in sentences.
@@ -182,50 +167,29 @@ pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Resu
     Ok(())
 }
 
+/// The figures of a set by their kinds, or why there is none.
 fn figures(
-    html: &mut Html,
-    report: &Report<'_>,
     set: &CellSet,
-    index: usize,
+    points: &[ParetoPoint],
     facts: &Facts,
     by_architecture: &ComparisonReport,
-    tail: &str,
-) -> Result<()> {
+) -> Vec<(&'static str, Result<Figure>)> {
     let options = Options::default();
-    html.element("h3", "Figures");
-    let points = analysis::pareto(&set.cells);
-    let mut drawn: Vec<(&str, Result<Figure>)> = Vec::new();
-    if points.len() > MOST_POINTS {
-        html.element(
-            "p",
-            &format!("No Pareto figure: {} points are too many for a page.", points.len()),
-        );
+    let pareto = if points.len() > MOST_POINTS {
+        Err(Error::input(format!("{} points are too many for a page", points.len())))
     } else {
-        let data = ParetoData { points: &points, overlay: Vec::new() };
-        drawn.push(("pareto", plot::pareto_figure(&data, facts, &options)));
-    }
-    drawn.push(("throughput", plot::throughput_figure(set, facts, &options)));
+        plot::pareto_figure(&ParetoData { points, overlay: Vec::new() }, facts, &options)
+    };
     let one = std::slice::from_ref(set);
-    drawn.push(("improvement", plot::improvement_figure(one, by_architecture, facts, &options)));
+    let mut drawn = vec![
+        ("pareto", pareto),
+        ("throughput", plot::throughput_figure(set, facts, &options)),
+        ("improvement", plot::improvement_figure(one, by_architecture, facts, &options)),
+    ];
     if set.values(|spec| spec.p2p).len() > 1 {
         drawn.push(("p2p", plot::p2p_figure(set, facts, &options)));
     }
-    for (kind, result) in drawn {
-        match result {
-            Ok(one) => {
-                let command = format!("ladderscope figure {kind} {tail} -o {kind}.svg");
-                figure(html, &one, &format!("f{index}{kind}"), &command)?;
-            }
-            Err(error) => {
-                html.element("p class=\"soft\"", &format!("No {kind} figure: {error}."));
-            }
-        }
-    }
-    if let Some(overlap) = report.overlaps.get(&set.name) {
-        let command = format!("ladderscope figure overlap {tail} -o overlap.svg");
-        figure(html, overlap, &format!("f{index}overlap"), &command)?;
-    }
-    Ok(())
+    drawn
 }
 
 fn cells(html: &mut Html, set: &CellSet, whole: &str) {
@@ -281,8 +245,7 @@ fn cells(html: &mut Html, set: &CellSet, whole: &str) {
     html.command(whole);
 }
 
-fn frontier(html: &mut Html, records: &[Record], tail: &str) {
-    let points = analysis::pareto(records);
+fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
     let mut table = Table::new([
         "among",
         "architecture",
@@ -310,17 +273,17 @@ fn frontier(html: &mut Html, records: &[Record], tail: &str) {
             ]);
         }
     };
-    add("all", analysis::frontier(&points, |_| true));
+    add("all", analysis::frontier(points, |_| true));
     for p2p in [P2p::On, P2p::Off] {
         let name = format!("P2P {}, without upper-bound", p2p.as_str());
         add(
             &name,
-            analysis::frontier(&points, |p| {
+            analysis::frontier(points, |p| {
                 p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
             }),
         );
     }
-    let command = format!("ladderscope pareto {tail} --frontier");
+    let command = commands.of(&["pareto"], &["--frontier"]);
     html.element("h3", "Frontier");
     html.table(
         "Cells that no other one equals or beats in both completion latency and throughput per GPU while beating it in one.",
@@ -331,7 +294,7 @@ fn frontier(html: &mut Html, records: &[Record], tail: &str) {
     html.command(&command);
 }
 
-fn comparisons(html: &mut Html, report: &ComparisonReport, tail: &str) {
+fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
     if report.pairs.is_empty() {
         return;
     }
@@ -367,7 +330,7 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, tail: &str) {
         ]);
     }
     let differ = report.pairs.iter().filter(|pair| pair.differs).count();
-    let command = format!("ladderscope compare --by {} {tail}", report.by);
+    let command = commands.of(&["compare", "--by", &report.by], &[]);
     html.element("h3", &format!("Comparisons by {}", report.by));
     html.table(
         &format!(
@@ -381,7 +344,7 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, tail: &str) {
     html.command(&command);
 }
 
-fn time(html: &mut Html, report: &ComparisonReport, tail: &str) {
+fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
     let mut table = Table::new([
         "cell",
         "difference",
@@ -419,7 +382,7 @@ fn time(html: &mut Html, report: &ComparisonReport, tail: &str) {
     if table.is_empty() {
         return;
     }
-    let command = format!("ladderscope compare --by architecture {tail}");
+    let command = commands.of(&["compare", "--by", "architecture"], &[]);
     html.element("h3", "Where the time went");
     html.table(
         "Differences of the decode phase, ms per rank, averaged over ranks; the parts make up the whole.",

@@ -34,8 +34,8 @@ fn report(records: &[Record]) -> Report<'_> {
     Report {
         records,
         facts: Facts::of_records(ok),
-        arguments: "--dir mine".into(),
-        listing: "--dir mine".into(),
+        arguments: vec!["--dir".into(), "mine".into()],
+        directory: vec!["--dir".into(), "mine".into()],
         ..Report::default()
     }
 }
@@ -125,6 +125,102 @@ fn models_stand_side_by_side() {
     assert!(html.contains("--filter &#39;model=1b dtype="), "commands choose a set");
 }
 
+/// Records of sets that differ in one thing each.
+fn sets() -> Vec<Record> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, host: Option<&str>, change: &dyn Fn(&mut Spec)| {
+        for (architecture, p2p) in
+            [("standard", P2p::On), ("ladder", P2p::On), ("standard", P2p::Off), ("ladder", P2p::Off)]
+        {
+            let change = |spec: &mut Spec| {
+                (spec.architecture, spec.p2p) = (architecture.parse().unwrap(), p2p);
+                change(spec);
+            };
+            let run = format!("{name}-{architecture}-{}", p2p.as_str());
+            let mut one = match host {
+                Some(_) => record(&run, change, 0, &[(1.0, 2.0)]),
+                None => sim_record(&run, change, 1.0, 2.0),
+            };
+            if let Some(host) = host {
+                one.environment.insert("host".into(), host.into());
+                one.environment.insert("commit".into(), format!("{name}0123456789").into());
+            }
+            all.push(one);
+        }
+    };
+    add("plain", None, &|_| ());
+    add("alpha", None, &|spec| _ = spec.set.insert("link.alpha_us".into(), "5".into()));
+    add("stack", None, &|spec| spec.stack = "gpt-fast".into());
+    add("spaced", None, &|spec| spec.model = "my \"own\"  model's".into());
+    add("one-shot", None, &|spec| spec.collective = crate::spec::Collective::OneShot);
+    add("here", Some("node1"), &|_| ());
+    add("there", Some("node2"), &|_| ());
+    add("tree", Some("node1"), &|spec| _ = spec.env.insert("NCCL_ALGO".into(), "Tree".into()));
+    add("slow", Some("node1"), &|spec| {
+        (spec.link, spec.batch) = (crate::spec::Link::Emulated { alpha_us: 20.0, gb_s: 50.0 }, 4);
+    });
+    add("fast", Some("node1"), &|spec| {
+        (spec.link, spec.batch) = (crate::spec::Link::Emulated { alpha_us: 2.0, gb_s: 500.0 }, 4);
+    });
+    add("seed", None, &|spec| spec.seed = 7);
+    all
+}
+
+#[test]
+fn the_conditions_of_a_set_choose_its_runs_and_no_others() {
+    let records = sets();
+    let sets = crate::analysis::comparable(&records);
+    assert_eq!(sets.len(), 11);
+    let table = crate::analysis::RunTable::new(&records, &crate::store::Annotations::default());
+    for set in &sets {
+        let conditions = super::commands::conditions(set, &sets);
+        let chosen = crate::analysis::filter::Filter::parse(&conditions).rows(&table).unwrap();
+        let mut chosen: Vec<&str> = chosen.iter().map(|r| records[*r as usize].run.as_str()).collect();
+        let mut cells: Vec<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();
+        chosen.sort_unstable();
+        cells.sort_unstable();
+        assert_eq!(chosen, cells, "{conditions}");
+    }
+}
+
+#[test]
+fn a_section_names_the_commits_of_its_own_runs() {
+    let mut records = sets();
+    records.retain(|r| r.run.starts_with("here") || r.run.starts_with("plain"));
+    for (row, record) in records.iter_mut().filter(|r| r.run.starts_with("plain")).enumerate() {
+        record.run = format!("batch:{row}");
+    }
+    let mut whole = records.iter().find(|r| r.run == "batch:0").cloned().unwrap();
+    whole.environment.insert("commit".into(), "simulator99".into());
+    let environments = vec![whole, records.iter().find(|r| r.run.starts_with("here")).cloned().unwrap()];
+    let html = page(&Report { environments, ..report(&records) }).unwrap();
+    let sections: Vec<&str> = html.split("<section id=\"").filter(|s| s.starts_with("set")).collect();
+    assert_eq!(sections.len(), 2);
+    for section in sections {
+        let (simulated, executed) = (section.contains("simulator9"), section.contains("here012345"));
+        assert!(simulated != executed, "one of the two");
+        assert_eq!(simulated, section.contains("badge simulated"));
+    }
+}
+
+#[test]
+fn commands_can_be_pasted_into_a_shell() {
+    let mut records = sets();
+    records.retain(|r| r.run.starts_with("plain") || r.run.starts_with("spaced"));
+    let arguments: Vec<String> = ["--dir", "my runs"].map(String::from).into();
+    let filter = "-note:\"a  b\"".to_owned();
+    let (directory, environments) = (arguments.clone(), vec![records[0].clone()]);
+    let report = Report { arguments, directory, filter, environments, ..report(&records) };
+    let html = page(&report).unwrap().replace("&#39;", "'").replace("&quot;", "\"");
+    for command in [
+        "<code>ladderscope report --dir 'my runs' '--filter=-note:\"a  b\"' -o report.html</code>",
+        "<code>ladderscope show plain-standard-on --dir 'my runs' --format json</code>",
+        r#"model="my \"own\"  model'\''s""#,
+    ] {
+        assert!(html.contains(command), "{command}");
+    }
+}
+
 #[test]
 fn what_did_not_run_and_what_looks_wrong_is_told() {
     let mut records = grid(&["tiny"]);
@@ -135,6 +231,10 @@ fn what_did_not_run_and_what_looks_wrong_is_told() {
     let html = page(&report(&records)).unwrap();
     assert!(html.contains("rank 1 said &lt;no&gt;"), "why");
     assert!(html.contains("stalls?"));
+    assert!(
+        html.contains("<code>ladderscope runs --dir mine --filter=-status:ok</code>"),
+        "how to list what did not end well"
+    );
     let none = page(&Report { records: &records[3..4], ..Report::default() }).unwrap_err();
     assert_eq!(none.exit_code(), 2);
 }
