@@ -3,15 +3,23 @@
 use crate::error::Result;
 use crate::trace::rules::Rules;
 
+/// The rules that hold where nobody asks for others.
+const DEFAULT: &str = "default";
+
 /// The option, to be flattened into a verb's arguments.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RulesArgs {
     /// What is communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
-    #[arg(long, value_name = "RULES", default_value = "default")]
+    #[arg(long, value_name = "RULES", default_value = DEFAULT)]
     pub rules: String,
 }
 
 impl RulesArgs {
+    /// Their name, where they are not the default ones.
+    pub fn named(&self) -> Option<String> {
+        (self.rules != DEFAULT).then(|| self.rules.clone())
+    }
+
     /// The rules.
     pub fn load(&self) -> Result<Rules> {
         Rules::load(&self.rules)

@@ -59,7 +59,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             if let Some(beneath) = &args.beneath {
                 traces.push((beneath.clone(), open(beneath)?));
             }
-            tui::run(tui::Options { dir, traces, window })?;
+            tui::run(tui::Options { dir, traces, rules: args.rules.named(), window })?;
         }
     }
     Ok(0)

@@ -25,6 +25,7 @@ use crate::plan::Phase;
 use crate::spec::{Backend, Spec};
 use crate::store::{Record, Store};
 use crate::sweep::{self, Cancel, Choice, Experiment};
+use crate::trace::rules::Rules;
 use crate::trace::{self, Trace};
 
 /// Decode steps of a simulated run that is simulated again for its timeline.
@@ -208,11 +209,13 @@ impl Performer {
         }
     }
 
-    /// Indexes traces that the workbench was opened with; the answer is to request `request`.
-    pub fn show(&self, request: u64, traces: Vec<(String, Trace)>) {
+    /// Indexes traces that the workbench was opened with, classified by these rules; the answer is to
+    /// request `request`.
+    pub fn show(&self, request: u64, traces: Vec<(String, Trace)>, rules: Option<String>) {
         self.spawn(move || {
-            let open =
-                |(source, trace): (String, Trace)| Arc::new(index(trace, None).opened_from(source));
+            let open = |(source, trace): (String, Trace)| {
+                Arc::new(index(trace, None).opened_from(source).classified_by(rules.clone()))
+            };
             let traces = traces.into_iter().map(open).collect();
             Message::Trace { request, result: Ok(traces) }
         });
@@ -327,9 +330,9 @@ fn list(store: &Store, told: &mut Option<Arc<Snapshot>>) -> Result<Message> {
 
 /// Reads and indexes a trace.
 fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
-    let path = match source {
+    let (path, rules) = match source {
         TraceSource::Run(record) => return open_run(store, record),
-        TraceSource::Path(path) => path,
+        TraceSource::Path { path, rules } => (path, rules),
     };
     let home = path.strip_prefix("~").ok().zip(std::env::home_dir());
     let path = home.map_or_else(|| path.clone(), |(rest, home)| home.join(rest));
@@ -339,20 +342,20 @@ fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
     {
         return open_run(store, &store.get(name)?);
     }
-    let index = index(read(&path)?, path.file_name().and_then(|name| name.to_str()));
-    Ok(Arc::new(index.opened_from(path.display().to_string())))
-}
-
-/// Reads a trace file of any format.
-fn read(path: &Path) -> Result<Trace> {
-    trace::import::open(path)
+    let trace = match rules {
+        Some(rules) => trace::import::open_with(&path, &Rules::load(rules)?)?.0,
+        None => trace::import::open(&path)?,
+    };
+    let index = index(trace, path.file_name().and_then(|name| name.to_str()));
+    Ok(Arc::new(index.opened_from(path.display().to_string()).classified_by(rules.clone())))
 }
 
 /// Reads and indexes a run's trace. A simulated run that left none is simulated again: that gives the
 /// same spans.
 fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     if let Some(path) = store.trace_path(record) {
-        return Ok(Arc::new(index(read(&path)?, Some(&record.run)).opened_from(&record.run)));
+        let trace = trace::import::open(&path)?;
+        return Ok(Arc::new(index(trace, Some(&record.run)).opened_from(&record.run)));
     }
     if record.spec.backend != Backend::Sim {
         return Err(Error::input_help(
@@ -394,4 +397,33 @@ fn free(path: PathBuf) -> PathBuf {
     let (stem, extension) = (part(path.file_stem()), part(path.extension()));
     let numbered = |n| path.with_file_name(format!("{stem}-{n}.{extension}"));
     (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or(path.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_classified_by_the_rules_that_it_was_opened_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.json");
+        let events = r#"{"traceEvents": [
+            {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "pid": 0,
+             "tid": 7, "ts": 1.0, "dur": 2.0, "args": {"device": 0, "stream": 7}},
+            {"ph": "X", "cat": "kernel", "name": "void multimem_all_reduce<1>(x)", "pid": 0,
+             "tid": 7, "ts": 4.0, "dur": 2.0, "args": {"device": 0, "stream": 7}}]}"#;
+        std::fs::write(&path, events).unwrap();
+        let store = Store::open(dir.path());
+        let opened = |rules: Option<&str>| {
+            open(&store, &TraceSource::Path { path: path.clone(), rules: rules.map(str::to_owned) })
+        };
+        let communication = |rules| {
+            let index = opened(rules).unwrap();
+            assert_eq!(index.rules.as_deref(), rules);
+            index.trace.spans.iter().filter(|span| span.lane == crate::plan::Lane::Comm).count()
+        };
+        assert_eq!((communication(None), communication(Some("hta"))), (2, 1));
+        let error = opened(Some("nobodys")).unwrap_err();
+        assert!(error.to_string().contains("'nobodys'"), "{error}");
+    }
 }

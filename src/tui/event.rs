@@ -118,7 +118,7 @@ impl Loop {
             let request = self.state.timeline.request(what.into(), false);
             self.state.screen = super::action::Screen::Timeline;
             self.state.timeline.opens_at = options.window;
-            self.performer.show(request, options.traces);
+            self.performer.show(request, options.traces, options.rules);
         }
         recalled
     }

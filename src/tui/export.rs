@@ -70,6 +70,10 @@ pub fn copy_command(state: &mut State) -> Vec<Effect> {
         words.extend(["--dir".into(), state.dir.display().to_string()]);
     }
     let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
-    state.inform(format!("copied: {command}"));
+    let beyond = state.screen.page().beyond_command(state);
+    state.inform(match beyond.as_slice() {
+        [] => format!("copied: {command}"),
+        beyond => format!("copied, but for {}: {command}", beyond.join(" and ")),
+    });
     vec![Effect::Copy(command)]
 }

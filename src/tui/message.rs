@@ -241,8 +241,13 @@ impl Snapshot {
 pub enum TraceSource {
     /// A stored run.
     Run(Box<Record>),
-    /// A file, as it was typed; or, where there is no such file, a run's id.
-    Path(PathBuf),
+    /// A file.
+    Path {
+        /// As it was typed; or, where there is no such file, a run's id.
+        path: PathBuf,
+        /// By which rules it is classified, as `--rules` takes them; `None`: the default ones.
+        rules: Option<String>,
+    },
 }
 
 /// Something to be done outside of the state; only the loop does it.

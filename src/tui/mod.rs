@@ -48,6 +48,8 @@ pub struct Options {
     /// Open at the timeline of these traces, the first above the second; each with what it was opened
     /// from, a file or a run.
     pub traces: Vec<(String, Trace)>,
+    /// By which rules they were classified, as `--rules` takes them; `None`: the default ones.
+    pub rules: Option<String>,
     /// Show this stretch of the first (ns since its first start).
     pub window: Option<(i64, i64)>,
 }

@@ -94,6 +94,11 @@ pub trait Page: Sync {
         None
     }
 
+    /// What is shown and [`Page::command`] cannot say, in words: it is told with the command.
+    fn beyond_command(&self, _state: &State) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What is shown, as a file of this kind; why not, where it cannot be had. The default is a picture
     /// of the screen, and no table.
     fn export(&self, _state: &State, _kind: FileKind) -> std::result::Result<Option<Export>, String> {

@@ -294,7 +294,7 @@ pub fn open_records(state: &mut State, records: Vec<Record>, beneath: bool) -> V
 /// Opens a trace file that was typed or dropped.
 pub fn open_path(state: &mut State, path: &str, beneath: bool) -> Vec<Effect> {
     let beneath = beneath && state.timeline.view.is_some();
-    open_traces(state, path.into(), vec![TraceSource::Path(path.into())], beneath)
+    open_traces(state, path.into(), vec![TraceSource::Path { path: path.into(), rules: None }], beneath)
 }
 
 fn open_traces(

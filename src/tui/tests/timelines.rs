@@ -238,7 +238,7 @@ fn a_path_opens_from_the_palette_and_when_it_is_dropped() {
         [Effect::OpenTraces { sources, .. }] => sources.clone(),
         _ => panic!("{effects:?}"),
     };
-    let path = |path: &str| vec![TraceSource::Path(path.into())];
+    let path = |path: &str| vec![TraceSource::Path { path: path.into(), rules: None }];
     let mut driver = Driver::full(80, 24);
     driver.keys(":open /tmp/a.parquet");
     assert_eq!(opened(driver.enter()), path("/tmp/a.parquet"));
@@ -278,7 +278,7 @@ fn a_pair_of_the_comparison_opens_both_its_runs() {
         .iter()
         .map(|s| match s {
             TraceSource::Run(record) => record.run.as_str(),
-            TraceSource::Path(_) => "a path",
+            TraceSource::Path { .. } => "a path",
         })
         .collect();
     assert_eq!(runs, ["ladder-2", "standard-2"], "the run over its baseline");

@@ -208,6 +208,26 @@ impl Page for Compare {
         Some(words)
     }
 
+    /// A verb compares all runs and prints all their pairs and slices.
+    fn beyond_command(&self, state: &State) -> Vec<String> {
+        let compare = &state.compare;
+        let Some(compared) = compare.compared() else { return Vec::new() };
+        if compare.map.is_some() {
+            let slice = compared.slices.get(compare.slice).filter(|_| compared.slices.len() > 1);
+            return slice.map(|slice| format!("the slice {}", slice.name())).into_iter().collect();
+        }
+        let mut beyond = Vec::new();
+        if !compare.filter.value().is_empty() {
+            beyond.push(format!("the filter /{}", compare.filter.value()));
+        }
+        match compare.marked.len() {
+            0 => {}
+            1 => beyond.push("the mark".into()),
+            marks => beyond.push(format!("the {marks} marks")),
+        }
+        beyond
+    }
+
     fn export(&self, state: &State, kind: FileKind) -> Result<Option<Export>, String> {
         let report = state.compare.shown_report().filter(|report| !report.pairs.is_empty());
         let report = report.ok_or("nothing to export: no pairs are shown")?;

@@ -148,6 +148,32 @@ fn filter_sort_and_mark() {
 }
 
 #[test]
+fn the_copied_command_says_what_it_leaves_out() {
+    let mut driver = on(grid().to_vec(), (200, 40));
+    let copied = |driver: &mut Driver| {
+        let effects = driver.keys("Y");
+        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+        (command.clone(), driver.screen())
+    };
+    let (plain, told) = copied(&mut driver);
+    assert!(plain == "ladderscope compare --by architecture" && told.contains("copied: ladderscope"));
+    press(&mut driver, "/ladder tp8");
+    driver.enter();
+    let (command, told) = copied(&mut driver);
+    assert_eq!(command, plain);
+    assert!(told.contains("copied, but for the filter /ladder tp8: ladderscope"), "{told}");
+    press(&mut driver, " j ");
+    let (_, told) = copied(&mut driver);
+    assert!(told.contains("but for the filter /ladder tp8 and the 2 marks: "), "{told}");
+    press(&mut driver, "t");
+    let slices = &driver.state.compare.compared().unwrap().slices;
+    let slice = slices[driver.state.compare.slice].name();
+    let (command, told) = copied(&mut driver);
+    assert!(command.ends_with("--heatmap"), "{command}");
+    assert!(told.contains(&format!("but for the slice {slice}: ")), "{told}");
+}
+
+#[test]
 fn a_map_is_walked_and_its_pair_opened() {
     let mut driver = on(grid().to_vec(), (80, 24));
     press(&mut driver, "tlljj");

@@ -46,19 +46,22 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
 
 /// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
 pub fn remember(view: &View) -> Option<serde_json::Value> {
-    let runs = view.panes.iter().filter(|pane| pane.ghost.is_none());
-    let sources: Option<Vec<String>> = runs.map(|pane| pane.index.source()).collect();
+    let runs = || view.panes.iter().filter(|pane| pane.ghost.is_none());
+    let sources: Option<Vec<String>> = runs().map(|pane| pane.index.source()).collect();
+    let rules: Vec<Option<&str>> = runs().map(|pane| pane.index.rules.as_deref()).collect();
     let above = &view.panes[0];
     let window = above.window(view.window);
     let since = |time: i64| time.saturating_sub(above.index.zero);
     Some(serde_json::json!({
         "sources": sources?,
+        "rules": rules,
         "window": [since(window.from), since(window.to)],
     }))
 }
 
-/// Traces, by what opens them, and a stretch (ns since the first one's first start).
-pub type Kept = (Vec<String>, Option<(i64, i64)>);
+/// Traces, by what opens them and the rules that classify them, and a stretch (ns since the first one's
+/// first start).
+pub type Kept = (Vec<(String, Option<String>)>, Option<(i64, i64)>);
 
 /// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
 /// that cannot be read.
@@ -70,7 +73,9 @@ pub fn recall(kept: &serde_json::Value) -> Option<Kept> {
         from.as_i64().zip(to.as_i64())
     });
     let usable = (1..=2).contains(&sources.len()) && sources.iter().all(|source| !source.is_empty());
-    usable.then(|| (sources, times.filter(|(from, to)| from < to)))
+    let rules = |at: usize| Some(kept.get("rules")?.get(at)?.as_str()?.to_owned());
+    let opened = sources.into_iter().enumerate().map(|(at, source)| (source, rules(at)));
+    usable.then(|| (opened.collect(), times.filter(|(from, to)| from < to)))
 }
 
 /// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.
@@ -83,10 +88,15 @@ pub fn command(view: &View) -> Option<Vec<String>> {
     let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
     let verb = if measured.is_some() { "overlap" } else { "timeline" };
     let mut words = vec![verb.to_string(), source(pane)?];
+    let mut rules = pane.index.rules.as_ref();
     if measured.is_none()
         && let Some(below) = view.panes.get(1).filter(|pane| pane.ghost.is_none())
     {
         words.push(source(below)?);
+        rules = rules.or(below.index.rules.as_ref());
+    }
+    if let Some(rules) = rules {
+        words.extend(["--rules".into(), rules.clone()]);
     }
     // all of it needs no words, but phases
     let whole = window.from <= pane.index.zero && window.to >= pane.index.bounds.to;
@@ -94,4 +104,18 @@ pub fn command(view: &View) -> Option<Vec<String>> {
         words.extend(["--from".into(), time(window.from), "--to".into(), time(window.to)]);
     }
     Some(words)
+}
+
+/// What the command cannot say: a verb takes one set of rules.
+pub fn beyond_command(view: &View) -> Vec<String> {
+    match &view.panes[..] {
+        [above, below]
+            if view.stretch().is_none()
+                && below.ghost.is_none()
+                && above.index.rules != below.index.rules =>
+        {
+            vec!["the rules in which the traces differ".into()]
+        }
+        _ => Vec::new(),
+    }
 }

@@ -237,15 +237,21 @@ impl Page for Timeline {
         export::command(state.timeline.view.as_ref()?)
     }
 
+    fn beyond_command(&self, state: &State) -> Vec<String> {
+        state.timeline.view.as_ref().map_or_else(Vec::new, export::beyond_command)
+    }
+
     fn remember(&self, state: &State) -> Option<serde_json::Value> {
         export::remember(state.timeline.view.as_ref()?)
     }
 
     fn recall(&self, state: &mut State, kept: &serde_json::Value) -> Vec<Effect> {
         let Some((sources, window)) = export::recall(kept) else { return Vec::new() };
-        let request = state.timeline.request(sources.join(" and "), false);
+        let names: Vec<&str> = sources.iter().map(|(source, _)| source.as_str()).collect();
+        let request = state.timeline.request(names.join(" and "), false);
         state.timeline.opens_at = window;
-        let sources = sources.into_iter().map(|source| TraceSource::Path(source.into())).collect();
+        let of = |(source, rules): (String, _)| TraceSource::Path { path: source.into(), rules };
+        let sources = sources.into_iter().map(of).collect();
         vec![Effect::OpenTraces { request, sources }]
     }
 

@@ -14,7 +14,7 @@ use crate::spec::{Backend, P2p, Spec};
 use crate::trace::Trace;
 use crate::tui::action::Screen;
 use crate::tui::layout::cut_left;
-use crate::tui::message::{Effect, Message};
+use crate::tui::message::{Effect, Message, TraceSource};
 use crate::tui::page::{FileKind, body_of};
 use crate::tui::tests::fixtures::{Driver, imported, spec, trace};
 
@@ -474,13 +474,42 @@ fn what_was_open_is_opened_again_where_it_was_looked_at() {
     let mut again = Driver::empty(120, 40);
     let effects = Screen::Timeline.page().recall(&mut again.state, &kept);
     let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(*sources, [crate::tui::message::TraceSource::Path("20260102-0304-1".into())]);
+    let path = |path: &str, rules| TraceSource::Path { path: path.into(), rules };
+    assert_eq!(*sources, [path("20260102-0304-1", None)]);
     again.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(measured())]) });
     assert_eq!(view(&again).window, window);
     for text in ["null", "{}", "{\"sources\":[]}", "{\"sources\":[7]}", "{\"sources\":[\"\"]}"] {
         let kept = serde_json::from_str(text).expect("it is JSON");
         assert!(Screen::Timeline.page().recall(&mut again.state, &kept).is_empty(), "{text}");
     }
+}
+
+#[test]
+fn rules_stay_with_the_trace_that_they_classify() {
+    let hta = || Some("hta".to_owned());
+    let of = |rules| imported().opened_from("my trace.json").classified_by(rules);
+    let mut driver = with(vec![of(hta())], (200, 40));
+    let copied = |driver: &mut Driver| {
+        let effects = driver.press(KeyCode::Char('Y'));
+        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+        (command.clone(), driver.screen())
+    };
+    let start = "ladderscope timeline 'my trace.json' --rules hta";
+    assert!(copied(&mut driver).0.starts_with(start));
+    let kept = Screen::Timeline.page().remember(&driver.state).expect("something is open");
+    let mut again = Driver::empty(120, 40);
+    let effects = Screen::Timeline.page().recall(&mut again.state, &kept);
+    let [Effect::OpenTraces { sources, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(*sources, [TraceSource::Path { path: "my trace.json".into(), rules: hta() }]);
+    let mut two = with(vec![of(None), of(hta())], (200, 40));
+    let (command, told) = copied(&mut two);
+    assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
+    assert!(told.contains("copied, but for the rules in which the traces differ"), "{told}");
+    press(&mut two, KeyCode::Esc, KeyModifiers::NONE);
+    keys(&mut driver, "v");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    let (command, _) = copied(&mut driver);
+    assert!(command.starts_with("ladderscope overlap 'my trace.json' --rules hta --from "), "{command}");
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl TraceIndex {
             trace,
             title,
             opened: None,
+            rules: None,
             bounds: Window::new(from, to),
             zero: zero.unwrap_or(from),
             ranks,

@@ -46,6 +46,8 @@ pub struct TraceIndex {
     pub title: String,
     /// The file or the run that it was opened from, as a command takes it, where that is known.
     pub opened: Option<String>,
+    /// By which rules it was classified, as `--rules` takes them; `None`: the default ones.
+    pub rules: Option<String>,
     /// First start to last end, of spans and ranges.
     pub bounds: Window,
     /// First start of a span: the zero of the times shown (ns).
@@ -93,6 +95,11 @@ impl TraceIndex {
     /// The same, opened from there.
     pub fn opened_from(self, source: impl Into<String>) -> Self {
         Self { opened: Some(source.into()), ..self }
+    }
+
+    /// The same, classified by these rules.
+    pub fn classified_by(self, rules: Option<String>) -> Self {
+        Self { rules, ..self }
     }
 
     /// Its spans, with their classes.
