@@ -305,6 +305,12 @@ impl Keymap {
             .unwrap_or_else(|| "(not bound; in the palette)".into())
     }
 
+    /// How to have a first run, where a page has none to show.
+    pub fn to_first_run(&self) -> String {
+        let key = self.label(Action::Show(Screen::Experiments));
+        format!("{key} lists experiments, the quickstart among them")
+    }
+
     /// What is done to the selected row of a screen: what Enter does if nobody has bound it anew.
     pub fn main_action(&self, screen: Screen) -> Option<Action> {
         let mut own = self.all.iter().filter(|bound| bound.scope == Scope::On(screen));

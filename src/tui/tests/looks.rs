@@ -4,6 +4,7 @@ use ratatui::style::Color;
 
 use super::fixtures::Driver;
 use crate::tui::action::Screen;
+use crate::tui::keymap::Keymap;
 use crate::tui::message::Message;
 use crate::tui::theme::Theme;
 
@@ -25,6 +26,27 @@ fn every_screen_at_both_sizes() {
             let name = format!("{}_{}x{}", screen.title(), size.0, size.1);
             insta::assert_snapshot!(name, on(screen, size).screen());
         }
+    }
+}
+
+#[test]
+fn empty_screens_tell_of_the_keys_that_are_bound() {
+    let changes = [("everywhere.open", "F9"), ("runs.open", "F2")];
+    let changes = changes.map(|(id, key)| (id.to_owned(), vec![key.to_owned()]));
+    let mut driver = Driver::empty(100, 24);
+    let wrong;
+    (driver.state.keys, wrong) = Keymap::with(&changes);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    driver.send(Message::Runs(Ok(Default::default())));
+    driver.send(Message::Pareto(Vec::new()));
+    for (screen, told) in [
+        (Screen::Runs, "1 lists experiments"),
+        (Screen::Pareto, "1 lists experiments"),
+        (Screen::Timeline, "3 lists runs, F2 there opens the timeline of one"),
+        (Screen::Timeline, "F9 opens a trace file"),
+    ] {
+        driver.state.screen = screen;
+        assert!(driver.screen().contains(told), "{told}: {}", driver.screen());
     }
 }
 

@@ -8,7 +8,7 @@ use super::state::{Choice, Compared, Order};
 use super::{Act, areas, detail, heat};
 use crate::analysis::Comparison;
 use crate::spec::Provenance;
-use crate::tui::action::{Action, Screen};
+use crate::tui::action::Action;
 use crate::tui::format::{digits, percent};
 use crate::tui::layout::centered;
 use crate::tui::state::State;
@@ -149,8 +149,7 @@ pub fn one_provenance(compared: &Compared) -> Option<Provenance> {
 /// Why there are no pairs, and what to do.
 fn nothing(state: &State, compared: &Compared) -> String {
     if state.stored.as_ref().is_none_or(|s| s.records.is_empty()) {
-        let key = state.keys.label(Action::Show(Screen::Experiments));
-        return format!("no runs yet: {key} lists experiments, the quickstart among them");
+        return format!("no runs yet: {}", state.keys.to_first_run());
     }
     let key = state.keys.label(Action::Compare(Act::PickAxis));
     let with = compared.axes.iter().filter(|axis| axis.pairs > 0).map(|axis| axis.axis.to_string());

@@ -25,8 +25,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
     match &pareto.points {
         None => return empty(buf, body, "reading the runs directory…", theme),
         Some(points) if points.is_empty() => {
-            let text = "no finished runs to plot: press 1, Enter runs the quickstart";
-            return empty(buf, body, text, theme);
+            let text = format!("no finished runs to plot: {}", state.keys.to_first_run());
+            return empty(buf, body, &text, theme);
         }
         Some(_) => {}
     }

@@ -15,7 +15,6 @@ use super::columns::{self, Shown};
 use super::over;
 use super::state::{Line, Runs};
 use crate::store::{Annotations, Record};
-use crate::tui::action::{Action, Screen};
 use crate::tui::format::{digits, percent, si};
 use crate::tui::message::Snapshot;
 use crate::tui::state::State;
@@ -31,9 +30,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         return;
     };
     if stored.records.is_empty() && stored.damaged.is_empty() {
-        let key = state.keys.label(Action::Show(Screen::Experiments));
-        let text =
-            format!("no runs yet in {}: press {key}, Enter runs the quickstart", state.dir.display());
+        let text = format!("no runs yet in {}: {}", state.dir.display(), state.keys.to_first_run());
         empty(buf, body, &text, theme);
         return;
     }

@@ -11,8 +11,10 @@ use super::state::path::CriticalPath;
 use super::state::select::MARKS;
 use super::{info, lists, overview, stretch};
 use crate::plan::Lane;
+use crate::tui::action::{Action, Screen};
 use crate::tui::format::{ns, percent};
 use crate::tui::layout::cut_left;
+use crate::tui::screens::runs;
 use crate::tui::screens::timeline::state::window::Window;
 use crate::tui::screens::timeline::state::{Line, Pane, View};
 use crate::tui::state::State;
@@ -28,9 +30,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, state: &State) {
         return;
     }
     let Some(view) = &state.timeline.view else {
-        let text = "no trace is open: press 3, Enter opens the timeline of a run\n\
-                    or type : and `open FILE`";
-        empty(buf, body, text, theme);
+        let key = |action| state.keys.label(action);
+        let text = format!(
+            "no trace is open: {} lists runs, {} there opens the timeline of one\n{} opens a trace file",
+            key(Action::Show(Screen::Runs)),
+            key(Action::Runs(runs::Act::Open)),
+            key(Action::TypeOpen)
+        );
+        empty(buf, body, &text, theme);
         return;
     };
     let Some(areas) = layout::open(state, body) else { return };
