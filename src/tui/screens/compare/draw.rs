@@ -7,7 +7,6 @@ use ratatui::style::Style;
 use super::state::{Choice, Compared, Order};
 use super::{Act, areas, detail, heat};
 use crate::analysis::Comparison;
-use crate::spec::Provenance;
 use crate::tui::action::Action;
 use crate::tui::format::{digits, percent};
 use crate::tui::layout::centered;
@@ -114,7 +113,7 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
         ],
     );
     let mut x = area.x;
-    if let Some(provenance) = one_provenance(compared) {
+    if let Some(provenance) = compared.provenance {
         let label = format!(" [{provenance}]");
         x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
     }
@@ -140,12 +139,6 @@ fn header(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
     }
 }
 
-/// The provenance of all pairs, if it is one: said once, above them.
-pub fn one_provenance(compared: &Compared) -> Option<Provenance> {
-    let (first, rest) = compared.report.pairs.split_first()?;
-    rest.iter().all(|pair| pair.provenance == first.provenance).then_some(first.provenance)
-}
-
 /// Why there are no pairs, and what to do.
 fn nothing(state: &State, compared: &Compared) -> String {
     if state.stored.as_ref().is_none_or(|s| s.records.is_empty()) {
@@ -166,7 +159,7 @@ fn nothing(state: &State, compared: &Compared) -> String {
 fn pairs(buf: &mut Buffer, area: Rect, state: &State, compared: &Compared) {
     let (theme, compare) = (state.theme, &state.compare);
     let way = if compare.descending { "▼" } else { "▲" };
-    let told = one_provenance(compared).is_some();
+    let told = compared.provenance.is_some();
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|column| *column != PROVENANCE || !told).collect();
     let columns: Vec<Column> = kept.iter().map(|column| COLUMNS[*column]).collect();
     let mark = column_of(compare.order)

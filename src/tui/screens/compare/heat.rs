@@ -4,7 +4,6 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::draw::one_provenance;
 use super::state::Compare;
 use crate::analysis::{HeatCell, HeatMap, HeatValue};
 use crate::tui::theme::{Role, Theme};
@@ -61,7 +60,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
         .map(|pair| pair.provenance)
         .max();
     // what holds for all pairs stands above, once
-    let said = compare.compared().is_some_and(|compared| one_provenance(compared).is_some());
+    let said = compare.compared().is_some_and(|compared| compared.provenance.is_some());
     let label = match provenance.filter(|_| !said) {
         Some(provenance) => format!(" [{provenance}] "),
         None => " ".into(),

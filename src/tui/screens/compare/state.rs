@@ -11,6 +11,7 @@ use crate::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, slices,
 };
 use crate::error::Result;
+use crate::spec::Provenance;
 use crate::tui::message::{Effect, Snapshot};
 use crate::tui::state::List;
 
@@ -32,6 +33,8 @@ pub struct Compared {
     pub report: ComparisonReport,
     /// What a map could hold fixed.
     pub slices: Vec<HeatSlice>,
+    /// The provenance of all pairs, if it is one: said once, above them.
+    pub provenance: Option<Provenance>,
     /// Of each pair, the text that a filter looks into.
     texts: Vec<String>,
 }
@@ -52,7 +55,9 @@ impl Compared {
             )
         };
         let texts = report.pairs.iter().map(text).collect();
-        Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, report })
+        let mut all = report.pairs.iter().map(|pair| pair.provenance);
+        let provenance = all.next().filter(|first| all.all(|other| other == *first));
+        Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, provenance, report })
     }
 }
 
@@ -366,7 +371,17 @@ impl Compare {
         if pairs.is_empty() {
             pairs = shown.cloned().collect();
         }
-        Some(ComparisonReport { pairs, ..compared.report.clone() })
+        let ComparisonReport { by, values, pairs: _, comparisons, differ, adjusted, flags } =
+            &compared.report;
+        Some(ComparisonReport {
+            by: by.clone(),
+            values: values.clone(),
+            pairs,
+            comparisons: *comparisons,
+            differ: *differ,
+            adjusted: adjusted.clone(),
+            flags: flags.clone(),
+        })
     }
 
     /// The lines of the open picker that match what was typed, the best first: (index, text, its count).

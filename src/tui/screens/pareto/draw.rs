@@ -182,7 +182,6 @@ pub fn labelled(
     selected: Option<usize>,
 ) -> Vec<(labels::Label, Style)> {
     let pareto = &state.pareto;
-    let names: Vec<String> = pareto.visible().map(|p| p.label()).collect();
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells: Vec<(u16, u16)> =
         drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place))).collect();
@@ -193,7 +192,7 @@ pub fn labelled(
         .map(|(i, d)| (Some(d.index) != selected, i))
         .collect();
     wanted.sort_unstable();
-    let own = wanted.into_iter().map(|(_, i)| (i, names[drawn[i].index].clone()));
+    let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
     let elsewhere = others.iter().enumerate().map(|(i, (o, _))| (drawn.len() + i, o.name()));
     let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
     let placed = labels::place(plot.area, &cells, &texts);
@@ -240,12 +239,11 @@ fn draw_panel(buf: &mut Buffer, body: Rect, state: &State, panel: Panel) {
     let (theme, pareto) = (state.theme, &state.pareto);
     let (title, lines, list): (&str, Vec<(String, Style)>, _) = match panel {
         Panel::Groups(list) => {
-            let group = |(i, name): (usize, &String)| {
+            let group = |(i, (name, points)): (usize, (&String, &usize))| {
                 let mark = if i == pareto.group { "●" } else { " " };
-                let points = pareto.points.iter().flatten().filter(|p| p.group == *name).count();
                 (format!("{mark} {points:>4}  {name}"), theme.style(Role::Text))
             };
-            let lines = pareto.groups.iter().enumerate().map(group).collect();
+            let lines = pareto.groups.iter().zip(&pareto.counts).enumerate().map(group).collect();
             ("groups: points, then what they have in common; Enter shows", lines, list)
         }
         Panel::Legend(list) => {

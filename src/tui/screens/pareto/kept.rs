@@ -65,7 +65,7 @@ pub fn recall(pareto: &mut Pareto, kept: &serde_json::Value) {
     pareto.wanted_group = Some(kept.group);
     pareto.wanted_hidden = kept.hidden;
     if kept.published {
-        pareto.published = analysis::published().unwrap_or_default();
+        pareto.publish(analysis::published().unwrap_or_default());
     }
     let whole = |w: &[f64; 4]| w.iter().all(|v| v.is_finite()) && w[0] < w[1] && w[2] < w[3];
     let window = kept.window.filter(whole);

@@ -15,7 +15,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::state::series::Entry;
-use super::state::{Pareto, Scale, series};
+use super::state::{Extent, Pareto, series};
 use crate::spec::P2p;
 use crate::tui::layout::{cut_bottom, cut_top};
 use crate::tui::widgets::scatter::{Axis, Plot};
@@ -131,16 +131,8 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
 
 /// The plot's axes and the area between them.
 pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
-    let places = pareto
-        .visible()
-        .filter_map(|p| pareto.axes.of(p))
-        .chain(pareto.others().map(|(_, place)| place));
-    let empty = (f64::INFINITY, f64::NEG_INFINITY);
-    let (x, y) = places.fold((empty, empty), |(x, y), place| {
-        ((x.0.min(place.0), x.1.max(place.0)), (y.0.min(place.1), y.1.max(place.1)))
-    });
-    let log = |scale: Scale, range| scale.is_log(range);
-    let (log_x, log_y) = (log(pareto.scales.0, x), log(pareto.scales.1, y));
+    let Extent { x, y } = pareto.extent;
+    let (log_x, log_y) = pareto.logarithmic();
     let plot = Plot::new(areas(body, pareto).plot, std::iter::empty());
     match pareto.zoom.window {
         Some(window) => plot.with(Axis::exact(window.x, log_x), Axis::exact(window.y, log_y)),

@@ -193,8 +193,7 @@ impl Page for Pareto {
         if state.screen != Screen::Pareto || leaving {
             return;
         }
-        let sketch = picture::Sketch::of(state);
-        effects.extend(state.pareto.picture.ask(sketch).map(Effect::ParetoPicture));
+        effects.extend(picture::ask(state).map(Effect::ParetoPicture));
         let (Some(runs), pareto) = (&state.stored, &mut state.pareto) else { return };
         if pareto.points.is_none() {
             return;
@@ -370,11 +369,10 @@ pub fn read_overlay(state: &State, typed: &str) -> Result<Vec<Effect>, String> {
 pub fn take_overlay(state: &mut State, read: Option<(PathBuf, Vec<analysis::OverlayPoint>)>) {
     let pareto = &mut state.pareto;
     let Some((file, points)) = read else {
-        (pareto.overlay, pareto.overlay_file) = (Vec::new(), None);
-        return;
+        return pareto.lay_over(None, Vec::new());
     };
     let all = points.len();
-    (pareto.overlay, pareto.overlay_file) = (points, Some(file));
+    pareto.lay_over(Some(file), points);
     let shown = pareto.others().filter(|(other, _)| pareto.overlay.contains(other)).count();
     state.inform(format!("{shown} of its {all} points go with this group and these axes"));
 }
@@ -490,12 +488,12 @@ fn show_selected(pareto: &mut Data, plot: &crate::tui::widgets::scatter::Plot) {
 fn publish(state: &mut State) -> Vec<Effect> {
     let pareto = &mut state.pareto;
     if !pareto.published.is_empty() {
-        pareto.published.clear();
+        pareto.publish(Vec::new());
         return Vec::new();
     }
     match analysis::published() {
         Ok(points) => {
-            pareto.published = points;
+            pareto.publish(points);
             if !pareto.others().any(|(other, _)| other.source == analysis::PUBLISHED) {
                 let text = "no published point has this model, workload and axes: they are of \
                             llama-3-70b and llama-3.1-405b, prompt 1024, output 512";

@@ -21,11 +21,13 @@ use ratatui_image::protocol::sixel::Sixel;
 
 use super::draw;
 use super::layout::plot;
+use super::state::Scale;
+use super::state::window::Window;
 use crate::spec::P2p;
 use crate::tui::page::body_of;
 use crate::tui::screenshot;
 use crate::tui::state::State;
-use crate::tui::theme::Role;
+use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::scatter::Plot;
 
 /// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
@@ -159,12 +161,11 @@ impl Sketch {
         let share = |(x, y): (f64, f64)| (plot.x.share(x), plot.y.share(y));
         let inside = |(_, place): &(_, (f64, f64))| plot.contains(*place);
         let drawn = draw::drawn(pareto, &plot);
-        let points: Vec<&crate::analysis::ParetoPoint> = pareto.visible().collect();
         let mut marks: Vec<Mark> = drawn
             .iter()
             .filter_map(|d| {
                 Some(Mark {
-                    at: share(pareto.axes.of(points[d.index])?),
+                    at: share(pareto.axes.of(pareto.nth(d.index)?)?),
                     look: d.look,
                     color: color(d.look),
                     hollow: d.p2p == P2p::Off,
@@ -231,11 +232,52 @@ pub struct Shown {
     /// What was painted.
     made: Option<(Arc<Sketch>, Arc<Picture>)>,
     asked: Option<Arc<Sketch>>,
+    /// What was looked at for that.
+    seen: Option<Seen>,
+}
+
+/// Everything that a sketch follows from: while it is the same nothing needs to be sketched.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    pictures: Pictures,
+    revision: u64,
+    scales: (Scale, Scale),
+    window: Option<Window>,
+    table: Option<bool>,
+    body: Rect,
+    theme: Theme,
+}
+
+impl Seen {
+    fn of(state: &State) -> Self {
+        let pareto = &state.pareto;
+        Self {
+            pictures: pareto.pictures,
+            revision: pareto.revision,
+            scales: pareto.scales,
+            window: pareto.zoom.window,
+            table: pareto.table,
+            body: body_of(state),
+            theme: state.theme,
+        }
+    }
+}
+
+/// The sketch to be painted now, if the plot has changed since it was asked last.
+pub fn ask(state: &mut State) -> Option<Arc<Sketch>> {
+    let seen = Some(Seen::of(state));
+    if state.pareto.picture.seen == seen {
+        return None;
+    }
+    let sketch = Sketch::of(state);
+    let asked = state.pareto.picture.ask(sketch);
+    state.pareto.picture.seen = seen;
+    asked
 }
 
 impl Shown {
     /// The sketch to be painted now, if it is another than the one asked for last.
-    pub fn ask(&mut self, wanted: Option<Sketch>) -> Option<Arc<Sketch>> {
+    fn ask(&mut self, wanted: Option<Sketch>) -> Option<Arc<Sketch>> {
         let Some(wanted) = wanted else {
             *self = Self::default();
             return None;

@@ -478,6 +478,36 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
 }
 
 #[test]
+fn whatever_changes_the_plot_is_painted_and_nothing_else() {
+    let mut driver = driver(120, 40);
+    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
+    let painted = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_)));
+    assert!(painted(&driver.keys("n")), "the first one");
+    let overlay = |tp: u32, ms: f64| {
+        let text = format!("tp,batch,completion_ms,tokens_per_s\n{tp},1,{ms},900\n");
+        let points = analysis::parse_overlay("mine.csv", &text, "mine.csv").unwrap();
+        Message::Overlay(Ok(Some(("mine.csv".into(), points))))
+    };
+    for (what, message) in [("laid over", overlay(2, 900.0)), ("read again", overlay(2, 950.0))] {
+        assert!(painted(&driver.send(message)), "{what}");
+    }
+    for key in ["ss", "p", "+", "u", "t", "A"] {
+        assert!(painted(&driver.keys(key)), "{key}");
+        assert!(!painted(&driver.keys("n")), "the cursor moves after {key}");
+    }
+    driver.keys("/tp:8");
+    assert!(painted(&driver.send(Message::Resize(100, 40))));
+    assert!(!painted(&driver.send(Message::Clock(7))));
+    // the axes fit what is plotted, points from elsewhere among it
+    driver.send(Message::Overlay(Ok(None)));
+    let before = driver.state.pareto.extent;
+    driver.send(overlay(8, 9e6));
+    assert!(driver.state.pareto.extent.x.1 == 9e6 && before.x.1 < 9e6);
+    driver.send(Message::Overlay(Ok(None)));
+    assert_eq!(driver.state.pareto.extent, before);
+}
+
+#[test]
 fn half_blocks_show_the_colours_of_the_plot() {
     let mut driver = driver(80, 24);
     driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };

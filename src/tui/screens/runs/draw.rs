@@ -176,7 +176,7 @@ fn draw_run(
         let mut x = place.x;
         let style = match column.field.name.as_ref() {
             "run" => {
-                let mark = if runs.is_marked(&record.run) { "● " } else { "  " };
+                let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
                 let style = theme.status(record.status);
                 x = put(buf, cell, x, y, mark, theme.style(Role::Key));
                 x = put(buf, cell, x, y, &format!("{} ", record.status.glyph()), style);

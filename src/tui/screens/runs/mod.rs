@@ -2,6 +2,7 @@
 
 mod columns;
 mod draw;
+mod marked;
 mod over;
 pub mod state;
 
@@ -256,7 +257,7 @@ pub fn learn(state: &mut State, before: Option<&Arc<Snapshot>>) {
     let held = state.runs.selected(before).map(|record| record.run.clone());
     if !state.runs.marked.is_empty() {
         let known: HashSet<&str> = stored.records.iter().map(|record| record.run.as_str()).collect();
-        state.runs.marked.retain(|run| known.contains(run.as_str()));
+        state.runs.marked.retain(|run| known.contains(run));
         state.runs.only_marked &= !state.runs.marked.is_empty();
     }
     state.runs.arrange(Some(&stored));
@@ -337,22 +338,19 @@ pub fn act(state: &mut State, act: Act) -> Vec<Effect> {
         Act::ScrollRight => scroll(state, 1),
         Act::Mark => {
             if let Some(run) = selected {
-                match state.runs.marked.iter().position(|marked| *marked == run) {
-                    Some(at) => drop(state.runs.marked.remove(at)),
-                    None => state.runs.marked.push(run),
-                }
+                state.runs.marked.toggle(run);
             }
             let len = state.runs.lines.len();
             state.runs.list.move_by(1, len);
         }
         Act::MarkAll => {
-            let known: HashSet<String> = state.runs.marked.drain(..).collect();
             let records =
                 stored.iter().flat_map(|s| state.runs.rows().map(|row| s.records.get(row as usize)));
             let shown: Vec<String> = records.flatten().map(|record| record.run.clone()).collect();
-            let seen: HashSet<&String> = shown.iter().collect();
-            let hidden: Vec<String> = known.into_iter().filter(|run| !seen.contains(run)).collect();
-            state.runs.marked = [hidden, shown].concat();
+            // behind those that are marked and not shown, in their order
+            let seen: HashSet<&str> = shown.iter().map(String::as_str).collect();
+            state.runs.marked.retain(|run| !seen.contains(run));
+            shown.into_iter().for_each(|run| state.runs.marked.insert(run));
         }
         Act::MarkNone => {
             state.runs.marked.clear();
@@ -390,7 +388,7 @@ fn delete(state: &mut State, runs: Vec<String>) -> Vec<Effect> {
     let undo = state.keys.label(Action::Runs(Act::Undo));
     state.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
     state.runs.deleting.extend(runs.iter().cloned());
-    let gone: HashSet<&String> = runs.iter().collect();
+    let gone: HashSet<&str> = runs.iter().map(String::as_str).collect();
     state.runs.marked.retain(|run| !gone.contains(run));
     state.runs.only_marked &= !state.runs.marked.is_empty();
     let at = state.runs.list.selected;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tui_input::Input;
 
+use super::marked::Marked;
 use super::over::Over;
 use crate::analysis::filter::{Bound, Completion, Filter, complete};
 use crate::analysis::{RunTable, Unit};
@@ -92,7 +93,7 @@ pub struct Runs {
     /// The whole record that is being read.
     pub wanted: Option<String>,
     /// Marked runs.
-    pub marked: Vec<String>,
+    pub marked: Marked,
     /// The runs that are being tagged or noted.
     pub annotating: Vec<String>,
     /// Only marked runs are shown.
@@ -123,7 +124,7 @@ impl Default for Runs {
             detail: false,
             whole: None,
             wanted: None,
-            marked: Vec::new(),
+            marked: Marked::default(),
             annotating: Vec::new(),
             only_marked: false,
             grouped: false,
@@ -200,7 +201,7 @@ impl Runs {
         if self.marked.is_empty() {
             self.selected(snapshot).map(|record| record.run.clone()).into_iter().collect()
         } else {
-            self.marked.clone()
+            self.marked.as_slice().to_vec()
         }
     }
 
@@ -212,11 +213,6 @@ impl Runs {
         };
         let at = self.lines.iter().position(is);
         self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
-    }
-
-    /// Whether a run is marked.
-    pub fn is_marked(&self, run: &str) -> bool {
-        self.marked.iter().any(|marked| marked == run)
     }
 
     /// Chooses and orders anew; the selection stays on its run where that is still shown.
@@ -236,8 +232,7 @@ impl Runs {
             rows.retain(|row| !self.deleting.contains(run(row)));
         }
         if self.only_marked {
-            let marked: HashSet<&str> = self.marked.iter().map(String::as_str).collect();
-            rows.retain(|row| marked.contains(run(row)));
+            rows.retain(|row| self.marked.contains(run(row)));
         }
         self.order(table, &mut rows);
         self.count = rows.len();
@@ -335,7 +330,7 @@ impl Runs {
         let mut words = vec!["runs".to_owned()];
         let mut filter = self.filter.value().trim().to_owned();
         if self.only_marked && !self.marked.is_empty() {
-            filter = format!("{filter} id={}", self.marked.join("|")).trim().to_owned();
+            filter = format!("{filter} id={}", self.marked.as_slice().join("|")).trim().to_owned();
         }
         if !filter.is_empty() {
             words.extend(["--filter".into(), filter]);

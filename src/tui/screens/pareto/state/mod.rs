@@ -6,7 +6,7 @@ pub mod nearest;
 pub mod series;
 pub mod window;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use tui_input::Input;
@@ -85,6 +85,22 @@ pub struct Line {
     pub places: Vec<(f64, f64)>,
 }
 
+/// Least and greatest x, least and greatest y.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// Of x.
+    pub x: (f64, f64),
+    /// Of y.
+    pub y: (f64, f64),
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        let nothing = (f64::INFINITY, f64::NEG_INFINITY);
+        Self { x: nothing, y: nothing }
+    }
+}
+
 /// What areas were asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AreaKey {
@@ -113,6 +129,8 @@ pub struct Pareto {
     pub scales: (Scale, Scale),
     /// The groups (model, workload, hardware, provenance), measurements first.
     pub groups: Vec<String>,
+    /// How many points each of them has.
+    pub counts: Vec<usize>,
     /// Which group is shown.
     pub group: usize,
     /// The group that was shown when the workbench was left, until it is found.
@@ -129,6 +147,12 @@ pub struct Pareto {
     pub filter: Input,
     /// Whether keys go to the filter.
     pub typing: bool,
+    /// The first point of the group, an index into the points: what the group has in common.
+    first: Option<usize>,
+    /// Counts the changes of what is plotted.
+    pub revision: u64,
+    /// Least and greatest x, and y, of everything that is plotted; least above greatest: nothing is.
+    pub extent: Extent,
     /// Indices of the points shown, from the least x.
     pub shown: Vec<usize>,
     /// For each of them, which entry it belongs to, and whether it is on its series' frontier.
@@ -177,13 +201,15 @@ impl Pareto {
             }
         }
         // measurements first
-        let mut groups: Vec<_> = points.iter().map(|p| (p.provenance, p.group.clone())).collect();
-        groups.sort();
-        groups.dedup();
-        let groups: Vec<String> = groups.into_iter().map(|(_, name)| name).collect();
+        let mut groups: BTreeMap<_, usize> = BTreeMap::new();
+        for point in &points {
+            *groups.entry((point.provenance, point.group.as_str())).or_default() += 1;
+        }
+        let (groups, counts): (Vec<String>, Vec<usize>) =
+            groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
         self.group = group.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
         let run = self.current().map(|p| p.run.clone());
-        self.groups = groups;
+        (self.groups, self.counts) = (groups, counts);
         self.points = Some(points);
         self.arrange();
         run.iter().for_each(|run| _ = self.select(run));
@@ -205,6 +231,7 @@ impl Pareto {
         let points = self.points.as_deref().unwrap_or_default();
         let group = self.groups.get(self.group);
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
+        self.first = points.iter().position(|point| of_group(&point));
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
         let filter = Filter::parse(self.filter.value());
         let shown = |(i, p): (usize, &ParetoPoint)| {
@@ -246,6 +273,30 @@ impl Pareto {
         let shown = || self.shown.iter().map(|i| &points[*i]);
         let limits = analysis::round_limits(shown(), self.axes, LIMITS);
         self.limits = analysis::at_limits(shown(), self.axes, &limits);
+        self.measure();
+    }
+
+    /// Takes up that something else is plotted.
+    fn measure(&mut self) {
+        let places =
+            self.visible().filter_map(|p| self.axes.of(p)).chain(self.others().map(|(_, place)| place));
+        self.extent = places.fold(Extent::default(), |Extent { x, y }, place| Extent {
+            x: (x.0.min(place.0), x.1.max(place.0)),
+            y: (y.0.min(place.1), y.1.max(place.1)),
+        });
+        self.revision += 1;
+    }
+
+    /// Shows the published points, or none.
+    pub fn publish(&mut self, points: Vec<OverlayPoint>) {
+        self.published = points;
+        self.measure();
+    }
+
+    /// Shows the points of a user's file, or none.
+    pub fn lay_over(&mut self, file: Option<PathBuf>, points: Vec<OverlayPoint>) {
+        (self.overlay_file, self.overlay) = (file, points);
+        self.measure();
     }
 
     /// The points shown, from the least x.
@@ -254,9 +305,14 @@ impl Pareto {
         self.shown.iter().filter_map(|i| points.get(*i))
     }
 
+    /// The one of them with this number.
+    pub fn nth(&self, number: usize) -> Option<&ParetoPoint> {
+        self.points.as_ref()?.get(*self.shown.get(number)?)
+    }
+
     /// The selected point.
     pub fn current(&self) -> Option<&ParetoPoint> {
-        self.points.as_ref()?.get(*self.shown.get(self.selected)?)
+        self.nth(self.selected)
     }
 
     /// The run of that id, if it is among the points.
@@ -266,8 +322,7 @@ impl Pareto {
 
     /// Points from elsewhere that go with the group and the P2P shown and have a place on the axes.
     pub fn others(&self) -> impl Iterator<Item = (&OverlayPoint, (f64, f64))> {
-        let group = self.groups.get(self.group);
-        let spec = self.points.iter().flatten().find(|p| Some(&p.group) == group).map(|p| &p.spec);
+        let spec = self.points.as_deref().zip(self.first).and_then(|(all, at)| Some(&all.get(at)?.spec));
         self.published.iter().chain(&self.overlay).filter_map(move |other| {
             let goes = spec.is_some_and(|spec| other.goes_with(spec))
                 && (self.p2p.is_none() || other.p2p.is_none() || other.p2p == self.p2p);
@@ -277,13 +332,7 @@ impl Pareto {
 
     /// Which axes are logarithmic: told from everything that is plotted, so that it stays when zoomed.
     pub fn logarithmic(&self) -> (bool, bool) {
-        let places =
-            self.visible().filter_map(|p| self.axes.of(p)).chain(self.others().map(|(_, place)| place));
-        let none = (f64::INFINITY, f64::NEG_INFINITY);
-        let (x, y) = places.fold((none, none), |(x, y), place| {
-            ((x.0.min(place.0), x.1.max(place.0)), (y.0.min(place.1), y.1.max(place.1)))
-        });
-        (self.scales.0.is_log(x), self.scales.1.is_log(y))
+        (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
     }
 
     /// The next axis, round and round.
