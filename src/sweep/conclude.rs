@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cell, Choice, SweepEvent, SweepOutcome, Verdict};
+use super::{Cell, SweepEvent, SweepOutcome, Verdict};
 use crate::spec::Spec;
 use crate::store::{Record, Status, Store};
 
@@ -18,8 +18,8 @@ pub(super) struct Conclusion<'a> {
     /// Of cells that were not told: their records, a round after the other, and whether that is all.
     waiting: BTreeMap<usize, (Vec<Record>, bool)>,
     outcome: SweepOutcome,
-    /// Why a cell has no run where it has none.
-    why_not: &'static str,
+    /// Whether some round of a cell was to be run now.
+    chosen: &'a dyn Fn(usize) -> bool,
 }
 
 impl<'a> Conclusion<'a> {
@@ -28,7 +28,7 @@ impl<'a> Conclusion<'a> {
         rounds: u32,
         name: Option<&'a str>,
         store: &'a Store,
-        choice: Choice,
+        chosen: &'a dyn Fn(usize) -> bool,
     ) -> Self {
         Self {
             cells,
@@ -38,10 +38,7 @@ impl<'a> Conclusion<'a> {
             next: 0,
             waiting: BTreeMap::new(),
             outcome: SweepOutcome::default(),
-            why_not: match choice {
-                Choice::Failed => "it did not run before, and only what failed was to run again",
-                Choice::All | Choice::Missing => CANCELLED,
-            },
+            chosen,
         }
     }
 
@@ -77,14 +74,15 @@ impl<'a> Conclusion<'a> {
         let Some(cell) = self.cells.get(self.next) else { return };
         let records = self.waiting.remove(&self.next).map(|(records, _)| records).unwrap_or_default();
         let record =
-            impossible(cell, self.name, self.store).unwrap_or_else(|| self.conclude(cell, records));
+            impossible(cell, self.name, self.store).unwrap_or_else(|| self.conclude(self.next, records));
         *self.outcome.cells.entry(record.status).or_default() += 1;
         emit(SweepEvent::CellDone { cell: self.next, record: Box::new(record) });
         self.next += 1;
     }
 
     /// One record of all rounds of a cell.
-    fn conclude(&self, cell: &Cell, mut records: Vec<Record>) -> Record {
+    fn conclude(&self, number: usize, mut records: Vec<Record>) -> Record {
+        let cell = &self.cells[number];
         // an interrupted run says nothing about a cell that ended in another round
         if records.iter().any(|r| r.status != Status::Interrupted) {
             records.retain(|r| r.status != Status::Interrupted);
@@ -92,7 +90,7 @@ impl<'a> Conclusion<'a> {
         if !records.iter().any(|r| r.status == Status::Ok) {
             return records.pop().unwrap_or_else(|| Record {
                 experiment: self.name.map(str::to_owned),
-                reason: Some(self.why_not.to_owned()),
+                reason: Some(if (self.chosen)(number) { CANCELLED } else { NOT_CHOSEN }.to_owned()),
                 ..not_run(&cell.spec, self.store)
             });
         }
@@ -120,6 +118,9 @@ pub(super) fn impossible(cell: &Cell, experiment: Option<&str>, store: &Store) -
 
 /// Why a cell was not reached.
 const CANCELLED: &str = "cancelled before it ran";
+
+/// Why a cell was not run where only what failed was to be run again.
+const NOT_CHOSEN: &str = "it did not fail before, and only what failed was to run again";
 
 /// The record of a cell that was not reached.
 pub(super) fn not_run(spec: &Spec, store: &Store) -> Record {

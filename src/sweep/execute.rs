@@ -88,7 +88,8 @@ impl Grid<'_> {
         let chosen = |cell: usize, round: u32| {
             failed.as_ref().is_none_or(|failed| failed.contains(&(keys[cell].clone(), round)))
         };
-        let mut cells = Conclusion::new(self.cells, self.rounds, self.name, store, choice);
+        let in_some_round = |cell: usize| (0..self.rounds).any(|round| chosen(cell, round));
+        let mut cells = Conclusion::new(self.cells, self.rounds, self.name, store, &in_some_round);
         for (cell, planned) in self.cells.iter().enumerate() {
             if let Some(record) = impossible(planned, self.name, store) {
                 emit(SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) });

@@ -65,14 +65,17 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
+    /// In words, with what nobody has measured: how long it takes to start a run.
+    pub fn text(self) -> String {
+        let known = match self {
             Self::SameCell => "stored runs of the same cell",
             Self::Scaled => "the simulator, scaled by stored runs of other cells",
             Self::Nominal => "the simulator on a nominal CPU, a guess: nothing stored to scale it by",
-            Self::Timed => "cells simulated just now",
-        }
+            // nothing is started for these
+            Self::Timed => return "cells simulated just now".into(),
+        };
+        let millions = WEIGHTS_PER_S / 1e6;
+        format!("{known}, starts assumed at {START_S} s and {millions:.0} million weights a second")
     }
 }
 
@@ -92,7 +95,7 @@ pub struct Unable {
 /// Memory bandwidth and arithmetic of a CPU of which nothing is known: a few cores of a server.
 const NOMINAL_GB_S: f64 = 20.0;
 const NOMINAL_GFLOPS_A_CORE: f64 = 20.0;
-/// Starting a process, its threads, its trace (seconds).
+/// Starting a process, its threads, its trace (seconds). Assumed, as is the next: forecasts say so.
 const START_S: f64 = 0.3;
 /// Weights made or read (parameters a second).
 const WEIGHTS_PER_S: f64 = 1.5e8;
@@ -297,6 +300,13 @@ mod tests {
         let some = of(&experiment, &History { cells, executed: Vec::new() });
         assert_eq!((some.runs, some.stored), (12, 2));
         assert_eq!(some.rests_on, BTreeMap::from([(Basis::SameCell, 1), (Basis::Nominal, 9)]));
+        for basis in some.rests_on.keys() {
+            let text = basis.text();
+            assert!(
+                text.ends_with("starts assumed at 0.3 s and 150 million weights a second"),
+                "{text}"
+            );
+        }
         let more = some.seconds.unwrap() - nothing.seconds.unwrap() * 9.0 / 12.0;
         assert!((50.0..51.0).contains(&more), "5 generations of 10 s and a start, not {more} s");
     }
@@ -323,6 +333,7 @@ mod tests {
         let forecast = of(&experiment, &History::default());
         assert_eq!((forecast.cells, forecast.runs), (10, 4));
         assert_eq!(forecast.rests_on, BTreeMap::from([(Basis::Timed, 4)]));
+        assert!(!Basis::Timed.text().contains("assumed"), "no run is started");
         assert!(forecast.cells_per_s.unwrap() > 1.0 && forecast.seconds.unwrap() < 10.0);
         let unable: Vec<(Status, usize)> = forecast.unable.iter().map(|u| (u.status, u.cells)).collect();
         assert_eq!(unable, [(Status::Oom, 2), (Status::Skipped, 4)]);

@@ -272,6 +272,34 @@ fn only_what_failed_is_run_again_where_that_was_asked_for() {
 }
 
 #[test]
+fn cells_without_a_run_say_whether_they_were_cancelled_or_not_meant() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let experiment = experiment(three(), 1);
+    // cells 0 and 1 fail, cell 2 is not reached
+    let executor = mock(|r| {
+        if r.cell == 1 {
+            cancel.all();
+        }
+        Status::Failed
+    });
+    sweep_until(&experiment, &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0), (1, 0)]);
+    let cancel = Cancel::default();
+    let retried = mock(|_| {
+        cancel.all();
+        Status::Interrupted
+    });
+    let (outcome, _) = sweep_some(&experiment, &store, &retried, Choice::Failed, &cancel);
+    assert_eq!(retried.ran(), [(0, 0)]);
+    let reasons: Vec<&str> = outcome.cells.iter().filter_map(|r| r.reason.as_deref()).collect();
+    assert_eq!(
+        reasons[1..],
+        ["cancelled before it ran", "it did not fail before, and only what failed was to run again"]
+    );
+}
+
+#[test]
 fn cells_that_were_not_reached_have_a_record_too() {
     let (_dir, store) = store();
     let cancel = Cancel::default();
