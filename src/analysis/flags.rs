@@ -49,18 +49,17 @@ fn slower_with_more_ranks(arms: &[Arm]) -> Vec<String> {
 fn upper_bound_that_p2p_changes(arms: &[Arm]) -> Vec<String> {
     let matching = Matching::new(arms, &Axis::P2P, None);
     let label = Label::new(arms, Some(&Axis::P2P));
-    let bounds = matching
-        .pairs()
-        .into_iter()
-        .filter(|pair| pair.other.record.spec.architecture == Architecture::UpperBound)
-        .filter(|pair| pair.ratio().differs);
+    let pairs = matching.pairs().into_iter();
+    let bounds = pairs.filter(|pair| pair.other.record.spec.architecture == Architecture::UpperBound);
     bounds
-        .map(|pair| {
+        .map(|pair| (pair, pair.ratio()))
+        .filter(|(_, ratio)| ratio.differs)
+        .map(|(pair, ratio)| {
             format!(
                 "{}: differs between P2P on and off ({:.3} x), though it does not communicate: were \
                  conditions the same?",
                 label.pair(pair.baseline, pair.other),
-                pair.ratio().speedup
+                ratio.speedup
             )
         })
         .collect()

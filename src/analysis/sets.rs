@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metrics::aggregate;
-use crate::spec::{Collective, Spec};
+use crate::plan::Architecture;
+use crate::spec::{Collective, P2p, Spec};
 use crate::store::{Record, Status};
 
 /// Cells that are comparable.
@@ -19,13 +20,7 @@ pub struct CellSet {
 
 impl CellSet {
     /// The cell of these values.
-    pub fn get(
-        &self,
-        architecture: &crate::plan::Architecture,
-        tp: u32,
-        batch: u32,
-        p2p: crate::spec::P2p,
-    ) -> Option<&Record> {
+    pub fn get(&self, architecture: &Architecture, tp: u32, batch: u32, p2p: P2p) -> Option<&Record> {
         self.cells.iter().find(|cell| {
             let spec = &cell.spec;
             spec.architecture == *architecture && (spec.tp, spec.batch, spec.p2p) == (tp, batch, p2p)
@@ -46,7 +41,11 @@ pub fn comparable(records: &[Record]) -> Vec<CellSet> {
         .into_iter()
         .filter(|cell| cell.status == Status::Ok && cell.metrics.is_some())
         .collect();
-    let mut sets: Vec<(String, CellSet)> = Vec::new();
+    let mut sets: Vec<CellSet> = Vec::new();
+    // by name, in their order
+    let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    // cells of the same name, architecture, TP, batch and P2P
+    let mut alike: BTreeMap<(String, Architecture, u32, u32, P2p), usize> = BTreeMap::new();
     let mut links: BTreeMap<(String, &str), BTreeSet<String>> = BTreeMap::new();
     for cell in &cells {
         let (key, p2p) = (name(cell, false), cell.spec.p2p.as_str());
@@ -56,19 +55,22 @@ pub fn comparable(records: &[Record]) -> Vec<CellSet> {
         let short = name(cell, false);
         let several = |p2p: &str| links.get(&(short.clone(), p2p)).is_some_and(|l| l.len() > 1);
         let name = if several("on") || several("off") { name(cell, true) } else { short };
-        // Whatever else differs (a seed) keeps cells apart too, though their names agree.
-        let same = |set: &CellSet| {
-            set.name == name
-                && set
-                    .get(&cell.spec.architecture, cell.spec.tp, cell.spec.batch, cell.spec.p2p)
-                    .is_none()
-        };
-        match sets.iter_mut().find(|(_, set)| same(set)) {
-            Some((_, set)) => set.cells.push(cell.clone()),
-            None => sets.push((name.clone(), CellSet { name, cells: vec![cell.clone()] })),
+        let spec = &cell.spec;
+        let key = (name.clone(), spec.architecture.clone(), spec.tp, spec.batch, spec.p2p);
+        // Whatever else differs (a seed) keeps cells apart too, though their names agree: the second cell
+        // of a place is in the second set of that name.
+        let seen = alike.entry(key).or_default();
+        let of_name = named.entry(name.clone()).or_default();
+        match of_name.get(*seen) {
+            Some(at) => sets[*at].cells.push(cell.clone()),
+            None => {
+                of_name.push(sets.len());
+                sets.push(CellSet { name, cells: vec![cell.clone()] });
+            }
         }
+        *seen += 1;
     }
-    sets.into_iter().map(|(_, set)| set).collect()
+    sets
 }
 
 /// Whether there are several sets and they have all but the model in common.
@@ -102,8 +104,7 @@ fn name(record: &Record, with_link: bool) -> String {
 mod tests {
     use super::*;
     use crate::analysis::sample_data::{record, sim_record};
-    use crate::plan::Architecture;
-    use crate::spec::{Link, P2p};
+    use crate::spec::Link;
 
     #[test]
     fn cells_of_one_grid_are_one_set_and_other_models_another() {
@@ -120,6 +121,17 @@ mod tests {
         assert_eq!(sets[0].values(|spec| spec.tp), [2, 4]);
         assert!(sets[0].get(&Architecture::Standard, 2, 1, P2p::Off).is_some());
         assert!(sets[2].name.contains("one-shot"), "{}", sets[2].name);
+    }
+
+    #[test]
+    fn cells_that_differ_in_a_seed_alone_are_in_sets_of_their_own() {
+        let of = |seed: u64, tp: u32| {
+            sim_record(&format!("{seed}-{tp}"), |s| (s.seed, s.tp) = (seed, tp), 1.0, 1.0)
+        };
+        let records = [of(0, 2), of(1, 2), of(1, 4), of(2, 2), of(2, 4), of(2, 8)];
+        let runs = |set: &CellSet| set.cells.iter().map(|cell| cell.run.clone()).collect::<Vec<_>>();
+        let sets: Vec<Vec<String>> = comparable(&records).iter().map(runs).collect();
+        assert_eq!(sets, [vec!["0-2", "1-4", "2-8"], vec!["1-2", "2-4"], vec!["2-2"]]);
     }
 
     #[test]
