@@ -33,12 +33,12 @@ pub fn write(buffer: &Buffer, light: bool, path: &Path) -> Result<()> {
     atomic::write(path, &bytes)
 }
 
-/// Foreground and background of a cell.
 /// Text and paper.
 pub fn ink(light: bool) -> (Rgb, Rgb) {
     if light { ([28, 28, 28], [255, 255, 255]) } else { ([220, 220, 220], [18, 18, 22]) }
 }
 
+/// Foreground and background of a cell.
 fn colors(cell: &Cell, light: bool) -> (Rgb, Rgb) {
     let (text, paper) = ink(light);
     let mut front = rgb(cell.fg, light).unwrap_or(text);
