@@ -61,11 +61,11 @@ fn picture(state: &State) -> Export {
 
 /// Copies the command that shows the same as the screen.
 pub fn copy_command(state: &mut State) -> Vec<Effect> {
-    let Some(words) = state.screen.page().command(state) else {
-        state.inform("nothing is shown here that a command could show");
+    let Some(mut words) = state.screen.page().command(state) else {
+        let why = state.screen.page().no_command(state);
+        state.inform(why);
         return Vec::new();
     };
-    let mut words = words;
     if state.dir != Path::new("runs") {
         words.extend(["--dir".into(), state.dir.display().to_string()]);
     }

@@ -94,6 +94,11 @@ pub trait Page: Sync {
         None
     }
 
+    /// Why there is no command.
+    fn no_command(&self, _state: &State) -> &'static str {
+        "nothing is shown here that a command could show"
+    }
+
     /// What is shown and [`Page::command`] cannot say, in words: it is told with the command.
     fn beyond_command(&self, _state: &State) -> Vec<String> {
         Vec::new()

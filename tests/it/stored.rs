@@ -103,6 +103,37 @@ fn what_is_deleted_is_in_no_verb_until_it_is_restored() {
 }
 
 #[test]
+fn a_batch_comes_back_by_its_name() {
+    let place = Place::new();
+    let batch = simulated(&place);
+    let all = ids(&place, &[]);
+    place.run(&["runs", "delete", "--filter", "arch:ladder"]).exits(0);
+    place.run(&["runs", "delete", "--filter", "arch:standard"]).exits(0);
+    assert_eq!(ids(&place, &[]).len(), 2);
+    let done = place.run(&["runs", "restore", &batch]).exits(0);
+    assert!(done.stderr.contains("restored 4 runs"), "of both deletions: {done:?}");
+    assert_eq!(ids(&place, &[]), all);
+    let again = place.run(&["runs", "restore", &batch]).exits(2);
+    assert!(again.stderr.contains("is not in the trash"), "{again:?}");
+}
+
+#[test]
+fn a_directory_is_no_run_to_edit() {
+    let place = Place::new();
+    simulated(&place);
+    let all = ids(&place, &[]);
+    // `report runs` means a directory; to delete all that is in it takes more than its name
+    for name in ["runs", "./runs", "runs/"] {
+        for edit in [&["runs", "delete", name][..], &["runs", "tag", "good", name]] {
+            let refused = place.run(edit).exits(2);
+            assert!(refused.stderr.contains(&format!("'{name}'")), "{refused:?}");
+        }
+    }
+    assert_eq!(ids(&place, &[]), all);
+    assert_eq!(ids(&place, &["--filter", "tag:good"]).len(), 0);
+}
+
+#[test]
 fn deleting_and_tagging_killed_at_any_moment_loses_no_run() {
     let place = Place::new();
     let batch = simulated(&place);

@@ -236,6 +236,34 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
 }
 
 #[test]
+fn the_selection_stays_on_its_run_after_a_deletion_and_a_reload() {
+    let mut driver = driver((80, 24));
+    let before = shown(&driver);
+    let selected =
+        |driver: &Driver| driver.state.runs.selected(driver.state.stored.as_ref()).unwrap().run.clone();
+    driver.keys("jjjj");
+    let effects = driver.keys("D");
+    let held = before[5].clone();
+    assert_eq!(selected(&driver), held, "what followed the deleted run");
+    perform(&mut driver, effects);
+    assert_eq!(selected(&driver), held);
+    // somebody else's run is stored meanwhile, before all others in this order
+    let stored = driver.state.stored.clone().unwrap();
+    let mut records = stored.records.to_vec();
+    let newer = Record { run: "20270101-000000-newer".into(), ..records[0].clone() };
+    records.push(newer);
+    let reloaded = Snapshot::annotated(records, Vec::new(), stored.annotations.clone());
+    driver.send(Message::Runs(Ok(Arc::new(reloaded))));
+    assert_eq!(selected(&driver), held);
+    assert_eq!(shown(&driver)[0], "20270101-000000-newer");
+    // of a run that somebody else has deleted the place is kept
+    let place = driver.state.runs.list.selected;
+    perform(&mut driver, vec![Effect::DeleteRuns(vec![held])]);
+    assert_eq!(driver.state.runs.list.selected, place);
+    assert_eq!(selected(&driver), before[6]);
+}
+
+#[test]
 fn two_runs_side_by_side_say_what_differs_and_open_together() {
     let mut driver = driver((120, 40));
     driver.keys("c");

@@ -15,7 +15,7 @@ use crate::tui::action::Screen;
 use crate::tui::experiments::Entry;
 use crate::tui::message::{Effect, Ended, Message, Snapshot};
 use crate::tui::screens::experiments::check::check;
-use crate::tui::screens::experiments::save::{NotSaved, SaveTo};
+use crate::tui::screens::experiments::save::{self, NotSaved, SaveTo};
 use crate::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::tui::state::{Overlay, Question};
 
@@ -234,6 +234,35 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
     send(&mut driver, Message::Saved { save: save.clone(), result: Err(failed) });
     assert!(driver.screen().contains("no space left"));
     assert_eq!(driver.state.experiments.edited(), ["hide"]);
+}
+
+#[test]
+fn a_file_that_changed_under_an_edit_is_found_after_a_reload_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hide.toml");
+    let theirs = TEXT.replace("batch = [1, 16, 4096]", "batch = [2]");
+    let entries = |text: &str| {
+        let place = path.display().to_string();
+        vec![Entry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
+    };
+    std::fs::write(&path, TEXT).unwrap();
+    let mut driver = Driver::empty(80, 24);
+    send(&mut driver, Message::Experiments(entries(TEXT)));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let edited = text(&driver);
+    // somebody else writes the file, and it is read again
+    std::fs::write(&path, &theirs).unwrap();
+    send(&mut driver, Message::Experiments(entries(&theirs)));
+    assert_eq!(text(&driver), edited, "the edit stays what it was");
+    let effects = keys(&mut driver, "w");
+    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
+    let result = save::write(save, dir.path());
+    assert_eq!(result, Err(NotSaved::Differs));
+    send(&mut driver, Message::Saved { save: save.clone(), result });
+    assert!(matches!(driver.state.overlays[..], [Overlay::Confirm(Question::Overwrite)]));
+    keys(&mut driver, "n");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs, "theirs is still there");
 }
 
 #[test]

@@ -176,6 +176,13 @@ impl Page for WhatIf {
         state.whatif.current().map(|answer| answer.arguments.clone())
     }
 
+    fn no_command(&self, state: &State) -> &'static str {
+        match state.whatif.error {
+            Some(_) => "these values cannot be simulated: there is no command for them",
+            None => "the answer is under way: once more, please",
+        }
+    }
+
     fn export(&self, state: &State, kind: FileKind) -> Result<Option<Export>, String> {
         if kind != FileKind::Csv {
             return Ok(None);

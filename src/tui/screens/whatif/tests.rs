@@ -134,6 +134,21 @@ fn it_is_labelled_and_copies_the_command() {
 }
 
 #[test]
+fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way() {
+    let mut driver = on((80, 24));
+    select(&mut driver, Slider::Alpha);
+    let pending = driver.keys("l");
+    let effects = driver.keys("Y");
+    assert!(effects.iter().all(|effect| !matches!(effect, Effect::Copy(_))), "{effects:?}");
+    assert!(driver.screen().contains("the answer is under way"), "{}", driver.screen());
+    assert!(super::WhatIf.export(&driver.state, FileKind::Csv).is_err());
+    driver.answer(pending);
+    let effects = driver.keys("Y");
+    let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
+    assert!(command.contains("--set link.alpha_us=16"), "{command}");
+}
+
+#[test]
 fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
     let mut driver = on((120, 40));
     select(&mut driver, Slider::Hardware);
