@@ -379,7 +379,7 @@ impl Compare {
             pairs,
             comparisons: *comparisons,
             differ: *differ,
-            adjusted: adjusted.clone(),
+            adjusted: *adjusted,
             flags: flags.clone(),
         })
     }
