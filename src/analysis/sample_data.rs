@@ -86,6 +86,9 @@ pub fn spec() -> Spec {
         seed: 0,
         env: Default::default(),
         set: Default::default(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 

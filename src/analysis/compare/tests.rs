@@ -188,6 +188,9 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "stack" => s.stack = "gpt-fast".into(),
             "prompt_tokens" => s.prompt_tokens = 64,
             "output_tokens" => s.output_tokens = 9,
+            "recorder" => s.recorder = crate::spec::Recorder::Cupti,
+            "coverage" => s.coverage = crate::spec::Coverage::Full,
+            "no_graph" => s.no_graph = true,
             _ => s.collective = crate::spec::Collective::OneShot,
         }
     };
@@ -197,6 +200,12 @@ fn every_axis_finds_its_pair_and_names_its_values() {
         assert_eq!(pairs.len(), 1, "{axis}");
         let json = |record: &Record| match &serde_json::to_value(&record.spec).unwrap()[axis] {
             serde_json::Value::String(text) => text.clone(),
+            // written where it is not the default
+            serde_json::Value::Null => match axis {
+                "recorder" => "events".into(),
+                "coverage" => "rotating".into(),
+                _ => "false".into(),
+            },
             other => other.to_string(),
         };
         assert_eq!(

@@ -48,6 +48,9 @@ pub fn spec(architecture: &str, tp: u32, p2p: P2p, backend: Backend) -> Spec {
         seed: 0,
         env: BTreeMap::new(),
         set: BTreeMap::new(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 
