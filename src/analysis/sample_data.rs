@@ -120,6 +120,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         runs: Vec::new(),
         samples,
         warnings: Vec::new(),
+        instrumented: None,
         spec,
     }
 }

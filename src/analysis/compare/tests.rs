@@ -150,6 +150,15 @@ fn recorders_are_not_mixed_and_missing_baselines_are_said() {
     assert_eq!((report.pairs[0].overlap_pct, report.pairs[0].baseline_overlap_pct), (None, None));
     assert!(report.flags.iter().any(|f| f.contains("recorded in different ways")), "{:?}", report.flags);
 
+    // a rotation in other numbers of windows is the same way of recording; timing everything is another
+    let by = |recorder| {
+        let ladder = with("l", &LADDER, recorder);
+        let standard = with("s", &Architecture::Standard, "cuda events, rotating K=8");
+        compare(&[standard, ladder], "architecture").unwrap().pairs[0].overlap_pct
+    };
+    assert_eq!(by("cuda events, rotating K=4"), Some(50.0));
+    assert_eq!((by("cuda events, full"), by("cupti")), (None, None));
+
     let report = compare(&records[1..], "architecture").unwrap();
     assert!(report.pairs.is_empty());
     assert_eq!(report.flags, ["tiny tp2 b1 p2p-on cpu: no 'standard' to compare ladder with"]);

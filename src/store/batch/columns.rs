@@ -194,6 +194,7 @@ pub(super) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
             experiment: experiment.get(at).map(str::to_owned),
             runs: Vec::new(),
             warnings: warnings.json(at)?.unwrap_or_default(),
+            instrumented: None,
             spec,
         });
     }
