@@ -2,9 +2,13 @@
 
 pub mod cpu;
 pub mod cuda;
+mod generate;
+mod measure;
+mod sample;
 pub mod sim;
 mod watch;
 
+pub use generate::{GenerateRequest, Generated};
 pub use watch::StepLanes;
 
 use serde::{Deserialize, Serialize};

@@ -86,6 +86,11 @@ impl RandomWeights {
         Self { seed }
     }
 
+    /// The seed.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// Fills `out` with the tensor's numbers from index `start` (row x columns + column) on. `tensor` is
     /// the one that is stored: the embedding where the head is tied to it.
     pub(super) fn fill<T: Number>(&self, tensor: Tensor, shape: &ModelShape, start: u64, out: &mut [T]) {
