@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::checkpoint::Checkpoint;
 use super::convert::Number;
-use super::random::RandomWeights;
+use super::random::{RandomStream, RandomWeights};
 use super::{DType, Model, ModelShape, files};
 use crate::error::{Error, Result};
 use crate::plan::{Tensor, Weight};
@@ -118,10 +118,11 @@ impl WeightSource {
         })
     }
 
-    /// The seed, where weights are random.
-    pub fn seed(&self) -> Option<u64> {
+    /// How the numbers of a tensor (of the one that is stored: the embedding where the head is tied to
+    /// it) follow from their index; `None` where they come from a checkpoint.
+    pub fn random_stream(&self, tensor: Tensor) -> Option<RandomStream> {
         match &self.numbers {
-            Numbers::Random(random) => Some(random.seed()),
+            Numbers::Random(random) => Some(random.stream(self.stored(tensor), &self.shape)),
             Numbers::Checkpoint(_) => None,
         }
     }
