@@ -3,4 +3,5 @@
 //! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
 //! and then its absence is an error that says what to do.
 
+pub mod blas;
 pub mod driver;
