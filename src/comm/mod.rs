@@ -3,6 +3,7 @@
 
 mod group;
 mod link;
+pub mod nccl;
 mod peers;
 
 pub use group::{Broken, Group, Reduced};

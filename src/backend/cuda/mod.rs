@@ -9,6 +9,7 @@
 //! | `program` | a plan made ready: lowered, buffers assigned |
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 
+pub mod blas;
 pub mod driver;
 pub mod program;
 pub mod schedule;
