@@ -10,7 +10,8 @@
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 
 pub mod blas;
+pub mod cupti;
 pub mod driver;
-pub mod timing;
 pub mod program;
 pub mod schedule;
+pub mod timing;
