@@ -2,7 +2,7 @@
 //! with its arguments and its geometry for a step of a given size.
 
 use super::blas::MatMul;
-use super::driver::{Arguments, DevicePtr, Function, Launch};
+use super::driver::{Arguments, DevicePtr, Function, Launch, Memory};
 use super::kernels::{Kernels, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
@@ -247,7 +247,7 @@ impl Binder<'_> {
 
     /// Positions of the step's sequences.
     fn positions(&self, size: &StepSize) -> DevicePtr {
-        self.rank.state.positions().offset(4 * u64::from(size.first_sequence))
+        self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
     }
 
     fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
@@ -292,7 +292,7 @@ impl Binder<'_> {
         let vocab = self.columns(operation.reads[0]);
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;
-        let at = |pointer: DevicePtr| pointer.offset(4 * u64::from(size.first_sequence));
+        let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
         // prefill adds the tokens of the prompt, a decode step one
         let advance = size.tokens;
         let outputs = |arguments: &mut Arguments| {
@@ -317,7 +317,7 @@ impl Binder<'_> {
             Sampling::Random { temperature, top_k, seed } => {
                 let top_k = u32::try_from(top_k).unwrap_or(u32::MAX).min(vocab);
                 arguments.pointer(logits).u32(vocab).f32(temperature).u32(top_k).u64(seed);
-                arguments.u32(size.first_sequence);
+                arguments.u32(size.first_sequence).pointer(state.sorted());
                 outputs(&mut arguments);
                 let geometry = geometry::sample_random(size.sequences);
                 Ok(vec![self.kernel("sample_random", geometry, arguments)?])
@@ -348,5 +348,12 @@ pub(super) fn matmul_shape(
     outputs: u32,
     logits: bool,
 ) -> MatMul {
-    MatMul { rows, inputs, outputs, dtype: program.dtype, f32_output: logits, sm_target: None }
+    MatMul {
+        rows: rows.into(),
+        inputs: inputs.into(),
+        outputs: outputs.into(),
+        dtype: program.dtype,
+        f32_output: logits,
+        sm_target: None,
+    }
 }
