@@ -11,5 +11,6 @@
 
 pub mod blas;
 pub mod driver;
+pub mod timing;
 pub mod program;
 pub mod schedule;
