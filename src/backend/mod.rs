@@ -1,6 +1,7 @@
 //! Backends execute plans. All take a [`Job`] and give back an [`Outcome`]; events go out meanwhile.
 
 pub mod cpu;
+pub mod cuda;
 pub mod sim;
 mod watch;
 

@@ -1,0 +1,6 @@
+//! The `cuda` backend: the same plans on NVIDIA GPUs.
+//!
+//! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
+//! and then its absence is an error that says what to do.
+
+pub mod driver;
