@@ -60,7 +60,25 @@ pub enum MatvecChoice {
     Measured(Vec<(u32, u32, u32)>),
 }
 
+impl Default for MatvecChoice {
+    fn default() -> Self {
+        Self::UpTo(4)
+    }
+}
+
 impl MatvecChoice {
+    /// For records.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::UpTo(most) => format!("up to {most} rows"),
+            Self::Measured(better) => {
+                let shapes: Vec<String> =
+                    better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
+                format!("as measured: {}", if shapes.is_empty() { "none".into() } else { shapes.join(", ") })
+            }
+        }
+    }
+
     fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
         match self {
             Self::UpTo(most) => rows <= *most,
