@@ -23,18 +23,18 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 DEVICE u32 lane_index() { return threadIdx.x % WARP; }
 DEVICE u32 warp_index() { return threadIdx.x / WARP; }
 
-// ---- programmatic dependent launch: with -DPROGRAMMATIC (sm_90 and newer) a kernel may begin while the one
+// ---- programmatic dependent launch: with -DPROGRAMMATIC, on sm_90 and newer, a kernel may begin while the one
 // before it in its stream still runs. Nothing that another kernel writes is read, and nothing is written,
 // before `wait_for_previous`; weights never change and may be read at once.
 
 DEVICE void wait_for_previous() {
-#if defined(PROGRAMMATIC) && !defined(SHIM)
+#if defined(PROGRAMMATIC) && !defined(SHIM) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 DEVICE void let_next_start() {
-#if defined(PROGRAMMATIC) && !defined(SHIM)
+#if defined(PROGRAMMATIC) && !defined(SHIM) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

@@ -231,7 +231,7 @@ fn differences(record: &Record) -> Option<String> {
     }
     let of = |architecture: Architecture| {
         let spec = Spec { architecture, ..record.spec.clone() };
-        let (outcome, _) = backend::run(&Job { spec, record: false, watch: false }, &mut |_| {}).ok()?;
+        let (outcome, _) = backend::run(&Job::of(spec, false, false), &mut |_| {}).ok()?;
         outcome.samples.first()?.overlap
     };
     let (standard, bound) = (of(Architecture::Standard), of(Architecture::UpperBound));

@@ -3,8 +3,9 @@
 //
 // Each KERNEL(name, ...) is exported as
 //   int shim_NAME(const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared_bytes, void** args)
-// (0: it ran; 1: `shim_error()` says what was wrong) and `const unsigned* shim_NAME_args`: how many arguments
-// it takes, then size and alignment of each. Beside them: shim_error, shim_set_clock, shim_set_order.
+// (0: it ran; 1: `shim_error()` says what was wrong) and `const unsigned shim_NAME_args[]`: how many arguments
+// it takes, then the bytes of each. Beside them: shim_error, shim_clock, shim_order. Any thread may call them,
+// one at a time.
 //
 // Faithful where kernels can go wrong: barriers and collectives that not everybody reaches, vector accesses
 // that are not aligned, shared memory that is read before it is written (poisoned) or written past its end.
@@ -56,7 +57,7 @@ constexpr int warpSize = 32;
         return shim::run(#name, name, grid, block, shared, args);                                             \
     }                                                                                                         \
     extern "C" {                                                                                              \
-    __attribute__((used, visibility("default"))) const unsigned* shim_##name##_args = shim::sizes(name);      \
+    __attribute__((used, visibility("default"))) auto shim_##name##_args = shim::sizes(name);                 \
     }                                                                                                         \
     static void name(__VA_ARGS__)
 #define BOUNDED_KERNEL(name, threads, blocks, ...) KERNEL(name, __VA_ARGS__)
@@ -94,6 +95,7 @@ template <class V> V atomicAdd(V* at, std::common_type_t<V> x) { V old = *at; *a
 template <class V> V atomicExch(V* at, std::common_type_t<V> x) { V old = *at; *at = x; return old; }
 template <class V> V atomicMax(V* at, std::common_type_t<V> x) { V old = *at; if (x > old) *at = x; return old; }
 template <class V> V atomicMin(V* at, std::common_type_t<V> x) { V old = *at; if (x < old) *at = x; return old; }
+template <class V> V atomicXor(V* at, std::common_type_t<V> x) { V old = *at; *at = old ^ x; return old; }
 template <class V> V atomicOr(V* at, std::common_type_t<V> x) { V old = *at; *at = old | x; return old; }
 template <class V> V atomicCAS(V* at, std::common_type_t<V> expected, std::common_type_t<V> x) {
     V old = *at;
@@ -103,18 +105,20 @@ template <class V> V atomicCAS(V* at, std::common_type_t<V> expected, std::commo
 
 // ---- clocks
 namespace shim {
-inline uint64_t own_clock = 0;
-inline unsigned long long own_now() { return own_clock += 32; }
-inline void own_sleep(unsigned ns) { own_clock += ns; }
-inline unsigned long long (*now_ns)() = own_now;
-inline void (*sleep_ns)(unsigned) = own_sleep;
-inline unsigned long long globaltimer() { return now_ns(); }
+// Where nobody sets one: a clock that runs by being read and slept on, the same in every run.
+inline unsigned long long own_time = 0;
+inline unsigned long long own_now(void*) { return own_time += 32; }
+inline void own_sleep(void*, unsigned ns) { own_time += ns; }
+inline unsigned long long (*clock_now)(void*) = own_now;
+inline void (*clock_sleep)(void*, unsigned) = own_sleep;
+inline void* clock_user = nullptr;
+inline unsigned long long globaltimer() { return clock_now(clock_user); }
 } // namespace shim
 inline void __nanosleep(unsigned ns) {
-    shim::sleep_ns(ns);
+    shim::clock_sleep(shim::clock_user, ns);
     shim::step_back();
 }
-inline long long clock64() { return static_cast<long long>(shim::now_ns()); }
+inline long long clock64() { return static_cast<long long>(shim::globaltimer()); }
 
 // ---- arithmetic
 #define rsqrtf(x) (1.0f / sqrtf(x)) /* newer C libraries have a function of this name */
@@ -148,13 +152,18 @@ template <class V> V __ldcs(const V* at) { return *at; }
 template <class V> V __ldcg(const V* at) { return *at; }
 template <class V> void __stcs(V* at, V x) { *at = x; }
 
-// ---- what the launcher sets
+// ---- what the launcher asks and sets
+
+// What was wrong with the last launch: kernel, block, thread.
 SHIM_EXPORT inline const char* shim_error() { return shim::error_text; }
-SHIM_EXPORT inline void shim_set_order(unsigned long long seed) {
-    shim::order_seed = seed;
-}
-SHIM_EXPORT inline void
-shim_set_clock(unsigned long long (*now_ns)(), void (*sleep_ns)(unsigned)) {
-    shim::now_ns = now_ns ? now_ns : shim::own_now;
-    shim::sleep_ns = sleep_ns ? sleep_ns : shim::own_sleep;
+
+// The order in which blocks, and the threads of a block, run: ascending for 0, else by the seed.
+SHIM_EXPORT inline void shim_order(unsigned long long seed) { shim::order_seed = seed; }
+
+// The clock behind %globaltimer and __nanosleep; null: the own one.
+SHIM_EXPORT inline void shim_clock(unsigned long long (*now_ns)(void*), void (*sleep_ns)(void*, unsigned),
+                                   void* user) {
+    shim::clock_now = now_ns ? now_ns : shim::own_now;
+    shim::clock_sleep = sleep_ns ? sleep_ns : shim::own_sleep;
+    shim::clock_user = user;
 }

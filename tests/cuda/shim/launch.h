@@ -133,19 +133,9 @@ template <class... A> struct Kernel {
                    unsigned shared, void** given, std::index_sequence<I...>) {
         std::lock_guard<std::mutex> guard(one_at_a_time);
         std::tuple<A...> copied{*static_cast<std::remove_cv_t<A>*>(given[I])...};
-        (void)given;
         function = kernel;
         arguments = &copied;
         return launch(name, body, grid, block, shared);
-    }
-};
-
-template <class... A> struct Sizes {
-    unsigned numbers[1 + 2 * sizeof...(A) + 1] = {};
-    constexpr Sizes() {
-        numbers[0] = sizeof...(A);
-        unsigned at = 1;
-        ((numbers[at] = sizeof(A), numbers[at + 1] = alignof(A), at += 2), ...);
     }
 };
 
@@ -155,9 +145,11 @@ int run(const char* name, void (*kernel)(A...), const unsigned* grid, const unsi
     return Kernel<A...>::run(name, kernel, grid, block, shared, arguments, std::index_sequence_for<A...>{});
 }
 
-template <class... A> const unsigned* sizes(void (*)(A...)) {
-    static constexpr Sizes<A...> sizes;
-    return sizes.numbers;
-}
+// How many arguments a kernel takes, then the bytes of each.
+template <class... A> struct Sizes {
+    unsigned numbers[1 + sizeof...(A)] = {sizeof...(A), unsigned(sizeof(A))...};
+};
+
+template <class... A> constexpr Sizes<A...> sizes(void (*)(A...)) { return {}; }
 
 } // namespace shim
