@@ -15,6 +15,7 @@
 // Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
 // of less than 64 keys. Splits past the end of the context write an empty result (maximum -infinity).
 #include "mma.cuh"
+#include "softmax.cuh"
 #include "stream.cuh"
 
 #ifndef HEAD_DIM
@@ -29,7 +30,6 @@ static_assert(GROUP >= 1, "heads share a KV head by GROUP");
 constexpr u32 WARPS = 4;
 constexpr u32 THREADS = WARPS * WARP;
 constexpr u32 TILE = 16;
-constexpr float LOG2_E = 1.4426950408889634f;
 
 // Numbers of a partial result: HEAD_DIM sums of weighted values, the largest score (in units of log 2), and the
 // sum of weights.
@@ -45,11 +45,6 @@ DEVICE Keys keys_of_split(u32 context, u32 splits) {
     u32 each = ((context + splits - 1) / splits + ROUND - 1) / ROUND * ROUND;
     u32 first = min(blockIdx.x * each, context);
     return {first, min(first + each, context)};
-}
-
-// A weight relative to a larger maximum; 0 for what has no keys.
-DEVICE float weight_of(float maximum, float largest) {
-    return maximum == -INFINITY ? 0.0f : exp2f(maximum - largest);
 }
 
 // What the warps of a block found for up to 8 heads.
@@ -104,7 +99,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 #pragma unroll
         for (u32 head = 0; head < HEADS; head++) {
             load_row(q + (first_head + head) * HEAD_DIM, head < heads, query[head]);
-            maximum[head] = -INFINITY;
+            maximum[head] = unseen();
             denominator[head] = 0.0f;
         }
         for (u32 key = split.first + warp_index() * KEYS_AT_ONCE; key < split.end; key += WARPS * KEYS_AT_ONCE) {
@@ -123,7 +118,8 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
                     for (u32 n = 0; n < LANE_PACKS * PACK; n++) {
                         sum = fmaf(query[head][n / PACK][n % PACK], k[i][n / PACK][n % PACK], sum);
                     }
-                    score[i] = key + i < split.end ? warp_sum(sum) * (scale * LOG2_E) : -INFINITY;
+                    sum = warp_sum(sum) * (scale * LOG2_E);
+                    score[i] = key + i < split.end ? sum : unseen();
                     largest = fmaxf(largest, score[i]);
                 }
                 float shrink = weight_of(maximum[head], largest);
@@ -209,7 +205,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
     // denominator; the maximum so far
     float sums[TILES][LANE_PACKS][4][4] = {}, denominator[TILES][2] = {}, maximum[TILES][2];
 #pragma unroll
-    for (u32 n = 0; n < TILES; n++) maximum[n][0] = maximum[n][1] = -INFINITY;
+    for (u32 n = 0; n < TILES; n++) maximum[n][0] = maximum[n][1] = unseen();
 
 #pragma unroll 1
     for (; tile < split.end; tile += WARPS * TILE) {
@@ -227,7 +223,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
                 bool seen = tile + g + i / 2 * 8 < split.end;
-                score[n][i] = seen ? score[n][i] * (scale * LOG2_E) : -INFINITY;
+                score[n][i] = seen ? score[n][i] * (scale * LOG2_E) : unseen();
             }
             float shrink[2];
 #pragma unroll
@@ -235,10 +231,10 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
                 float largest = fmaxf(maximum[n][i], fmaxf(score[n][i], score[n][i + 2]));
 #pragma unroll
                 for (u32 by = 4; by < WARP; by *= 2) largest = fmaxf(largest, shuffle_xor(largest, by));
-                shrink[i] = exp2f(maximum[n][i] - largest);
+                shrink[i] = power_of_2(maximum[n][i] - largest);
                 maximum[n][i] = largest;
-                score[n][i] = exp2f(score[n][i] - largest);
-                score[n][i + 2] = exp2f(score[n][i + 2] - largest);
+                score[n][i] = power_of_2(score[n][i] - largest);
+                score[n][i + 2] = power_of_2(score[n][i + 2] - largest);
                 denominator[n][i] = denominator[n][i] * shrink[i] + (score[n][i] + score[n][i + 2]);
             }
             weight[n][0] = transpose(to_number_pair(score[n][0], score[n][1]));
@@ -294,7 +290,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 // Grid (splits, kv_heads, sequences), 128 threads. q [sequence][kv_heads * GROUP][HEAD_DIM]; caches
 // [sequence][kv_head][capacity][HEAD_DIM]; context of a sequence: positions[sequence] + 1;
 // partial [sequence][head][split][HEAD_DIM + 2].
-BOUNDED_KERNEL(attend_decode, THREADS, 1, const T* q, const T* k_cache, const T* v_cache, float* partial,
+BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
                const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale) {
     let_next_start();
     wait_for_previous();
@@ -319,7 +315,7 @@ BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* 
     u64 head = u64(blockIdx.y) * gridDim.x + blockIdx.x;
     partial += head * splits * RESULT;
 
-    float largest = -INFINITY;
+    float largest = unseen();
     for (u32 split = threadIdx.x; split < splits; split += COMBINE_WARPS * WARP) {
         largest = fmaxf(largest, partial[split * u64(RESULT) + HEAD_DIM]);
     }
