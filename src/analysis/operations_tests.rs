@@ -12,7 +12,7 @@ const STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
 fn simulated(change: impl Fn(&mut crate::spec::Spec)) -> Trace {
     let mut spec = spec();
     change(&mut spec);
-    sim::run(&Job { spec, record: true, watch: false }).unwrap().1.unwrap()
+    sim::run(&Job::of(spec, true, false)).unwrap().1.unwrap()
 }
 
 #[test]

@@ -13,7 +13,6 @@ mod doctor;
 mod doctor_gpu;
 mod doctor_machine;
 mod doctor_memory;
-mod doctor_nccl;
 mod experiments;
 mod figure;
 mod generate;

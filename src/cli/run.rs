@@ -79,8 +79,7 @@ fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
 
 /// Simulated runs keep no trace of their own: it is made by simulating once more, to the same numbers.
 fn simulate_trace(spec: &Spec, record: &Record, path: &Path) -> Result<()> {
-    let (_, simulated) =
-        backend::run(&Job { spec: spec.clone(), record: true, watch: false }, &mut |_| {})?;
+    let (_, simulated) = backend::run(&Job::of(spec.clone(), true, false), &mut |_| {})?;
     let mut simulated = simulated.ok_or_else(|| Error::failed("the simulation gave no trace"))?;
     simulated.meta.run = Some(record.run.clone());
     trace::write(path, &simulated)

@@ -50,7 +50,7 @@ pub fn child_main() -> ExitCode {
 }
 
 fn execute(request: &Request) -> Result<Outcome> {
-    let job = Job { spec: request.spec.clone(), record: request.record, watch: request.watch };
+    let job = Job::of(request.spec.clone(), request.record, request.watch);
     // before the run: load and clocks as the run found them
     let mut environment = crate::environment::collect();
     let (mut outcome, trace) = backend::run(&job, &mut |event| send(&event))?;

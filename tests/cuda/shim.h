@@ -95,6 +95,7 @@ template <class V> V atomicAdd(V* at, std::common_type_t<V> x) { V old = *at; *a
 template <class V> V atomicExch(V* at, std::common_type_t<V> x) { V old = *at; *at = x; return old; }
 template <class V> V atomicMax(V* at, std::common_type_t<V> x) { V old = *at; if (x > old) *at = x; return old; }
 template <class V> V atomicMin(V* at, std::common_type_t<V> x) { V old = *at; if (x < old) *at = x; return old; }
+template <class V> V atomicXor(V* at, std::common_type_t<V> x) { V old = *at; *at = old ^ x; return old; }
 template <class V> V atomicOr(V* at, std::common_type_t<V> x) { V old = *at; *at = old | x; return old; }
 template <class V> V atomicCAS(V* at, std::common_type_t<V> expected, std::common_type_t<V> x) {
     V old = *at;
