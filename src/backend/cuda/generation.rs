@@ -34,12 +34,12 @@ pub(super) type Told<'a> = &'a mut dyn FnMut(RunEvent);
 impl Generation {
     /// Of all sequences together, with prompts of equal length.
     pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
-        let events = |count: u32| (0..count).map(|_| engine.gpu().event(true)).collect();
+        let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
         Ok(Self {
             prefill: engine.prefill_step(0, sequences, prompt, None)?,
             decode: (output > 1).then(|| engine.decode_step(None)).transpose()?,
             started: engine.gpu().event(true)?,
-            ends: events(output)?,
+            ends: ends?,
         })
     }
 
