@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::driver::{DevicePtr, Gpu, Memory};
-use super::kernels::geometry;
+use super::kernels::{attention, geometry};
 use super::program::Program;
 use crate::backend::sample::Sampling;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ impl Sizes {
     /// Into how many parts decode attention splits the context.
     pub fn splits(&self, shape: &ModelShape) -> u32 {
         let kv_heads = shape.kv_heads / self.tp;
-        geometry::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
+        attention::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
     }
 
     /// Bytes of decode attention's partial sums.
@@ -161,13 +161,13 @@ pub(super) struct State {
 impl State {
     fn new(gpu: &Gpu, shape: &ModelShape, sizes: &Sizes) -> Result<Self> {
         let batch = u64::from(sizes.batch);
-        let parts = geometry::sample_parts(shape.vocab, sizes.batch, sizes.multiprocessors);
+        let parts = geometry::sample_parts(shape.vocab);
         let allocate = |numbers: u64, what: &str| gpu.allocate(4 * numbers, what);
         let sorted = match sizes.sampling {
             Sampling::Greedy => 0,
             Sampling::Random { top_k, .. } => {
                 let top_k = u32::try_from(top_k).unwrap_or(u32::MAX);
-                batch * geometry::sample_scratch_bytes(top_k, shape.vocab)
+                geometry::sample_scratch(shape.vocab, top_k, sizes.batch)
             }
         };
         Ok(Self {
@@ -183,8 +183,8 @@ impl State {
     }
 
     /// The tokens that the next step processes: `[batch]`.
-    pub fn tokens(&self) -> DevicePtr {
-        self.tokens.ptr()
+    pub fn tokens(&self) -> &Memory {
+        &self.tokens
     }
 
     /// How many tokens of each sequence lie in the KV cache: `[batch]`.
