@@ -18,7 +18,10 @@
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
 //! | `timing` | operations timed by events: windows, composed steps |
+//! | `cupti` | operations timed by CUPTI's activity records |
+//! | `arm` | the instrumented generation of a run: its trace, and what timing cost |
 
+mod arm;
 pub mod blas;
 pub mod cupti;
 pub mod driver;
