@@ -13,7 +13,8 @@
 // are in flight, 64 KB and more on a multiprocessor of 16 warps (an H200 needs 29 KB).
 //
 // Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
-// of less than 64 keys. Splits past the end of the context write an empty result (maximum -infinity).
+// of less than 64 keys. Of splits past the end of the context only the maximum is written, -infinity; the combination
+// reads nothing else of them.
 #include "mma.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"
@@ -296,10 +297,13 @@ BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, co
     wait_for_previous();
     u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
-    u32 context = min(positions[blockIdx.z] + 1, capacity);
-    attend_split(q + pair * GROUP * HEAD_DIM, k_cache + cache, v_cache + cache,
-                 partial + pair * GROUP * stride + blockIdx.x * u64(RESULT), stride,
-                 keys_of_split(context, splits), scale);
+    const Keys split = keys_of_split(min(positions[blockIdx.z] + 1, capacity), splits);
+    partial += pair * GROUP * stride + blockIdx.x * u64(RESULT);
+    if (split.first == split.end) {
+        for (u32 head = threadIdx.x; head < GROUP; head += THREADS) partial[head * stride + HEAD_DIM] = unseen();
+        return;
+    }
+    attend_split(q + pair * GROUP * HEAD_DIM, k_cache + cache, v_cache + cache, partial, stride, split, scale);
 }
 
 constexpr u32 COMBINE_WARPS = 8;
@@ -310,24 +314,36 @@ constexpr u32 LANE_NUMBERS = (HEAD_DIM + WARP - 1) / WARP;
 BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* out, u32 splits) {
     SHARED(float, found, COMBINE_WARPS * (HEAD_DIM + 1));
     SHARED(float, maxima, COMBINE_WARPS);
+    SHARED(u32, counts, COMBINE_WARPS);
     let_next_start();
     wait_for_previous();
     u64 head = u64(blockIdx.y) * gridDim.x + blockIdx.x;
     partial += head * splits * RESULT;
 
     float largest = unseen();
+    u32 used = 0; // splits with keys are the first ones
     for (u32 split = threadIdx.x; split < splits; split += COMBINE_WARPS * WARP) {
-        largest = fmaxf(largest, partial[split * u64(RESULT) + HEAD_DIM]);
+        float maximum = partial[split * u64(RESULT) + HEAD_DIM];
+        largest = fmaxf(largest, maximum);
+        if (maximum != unseen()) used = split + 1;
     }
     largest = warp_max(largest);
-    if (lane_index() == 0) maxima[warp_index()] = largest;
+#pragma unroll
+    for (u32 by = WARP / 2; by > 0; by /= 2) used = max(used, shuffle_xor(used, by));
+    if (lane_index() == 0) {
+        maxima[warp_index()] = largest;
+        counts[warp_index()] = used;
+    }
     __syncthreads();
 #pragma unroll
-    for (u32 warp = 0; warp < COMBINE_WARPS; warp++) largest = fmaxf(largest, maxima[warp]);
+    for (u32 warp = 0; warp < COMBINE_WARPS; warp++) {
+        largest = fmaxf(largest, maxima[warp]);
+        used = max(used, counts[warp]);
+    }
 
     float sums[LANE_NUMBERS] = {}, denominator = 0.0f;
 #pragma unroll 4
-    for (u32 split = warp_index(); split < splits; split += COMBINE_WARPS) {
+    for (u32 split = warp_index(); split < used; split += COMBINE_WARPS) {
         const float* result = partial + split * u64(RESULT);
         float weight = weight_of(result[HEAD_DIM], largest);
         denominator = fmaf(weight, result[HEAD_DIM + 1], denominator);

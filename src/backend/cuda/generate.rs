@@ -32,13 +32,22 @@ impl Default for GenerateOptions {
     }
 }
 
+/// What a generation says of itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Said<'a> {
+    /// What it is doing now.
+    Phase(&'a str),
+    /// Something that the user should know.
+    Note(&'a str),
+}
+
 /// Generates; `on_token` is called now and then with the number of tokens each sequence has so far,
-/// `tell` hears in words what goes on.
+/// `say` hears in words what goes on.
 pub fn generate(
     request: &GenerateRequest,
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(usize),
-    tell: &mut dyn FnMut(&str),
+    say: &mut dyn FnMut(Said<'_>),
 ) -> Result<Generated> {
     request.check()?;
     let longest = request.prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -66,19 +75,20 @@ pub fn generate(
     let gpus = Gpu::count()?;
     if request.tp == 1 || gpus < request.tp as usize {
         if request.tp > 1 {
-            tell(&format!(
+            say(Said::Note(&format!(
                 "{gpus} GPU{} for {} ranks: they share one GPU, and their all-reduces are a kernel on it",
                 if gpus == 1 { "" } else { "s" },
                 request.tp
-            ));
+            )));
         }
         let collective = if request.tp == 1 { Collective::None } else { Collective::Loopback };
         let local = Local { ranks: 0..request.tp, collective };
         let alive = Arc::new(|| Ok(()));
-        let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive, tell)?;
-        return on_engine(&engine, request, on_token);
+        let mut tell = |what: &str| say(Said::Phase(what));
+        let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive, &mut tell)?;
+        return on_engine(&engine, request, &Ok, on_token);
     }
-    over_nccl(request, &setup, &programs, on_token, tell)
+    over_nccl(request, &setup, &programs, on_token, &mut |what| say(Said::Phase(what)))
 }
 
 /// A thread and a GPU a rank; rank 0, on this thread, speaks for all.
@@ -103,7 +113,10 @@ fn over_nccl(
             let alive = Arc::new(move || watched.check());
             let engine = Engine::new(&gpu, setup, Arc::clone(programs), local, alive, tell)?;
             peers.barrier()?;
-            let generated = on_engine(&engine, request, on_token)?;
+            let first_says = |stopped: bool| {
+                Ok(peers.broadcast(vec![u8::from(stopped)])?.first().is_some_and(|said| *said != 0))
+            };
+            let generated = on_engine(&engine, request, &first_says, on_token)?;
             peers.barrier()?;
             Ok(generated)
         })();
@@ -127,9 +140,12 @@ fn over_nccl(
     })
 }
 
+/// `agree` makes of each rank's wish to stop one answer for all: a rank that went on alone would wait
+/// for the others for ever.
 fn on_engine(
     engine: &Engine,
     request: &GenerateRequest,
+    agree: &dyn Fn(bool) -> Result<bool>,
     on_token: &mut dyn FnMut(usize),
 ) -> Result<Generated> {
     let vocab = request.model.shape.vocab as usize;
@@ -165,9 +181,11 @@ fn on_engine(
             }
             engine.wait_idle(&format!("decode steps {made} to {}", next - 1))?;
             made = next;
-            let stopped = !request.stop_at.is_empty()
-                && engine.tokens(made)?.iter().all(|tokens| stop(tokens, &request.stop_at).is_some());
-            if stopped {
+            if request.stop_at.is_empty() {
+                continue;
+            }
+            let tokens = engine.tokens(made)?;
+            if agree(tokens.iter().all(|tokens| stop(tokens, &request.stop_at).is_some()))? {
                 break;
             }
         }

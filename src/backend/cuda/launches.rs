@@ -3,7 +3,7 @@
 
 use super::blas::MatMul;
 use super::driver::{Arguments, DevicePtr, Function, Launch, Memory};
-use super::kernels::{Kernels, geometry, matvec};
+use super::kernels::{Kernels, attention, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use crate::backend::sample::Sampling;
@@ -60,7 +60,25 @@ pub enum MatvecChoice {
     Measured(Vec<(u32, u32, u32)>),
 }
 
+impl Default for MatvecChoice {
+    fn default() -> Self {
+        Self::UpTo(4)
+    }
+}
+
 impl MatvecChoice {
+    /// For records.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::UpTo(most) => format!("up to {most} rows"),
+            Self::Measured(better) => {
+                let shapes: Vec<String> =
+                    better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
+                format!("as measured: {}", if shapes.is_empty() { "none".into() } else { shapes.join(", ") })
+            }
+        }
+    }
+
     fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
         match self {
             Self::UpTo(most) => rows <= *most,
@@ -272,19 +290,24 @@ impl Binder<'_> {
             arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
             arguments.pointer(self.positions(size)).u32(size.tokens).u32(heads).u32(kv_heads);
             arguments.u32(self.capacity).f32(scale);
-            let geometry =
-                geometry::attend_prefill(size.tokens, heads, size.sequences, self.program.dtype);
+            let geometry = attention::prefill(
+                size.tokens,
+                heads,
+                size.sequences,
+                self.shape.head_dim,
+                self.program.dtype,
+            );
             return Ok(vec![self.kernel("attend_prefill", geometry, arguments)?]);
         }
         let splits = self.rank.splits;
         let partial = self.rank.partial.ptr();
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
-        let geometry = geometry::attend_decode(splits, kv_heads, size.sequences);
+        let geometry = attention::decode(splits, kv_heads, size.sequences);
         let decode = self.kernel("attend_decode", geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);
-        let geometry = geometry::attend_combine(heads, size.sequences);
+        let geometry = attention::combine(heads, size.sequences);
         Ok(vec![decode, self.kernel("attend_combine", geometry, arguments)?])
     }
 

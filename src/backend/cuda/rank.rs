@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::driver::{DevicePtr, Gpu, Memory};
-use super::kernels::geometry;
+use super::kernels::{attention, geometry};
 use super::program::Program;
 use crate::backend::sample::Sampling;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ impl Sizes {
     /// Into how many parts decode attention splits the context.
     pub fn splits(&self, shape: &ModelShape) -> u32 {
         let kv_heads = shape.kv_heads / self.tp;
-        geometry::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
+        attention::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
     }
 
     /// Bytes of decode attention's partial sums.
