@@ -57,7 +57,7 @@
 #define PREFETCH 65536
 #endif
 
-static_assert(ROWS >= 1 && ROWS <= 8, "ROWS is 1 to 8");
+static_assert(ROWS >= 1 && ROWS <= (MMA ? 16 : 8), "ROWS is 1 to 8, through tensor cores 16");
 static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
@@ -114,7 +114,9 @@ static_assert(INPUTS > 0 && INPUTS % PACK == 0, "tensor cores take inputs in who
 // Steps of 32 inputs that a warp takes of each output, a multiple of DEPTH (what is past the end counts as zero).
 constexpr u32 STEPS = ((INPUTS + 32 * WARPS - 1) / (32 * WARPS) + DEPTH - 1) / DEPTH * DEPTH;
 // Whether a warp's slice of x stays in registers.
-constexpr bool KEPT = STEPS <= 8;
+constexpr bool KEPT = STEPS <= 8 && ROWS <= 8 && THREADS * BLOCKS <= 512;
+// Tiles of 8 rows of x.
+constexpr u32 COLUMNS = (ROWS + 7) / 8;
 constexpr u32 TILE = 16;
 
 // The pack of a row that lane t of a group of 4 takes in a step, less what is the lane's own. Warps take turns by
@@ -142,8 +144,12 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         ring[slot][1] = load_weights(at + 8 * INPUTS, inside(step) && load_first + g + 8 < range.end);
     };
     const T* row_of_x = x + g * INPUTS + own * PACK;
-    auto load_x = [&](u32 step) {
-        return load_shared(row_of_x + pack_of_step(step) * PACK, inside(step) && g < ROWS);
+    auto load_x = [&](u32 step, Pack (&column)[COLUMNS]) {
+#pragma unroll
+        for (u32 n = 0; n < COLUMNS; n++) {
+            const T* at = row_of_x + n * 8 * INPUTS + pack_of_step(step) * PACK;
+            column[n] = load_shared(at, inside(step) && g + n * 8 < ROWS);
+        }
     };
 #pragma unroll
     for (u32 slot = 0; slot < DEPTH; slot++) load(slot, slot);
@@ -151,23 +157,20 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
     let_next_start();
     wait_for_previous();
 
-    Pack kept[KEPT ? STEPS : 1];
+    Pack kept[KEPT ? STEPS : 1][COLUMNS];
     if constexpr (KEPT) {
 #pragma unroll
-        for (u32 step = 0; step < STEPS; step++) kept[step] = load_x(step);
+        for (u32 step = 0; step < STEPS; step++) load_x(step, kept[step]);
     }
     u32 round = 0;
     for (u32 first = range.first; first < range.end; first += TILE, round ^= 1) {
-        float c[4] = {};
+        float c[COLUMNS][4] = {};
         auto steps = [&](u32 from) {
-            Pack column[DEPTH];
+            constexpr u32 AHEAD = DEPTH < 2 ? DEPTH : 2; // packs of x that are loaded before they are needed
+            Pack column[AHEAD][COLUMNS];
+            if constexpr (!KEPT) {
 #pragma unroll
-            for (u32 slot = 0; slot < DEPTH; slot++) {
-                if constexpr (KEPT) {
-                    column[slot] = kept[from + slot];
-                } else {
-                    column[slot] = load_x(from + slot);
-                }
+                for (u32 slot = 0; slot < AHEAD; slot++) load_x(from + slot, column[slot]);
             }
             bool last = from + DEPTH == STEPS;
             if (last) {
@@ -176,8 +179,13 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
             }
 #pragma unroll
             for (u32 slot = 0; slot < DEPTH; slot++) {
-                mma_packs(c, ring[slot][0], ring[slot][1], column[slot]);
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS; n++) {
+                    const Pack& pack = KEPT ? kept[KEPT ? from + slot : 0][n] : column[slot % AHEAD][n];
+                    mma_packs(c[n], ring[slot][0], ring[slot][1], pack);
+                }
                 load(slot, last ? slot : from + DEPTH + slot);
+                if (!KEPT && slot + AHEAD < DEPTH) load_x(from + slot + AHEAD, column[slot % AHEAD]);
             }
         };
         if constexpr (KEPT) {
@@ -189,9 +197,9 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         }
         float(&sums)[WARPS][ROWS * TILE] = partial[0].sums[round];
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            u32 row = 2 * t + i % 2;
-            if (row < ROWS) sums[warp_index()][row * TILE + g + i / 2 * 8] = c[i];
+        for (u32 i = 0; i < COLUMNS * 4; i++) {
+            u32 row = i / 4 * 8 + 2 * t + i % 2;
+            if (row < ROWS) sums[warp_index()][row * TILE + g + i % 4 / 2 * 8] = c[i / 4][i % 4];
         }
         finish_round<TILE>(sums, out, first, range.end, outputs);
     }

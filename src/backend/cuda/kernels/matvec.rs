@@ -12,7 +12,7 @@ pub const MOST_ROWS: u32 = 8;
 
 /// From so many rows on, 16-bit products go through tensor cores: 8 rows cost them what one does, where FMA
 /// needs an instruction more a weight for each.
-const TENSOR_ROWS: u32 = 3;
+const TENSOR_ROWS: u32 = 2;
 /// Threads on a multiprocessor, in one block or several.
 const THREADS: u32 = 512;
 const WARP: u32 = 32;
