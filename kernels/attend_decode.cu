@@ -169,28 +169,35 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
     const u32 g = lane_index() / 4, t = lane_index() % 4;
 
     Pack key[STEPS][2], value[4][LANE_PACKS];
+    // the first of this lane's rows of the tile that is loaded next
+    u32 tile = split.first + warp_index() * TILE;
+    const T* key_row = keys + u64(tile + g) * HEAD_DIM + t * PACK;
+    const T* value_row = values + u64(tile + 2 * t) * HEAD_DIM + g * PACK;
     auto load_keys = [&](u32 tile) { // rows g and g + 8, packs t of each step
-        const T* row = keys + u64(tile + g) * HEAD_DIM + t * PACK;
 #pragma unroll
-        for (u32 step = 0; step < STEPS; step++) {
-            bool inside = PACKS % 4 == 0 || step * 4 + t < PACKS;
-            key[step][0] = load_once(row + step * 32, inside && tile + g < split.end);
-            key[step][1] = load_once(row + 8 * HEAD_DIM + step * 32, inside && tile + g + 8 < split.end);
+        for (u32 i = 0; i < 2; i++) {
+            bool seen = tile + g + 8 * i < split.end;
+#pragma unroll
+            for (u32 step = 0; step < STEPS; step++) {
+                bool inside = PACKS % 4 == 0 || step * 4 + t < PACKS;
+                key[step][i] = load_once(key_row + 8 * i * HEAD_DIM + step * 32, inside && seen);
+            }
         }
+        key_row += WARPS * TILE * HEAD_DIM;
     };
     auto load_values = [&](u32 tile) { // rows 2t, 2t + 1, 2t + 8, 2t + 9, pack g of each eight
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 at = tile + 2 * t + i % 2 + i / 2 * 8;
-            const T* row = values + u64(at) * HEAD_DIM + g * PACK;
+            u32 row = i % 2 + i / 2 * 8;
+            bool seen = tile + 2 * t + row < split.end;
 #pragma unroll
             for (u32 n = 0; n < LANE_PACKS; n++) {
                 bool inside = PACKS % 8 == 0 || n * 8 + g < PACKS;
-                value[i][n] = load_once(row + n * 64, inside && at < split.end);
+                value[i][n] = load_once(value_row + row * HEAD_DIM + n * 64, inside && seen);
             }
         }
+        value_row += WARPS * TILE * HEAD_DIM;
     };
-    u32 tile = split.first + warp_index() * TILE;
     load_keys(tile);
 
     Pack query[TILES][STEPS]; // column g: a head
