@@ -9,8 +9,9 @@
 // through tensor cores with keys as rows and heads as columns (8 of them fit a product exactly), straight from
 // global memory into fragments (mma.cuh): scores = K Q^T, and out^T = V^T P^T, whose fragments a lane builds from
 // halves of what it loaded. So 16 keys of 128 take 16 loads of 16 bytes a lane, 16 products, and about 80 more
-// instructions for up to 8 heads. Keys of the next tile are loaded while this one is worked on: 4 to 8 KB a warp
-// are in flight, 64 KB and more on a multiprocessor of 16 warps (an H200 needs 29 KB).
+// instructions for up to 8 heads. What is consumed of a tile is asked for
+// of the next one at once: 4 to 8 KB a warp are in flight, 48 KB and more on a multiprocessor of 12 warps (an H200
+// needs 29 KB).
 //
 // Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
 // of less than 64 keys. Of splits past the end of the context only the maximum is written, -infinity; the combination
@@ -199,6 +200,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
         value_row += WARPS * TILE * HEAD_DIM;
     };
     load_keys(tile);
+    load_values(tile);
 
     Pack query[TILES][STEPS]; // column g: a head
 #pragma unroll
@@ -217,7 +219,6 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 
 #pragma unroll 1
     for (; tile < split.end; tile += WARPS * TILE) {
-        load_values(tile);
         float score[TILES][4] = {}; // keys g (first two) and g + 8, heads 2t and 2t + 1
 #pragma unroll
         for (u32 step = 0; step < STEPS; step++) {
@@ -266,6 +267,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 #pragma unroll
             for (u32 n = 0; n < TILES; n++) mma(sums[n][i / 4][i % 4], a, weight[n]);
         }
+        load_values(tile + WARPS * TILE);
     }
 
 #pragma unroll
