@@ -5,3 +5,4 @@
 
 pub mod blas;
 pub mod driver;
+pub mod nvml;
