@@ -5,4 +5,5 @@
 
 pub mod blas;
 pub mod driver;
+pub mod measure;
 pub mod nvml;
