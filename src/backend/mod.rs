@@ -2,9 +2,13 @@
 
 pub mod cpu;
 pub mod cuda;
+mod generate;
+mod measure;
+mod sample;
 pub mod sim;
 mod watch;
 
+pub use generate::{GenerateRequest, Generated};
 pub use watch::StepLanes;
 
 use std::sync::Arc;
@@ -113,6 +117,9 @@ pub struct Outcome {
     pub plan_hashes: Vec<String>,
     /// The backend's part of the record's environment (threads, placement, kernels).
     pub environment: crate::store::Environment,
+    /// The arm in which operations were timed, where that is not the samples' own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrumented: Option<crate::store::Instrumented>,
 }
 
 /// What a backend gives back: the outcome, and the trace where one was recorded.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::report;
-use crate::backend::cpu::{self, GenerateRequest, Generated};
+use crate::backend::{GenerateRequest, Generated, cpu};
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, Tokenizer, read_prompts};
 use crate::plan::Architecture;

@@ -2,8 +2,20 @@
 //!
 //! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
 //! and then its absence is an error that says what to do.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `driver` | the CUDA driver: GPUs, memory, streams, events, graphs |
+//! | `blas` | matrix products by cuBLASLt |
+//! | `nvml` | clocks, power, throttling, NVLinks |
+//! | `measure` | what a GPU does at best |
+//! | `program` | a plan made ready: lowered, buffers assigned |
+//! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 
 pub mod blas;
 pub mod driver;
 pub mod measure;
 pub mod nvml;
+pub mod program;
+pub mod schedule;
+pub mod timing;
