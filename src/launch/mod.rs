@@ -9,6 +9,7 @@ mod child;
 mod ending;
 mod process;
 mod protocol;
+pub mod ranks;
 
 pub use child::child_main;
 pub(crate) use ending::with_outcome;
