@@ -2,9 +2,13 @@
 
 pub mod cpu;
 pub mod cuda;
+mod generate;
+mod measure;
+mod sample;
 pub mod sim;
 mod watch;
 
+pub use generate::{GenerateRequest, Generated};
 pub use watch::StepLanes;
 
 use std::sync::Arc;
@@ -122,19 +126,23 @@ pub struct Outcome {
     pub plan_hashes: Vec<String>,
     /// The backend's part of the record's environment (threads, placement, kernels).
     pub environment: crate::store::Environment,
+    /// The arm in which operations were timed, where that is not the samples' own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrumented: Option<crate::store::Instrumented>,
 }
 
 /// What a backend gives back: the outcome, and the trace where one was recorded.
 pub type RunResult = Result<(Outcome, Option<Trace>)>;
 
-/// Runs a job on its backend (sim or cpu); events of the run go to `emit` meanwhile.
+/// Runs a job on its backend; events of the run go to `emit` meanwhile.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     match job.spec.backend {
         Backend::Sim => sim::run(job),
         Backend::Cpu => cpu::run(job, emit),
-        Backend::Auto | Backend::Cuda => Err(Error::input_help(
-            format!("backend '{}' cannot execute a run here", job.spec.backend.as_str()),
-            "this version executes sim and cpu",
+        Backend::Cuda => cuda::run(job, emit),
+        Backend::Auto => Err(Error::input_help(
+            "backend 'auto' is not resolved",
+            "resolve the cell first: it becomes sim, cpu or cuda",
         )),
     }
 }

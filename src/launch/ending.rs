@@ -134,7 +134,10 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
         None => (Status::Failed, Some("it ended without a sample".into())),
     };
     record.metrics = metrics;
-    record.overlap = outcome.samples.iter().rev().find_map(|s| s.overlap);
+    record.instrumented =
+        outcome.instrumented.map(|arm| crate::analysis::overhead(&record.spec, &outcome.samples, arm));
+    let traced = record.instrumented.as_ref().and_then(|arm| arm.overlap);
+    record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
     record.environment.extend(outcome.environment);
     record.samples = outcome.samples;
     record

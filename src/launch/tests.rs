@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::backend::{Outcome, RunEvent};
 use crate::spec::Spec;
-use crate::store::{Overlap, Record, Sample, Status, Store, sample_spec};
+use crate::store::{Instrumented, Overlap, Record, Sample, Status, Store, sample_spec};
 use crate::sweep::{Cancel, Executor, ExecutorEvent, RunRequest};
 
 /// A script in the child's place. Another process writes it: a file that this one had open for writing
@@ -77,6 +77,13 @@ fn end_event() -> String {
         memory_bytes_per_rank: 1000,
         plan_hashes: vec![],
         environment: [("threads".to_owned(), serde_json::json!(2))].into(),
+        instrumented: Some(Instrumented {
+            recorder: "cuda events, rotating K=2".into(),
+            windows: 2,
+            steps_ms: vec![1.25; 4],
+            overlap: Some(Overlap { overlap_pct: Some(75.0), ..overlap }),
+            ..Default::default()
+        }),
     };
     serde_json::to_string(&RunEvent::End { outcome }).unwrap()
 }
@@ -97,7 +104,10 @@ fn a_result_becomes_a_record_and_garbage_a_warning() {
     assert_eq!((record.status, record.reason.as_deref()), (Status::Ok, None), "{record:?}");
     assert_eq!(record.samples.len(), 2);
     assert_eq!(record.metrics.as_ref().unwrap().memory_bytes_per_rank, 1000);
-    assert_eq!(record.overlap.unwrap().overlap_pct, Some(50.0));
+    // the timed arm alone has an overlap, and what it cost is found out here
+    assert_eq!(record.overlap.unwrap().overlap_pct, Some(75.0));
+    let timed = record.instrumented.as_ref().unwrap();
+    assert_eq!((timed.overhead, timed.tpot_ms), (Some(1.25), 1.25));
     assert_eq!(record.environment["threads"], 2);
     assert!(record.warnings[0].contains("'not an event'"), "{:?}", record.warnings);
     assert_eq!(record.trace, Some(format!("{}/trace.parquet", record.run)));

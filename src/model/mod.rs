@@ -18,6 +18,7 @@ mod weights;
 
 use std::path::PathBuf;
 
+pub use random::RandomStream;
 pub use prompts::{check_ids, read_prompts};
 pub use shape::{DType, ModelShape, Rope, RopeScaling};
 pub use tokenizer::Tokenizer;

@@ -78,6 +78,11 @@ impl RopeTable {
         Self { half: frequencies.len(), cos, sin }
     }
 
+    /// `[positions, dim / 2]` pairs of cosine and sine.
+    pub fn pairs(&self) -> Vec<f32> {
+        self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
+    }
+
     /// Rotates one head's pairs `(i, i + dim / 2)`, the convention of HF checkpoints.
     fn rotate(&self, position: usize, head: &mut [f32]) {
         let (low, high) = head.split_at_mut(self.half);

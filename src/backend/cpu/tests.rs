@@ -2,7 +2,7 @@
 //! layout, no shards but where the architecture is about shards.
 
 use super::*;
-use crate::backend::{Job, RunEvent};
+use crate::backend::{GenerateRequest, Generated, Job, RunEvent};
 use crate::model::{DType, MatrixData, Model, ModelShape, WeightSource};
 use crate::plan::{Architecture, Lane, Shard, Tensor, Weight, WeightPart};
 use crate::spec::{Backend, Collective, Link, P2p, Spec};
@@ -415,6 +415,9 @@ fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
         seed: SEED,
         env: Default::default(),
         set: Default::default(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 

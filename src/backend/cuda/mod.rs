@@ -2,6 +2,39 @@
 //!
 //! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
 //! and then its absence is an error that says what to do.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `driver` | the CUDA driver: GPUs, memory, streams, events, graphs |
+//! | `blas` | matrix products by cuBLASLt |
+//! | `kernels` | our own kernels: compiled, cached, how they are launched |
+//! | `program` | a plan made ready: lowered, buffers assigned |
+//! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
+//! | `launches` | from an operation to kernels with arguments and geometry |
+//! | `collective` | all-reduces: loopback, emulated, NCCL |
+//! | `rank`, `load` | a rank's memory, and its weights |
+//! | `engine` | steps bound to memory, captured and replayed, or enqueued |
+//! | `generation` | one timed generation |
+//! | `run` | timed samples for a record |
+//! | `generate` | tokens from prompts |
+//! | `timing` | operations timed by events: windows, composed steps |
 
 pub mod blas;
+mod collective;
 pub mod driver;
+pub mod engine;
+mod generate;
+mod generation;
+pub mod kernels;
+mod launches;
+mod load;
+pub mod program;
+mod rank;
+mod run;
+pub mod schedule;
+pub mod timing;
+
+pub use collective::Collective;
+pub use generate::{GenerateOptions, Said, generate};
+pub use launches::MatvecChoice;
+pub use run::run;
