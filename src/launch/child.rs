@@ -119,6 +119,10 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
     let mut environment = crate::environment::collect();
     let (mut outcome, trace) = backend::run(job, &mut |event| tell(watched, event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
+    if request.spec.backend == Backend::Cuda {
+        let warnings = crate::environment::after_gpus(&mut environment);
+        warnings.into_iter().for_each(|message| send(&RunEvent::Warning { message }));
+    }
     environment.insert("plan_hashes".into(), serde_json::json!(outcome.plan_hashes));
     outcome.environment = environment;
     if let Some(mut trace) = trace {

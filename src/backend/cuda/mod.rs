@@ -8,6 +8,8 @@
 //! | `driver` | the CUDA driver: GPUs, memory, streams, events, graphs |
 //! | `blas` | matrix products by cuBLASLt |
 //! | `kernels` | our own kernels: compiled, cached, how they are launched |
+//! | `nvml` | clocks, power, throttling, NVLinks |
+//! | `measure` | what a GPU does at best |
 //! | `program` | a plan made ready: lowered, buffers assigned |
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 //! | `launches` | from an operation to kernels with arguments and geometry |
@@ -28,6 +30,8 @@ mod generation;
 pub mod kernels;
 mod launches;
 mod load;
+pub mod measure;
+pub mod nvml;
 pub mod program;
 mod rank;
 mod run;
