@@ -22,8 +22,9 @@
 //! | `timing` | operations timed by events: windows, composed steps |
 
 pub mod blas;
-mod collective;
+pub mod cupti;
 pub mod driver;
+mod collective;
 pub mod engine;
 mod generate;
 mod generation;
