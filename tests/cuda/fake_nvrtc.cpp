@@ -3,6 +3,7 @@
 //   FAKE_NVRTC_SHIM   path of shim.h
 //   FAKE_NVRTC_CACHE  a folder that keeps what was compiled, by content (optional)
 //   FAKE_NVRTC_CXX    the compiler (g++)
+//   FAKE_NVRTC_TRACE  1: kernels tell the software device of every access to memory (slow)
 //   FAKE_NVRTC_LOG    a file that gets a line for every program that is compiled, kept or not (optional)
 #include <cstdint>
 #include <cstdio>
@@ -217,6 +218,12 @@ EXPORT int nvrtcCompileProgram(void *handle, int count, const char *const *given
         return INVALID_OPTION;
     }
     options.push_back("-DSHIM_SM=" + std::to_string(sm));
+    // Instrumented for a thread sanitizer, and linked without one: the software device listens.
+    const char *trace = getenv("FAKE_NVRTC_TRACE");
+    if (trace && *trace == '1') {
+        options.push_back("-fsanitize=thread");
+        options.push_back("--param=tsan-instrument-func-entry-exit=0");
+    }
     const char *shim = getenv("FAKE_NVRTC_SHIM");
     const char *compiler = getenv("FAKE_NVRTC_CXX");
     if (!shim) {
@@ -237,13 +244,15 @@ EXPORT int nvrtcCompileProgram(void *handle, int count, const char *const *given
                                                     "extern const int shim_sm = SHIM_SM;\n}\n");
     for (auto &[header, text] : program->headers) ready = ready && folder.put(header, text);
     if (!ready) return program->log = "no temporary folder\n", OUT_OF_MEMORY;
-    folder.files.insert(folder.files.end(), {"out.so", "errors"});
-    std::string image = folder.path + "/out.so", errors = folder.path + "/errors";
-    std::vector<std::string> words = {compiler ? compiler : "g++", "-x", "c++", "-O2", "-w", "-fPIC", "-shared",
-                                      "-include", shim, "-I", folder.path, "-o", image};
+    folder.files.insert(folder.files.end(), {"out.o", "out.so", "errors"});
+    std::string object = folder.path + "/out.o", image = folder.path + "/out.so", errors = folder.path + "/errors";
+    std::string cxx = compiler ? compiler : "g++";
+    std::vector<std::string> words = {cxx, "-x", "c++", "-O2", "-w", "-fPIC", "-c", "-include", shim, "-I",
+                                      folder.path, "-o", object};
     words.insert(words.end(), options.begin(), options.end());
     words.push_back(folder.path + "/" + name);
     int code = run(words, errors);
+    if (code == 0) code = run({cxx, "-shared", "-o", image, object}, errors);
     program->log = translate(read_file(errors), folder.path, program->name);
     if (code) return COMPILATION;
     program->image = read_file(image);

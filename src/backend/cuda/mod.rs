@@ -8,6 +8,8 @@
 //! | `driver` | the CUDA driver: GPUs, memory, streams, events, graphs |
 //! | `blas` | matrix products by cuBLASLt |
 //! | `kernels` | our own kernels: compiled, cached, how they are launched |
+//! | `nvml` | clocks, power, throttling, NVLinks |
+//! | `measure` | what a GPU does at best |
 //! | `program` | a plan made ready: lowered, buffers assigned |
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 //! | `launches` | from an operation to kernels with arguments and geometry |
@@ -17,21 +19,22 @@
 //! | `generation` | one timed generation |
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
-//! | `timing` | operations timed by events: windows, composed steps |
-//! | `cupti` | operations timed by CUPTI's activity records |
+//! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
 //! | `arm` | the instrumented generation of a run: its trace, and what timing cost |
 
 mod arm;
 pub mod blas;
+mod collective;
 pub mod cupti;
 pub mod driver;
-mod collective;
 pub mod engine;
 mod generate;
 mod generation;
 pub mod kernels;
 mod launches;
 mod load;
+pub mod measure;
+pub mod nvml;
 pub mod program;
 mod rank;
 mod run;

@@ -35,7 +35,11 @@ bool valid(const Transfer &t) {
 
 CUresult wait_for(Call &call, Stream &stream) {
     NodePtr tail = stream.tail;
-    return run_until(call, *stream.device, [=] { return !tail || tail->state == Node::Done; });
+    CUresult code = run_until(call, *stream.device, [=] { return tail->state == Node::Done; });
+    if (code) return code;
+    host_clock_reaches(tail->end);
+    Line("sync").number("node", tail->id);
+    return SUCCESS;
 }
 
 CUresult now(Call &call, const Transfer &t) {

@@ -229,8 +229,8 @@ EXPORT CUresult cuCtxSynchronize() {
     ENTER(cuCtxSynchronize, Context);
     REFUSE_IN_CAPTURE();
     Device *device = current;
-    Line("sync").string("what", "context").number("device", uint64_t(device->index));
     CUresult code = run_until(call, *device, [=] { return device->pending == 0; });
+    if (!code) Line("sync").number("device", uint64_t(device->index));
     return call.answer(code);
 }
 

@@ -16,7 +16,7 @@ static int log_file() {
 }
 
 Line::Line(const char *call) : on(log_file() >= 0) {
-    if (on) text = std::string("{\"pid\":") + std::to_string(getpid()) + ",\"call\":\"" + call + "\"";
+    if (on) text = std::string("{\"thread\":") + std::to_string(gettid()) + ",\"call\":\"" + call + "\"";
 }
 
 Line::~Line() {
@@ -56,6 +56,13 @@ Line &Line::list(const char *key, const std::vector<size_t> &values) {
     return *this;
 }
 
+Line &Line::ranges(const char *key, const std::vector<FakeRange> &ranges) {
+    if (!on || ranges.empty()) return *this;
+    std::vector<size_t> numbers;
+    for (const auto &range : ranges) numbers.insert(numbers.end(), {range.address, range.bytes});
+    return list(key, numbers);
+}
+
 Line &Line::operation(const Operation &op) {
     if (!on) return *this;
     static const char *const kinds[] = {"kernel", "copy", "fill", "host",
@@ -73,10 +80,5 @@ Line &Line::operation(const Operation &op) {
         list("args", values);
     }
     if (op.event) number("event", op.event->id);
-    std::vector<size_t> reads, writes;
-    for (const auto &range : op.reads) reads.insert(reads.end(), {range.address, range.bytes});
-    for (const auto &range : op.writes) writes.insert(writes.end(), {range.address, range.bytes});
-    if (!reads.empty()) list("reads", reads);
-    if (!writes.empty()) list("writes", writes);
     return *this;
 }

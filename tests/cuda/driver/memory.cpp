@@ -126,7 +126,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
         return call.answer(ILLEGAL_ADDRESS);
     }
     device->used -= (found->second.bytes + 511) / 512 * 512;
-    Line("free").address("address", address);
+    Line("free").number("device", uint64_t(device->index)).address("address", address)
+        .number("bytes", found->second.bytes);
     release_allocation(found->second);
     state().allocations.erase(found);
     return SUCCESS;

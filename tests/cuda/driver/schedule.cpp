@@ -72,7 +72,8 @@ static void finish(const NodePtr &node) {
     node->device->pending--;
     if (node->operation->kind != Operation::Mark)
         Line("ran").number("node", node->id).string("name", node->operation->name)
-            .number("start", node->start).number("end", node->end);
+            .number("device", uint64_t(node->device->index)).number("start", node->start)
+            .number("end", node->end).ranges("reads", node->reads).ranges("writes", node->writes);
     for (auto &next : node->next) {
         next->start = std::max(next->start, node->end);
         if (--next->waits_for == 0) state().ready.push_back(next);
@@ -92,6 +93,8 @@ static uint64_t transfer_ns(uint64_t bytes) { return 1500 + bytes / 20; }
 
 static void execute(const NodePtr &node) {
     const Operation &op = *node->operation;
+    node->reads = op.reads;
+    node->writes = op.writes;
     bool real_work = op.kind != Operation::Wait && op.kind != Operation::Mark;
     if (real_work && !node->device->broken) {
         if (hangs(op.name)) {

@@ -64,6 +64,8 @@ struct Node {
     // ns of the virtual clock. `start` holds the latest end among dependencies until it runs;
     // `spent` is what a kernel waited on the clock.
     uint64_t start = 0, end = 0, spent = 0;
+    // What it touched, once it has run.
+    std::vector<FakeRange> reads, writes;
 };
 
 struct Stream {
@@ -232,8 +234,11 @@ void run_some();
 uint64_t random_below(uint64_t bound);
 uint64_t host_clock(uint64_t advance);
 void host_clock_reaches(uint64_t time);
-// kernels.cpp: runs a kernel now; an error breaks the context.
+// run_kernel.cpp: runs a kernel now; an error breaks the context.
 CUresult run_kernel(Node &node);
+// trace.cpp: which device memory the kernel between the two touches, where it was compiled to tell.
+void trace_begin();
+void trace_end(std::vector<FakeRange> &reads, std::vector<FakeRange> &writes);
 // capture.cpp
 size_t capture_node(Stream &stream, OperationPtr operation);
 NodePtr launch_graph(Stream &stream, GraphExec &exec);
@@ -256,5 +261,6 @@ class Line {
     Line &address(const char *key, uint64_t value);
     Line &numbers(const char *key, const unsigned *values, size_t count);
     Line &list(const char *key, const std::vector<size_t> &values);
+    Line &ranges(const char *key, const std::vector<FakeRange> &ranges);
     Line &operation(const Operation &operation);
 };

@@ -1,6 +1,12 @@
 // Streams and events.
 #include "state.h"
 
+// This thread knows that the node is done: what it enqueues from now on comes after it.
+static void synchronized(const Node &node) {
+    host_clock_reaches(node.end);
+    Line("sync").number("node", node.id);
+}
+
 std::shared_ptr<Stream> stream_of(const Call &call, CUstream handle) {
     // 1 and 2 name the legacy and the thread's own default stream.
     if (!handle || handle == reinterpret_cast<void *>(1) || handle == reinterpret_cast<void *>(2))
@@ -54,10 +60,10 @@ EXPORT CUresult cuStreamSynchronize(CUstream handle) {
     if (stream->capture) stream->capture->invalid = true;
     if (stream->capture) return call.answer(CAPTURE_UNSUPPORTED);
     REFUSE_IN_CAPTURE();
-    Line("sync").string("what", "stream").number("stream", stream->id);
     NodePtr tail = stream->tail;
-    CUresult code = run_until(call, *stream->device, [=] { return !tail || tail->state == Node::Done; });
-    if (!code && tail) host_clock_reaches(tail->end);
+    if (!tail) return SUCCESS;
+    CUresult code = run_until(call, *stream->device, [=] { return tail->state == Node::Done; });
+    if (!code) synchronized(*tail);
     return call.answer(code);
 }
 
@@ -68,12 +74,11 @@ EXPORT CUresult cuStreamQuery(CUstream handle) {
     if (stream->capture) stream->capture->invalid = true;
     if (stream->capture) return call.answer(CAPTURE_UNSUPPORTED);
     REFUSE_IN_CAPTURE();
-    if (!stream->tail || stream->tail->state == Node::Done) return SUCCESS;
+    if (!stream->tail) return SUCCESS;
     run_some();
     if (stream->device->broken) return call.answer(stream->device->broken);
     if (stream->tail->state != Node::Done) return NOT_READY;
-    host_clock_reaches(stream->tail->end);
-    Line("sync").string("what", "stream").number("stream", stream->id);
+    synchronized(*stream->tail);
     return SUCCESS;
 }
 
@@ -177,11 +182,11 @@ EXPORT CUresult cuEventQuery(CUevent handle) {
     if (!event) return call.answer(INVALID_HANDLE);
     if (event->capture) return call.answer(CAPTURED_EVENT);
     REFUSE_IN_CAPTURE();
-    if (!event->recorded || event->recorded->state == Node::Done) return SUCCESS;
+    if (!event->recorded) return SUCCESS;
     run_some();
     if (call.device()->broken) return call.answer(call.device()->broken);
     if (event->recorded->state != Node::Done) return NOT_READY;
-    host_clock_reaches(event->recorded->end);
+    synchronized(*event->recorded);
     return SUCCESS;
 }
 
@@ -191,11 +196,10 @@ EXPORT CUresult cuEventSynchronize(CUevent handle) {
     if (!event) return call.answer(INVALID_HANDLE);
     if (event->capture) return call.answer(CAPTURED_EVENT);
     REFUSE_IN_CAPTURE();
-    Line("sync").string("what", "event").number("event", event->id);
     NodePtr node = event->recorded;
     if (!node) return SUCCESS;
     CUresult code = run_until(call, *node->device, [=] { return node->state == Node::Done; });
-    if (!code) host_clock_reaches(node->end);
+    if (!code) synchronized(*node);
     return call.answer(code);
 }
 
