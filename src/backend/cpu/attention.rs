@@ -125,6 +125,12 @@ impl KvCache {
         (2 * self.keys.len() * layer * size_of::<f32>()) as u64
     }
 
+    /// Keys and values of a layer, for checks of other backends: `[sequence, kv head, position, dim]`.
+    #[cfg(test)]
+    pub fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
+        (&self.keys[layer], &self.values[layer])
+    }
+
     fn start(&self, sequence: usize, head: usize) -> usize {
         (sequence * self.heads.kv + head) * self.capacity * self.heads.dim
     }
