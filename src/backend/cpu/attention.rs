@@ -78,7 +78,7 @@ impl RopeTable {
         Self { half: frequencies.len(), cos, sin }
     }
 
-    /// `[positions, dim / 2]` pairs of cosine and sine.
+    /// `[positions, dim / 2]` pairs (cos, sin), one after the other.
     pub fn pairs(&self) -> Vec<f32> {
         self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
     }

@@ -20,12 +20,12 @@
 //! | `generation` | one timed generation |
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
-//! | `timing` | operations timed by events: windows, composed steps |
+//! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
 
 pub mod blas;
+mod collective;
 pub mod cupti;
 pub mod driver;
-mod collective;
 pub mod engine;
 mod generate;
 mod generation;
