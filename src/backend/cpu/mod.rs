@@ -11,7 +11,7 @@
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 
-mod attention;
+pub(super) mod attention;
 mod engine;
 mod generate;
 mod kernels;
