@@ -9,8 +9,9 @@
 // through tensor cores with keys as rows and heads as columns (8 of them fit a product exactly), straight from
 // global memory into fragments (mma.cuh): scores = K Q^T, and out^T = V^T P^T, whose fragments a lane builds from
 // halves of what it loaded. So 16 keys of 128 take 16 loads of 16 bytes a lane, 16 products, and about 80 more
-// instructions for up to 8 heads. Keys of the next tile are loaded while this one is worked on: 4 to 8 KB a warp
-// are in flight, 64 KB and more on a multiprocessor of 16 warps (an H200 needs 29 KB).
+// instructions for up to 8 heads. What is consumed of a tile is asked for
+// of the next one at once: 4 to 8 KB a warp are in flight, 48 KB and more on a multiprocessor of 12 warps (an H200
+// needs 29 KB).
 //
 // Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
 // of less than 64 keys. Of splits past the end of the context only the maximum is written, -infinity; the combination
@@ -169,29 +170,37 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
     const u32 g = lane_index() / 4, t = lane_index() % 4;
 
     Pack key[STEPS][2], value[4][LANE_PACKS];
+    // the first of this lane's rows of the tile that is loaded next
+    u32 tile = split.first + warp_index() * TILE;
+    const T* key_row = keys + u64(tile + g) * HEAD_DIM + t * PACK;
+    const T* value_row = values + u64(tile + 2 * t) * HEAD_DIM + g * PACK;
     auto load_keys = [&](u32 tile) { // rows g and g + 8, packs t of each step
-        const T* row = keys + u64(tile + g) * HEAD_DIM + t * PACK;
 #pragma unroll
-        for (u32 step = 0; step < STEPS; step++) {
-            bool inside = PACKS % 4 == 0 || step * 4 + t < PACKS;
-            key[step][0] = load_once(row + step * 32, inside && tile + g < split.end);
-            key[step][1] = load_once(row + 8 * HEAD_DIM + step * 32, inside && tile + g + 8 < split.end);
+        for (u32 i = 0; i < 2; i++) {
+            bool seen = tile + g + 8 * i < split.end;
+#pragma unroll
+            for (u32 step = 0; step < STEPS; step++) {
+                bool inside = PACKS % 4 == 0 || step * 4 + t < PACKS;
+                key[step][i] = load_once(key_row + 8 * i * HEAD_DIM + step * 32, inside && seen);
+            }
         }
+        key_row += WARPS * TILE * HEAD_DIM;
     };
     auto load_values = [&](u32 tile) { // rows 2t, 2t + 1, 2t + 8, 2t + 9, pack g of each eight
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 at = tile + 2 * t + i % 2 + i / 2 * 8;
-            const T* row = values + u64(at) * HEAD_DIM + g * PACK;
+            u32 row = i % 2 + i / 2 * 8;
+            bool seen = tile + 2 * t + row < split.end;
 #pragma unroll
             for (u32 n = 0; n < LANE_PACKS; n++) {
                 bool inside = PACKS % 8 == 0 || n * 8 + g < PACKS;
-                value[i][n] = load_once(row + n * 64, inside && at < split.end);
+                value[i][n] = load_once(value_row + row * HEAD_DIM + n * 64, inside && seen);
             }
         }
+        value_row += WARPS * TILE * HEAD_DIM;
     };
-    u32 tile = split.first + warp_index() * TILE;
     load_keys(tile);
+    load_values(tile);
 
     Pack query[TILES][STEPS]; // column g: a head
 #pragma unroll
@@ -210,7 +219,6 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 
 #pragma unroll 1
     for (; tile < split.end; tile += WARPS * TILE) {
-        load_values(tile);
         float score[TILES][4] = {}; // keys g (first two) and g + 8, heads 2t and 2t + 1
 #pragma unroll
         for (u32 step = 0; step < STEPS; step++) {
@@ -259,6 +267,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 #pragma unroll
             for (u32 n = 0; n < TILES; n++) mma(sums[n][i / 4][i % 4], a, weight[n]);
         }
+        load_values(tile + WARPS * TILE);
     }
 
 #pragma unroll

@@ -1,4 +1,4 @@
-// Matrix-vector products for up to 8 rows: out[r][o] = sum over i of x[r][i] w[o][i]. Bound by reading w once.
+// Matrix-vector products for up to 8 rows (16 through tensor cores): out[r][o] = sum over i of x[r][i] w[o][i]. Bound by reading w once.
 //
 // Cost: outputs x inputs x sizeof(T) bytes of weights, each read once for all ROWS rows; 2 x ROWS FLOPs a weight.
 // x (ROWS x inputs) is read once by each block, mostly from the second-level cache.
@@ -17,6 +17,11 @@
 // Two ways of the arithmetic. VECTOR (f32 always, 16 bits for few rows): FMA, about 3 instructions a weight at
 // one row, lanes of a warp read 512 contiguous bytes. MMA (16 bits): 16 outputs x 8 rows x 32 inputs take two
 // tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8 outputs.
+// x is read again for each 16 outputs then, from the first-level cache where it fits (ROWS x inputs x 2 bytes); for
+// 16 rows of 14336 inputs it does not.
+//
+// Registers: 64 a thread for 16 bits, so that beside a block of 512 threads there is room on a multiprocessor for
+// the blocks of the next kernel, or of a collective.
 //
 // Waves and tails on 132 multiprocessors (inputs x outputs, bf16, one block of 448 to 512 threads each):
 //   4096 x 4096 (33.5 MB): 31 or 32 outputs a block, 97% of the blocks' time is the mean's
@@ -57,7 +62,7 @@
 #define PREFETCH 65536
 #endif
 
-static_assert(ROWS >= 1 && ROWS <= 8, "ROWS is 1 to 8");
+static_assert(ROWS >= 1 && ROWS <= (MMA ? 16 : 8), "ROWS is 1 to 8, through tensor cores 16");
 static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
@@ -114,7 +119,9 @@ static_assert(INPUTS > 0 && INPUTS % PACK == 0, "tensor cores take inputs in who
 // Steps of 32 inputs that a warp takes of each output, a multiple of DEPTH (what is past the end counts as zero).
 constexpr u32 STEPS = ((INPUTS + 32 * WARPS - 1) / (32 * WARPS) + DEPTH - 1) / DEPTH * DEPTH;
 // Whether a warp's slice of x stays in registers.
-constexpr bool KEPT = STEPS <= 8;
+constexpr bool KEPT = STEPS <= 8 && ROWS <= 8 && THREADS * BLOCKS <= 512;
+// Tiles of 8 rows of x.
+constexpr u32 COLUMNS = (ROWS + 7) / 8;
 constexpr u32 TILE = 16;
 
 // The pack of a row that lane t of a group of 4 takes in a step, less what is the lane's own. Warps take turns by
@@ -142,8 +149,12 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         ring[slot][1] = load_weights(at + 8 * INPUTS, inside(step) && load_first + g + 8 < range.end);
     };
     const T* row_of_x = x + g * INPUTS + own * PACK;
-    auto load_x = [&](u32 step) {
-        return load_shared(row_of_x + pack_of_step(step) * PACK, inside(step) && g < ROWS);
+    auto load_x = [&](u32 step, Pack (&column)[COLUMNS]) {
+#pragma unroll
+        for (u32 n = 0; n < COLUMNS; n++) {
+            const T* at = row_of_x + n * 8 * INPUTS + pack_of_step(step) * PACK;
+            column[n] = load_shared(at, inside(step) && g + n * 8 < ROWS);
+        }
     };
 #pragma unroll
     for (u32 slot = 0; slot < DEPTH; slot++) load(slot, slot);
@@ -151,23 +162,20 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
     let_next_start();
     wait_for_previous();
 
-    Pack kept[KEPT ? STEPS : 1];
+    Pack kept[KEPT ? STEPS : 1][COLUMNS];
     if constexpr (KEPT) {
 #pragma unroll
-        for (u32 step = 0; step < STEPS; step++) kept[step] = load_x(step);
+        for (u32 step = 0; step < STEPS; step++) load_x(step, kept[step]);
     }
     u32 round = 0;
     for (u32 first = range.first; first < range.end; first += TILE, round ^= 1) {
-        float c[4] = {};
+        float c[COLUMNS][4] = {};
         auto steps = [&](u32 from) {
-            Pack column[DEPTH];
+            constexpr u32 AHEAD = DEPTH < 2 ? DEPTH : 2; // packs of x that are loaded before they are needed
+            Pack column[AHEAD][COLUMNS];
+            if constexpr (!KEPT) {
 #pragma unroll
-            for (u32 slot = 0; slot < DEPTH; slot++) {
-                if constexpr (KEPT) {
-                    column[slot] = kept[from + slot];
-                } else {
-                    column[slot] = load_x(from + slot);
-                }
+                for (u32 slot = 0; slot < AHEAD; slot++) load_x(from + slot, column[slot]);
             }
             bool last = from + DEPTH == STEPS;
             if (last) {
@@ -176,8 +184,13 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
             }
 #pragma unroll
             for (u32 slot = 0; slot < DEPTH; slot++) {
-                mma_packs(c, ring[slot][0], ring[slot][1], column[slot]);
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS; n++) {
+                    const Pack& pack = KEPT ? kept[KEPT ? from + slot : 0][n] : column[slot % AHEAD][n];
+                    mma_packs(c[n], ring[slot][0], ring[slot][1], pack);
+                }
                 load(slot, last ? slot : from + DEPTH + slot);
+                if (!KEPT && slot + AHEAD < DEPTH) load_x(from + slot + AHEAD, column[slot % AHEAD]);
             }
         };
         if constexpr (KEPT) {
@@ -189,9 +202,9 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         }
         float(&sums)[WARPS][ROWS * TILE] = partial[0].sums[round];
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            u32 row = 2 * t + i % 2;
-            if (row < ROWS) sums[warp_index()][row * TILE + g + i / 2 * 8] = c[i];
+        for (u32 i = 0; i < COLUMNS * 4; i++) {
+            u32 row = i / 4 * 8 + 2 * t + i % 2;
+            if (row < ROWS) sums[warp_index()][row * TILE + g + i % 4 / 2 * 8] = c[i / 4][i % 4];
         }
         finish_round<TILE>(sums, out, first, range.end, outputs);
     }

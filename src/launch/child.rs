@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::protocol::{Request, TRACE};
 use crate::backend::{self, Job, Outcome, RunEvent};
 use crate::error::Result;
+use crate::spec::Backend;
 
 /// How often memory is reported.
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
@@ -55,6 +56,10 @@ fn execute(request: &Request) -> Result<Outcome> {
     let mut environment = crate::environment::collect();
     let (mut outcome, trace) = backend::run(&job, &mut |event| send(&event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
+    if request.spec.backend == Backend::Cuda {
+        let warnings = crate::environment::after_gpus(&mut environment);
+        warnings.into_iter().for_each(|message| send(&RunEvent::Warning { message }));
+    }
     environment.insert("plan_hashes".into(), serde_json::json!(outcome.plan_hashes));
     outcome.environment = environment;
     if let Some(mut trace) = trace {

@@ -290,24 +290,26 @@ impl Binder<'_> {
             arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
             arguments.pointer(self.positions(size)).u32(size.tokens).u32(heads).u32(kv_heads);
             arguments.u32(self.capacity).f32(scale);
-            let geometry = attention::prefill(
+            let geometry = attention::attend_prefill(
+                self.program.dtype,
+                self.shape.head_dim,
                 size.tokens,
                 heads,
                 size.sequences,
-                self.shape.head_dim,
-                self.program.dtype,
             );
-            return Ok(vec![self.kernel("attend_prefill", geometry, arguments)?]);
+            let function = self.kernels.get("attend_prefill")?;
+            function.set_shared(geometry.shared_bytes)?;
+            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
         }
         let splits = self.rank.splits;
         let partial = self.rank.partial.ptr();
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
-        let geometry = attention::decode(splits, kv_heads, size.sequences);
+        let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
         let decode = self.kernel("attend_decode", geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);
-        let geometry = attention::combine(heads, size.sequences);
+        let geometry = attention::attend_combine(heads, size.sequences);
         Ok(vec![decode, self.kernel("attend_combine", geometry, arguments)?])
     }
 
@@ -357,7 +359,7 @@ pub(super) fn matvec_call(
     [inputs, outputs]: [u32; 2],
     logits: bool,
 ) -> Result<(Function, geometry::Geometry)> {
-    let chosen = matvec::matvec_geometry(rows, inputs, outputs, multiprocessors);
+    let chosen = matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
     Ok((function, chosen.geometry))

@@ -8,6 +8,8 @@
 //! | `driver` | the CUDA driver: GPUs, memory, streams, events, graphs |
 //! | `blas` | matrix products by cuBLASLt |
 //! | `kernels` | our own kernels: compiled, cached, how they are launched |
+//! | `nvml` | clocks, power, throttling, NVLinks |
+//! | `measure` | what a GPU does at best |
 //! | `program` | a plan made ready: lowered, buffers assigned |
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 //! | `launches` | from an operation to kernels with arguments and geometry |
@@ -17,10 +19,11 @@
 //! | `generation` | one timed generation |
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
-//! | `timing` | operations timed by events: windows, composed steps |
+//! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
 
 pub mod blas;
 mod collective;
+pub mod cupti;
 pub mod driver;
 pub mod engine;
 mod generate;
@@ -28,6 +31,8 @@ mod generation;
 pub mod kernels;
 mod launches;
 mod load;
+pub mod measure;
+pub mod nvml;
 pub mod program;
 mod rank;
 mod run;

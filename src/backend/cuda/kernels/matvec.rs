@@ -7,12 +7,12 @@
 use super::geometry::Geometry;
 use crate::model::DType;
 
-/// Rows of x that a product can have.
+/// Rows of x that any product can have; see [`most_rows`].
 pub const MOST_ROWS: u32 = 8;
 
 /// From so many rows on, 16-bit products go through tensor cores: 8 rows cost them what one does, where FMA
 /// needs an instruction more a weight for each.
-const TENSOR_ROWS: u32 = 3;
+const TENSOR_ROWS: u32 = 2;
 /// Threads on a multiprocessor, in one block or several.
 const THREADS: u32 = 512;
 const WARP: u32 = 32;
@@ -28,7 +28,16 @@ pub struct Matvec {
     pub geometry: Geometry,
 }
 
-/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`MOST_ROWS`] rows, on so many multiprocessors: all
+/// Rows of x that a product of this format can have: twice as many where tensor cores do it.
+pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
+    if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
+}
+
+fn takes_tensor_cores(dtype: DType, inputs: u32) -> bool {
+    dtype != DType::F32 && inputs % 8 == 0
+}
+
+/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows, on so many multiprocessors: all
 /// that the GPU has, or fewer where a collective beside it needs some for itself.
 pub fn matvec_geometry(
     dtype: DType,
@@ -40,10 +49,10 @@ pub fn matvec_geometry(
     let pack = 16 / dtype.bytes() as u32;
     let choice = if inputs % pack != 0 {
         Choice { threads: 256, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false }
-    } else if dtype != DType::F32 && rows >= TENSOR_ROWS {
+    } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
         tensor(inputs)
     } else {
-        vector(dtype, rows, inputs / pack)
+        vector(rows, inputs / pack)
     };
     let each = (THREADS / choice.threads).max(1);
     let grid = (multiprocessors.max(1) * each).clamp(1, outputs.max(1));
@@ -82,11 +91,13 @@ fn tensor(inputs: u32) -> Choice {
     // of those that take fewest, the most
     let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
     let threads = warps * WARP;
-    Choice { threads, blocks: THREADS / threads, unit_rows: 16, unit_packs: 2, depth: DEPTH, tensor: true }
+    // 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
+    let blocks = 2 * THREADS / threads;
+    Choice { threads, blocks, unit_rows: 16, unit_packs: 2, depth: DEPTH, tensor: true }
 }
 
 /// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.
-fn vector(dtype: DType, rows: u32, packs: u32) -> Choice {
+fn vector(rows: u32, packs: u32) -> Choice {
     let taken = |threads: u32| (packs.div_ceil(threads) * threads, packs.div_ceil(threads));
     let candidates = (1..=THREADS / WARP).rev().map(|warps| warps * WARP);
     let found = candidates.filter(|&threads| taken(threads).1 <= MOST_PACKS).min_by_key(|&t| taken(t).0);
@@ -100,10 +111,9 @@ fn vector(dtype: DType, rows: u32, packs: u32) -> Choice {
         2 => 2,
         _ => 1,
     };
-    // where 64 registers hold it all, the next kernel's blocks fit beside these and start early
-    let light = rows * unit_packs <= 2 && rows * unit_rows <= 4;
-    let blocks = if light { 2 * THREADS / threads } else { THREADS / threads };
-    let depth = if unit_packs == 3 || (!light && dtype != DType::F32) { 3 } else { 2 };
+    // for one row, 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
+    let blocks = if rows == 1 { 2 * THREADS / threads } else { THREADS / threads };
+    let depth = if unit_packs == 3 { 3 } else { 2 };
     Choice { threads, blocks: blocks.max(1), unit_rows, unit_packs, depth, tensor: false }
 }
 
@@ -129,7 +139,7 @@ mod tests {
     #[test]
     fn work_is_even_over_the_multiprocessors() {
         for (inputs, outputs) in SHAPES {
-            for rows in 1..=MOST_ROWS {
+            for rows in 1..=most_rows(DType::Bf16, inputs) {
                 let grid = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200).geometry.grid[0];
                 assert_eq!(grid % H200, 0, "whole waves");
                 let busiest = f64::from(outputs.div_ceil(grid));
@@ -142,7 +152,7 @@ mod tests {
     #[test]
     fn enough_bytes_are_under_way_on_each_multiprocessor() {
         for (inputs, outputs) in SHAPES {
-            for rows in 1..=MOST_ROWS {
+            for rows in 1..=most_rows(DType::Bf16, inputs) {
                 let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200);
                 let Geometry { grid, block, .. } = chosen.geometry;
                 let unit = match define(&chosen, "MMA") {
@@ -169,8 +179,8 @@ mod tests {
     #[test]
     fn many_rows_and_16_bits_take_tensor_cores() {
         let tensor = |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "MMA") == 1;
-        assert!(!tensor(DType::Bf16, 2, 4096));
-        assert!(tensor(DType::Bf16, 3, 4096) && tensor(DType::F16, 8, 520));
+        assert!(!tensor(DType::Bf16, 1, 4096));
+        assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
         assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));
     }
 
@@ -188,6 +198,7 @@ mod tests {
             prop_assert!(define(&chosen, "BLOCKS") * block[0] <= 1024);
             // sums of a unit: one a lane at most
             prop_assert!(define(&chosen, "UNIT_ROWS") * rows <= WARP);
+            prop_assert!(rows <= most_rows(dtype, inputs));
             prop_assert_eq!(shared_bytes, 0);
         }
     }
