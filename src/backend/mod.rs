@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::comm::Peers;
+use crate::comm::{Peers, Progress};
 use crate::error::{Error, Result};
 use crate::spec::{Backend, Spec};
 use crate::store::Sample;
@@ -39,15 +39,24 @@ pub struct Job {
     pub peers: Option<Arc<Peers>>,
     /// The GPU of this process's first rank (cuda).
     pub device: usize,
+    /// Told of whatever shows that the run goes on (cuda): without news for longer than `timeout` it is
+    /// ended. Events of the run count, and each [`Peers::phase`] of [`Job::threads`] and `peers`.
+    pub progress: Arc<Progress>,
 }
 
 /// A rank may show no progress for so long, where nothing else is asked for.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Job {
+    /// Peers for so many ranks as threads of this process.
+    pub fn threads(&self, ranks: usize) -> Vec<Peers> {
+        let watched = |peers: Peers| peers.with_progress(Arc::clone(&self.progress));
+        Peers::threads(ranks, self.timeout).into_iter().map(watched).collect()
+    }
+
     /// All ranks in this process, with the usual time-out.
     pub fn of(spec: Spec, record: bool, watch: bool) -> Self {
-        Self { spec, record, watch, timeout: TIMEOUT, peers: None, device: 0 }
+        Self { spec, record, watch, timeout: TIMEOUT, peers: None, device: 0, progress: Arc::default() }
     }
 }
 

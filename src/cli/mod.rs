@@ -26,6 +26,7 @@ mod overlap_text;
 mod page;
 mod pareto;
 mod pareto_rows;
+mod patience;
 mod progress;
 mod record_printer;
 mod record_table;

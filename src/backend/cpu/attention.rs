@@ -78,7 +78,7 @@ impl RopeTable {
         Self { half: frequencies.len(), cos, sin }
     }
 
-    /// `[positions, dim / 2]` pairs of cosine and sine.
+    /// `[positions, dim / 2]` pairs (cos, sin), one after the other.
     pub fn pairs(&self) -> Vec<f32> {
         self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
     }
@@ -123,6 +123,12 @@ impl KvCache {
     pub fn bytes(&self) -> u64 {
         let layer = self.sequences * self.heads.kv * self.capacity * self.heads.dim;
         (2 * self.keys.len() * layer * size_of::<f32>()) as u64
+    }
+
+    /// Keys and values of a layer, for checks of other backends: `[sequence, kv head, position, dim]`.
+    #[cfg(test)]
+    pub fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
+        (&self.keys[layer], &self.values[layer])
     }
 
     fn start(&self, sequence: usize, head: usize) -> usize {

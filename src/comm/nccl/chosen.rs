@@ -12,7 +12,7 @@ pub const DEBUG_VARIABLES: [(&str, &str); 2] =
     [("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "INIT,ENV,GRAPH,TUNING")];
 
 /// Names the file that NCCL's debug lines go to.
-pub(super) const DEBUG_FILE: &str = "NCCL_DEBUG_FILE";
+pub const DEBUG_FILE: &str = "NCCL_DEBUG_FILE";
 
 /// What NCCL chose. All of it as far as NCCL tells, which differs by version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

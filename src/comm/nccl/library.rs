@@ -7,12 +7,8 @@ use libloading::Library;
 use serde::Serialize;
 
 use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream, UniqueId, version_text};
+use crate::backend::cuda::driver::libraries;
 use crate::error::{Error, Result};
-
-/// Names a user's library with its path.
-const VARIABLE: &str = "LADDERSCOPE_NCCL";
-/// Distributions and the PyPI wheel install the first; the second comes with development packages.
-const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $symbol:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
@@ -164,36 +160,12 @@ pub fn probe() -> Probe {
     }
 }
 
-/// The library, the name under which it was found, its version code.
+/// The library, the file or name under which it was found, its version code.
 fn find() -> std::result::Result<(&'static Library, String, c_int), String> {
-    let named = std::env::var(VARIABLE).ok().filter(|path| !path.is_empty());
-    // a library that a user names is the one that is meant: no other is tried in its place
-    let candidates: Vec<&str> = match &named {
-        Some(path) => vec![path.as_str()],
-        None => NAMES.to_vec(),
-    };
-    let mut problems = Vec::new();
-    for name in candidates {
-        match open(name) {
-            Ok((library, version)) => return Ok((library, name.to_owned(), version)),
-            Err(problem) => problems.push(problem),
-        }
-    }
-    let advice = if named.is_some() {
-        String::new()
-    } else {
-        format!(" (${VARIABLE} may name the library; pip install nvidia-nccl-cu13 brings one)")
-    };
-    Err(format!("{}{advice}", problems.join("; ")))
-}
-
-fn open(name: &str) -> std::result::Result<(&'static Library, c_int), String> {
-    // SAFETY: loading runs the library's initialisers; NCCL's have no preconditions.
-    let library = unsafe { Library::new(name) }.map_err(|error| why(name, &error))?;
-    // threads of NCCL's own may run its code until the process ends
-    let library: &'static Library = Box::leak(Box::new(library));
-    let version = version(library, name)?;
-    Ok((library, version))
+    let found = libraries::found(libraries::Library::Nccl).map_err(|e| e.to_string())?;
+    let name = found.path.display().to_string();
+    let version = version(&found.library, &name)?;
+    Ok((&found.library, name, version))
 }
 
 fn version(library: &Library, name: &str) -> std::result::Result<c_int, String> {
@@ -219,14 +191,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_not_there_is_named() {
-        let problem = open("/no/such/libnccl.so").err().unwrap_or_default();
-        assert!(problem.contains("/no/such/libnccl.so"), "{problem}");
-    }
-
-    #[test]
     fn a_library_that_is_not_nccl_is_refused() {
-        let problem = open("libc.so.6").err().unwrap_or_default();
-        assert!(problem.contains("ncclGetVersion"), "{problem}");
+        // SAFETY: the C library is loaded already.
+        let libc = unsafe { Library::new("libc.so.6") }.unwrap();
+        let problem = version(&libc, "libc.so.6").err().unwrap_or_default();
+        assert!(problem.contains("libc.so.6") && problem.contains("ncclGetVersion"), "{problem}");
+        let problem = Functions::find(Box::leak(Box::new(libc))).err().unwrap_or_default();
+        assert_eq!(problem, "it has no ncclGetUniqueId");
     }
 }

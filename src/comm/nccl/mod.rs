@@ -8,7 +8,7 @@ mod communicator;
 mod library;
 mod types;
 
-pub use chosen::{Chosen, DEBUG_VARIABLES, chosen, variables};
+pub use chosen::{Chosen, DEBUG_FILE, DEBUG_VARIABLES, chosen, variables};
 pub use communicator::Communicator;
 pub use library::{Nccl, Probe, probe};
 pub use types::UniqueId;

@@ -5,6 +5,8 @@
 //! between. Of many such round trips the shortest says most. The same is done at the end, which shows
 //! by how much the device's clock ran faster or slower than the host's.
 
+use crate::comm::PingPong;
+
 /// The host's clock (ns) before an event was recorded and after it was known to have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
@@ -83,24 +85,12 @@ impl Timeline {
     }
 }
 
-/// A message to a peer and its answer: this host's clock when it was sent and when the answer came, and
-/// the peer's in between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PingPong {
-    /// This host's clock before (ns).
-    pub sent_ns: i64,
-    /// The peer's clock (ns).
-    pub peer_ns: i64,
-    /// This host's clock after (ns).
-    pub received_ns: i64,
-}
-
 /// What to add to a peer's clock to have this host's, from the quickest of many answers (as in NTP,
 /// RFC 5905, section 8); `at_ns` is the offset. `None` without any.
 pub fn rank_tie(answers: &[PingPong]) -> Option<Tie> {
     let offset = |a: &PingPong| {
-        let here = RoundTrip { before_ns: a.sent_ns, after_ns: a.received_ns }.tie();
-        Tie { at_ns: here.at_ns - a.peer_ns, uncertainty_ns: here.uncertainty_ns }
+        let here = RoundTrip { before_ns: a.sent, after_ns: a.received }.tie();
+        Tie { at_ns: here.at_ns - a.theirs, uncertainty_ns: here.uncertainty_ns }
     };
     answers.iter().map(offset).min_by_key(|tie| tie.uncertainty_ns)
 }

@@ -19,7 +19,7 @@ mod place;
 mod tests;
 mod windows;
 
-pub use clock::{PingPong, RoundTrip, Tie, Timeline, rank_tie};
+pub use clock::{RoundTrip, Tie, Timeline, rank_tie};
 pub use compose::{Composed, OperationTime, Seams, Skeleton, compose};
 pub use marks::{Mark, Marks};
 pub use place::{Replayed, place};

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::comm::PingPong;
 use crate::plan::Lane;
 use crate::spec::Coverage;
 
@@ -318,8 +319,8 @@ proptest! {
         offset in -1_000_000_000i64..1_000_000_000, ways in prop::collection::vec((1i64..200_000, 1i64..200_000), 1..50),
     ) {
         let answers: Vec<PingPong> = ways.iter().enumerate().map(|(n, (there, back))| {
-            let sent_ns = n as i64 * 1_000_000;
-            PingPong { sent_ns, peer_ns: sent_ns + there - offset, received_ns: sent_ns + there + back }
+            let sent = n as i64 * 1_000_000;
+            PingPong { sent, theirs: sent + there - offset, received: sent + there + back }
         }).collect();
         let tie = rank_tie(&answers).unwrap();
         prop_assert!((tie.at_ns - offset).abs() <= tie.uncertainty_ns);
