@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::blas::Blas;
+use super::cupti;
 use super::collective::{Collective, EmulatedScratch, LoopbackTable, Reduction, emulated_call};
 use super::driver::{
     Arguments, Event, Function, Gpu, Graph, GraphExec, Launch, Memory, Priority, Stream,
@@ -139,6 +140,13 @@ impl Step {
     /// The timed events of a local rank, by mark; recorded anew by each run.
     pub fn marks(&self, local_rank: usize) -> &[Event] {
         self.marks.get(local_rank).map_or(&[], Vec::as_slice)
+    }
+
+    /// The operations for which a local rank launches something.
+    pub fn launches(&self, local_rank: usize) -> Vec<u32> {
+        let calls = self.calls.get(local_rank).map_or(&[][..], Vec::as_slice).iter().enumerate();
+        let launched = calls.filter(|(at, calls)| !calls.is_empty() || self.reductions.contains_key(at));
+        launched.map(|(at, _)| at as u32).collect()
     }
 
     /// The graph that was captured; `None` where it runs eagerly.
@@ -509,6 +517,8 @@ impl Engine {
                     self.streams[&stream].record_external(event)?;
                 }
                 Item::Launch { stream, operation } => {
+                    let rank = self.ranks.get(stream.rank as usize).map_or(0, |rank| rank.index);
+                    let _belongs = cupti::operation(cupti::Label { rank: rank as u8, operation });
                     let operation = operation as usize;
                     let _range = range(&names[operation]);
                     let on = &self.streams[&stream];

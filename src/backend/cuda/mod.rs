@@ -21,7 +21,9 @@
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
 //! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
+//! | `arm` | the instrumented generation of a run: its trace, and what timing cost |
 
+mod arm;
 pub mod blas;
 mod collective;
 pub mod cupti;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::arm::{self, Context, Traced};
 use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
@@ -22,8 +23,10 @@ use crate::comm::nccl::{self, Communicator, Nccl};
 use crate::comm::{EmulatedLink, Peers};
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::spec::Spec;
+use crate::record::Clock;
+use crate::spec::{Recorder, Spec};
 use crate::store::{Environment, Sample};
+use crate::trace::{self, FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
 struct Shared<'a> {
@@ -32,6 +35,7 @@ struct Shared<'a> {
     programs: Arc<Programs>,
     prompts: Vec<u32>,
     link: Option<EmulatedLink>,
+    clock: Clock,
 }
 
 /// What a rank's part of a run has yielded.
@@ -41,6 +45,8 @@ struct Part {
     /// Most memory that a rank took (bytes); on rank 0 of all ranks.
     memory_bytes: u64,
     environment: Environment,
+    /// On rank 0: the generation in which operations were timed.
+    traced: Option<Traced>,
 }
 
 /// Runs a job: warm-up, then samples.
@@ -51,21 +57,48 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let setup = setup(job, model)?;
     let programs = Arc::new(Programs::new(&setup)?);
     let link = measure::emulated_link(spec)?;
-    let shared = Shared { job, setup, programs, prompts, link };
+    let shared = Shared { job, setup, programs, prompts, link, clock: Clock::start() };
     let part = match (&job.peers, link, spec.tp) {
         (_, Some(_), _) | (None, None, 1) => alone(&shared, emit)?,
         (Some(peers), None, _) => one_of_many(&shared, peers, emit)?,
         (None, None, _) => threads(&shared, emit)?,
     };
-    let plans = &shared.programs;
-    let outcome = Outcome {
+    let Programs { prefill, decode } = &*shared.programs;
+    let plan_hashes = vec![prefill.plan.hash(), decode.plan.hash()];
+    let mut outcome = Outcome {
         samples: part.samples,
         memory_bytes_per_rank: part.memory_bytes,
-        plan_hashes: vec![plans.prefill.plan.hash(), plans.decode.plan.hash()],
+        plan_hashes: plan_hashes.clone(),
         environment: part.environment,
         instrumented: None,
     };
-    Ok((outcome, None))
+    let Some(traced) = part.traced else { return Ok((outcome, None)) };
+    for message in traced.warnings {
+        emit(RunEvent::Warning { message });
+    }
+    let recorder = traced.instrumented.recorder.clone();
+    outcome.environment.extend(traced.environment);
+    outcome.instrumented = Some(traced.instrumented);
+    let trace = Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            provenance: spec.provenance(),
+            run: None,
+            spec: Some(spec.clone()),
+            ranks: traced.ranks,
+            plan_hashes,
+            environment: Environment::new(),
+            clock: traced.clock,
+            recorder,
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
+        },
+        operations: trace::operations(&prefill.plan, &decode.plan),
+        spans: traced.spans,
+        ranges: Vec::new(),
+    };
+    Ok((outcome, Some(trace)))
 }
 
 fn setup(job: &Job, model: Model) -> Result<Setup> {
@@ -230,13 +263,27 @@ fn rank(
             samples.push(sample);
         }
     }
+    // before the timed generation, whose graphs and events a plain one does not have
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
     let environment = environment(spec, &engine, &generation, &shared.setup);
+    let traced = match shared.job.record && spec.recorder != Recorder::Off {
+        true => {
+            let what = "timing operations";
+            if let Some(peers) = peers {
+                peers.phase(what);
+            }
+            emit(RunEvent::Phase { name: what.into() });
+            let clock = shared.clock;
+            arm::run(&Context { engine: &engine, spec, prompts: &shared.prompts, peers, clock })
+                .map_err(|error| Error::failed(format!("timing operations: {error}")))?
+        }
+        false => None,
+    };
     if let Some(peers) = peers {
         // nobody leaves while others still work
         peers.barrier()?;
     }
-    Ok(Part { samples, memory_bytes, environment })
+    Ok(Part { samples, memory_bytes, environment, traced })
 }
 
 /// Every rank's times, on rank 0.
