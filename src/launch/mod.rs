@@ -17,6 +17,7 @@ mod watchdog;
 pub use child::child_main;
 pub(crate) use ending::with_outcome;
 pub use leader::{Leader, lead_or_follow};
+pub(crate) use leader::too_few;
 pub use process::ProcessExecutor;
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! | `launches` | from an operation to kernels with arguments and geometry |
 //! | `collective` | all-reduces: loopback, emulated, NCCL |
 //! | `rank`, `load` | a rank's memory, and its weights |
+//! | `need` | what a rank will need of memory, before any GPU is asked |
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
 //! | `generation` | one timed generation |
 //! | `run` | timed samples for a record |
@@ -34,6 +35,7 @@ pub mod kernels;
 mod launches;
 mod load;
 pub mod measure;
+mod need;
 pub mod nvml;
 pub mod program;
 mod rank;
@@ -44,4 +46,5 @@ pub mod timing;
 pub use collective::Collective;
 pub use generate::{GenerateOptions, Said, generate};
 pub use launches::MatvecChoice;
+pub use need::memory_need;
 pub use run::run;
