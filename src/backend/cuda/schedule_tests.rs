@@ -238,8 +238,8 @@ fn schedules_keep_every_dependency_and_no_wait_is_superfluous() {
 #[test]
 fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
     let architecture: Architecture = "ladder".parse().expect("an architecture");
-    let program = Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0)
-        .expect("a plan");
+    let program =
+        Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0).expect("a plan");
     let layout = Layout::loopback(2);
     let schedule = Schedule::new(&program.plan, &layout, None);
     let mut tried = 0;
