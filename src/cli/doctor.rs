@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::doctor_gpu::{self, Gpus};
 use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_memory::{self, Bandwidth};
-use super::doctor_nccl::{self, Nccl};
 use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
+use crate::comm::nccl::{self, Probe as Nccl};
 use crate::error::{Error, Result};
 
 /// Arguments of `doctor`.
@@ -73,7 +73,7 @@ fn probe(dir: &Path) -> Report {
     let memory = doctor_machine::memory();
     let memory_bandwidth = doctor_memory::measure(cpu.threads, cpu.l3_bytes, memory.available_bytes);
     let cuda = doctor_gpu::probe();
-    let nccl = doctor_nccl::probe();
+    let nccl = nccl::probe();
     let backends = backends(&cpu, &memory, &cuda, &nccl);
     Report {
         version: env!("CARGO_PKG_VERSION"),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::model::{DType, Model};
 use crate::plan::Architecture;
-use crate::spec::{Backend, Collective, Link, P2p, Spec};
+use crate::spec::{Backend, Collective, Coverage, Link, P2p, Recorder, Spec};
 
 use super::Verdict;
 use super::shared::Shared;
@@ -66,6 +66,15 @@ pub struct CellOptions {
     /// All-reduce for the simulator: nccl, one-shot [default: nccl]
     #[arg(long)]
     pub collective: Option<Collective>,
+    /// What records the operations of a cuda run: events, cupti, off [default: events]
+    #[arg(long)]
+    pub recorder: Option<Recorder>,
+    /// How much of a step CUDA events time at once: rotating (a part), full [default: rotating]
+    #[arg(long)]
+    pub coverage: Option<Coverage>,
+    /// Enqueue the operations of a cuda run one by one instead of replaying a graph
+    #[arg(long)]
+    pub no_graph: bool,
     /// A variable of the run's process, for example NCCL_ALGO=Ring (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub env: Vec<String>,
@@ -74,24 +83,38 @@ pub struct CellOptions {
     pub set: Vec<String>,
 }
 
-/// Every option that has one value, as files spell it, and whether the value is a whole number.
-pub(super) const OPTIONS: [(&str, bool); 16] = [
-    ("architecture", false),
-    ("model", false),
-    ("dtype", false),
-    ("tp", true),
-    ("batch", true),
-    ("prompt_tokens", true),
-    ("output_tokens", true),
-    ("p2p", false),
-    ("backend", false),
-    ("hardware", false),
-    ("link", false),
-    ("samples", true),
-    ("warmup", true),
-    ("seed", true),
-    ("stack", false),
-    ("collective", false),
+/// What an option's value is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// A string.
+    Text,
+    /// A whole number.
+    Number,
+    /// `true` or `false`.
+    Flag,
+}
+
+/// Every option that has one value, as files spell it, and what its value is.
+pub(super) const OPTIONS: [(&str, Takes); 19] = [
+    ("architecture", Takes::Text),
+    ("model", Takes::Text),
+    ("dtype", Takes::Text),
+    ("tp", Takes::Number),
+    ("batch", Takes::Number),
+    ("prompt_tokens", Takes::Number),
+    ("output_tokens", Takes::Number),
+    ("p2p", Takes::Text),
+    ("backend", Takes::Text),
+    ("hardware", Takes::Text),
+    ("link", Takes::Text),
+    ("samples", Takes::Number),
+    ("warmup", Takes::Number),
+    ("seed", Takes::Number),
+    ("stack", Takes::Text),
+    ("collective", Takes::Text),
+    ("recorder", Takes::Text),
+    ("coverage", Takes::Text),
+    ("no_graph", Takes::Flag),
 ];
 
 impl CellOptions {
@@ -121,6 +144,13 @@ impl CellOptions {
             }
             "stack" => self.stack = Some(text.to_owned()),
             "collective" => self.collective = Some(text.parse()?),
+            "recorder" => self.recorder = Some(text.parse()?),
+            "coverage" => self.coverage = Some(text.parse()?),
+            "no_graph" => {
+                self.no_graph = text.parse().map_err(|_| {
+                    Error::input(format!("no_graph is {text}; it must be true or false"))
+                })?;
+            }
             _ => return Err(Error::unknown("option", name, OPTIONS.map(|(name, _)| name))),
         }
         Ok(())
@@ -144,6 +174,14 @@ impl CellOptions {
             backend => (backend, Vec::new()),
         };
         let spec = self.fill(&model, backend, shared)?;
+        if backend != Backend::Cuda {
+            let unused = self.cuda_options();
+            if !unused.is_empty() {
+                notes.push(format!("{} only matter to the cuda backend", unused.join(", ")));
+            }
+        } else if self.coverage.is_some() && spec.recorder != Recorder::Events {
+            notes.push("coverage only matters to recorder events".into());
+        }
         if backend != Backend::Sim {
             let unused = self.simulator_options(spec.link);
             if !unused.is_empty() {
@@ -194,10 +232,22 @@ impl CellOptions {
         given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
     }
 
+    /// Names of the options given that only the cuda backend heeds.
+    fn cuda_options(&self) -> Vec<&'static str> {
+        let given = [
+            ("recorder", self.recorder.is_some()),
+            ("coverage", self.coverage.is_some()),
+            ("no_graph", self.no_graph),
+        ];
+        given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+    }
+
     /// The spec on a given backend.
     fn fill(&self, model: &Model, backend: Backend, shared: &Shared) -> Result<Spec> {
         let sim = backend == Backend::Sim;
         let cpu = backend == Backend::Cpu;
+        let cuda = backend == Backend::Cuda;
+        let recorder = self.recorder.filter(|_| cuda).unwrap_or_default();
         let link = self.link.unwrap_or(Link::Native);
         let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
         let hardware = match self.hardware.as_deref() {
@@ -248,6 +298,9 @@ impl CellOptions {
             seed: self.seed.unwrap_or(0),
             env: pairs("env", &self.env)?,
             set,
+            recorder,
+            coverage: self.coverage.filter(|_| cuda && recorder == Recorder::Events).unwrap_or_default(),
+            no_graph: self.no_graph && cuda,
         })
     }
 

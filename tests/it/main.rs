@@ -4,6 +4,8 @@
 mod batches;
 mod comparing;
 mod convert;
+mod cuda_device;
+mod cuda_device_rules;
 mod errors;
 mod figures;
 mod help;

@@ -69,15 +69,7 @@ impl Place {
 
     /// Runs `ladderscope` with these arguments, without a terminal.
     pub fn run(&self, arguments: &[&str]) -> Done {
-        let output = assert_cmd::Command::from_std(self.command(arguments))
-            .timeout(PATIENCE)
-            .output()
-            .expect("the binary runs");
-        Done {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        finish(self.command(arguments))
     }
 
     /// Starts `ladderscope` and lets it run.
@@ -94,7 +86,8 @@ impl Place {
         Started { child, stdout, stderr }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// `ladderscope` with these arguments, in this directory, to be run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ladderscope"));
         command.current_dir(self.path()).args(arguments);
         for variable in
@@ -103,6 +96,17 @@ impl Place {
             command.env_remove(variable);
         }
         command
+    }
+}
+
+/// Runs a command to its end, without a terminal.
+pub fn finish(command: Command) -> Done {
+    let output =
+        assert_cmd::Command::from_std(command).timeout(PATIENCE).output().expect("the binary runs");
+    Done {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 

@@ -2,8 +2,8 @@
 //! with its arguments and its geometry for a step of a given size.
 
 use super::blas::MatMul;
-use super::driver::{Arguments, DevicePtr, Function, Launch};
-use super::kernels::{Kernels, geometry, matvec};
+use super::driver::{Arguments, DevicePtr, Function, Launch, Memory};
+use super::kernels::{Kernels, attention, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use crate::backend::sample::Sampling;
@@ -60,7 +60,25 @@ pub enum MatvecChoice {
     Measured(Vec<(u32, u32, u32)>),
 }
 
+impl Default for MatvecChoice {
+    fn default() -> Self {
+        Self::UpTo(4)
+    }
+}
+
 impl MatvecChoice {
+    /// For records.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::UpTo(most) => format!("up to {most} rows"),
+            Self::Measured(better) => {
+                let shapes: Vec<String> =
+                    better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
+                format!("as measured: {}", if shapes.is_empty() { "none".into() } else { shapes.join(", ") })
+            }
+        }
+    }
+
     fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
         match self {
             Self::UpTo(most) => rows <= *most,
@@ -247,7 +265,7 @@ impl Binder<'_> {
 
     /// Positions of the step's sequences.
     fn positions(&self, size: &StepSize) -> DevicePtr {
-        self.rank.state.positions().offset(4 * u64::from(size.first_sequence))
+        self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
     }
 
     fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
@@ -272,19 +290,26 @@ impl Binder<'_> {
             arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
             arguments.pointer(self.positions(size)).u32(size.tokens).u32(heads).u32(kv_heads);
             arguments.u32(self.capacity).f32(scale);
-            let geometry =
-                geometry::attend_prefill(size.tokens, heads, size.sequences, self.program.dtype);
-            return Ok(vec![self.kernel("attend_prefill", geometry, arguments)?]);
+            let geometry = attention::attend_prefill(
+                self.program.dtype,
+                self.shape.head_dim,
+                size.tokens,
+                heads,
+                size.sequences,
+            );
+            let function = self.kernels.get("attend_prefill")?;
+            function.set_shared(geometry.shared_bytes)?;
+            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
         }
         let splits = self.rank.splits;
         let partial = self.rank.partial.ptr();
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
-        let geometry = geometry::attend_decode(splits, kv_heads, size.sequences);
+        let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
         let decode = self.kernel("attend_decode", geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);
-        let geometry = geometry::attend_combine(heads, size.sequences);
+        let geometry = attention::attend_combine(heads, size.sequences);
         Ok(vec![decode, self.kernel("attend_combine", geometry, arguments)?])
     }
 
@@ -292,7 +317,7 @@ impl Binder<'_> {
         let vocab = self.columns(operation.reads[0]);
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;
-        let at = |pointer: DevicePtr| pointer.offset(4 * u64::from(size.first_sequence));
+        let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
         // prefill adds the tokens of the prompt, a decode step one
         let advance = size.tokens;
         let outputs = |arguments: &mut Arguments| {
@@ -317,7 +342,7 @@ impl Binder<'_> {
             Sampling::Random { temperature, top_k, seed } => {
                 let top_k = u32::try_from(top_k).unwrap_or(u32::MAX).min(vocab);
                 arguments.pointer(logits).u32(vocab).f32(temperature).u32(top_k).u64(seed);
-                arguments.u32(size.first_sequence);
+                arguments.u32(size.first_sequence).pointer(state.sorted());
                 outputs(&mut arguments);
                 let geometry = geometry::sample_random(size.sequences);
                 Ok(vec![self.kernel("sample_random", geometry, arguments)?])
@@ -334,7 +359,7 @@ pub(super) fn matvec_call(
     [inputs, outputs]: [u32; 2],
     logits: bool,
 ) -> Result<(Function, geometry::Geometry)> {
-    let chosen = matvec::matvec_geometry(rows, inputs, outputs, multiprocessors);
+    let chosen = matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
     Ok((function, chosen.geometry))
@@ -348,5 +373,12 @@ pub(super) fn matmul_shape(
     outputs: u32,
     logits: bool,
 ) -> MatMul {
-    MatMul { rows, inputs, outputs, dtype: program.dtype, f32_output: logits, sm_target: None }
+    MatMul {
+        rows: rows.into(),
+        inputs: inputs.into(),
+        outputs: outputs.into(),
+        dtype: program.dtype,
+        f32_output: logits,
+        sm_target: None,
+    }
 }

@@ -8,9 +8,11 @@
 //! | `cache` | cubins on disk |
 //! | `geometry` | how many blocks and threads each kernel is launched with |
 
+pub mod attention;
 mod cache;
 mod compile;
 pub mod geometry;
+pub mod matvec;
 mod nvrtc;
 mod sources;
 
