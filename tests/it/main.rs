@@ -6,6 +6,7 @@ mod comparing;
 mod convert;
 mod cuda_device;
 mod cuda_device_rules;
+mod cuda_doctor;
 mod cuda_timing;
 mod errors;
 mod figures;

@@ -23,7 +23,7 @@ fn nvrtc() -> Option<&'static Nvrtc> {
 /// Constants that a unit is compiled with besides the format of numbers.
 fn variants(unit: &Unit) -> Vec<KernelOptions> {
     let reads = |constant| unit.constants.contains(&constant);
-    let head_dims: &[u32] = if reads(Constant::HeadDim) { &[8, 72, 128] } else { &[128] };
+    let head_dims: &[u32] = if reads(Constant::HeadDim) { &[8, 64, 72, 112, 128, 256] } else { &[128] };
     let groups: &[u32] = if reads(Constant::Group) { &[1, 4, 8] } else { &[1] };
     let mut all = Vec::new();
     for dtype in DTYPES {
