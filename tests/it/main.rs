@@ -7,6 +7,7 @@ mod convert;
 mod cuda_device;
 mod cuda_device_rules;
 mod cuda_doctor;
+mod cuda_driver;
 mod cuda_faults;
 mod cuda_generate;
 mod cuda_order;
