@@ -10,6 +10,7 @@ mod errors;
 mod figures;
 mod help;
 mod interruption;
+mod launched;
 mod nvtx;
 mod pty;
 mod running;
