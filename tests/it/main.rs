@@ -16,6 +16,7 @@ mod errors;
 mod figures;
 mod help;
 mod interruption;
+mod launched;
 mod nvtx;
 mod pty;
 mod running;
