@@ -15,8 +15,9 @@ use super::choose::{self, ProductTimes};
 use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
-use super::generation::{Generation, Told};
+use super::generation::Generation;
 use super::launches::MatvecChoice;
+use super::tuning::Tuning;
 use crate::backend::measure::{self, Times};
 use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
@@ -124,8 +125,8 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         prefill: (spec.batch, spec.prompt_tokens),
         all_logits: false,
         graph: !spec.no_graph,
-        programmatic: true,
-        matvec: MatvecChoice::default(),
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.timeout,
     })
 }
@@ -246,9 +247,14 @@ fn rank(
         if let Some(peers) = peers {
             peers.barrier()?;
         }
-        let watcher: Option<Told<'_>> = (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
+        let mut told = |event: RunEvent| {
+            if let (RunEvent::Phase { name }, Some(peers)) = (&event, peers) {
+                peers.phase(name);
+            }
+            emit(event);
+        };
         let times = generation
-            .run(&engine, watcher)
+            .run(&engine, &name, shared.job.watch && is_first, &mut told)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         let all = gather(peers, times)?;
         if let (Some(all), Some(index)) = (all, number.checked_sub(spec.warmup)) {
@@ -294,7 +300,7 @@ fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Ve
                 .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
         }
     };
-    engine.set_matvec(choose::choice(&products, &times));
+    engine.set_matvec(choose::choice(engine.dtype(), &products, &times));
     Ok(times)
 }
 
@@ -350,6 +356,8 @@ fn environment(
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(collective.as_str())),
+        ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
+        ("programmatic_launches".into(), json!(engine.programmatic())),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),
