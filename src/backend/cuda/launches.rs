@@ -52,7 +52,7 @@ impl StepSize {
 }
 
 /// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum MatvecChoice {
     /// Our own kernel up to so many rows.
     UpTo(u32),
@@ -74,12 +74,16 @@ impl MatvecChoice {
             Self::Measured(better) => {
                 let shapes: Vec<String> =
                     better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
-                format!("as measured: {}", if shapes.is_empty() { "none".into() } else { shapes.join(", ") })
+                format!(
+                    "as measured: {}",
+                    if shapes.is_empty() { "none".into() } else { shapes.join(", ") }
+                )
             }
         }
     }
 
-    fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
+    /// Whether our own kernel does a product.
+    pub fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
         match self {
             Self::UpTo(most) => rows <= *most,
             Self::Measured(better) => better.contains(&(rows, inputs, outputs)),
@@ -210,10 +214,9 @@ impl Binder<'_> {
                 Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
             }
             Kind::Sample => self.sample(operation, size),
-            Kind::AllGather => Err(Error::failed(format!(
-                "{}: the cuda backend has no all-gather",
-                operation.name
-            ))),
+            Kind::AllGather => {
+                Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
+            }
         }
     }
 
@@ -233,7 +236,8 @@ impl Binder<'_> {
         let rows = size.rows_of(out.rows);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
-        if rows <= matvec::MOST_ROWS && self.matvec.takes(rows, inputs, outputs) {
+        let most = matvec::most_rows(self.program.dtype, inputs);
+        if rows <= most && self.matvec.takes(rows, inputs, outputs) {
             return matvec_call(self.kernels, self.multiprocessors, rows, [inputs, outputs], logits)
                 .and_then(|(function, geometry)| {
                     let mut arguments = Arguments::new();
@@ -359,7 +363,8 @@ pub(super) fn matvec_call(
     [inputs, outputs]: [u32; 2],
     logits: bool,
 ) -> Result<(Function, geometry::Geometry)> {
-    let chosen = matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
+    let chosen =
+        matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
     Ok((function, chosen.geometry))
