@@ -10,12 +10,13 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::arm::{self, Context, Traced};
+use super::blas;
+use super::choose::{self, ProductTimes};
 use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
 use super::generation::{Generation, Told};
 use super::launches::MatvecChoice;
-use super::blas;
 use crate::backend::measure::{self, Times};
 use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
@@ -141,11 +142,7 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
 }
 
 /// This process is one rank.
-fn one_of_many(
-    shared: &Shared<'_>,
-    peers: &Arc<Peers>,
-    emit: &mut dyn FnMut(RunEvent),
-) -> Result<Part> {
+fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let nccl = Nccl::load()?;
     on_nccl(shared, nccl, shared.job.device, peers, emit)
 }
@@ -168,9 +165,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
         let others: Vec<_> = peers
             .map(|peers| {
                 let index = peers.rank();
-                let body = move || {
-                    on_nccl(shared, nccl, shared.job.device + index, &peers, &mut |_| ())
-                };
+                let body = move || on_nccl(shared, nccl, shared.job.device + index, &peers, &mut |_| ());
                 std::thread::Builder::new()
                     .name(format!("rank{index}"))
                     .spawn_scoped(scope, body)
@@ -204,8 +199,7 @@ fn on_nccl(
         peers.phase("joining NCCL");
         let communicator = Communicator::join(nccl, peers)?;
         let index = peers.rank() as u32;
-        let local =
-            Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
+        let local = Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
         rank(shared, &gpu, local, Some(peers), emit)
     })();
     part.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
@@ -235,11 +229,12 @@ fn rank(
         }
         emit(RunEvent::Phase { name: what.to_owned() });
     };
-    let engine =
+    let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
+    tell("timing matrix products");
+    let products = choose_products(&mut engine, peers)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
-    let mut generation =
-        Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
+    let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
     for number in 0..spec.warmup + spec.samples {
         let name = measure::phase_name(spec, number);
@@ -251,8 +246,7 @@ fn rank(
         if let Some(peers) = peers {
             peers.barrier()?;
         }
-        let watcher: Option<Told<'_>> =
-            (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
+        let watcher: Option<Told<'_>> = (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
         let times = generation
             .run(&engine, watcher)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
@@ -265,7 +259,7 @@ fn rank(
     }
     // before the timed generation, whose graphs and events a plain one does not have
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
-    let environment = environment(spec, &engine, &generation, &shared.setup);
+    let environment = environment(spec, &engine, &generation, &shared.setup, &products);
     let traced = match shared.job.record && spec.recorder != Recorder::Off {
         true => {
             let what = "timing operations";
@@ -286,6 +280,24 @@ fn rank(
     Ok(Part { samples, memory_bytes, environment, traced })
 }
 
+/// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
+/// hold the same must compute it with the same bits.
+fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Vec<ProductTimes>> {
+    let products = engine.products()?;
+    let own = choose::measure(engine, &products, peers.is_none())?;
+    let times: Vec<ProductTimes> = match peers {
+        None => own,
+        Some(peers) => {
+            let bytes = serde_json::to_vec(&own);
+            let bytes = bytes.map_err(|e| Error::failed(format!("times of products: {e}")))?;
+            serde_json::from_slice(&peers.broadcast(bytes)?)
+                .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
+        }
+    };
+    engine.set_matvec(choose::choice(&products, &times));
+    Ok(times)
+}
+
 /// Every rank's times, on rank 0.
 fn gather(peers: Option<&Arc<Peers>>, times: Times) -> Result<Option<Vec<Times>>> {
     let Some(peers) = peers else { return Ok(Some(vec![times])) };
@@ -302,7 +314,8 @@ fn gather(peers: Option<&Arc<Peers>>, times: Times) -> Result<Option<Vec<Times>>
 fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
     let Some(peers) = peers else { return Ok(number) };
     let all = peers.gather(number.to_le_bytes().to_vec())?.unwrap_or_default();
-    let numbers = all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
+    let numbers =
+        all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
     Ok(numbers.fold(number, u64::max))
 }
 
@@ -311,6 +324,7 @@ fn environment(
     engine: &Engine,
     generation: &Generation,
     setup: &Setup,
+    products: &[ProductTimes],
 ) -> Environment {
     let info = engine.gpu().info();
     let compiled = engine.kernels().compiled();
@@ -336,7 +350,8 @@ fn environment(
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(collective.as_str())),
-        ("matvec".into(), json!(setup.matvec.describe())),
+        ("matvec".into(), json!(engine.matvec().describe())),
+        ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!(spec.dtype)),
         ("kv_cache".into(), json!(spec.dtype)),
