@@ -8,10 +8,9 @@
 // How: a warp takes 16 keys at a time, and the warps of a block the tiles of its split in turn. 16-bit numbers go
 // through tensor cores with keys as rows and heads as columns (8 of them fit a product exactly), straight from
 // global memory into fragments (mma.cuh): scores = K Q^T, and out^T = V^T P^T, whose fragments a lane builds from
-// halves of what it loaded. So 16 keys of 128 take 16 loads of 16 bytes a lane, 16 products, and about 80 more
-// instructions for up to 8 heads. What is consumed of a tile is asked for
-// of the next one at once: 4 to 8 KB a warp are in flight, 48 KB and more on a multiprocessor of 12 warps (an H200
-// needs 29 KB).
+// halves of what it loaded. So 16 keys of 128 numbers take 16 loads of 16 bytes a lane, 16 products, and about 250
+// other instructions for up to 8 heads. What is consumed of a tile is asked for of the next one at once: 4 to 8 KB a
+// warp are in flight, 48 KB and more on a multiprocessor of 12 warps (an H200 needs 29 KB).
 //
 // Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
 // of less than 64 keys. Of splits past the end of the context only the maximum is written, -infinity; the combination
@@ -49,8 +48,13 @@ DEVICE Keys keys_of_split(u32 context, u32 splits) {
     return {first, min(first + each, context)};
 }
 
-// What the warps of a block found for up to 8 heads.
-constexpr u32 HEADS = GROUP < 8 ? GROUP : 8;
+// What the warps of a block found for so many heads at a time (large heads of f32: what registers hold).
+#if defined(NUMBER_F32)
+constexpr u32 MOST_HEADS = HEAD_DIM <= 128 ? 8 : 4;
+#else
+constexpr u32 MOST_HEADS = 8;
+#endif
+constexpr u32 HEADS = GROUP < MOST_HEADS ? GROUP : MOST_HEADS;
 struct Found {
     float sums[WARPS][HEADS][HEAD_DIM];
     float maximum[WARPS][HEADS], denominator[WARPS][HEADS];

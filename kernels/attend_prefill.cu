@@ -7,7 +7,7 @@
 // 16 bytes a cycle on each multiprocessor at 2048 FLOPs a cycle). Tiles that no query of a block sees are not read;
 // tiles that no query of a warp sees are not worked on; blocks with most keys start first.
 //
-// How (16 bits): 8 warps of 16 queries each. Queries stay in registers; tiles of keys and values come by
+// How (16 bits): 8 warps of 16 queries each. Queries stay in registers (heads up to 128); tiles of keys and values come by
 // asynchronous copies into one half of shared memory while the other half is worked on, one barrier a tile.
 // Scores take 16-byte loads of keys as fragments of two products (rows 4 packs apart modulo 8: no bank conflicts),
 // weights become fragments where they are, values are transposed by ldmatrix (rows an odd number of packs
@@ -15,6 +15,7 @@
 // f32: plain FMA, 4 queries a warp, lanes are keys for scores and dimensions for sums.
 #include "mma.cuh"
 #include "softmax.cuh"
+#include "stream.cuh"
 
 #ifndef HEAD_DIM
 #define HEAD_DIM 128
@@ -141,6 +142,7 @@ constexpr u32 STEPS = (PACKS + 3) / 4; // of 32 dimensions
 constexpr u32 KEY_STRIDE = STEPS * 4 + (STEPS % 2 == 0 ? 4 : 0); // packs between keys: 4 modulo 8
 constexpr u32 VALUE_STRIDE = (PACKS + 1) / 2 * 2 + 1;            // packs between values: odd
 constexpr u32 STAGE = BLOCK_K * (KEY_STRIDE + VALUE_STRIDE);     // packs of a tile; there are two
+constexpr bool KEPT = HEAD_DIM <= 128; // whether registers have room for queries, else they are read for each tile
 
 DEVICE void copy_tile(const Part& part, u32 tile, Pack* keys, Pack* values) {
     constexpr u32 EACH = (BLOCK_K * PACKS + THREADS - 1) / THREADS;
@@ -175,15 +177,17 @@ DEVICE void attend(const Part& part, Pack* shared) {
     clear_padding<STEPS * 4 - PACKS>(keys_of(0), keys_of(1));
 
     const u32 own = part.first + warp_index() * 16; // this warp's first query
-    Pack query[STEPS][2];                           // rows g and g + 8
-#pragma unroll
-    for (u32 step = 0; step < STEPS; step++) {
+    auto load_query = [&](u32 step, Pack (&query)[2]) { // rows g and g + 8
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
             u32 row = own + g + 8 * i, at = step * 4 + t;
-            bool valid = row < part.tokens && at < PACKS;
-            query[step][i] = valid ? load_pack(part.q + row * part.stride + at * PACK) : Pack{};
+            query[i] = load_shared(part.q + row * part.stride + at * PACK, row < part.tokens && at < PACKS);
         }
+    };
+    Pack query[KEPT ? STEPS : 1][2];
+    if constexpr (KEPT) {
+#pragma unroll
+        for (u32 step = 0; step < STEPS; step++) load_query(step, query[step]);
     }
     // of rows g (first two) and g + 8: sums of dimensions 2t and 2t + 1 of each pack; this lane's part of the
     // denominator; the largest score so far
@@ -202,9 +206,11 @@ DEVICE void attend(const Part& part, Pack* shared) {
         float score[BLOCK_K / 8][4] = {}; // rows g (first two) and g + 8, keys 8n + 2t and + 1
 #pragma unroll
         for (u32 step = 0; step < STEPS; step++) {
+            if constexpr (!KEPT) load_query(step, query[0]);
+            const Pack(&rows)[2] = query[KEPT ? step : 0];
 #pragma unroll
             for (u32 n = 0; n < BLOCK_K / 8; n++) {
-                mma_packs(score[n], query[step][0], query[step][1], load_pack(&keys[n * 8 * KEY_STRIDE + step * 4]));
+                mma_packs(score[n], rows[0], rows[1], load_pack(&keys[n * 8 * KEY_STRIDE + step * 4]));
             }
         }
         if (tile + BLOCK_K - 1 > part.position + own) { // some key is ahead of some query

@@ -98,7 +98,7 @@ DEVICE void finish_round(float (&sums)[WARPS][ROWS * COUNT], Out* out, u32 first
         u32 i = from + threadIdx.x, row = i / COUNT, output = first + i % COUNT;
         if (i >= ROWS * COUNT) break;
         float sum = sums[0][i];
-#pragma unroll
+#pragma unroll 4
         for (u32 warp = 1; warp < WARPS; warp++) sum += sums[warp][i];
         if (output < end) store(&out[u64(row) * outputs + output], sum);
     }

@@ -78,7 +78,8 @@ impl Device {
         command.envs(self.variables());
         // What compiled kernels are kept is part of what is tested.
         command.env("XDG_CACHE_HOME", place.path().join("cache"));
-        for variable in ["CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        for variable in ["CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"]
+        {
             command.env_remove(variable);
         }
         let folder = place.path().join("ranks");
@@ -157,7 +158,8 @@ fn build_all(folder: &Path) {
     std::fs::write(&hidden, format!("{{ global: cu*; fake*; local: {NEWER}; }};")).expect("a file");
     for (name, script) in [("driver", None), ("old", Some(&hidden))] {
         let mut link = compile();
-        link.args(["-shared", "-Wl,-soname,libcuda.so.1", "-o"]).arg(folder.join(name).join("libcuda.so.1"));
+        link.args(["-shared", "-Wl,-soname,libcuda.so.1", "-o"])
+            .arg(folder.join(name).join("libcuda.so.1"));
         link.args(driver.iter().map(|source| object(source)));
         if let Some(script) = script {
             link.arg(format!("-Wl,--version-script={}", script.display()));
@@ -183,14 +185,18 @@ fn build_rules(folder: &Path) {
     let mut command = compile();
     command.arg("-o").arg(folder.join("rules")).arg(manifest("tests/cuda/rules.cpp"));
     succeeds(command.args(["-ldl", "-lpthread"]));
-    let kernel = folder.join("objects/copy.cu");
-    let text = "KERNEL(copy, const unsigned* in, unsigned* out, unsigned n) {\n    \
-                for (unsigned i = threadIdx.x; i < n; i += blockDim.x) out[i] = in[i];\n}\n";
-    std::fs::write(&kernel, text).expect("a file");
-    let mut command = Command::new(compiler());
-    command.args(["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-include"]);
-    command.arg(manifest("tests/cuda/shim.h")).arg("-o").arg(folder.join("copy.so"));
-    succeeds(command.arg(kernel));
+    for name in ["copy", "other"] {
+        let kernel = folder.join(format!("objects/{name}.cu"));
+        let text = format!(
+            "KERNEL({name}, const unsigned* in, unsigned* out, unsigned n) {{\n    \
+             for (unsigned i = threadIdx.x; i < n; i += blockDim.x) out[i] = in[i];\n}}\n"
+        );
+        std::fs::write(&kernel, text).expect("a file");
+        let mut command = Command::new(compiler());
+        command.args(["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-include"]);
+        command.arg(manifest("tests/cuda/shim.h")).arg("-o").arg(folder.join(format!("{name}.so")));
+        succeeds(command.arg(kernel));
+    }
 }
 
 fn compile() -> Command {
