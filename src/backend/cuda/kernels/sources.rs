@@ -42,6 +42,9 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("norm.cu", ["rms_norm", "add_norm"], []),
     unit!("elementwise.cu", ["add", "add_mean", "silu_mul"], []),
     unit!("rope.cu", ["rope_append"], [HeadDim]),
+    unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
+    unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
+    unit!("matvec.cu", ["matvec", "matvec_logits"], []),
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
     unit!("collective.cu", ["loopback_sum", "emulated_all_reduce"], []),
     unit!("random.cu", ["random_fill"], []),
@@ -52,6 +55,9 @@ pub(super) const UNITS: &[Unit] = &[
 pub(super) const HEADERS: &[(&str, &str)] = &[
     ("number.cuh", include_str!("../../../../kernels/number.cuh")),
     ("block.cuh", include_str!("../../../../kernels/block.cuh")),
+    ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
+    ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
+    ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
 ];
 
 /// The unit that defines a kernel.
