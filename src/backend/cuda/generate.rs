@@ -70,6 +70,7 @@ pub fn generate(
         programmatic: true,
         matvec: MatvecChoice::default(),
         timeout: options.timeout,
+        progress: Arc::default(),
     };
     let programs = Arc::new(Programs::new(&setup)?);
     let gpus = Gpu::count()?;
