@@ -216,10 +216,8 @@ impl CellOptions {
         if let Verdict::Oom(arithmetic) = super::verdict::memory(&on_cpu, &model.shape, shared)? {
             return Ok((Backend::Sim, format!("{not_cuda}; not cpu: {arithmetic}")));
         }
-        let why = format!(
-            "{not_cuda}; {} has {billions:.2}e9 parameters and fits in memory",
-            model.name
-        );
+        let why =
+            format!("{not_cuda}; {} has {billions:.2}e9 parameters and fits in memory", model.name);
         Ok((Backend::Cpu, why))
     }
 
@@ -241,7 +239,9 @@ impl CellOptions {
                 Ok(format!("{} answers; it runs one rank's shard of {}", gpu.name, spec.tp))
             }
             Verdict::Runs => Ok(match &gpus.launched {
-                Ok(Some(ranks)) => format!("the launcher started {ranks} ranks, and {} answers", gpu.name),
+                Ok(Some(ranks)) => {
+                    format!("the launcher started {ranks} ranks, and {} answers", gpu.name)
+                }
                 _ => {
                     let count = gpus.found.iter().flatten().count();
                     format!("{count} x {} answer{}", gpu.name, if count == 1 { "s" } else { "" })
@@ -411,7 +411,10 @@ mod tests {
         assert_eq!((backend, why.as_str()), (Backend::Cuda, "8 x NVIDIA H200 answer"));
         let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(1, H200));
         assert_eq!(backend, Backend::Sim);
-        assert!(why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("too many for cpu"), "{why}");
+        assert!(
+            why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("too many for cpu"),
+            "{why}"
+        );
         let (backend, why) = chosen(&of("tiny", 4), &made_up(1, H200));
         assert_eq!(backend, Backend::Cpu);
         assert!(why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("; tiny has"), "{why}");

@@ -154,7 +154,10 @@ mod tests {
         assert_eq!(judged(&cell(8), &gpus(8, H200)), Verdict::Runs);
         assert_eq!(judged(&cell(2), &gpus(8, H200)), Verdict::Runs);
         let why = skipped(judged(&cell(8), &gpus(1, H200)));
-        assert!(why.starts_with("tp 8 needs 8 GPUs, and 1 answers; one GPU runs one rank's shard"), "{why}");
+        assert!(
+            why.starts_with("tp 8 needs 8 GPUs, and 1 answers; one GPU runs one rank's shard"),
+            "{why}"
+        );
         // one rank's shard, the others emulated
         for link in [Link::P2pOff, Link::Emulated { alpha_us: 10.0, gb_s: 100.0 }] {
             assert_eq!(judged(&Spec { link, ..cell(8) }, &gpus(1, H200)), Verdict::Runs);

@@ -14,9 +14,7 @@ use crate::spec::Spec;
 /// products, of one rank of `spec` on a GPU with so many multiprocessors. An error where the cell cannot
 /// be planned, which says why.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
-    let program = |phase| {
-        Program::new(shape, &spec.architecture, spec.tp, spec.dtype, phase, false, 0)
-    };
+    let program = |phase| Program::new(shape, &spec.architecture, spec.tp, spec.dtype, phase, false, 0);
     let sizes = Sizes {
         dtype: spec.dtype,
         tp: spec.tp,
