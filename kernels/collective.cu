@@ -30,7 +30,12 @@ KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
 
 // Packs that a thread of the emulated all-reduce has in flight. With their addresses they take about as many
 // registers as NCCL's kernels do (96), so that its blocks fit beside others as little as NCCL's.
+// The compiler needs more of them for sm_100's wider instructions.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr u32 FLIGHT = 8;
+#else
 constexpr u32 FLIGHT = 16;
+#endif
 
 // Copies `packs` packs with all threads of the grid.
 DEVICE void copy_packs(const T* from, T* to, u64 packs) {

@@ -14,6 +14,7 @@
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 //! | `launches` | from an operation to kernels with arguments and geometry |
 //! | `collective` | all-reduces: loopback, emulated, NCCL |
+//! | `choose` | who multiplies few rows by a matrix, as timed |
 //! | `rank`, `load` | a rank's memory, and its weights |
 //! | `need` | what a rank will need of memory, before any GPU is asked |
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
@@ -25,6 +26,7 @@
 
 mod arm;
 pub mod blas;
+mod choose;
 mod collective;
 pub mod cupti;
 pub mod driver;
@@ -43,6 +45,7 @@ mod run;
 pub mod schedule;
 pub mod timing;
 
+pub use choose::ProductTimes;
 pub use collective::Collective;
 pub use generate::{GenerateOptions, Said, generate};
 pub use launches::MatvecChoice;

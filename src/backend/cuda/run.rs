@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::arm::{self, Context, Traced};
 use super::blas;
+use super::choose::{self, ProductTimes};
 use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
@@ -228,7 +229,10 @@ fn rank(
         }
         emit(RunEvent::Phase { name: what.to_owned() });
     };
-    let engine = Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
+    let mut engine =
+        Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
+    tell("timing matrix products");
+    let products = choose_products(&mut engine, peers)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
@@ -255,7 +259,7 @@ fn rank(
     }
     // before the timed generation, whose graphs and events a plain one does not have
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
-    let environment = environment(spec, &engine, &generation, &shared.setup);
+    let environment = environment(spec, &engine, &generation, &shared.setup, &products);
     let traced = match shared.job.record && spec.recorder != Recorder::Off {
         true => {
             let what = "timing operations";
@@ -274,6 +278,24 @@ fn rank(
         peers.barrier()?;
     }
     Ok(Part { samples, memory_bytes, environment, traced })
+}
+
+/// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
+/// hold the same must compute it with the same bits.
+fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Vec<ProductTimes>> {
+    let products = engine.products()?;
+    let own = choose::measure(engine, &products, peers.is_none())?;
+    let times: Vec<ProductTimes> = match peers {
+        None => own,
+        Some(peers) => {
+            let bytes = serde_json::to_vec(&own);
+            let bytes = bytes.map_err(|e| Error::failed(format!("times of products: {e}")))?;
+            serde_json::from_slice(&peers.broadcast(bytes)?)
+                .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
+        }
+    };
+    engine.set_matvec(choose::choice(&products, &times));
+    Ok(times)
 }
 
 /// Every rank's times, on rank 0.
@@ -297,7 +319,13 @@ fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
     Ok(numbers.fold(number, u64::max))
 }
 
-fn environment(spec: &Spec, engine: &Engine, generation: &Generation, setup: &Setup) -> Environment {
+fn environment(
+    spec: &Spec,
+    engine: &Engine,
+    generation: &Generation,
+    setup: &Setup,
+    products: &[ProductTimes],
+) -> Environment {
     let info = engine.gpu().info();
     let compiled = engine.kernels().compiled();
     let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
@@ -322,7 +350,8 @@ fn environment(spec: &Spec, engine: &Engine, generation: &Generation, setup: &Se
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(collective.as_str())),
-        ("matvec".into(), json!(setup.matvec.describe())),
+        ("matvec".into(), json!(engine.matvec().describe())),
+        ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!(spec.dtype)),
         ("kv_cache".into(), json!(spec.dtype)),

@@ -21,6 +21,7 @@ mod rope;
 mod rows;
 mod sample;
 mod shim;
+mod watch;
 
 pub(super) use bench::{Argument, Bench, Handle};
 
