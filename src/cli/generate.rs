@@ -66,8 +66,6 @@ pub struct Args {
     pub patience: Patience,
     #[command(flatten)]
     pub output: FormatArgs,
-    #[command(flatten)]
-    pub patience: Patience,
 }
 
 fn backend(text: &str) -> Result<Backend> {
