@@ -42,7 +42,7 @@ fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]
 
 fn traced(device: &Device, more: &[&str]) -> (Value, Trace) {
     let place = Place::new();
-    let record = run(device, &place, more, &[]).exits(0).json();
+    let record = run(device, &place, more, &[("FAKE_CUDA_DEVICES", "2")]).exits(0).json();
     let trace = trace::read(&place.path().join("trace.parquet")).expect("a trace");
     (record, trace)
 }

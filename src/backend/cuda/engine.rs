@@ -24,6 +24,7 @@ use super::rank::{Activations, RankMemory, Sizes, Weights, is_whole};
 use super::schedule::{Item, Layout, Marks, Schedule, StreamId};
 use super::tuning::Tuning;
 use crate::backend::sample::Sampling;
+use crate::comm::Progress;
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, ModelShape, WeightSource};
 use crate::plan::{Architecture, Element, Kind, Lane, Phase};
@@ -66,6 +67,8 @@ pub struct Setup {
     pub matvec: MatvecChoice,
     /// How long nothing may happen before the run is given up.
     pub timeout: Duration,
+    /// Told of every step that has ended.
+    pub progress: Arc<Progress>,
 }
 
 /// Which ranks an engine drives.
@@ -740,6 +743,7 @@ impl Engine {
         let began = Instant::now();
         loop {
             if done().map_err(|e| Error::failed(format!("{}: {e}", what())))? {
+                self.setup.progress.of_run(None);
                 return Ok(());
             }
             if let Err(error) = self.check() {

@@ -128,6 +128,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.timeout,
+        progress: Arc::clone(&job.progress),
     })
 }
 
@@ -160,7 +161,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
              --tp",
         ));
     }
-    let mut peers = Peers::threads(tp, shared.job.timeout).into_iter().map(Arc::new);
+    let mut peers = shared.job.threads(tp).into_iter().map(Arc::new);
     let first = peers.next().ok_or_else(|| Error::failed("no ranks"))?;
     std::thread::scope(|scope| {
         let others: Vec<_> = peers

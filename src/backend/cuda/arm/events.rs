@@ -9,7 +9,9 @@ use crate::backend::cuda::driver::Event;
 use crate::backend::cuda::engine::{Engine, Step};
 use crate::backend::cuda::program::Program;
 use crate::backend::cuda::schedule::Schedule;
-use crate::backend::cuda::timing::{Marks, RoundTrip, Seams, Skeleton, Tie, Timeline, Windows, compose};
+use crate::backend::cuda::timing::{
+    Marks, RoundTrip, Seams, Skeleton, Tie, Timeline, Windows, compose,
+};
 use crate::backend::measure::Times;
 use crate::error::{Error, Result};
 use crate::plan::Phase;
@@ -31,21 +33,12 @@ struct Instruments {
 }
 
 impl Instruments {
-    fn new(
-        engine: &Engine,
-        program: &Program,
-        windows: Windows,
-        least: usize,
-        make: impl Fn(&Marks) -> Result<Step>,
-    ) -> Result<Self> {
+    fn new(engine: &Engine, program: &Program, windows: Windows, least: usize, make: impl Fn(&Marks) -> Result<Step>) -> Result<Self> {
         let skeleton = Skeleton::of(&program.plan);
         let schedule = Schedule::new(&program.plan, &engine.layout(), None);
         let waits = schedule.waits(program.plan.operations.len());
-        let marks: Vec<Marks> = windows
-            .ranges()
-            .iter()
-            .map(|range| Marks::new(&skeleton.lanes, &waits, range.clone()))
-            .collect();
+        let marks: Vec<Marks> =
+            windows.ranges().iter().map(|range| Marks::new(&skeleton.lanes, &waits, range.clone())).collect();
         let steps: Result<Vec<Step>> =
             (0..marks.len().max(least)).map(|step| make(&marks[step % marks.len()])).collect();
         Ok(Self { steps: steps?, skeleton, windows, marks })
@@ -91,8 +84,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let started = engine.gpu().event(true)?;
-    let ties: Vec<Event> =
-        (0..2 * ROUND_TRIPS).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
+    let ties: Vec<Event> = (0..2 * ROUND_TRIPS).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let (first_ties, last_ties) = ties.split_at(ROUND_TRIPS);
 
     context.prepare()?;
@@ -111,9 +103,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         let ahead = decode.steps.len() - 1;
         for step in 0..steps + ahead {
             if let Some(done) = step.checked_sub(ahead) {
-                wait_for(engine, &ends[done + 1], || {
-                    format!("timed decode step {} of {steps}", done + 1)
-                })?;
+                wait_for(engine, &ends[done + 1], || format!("timed decode step {} of {steps}", done + 1))?;
                 let before = match done {
                     0 => prefill.start(0)?,
                     _ => decode.start(done - 1)?,
@@ -152,15 +142,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     let whole = prefill.read(0)?;
     let mut seams = Seams::default();
-    of_rank.steps.push(composed(
-        rank,
-        &prefill,
-        &[whole],
-        Phase::Prefill,
-        0,
-        Some(timeline.host_ns(to_prefill)),
-        &mut seams,
-    )?);
+    of_rank.steps.push(composed(rank, &prefill, &[whole], Phase::Prefill, 0, Some(timeline.host_ns(to_prefill)), &mut seams)?);
     if let Some(decode) = &decode {
         let mut at = to_prefill;
         for (replay, apart) in replays.iter().zip(&apart) {
@@ -171,15 +153,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         let count = decode.windows.len();
         for (index, round) in replays.chunks_exact(count).enumerate() {
             let step = (index * count) as u32;
-            of_rank.steps.push(composed(
-                rank,
-                decode,
-                round,
-                Phase::Decode,
-                step,
-                None,
-                &mut of_rank.seams,
-            )?);
+            of_rank.steps.push(composed(rank, decode, round, Phase::Decode, step, None, &mut of_rank.seams)?);
         }
         let events: usize = decode.marks.iter().map(Marks::count).sum();
         of_rank.events_per_step = events as f64;

@@ -140,7 +140,8 @@ impl Blas {
         self.workspace(stream).map(drop)
     }
 
-    /// Enqueues the product. The addresses must be those of matrices of this shape on this GPU.
+    /// Enqueues the product. The addresses must be those of matrices of this shape on this GPU. cuBLASLt
+    /// loads its kernels at their first use: run a product once before it is captured.
     ///
     /// # Errors
     ///

@@ -7,6 +7,7 @@
 //! | `compile` | from a unit to a cubin: options, errors |
 //! | `cache` | cubins on disk |
 //! | `geometry` | how many blocks and threads each kernel is launched with |
+//! | `attention`, `matvec` | the same for those where it decides their speed |
 
 pub mod attention;
 mod cache;
@@ -95,9 +96,7 @@ impl Kernels {
         let &KernelOptions { head_dim, group, .. } = options;
         if head_dim == 0 || head_dim % 8 != 0 || head_dim > 256 || group == 0 {
             return Err(Error::input_help(
-                format!(
-                    "the cuda backend has no kernels for heads of {head_dim} numbers in groups of {group}"
-                ),
+                format!("the cuda backend has no kernels for heads of {head_dim} numbers in groups of {group}"),
                 "heads of a multiple of 8 numbers, at most 256; --backend cpu takes any",
             ));
         }

@@ -23,7 +23,8 @@ fn nvrtc() -> Option<&'static Nvrtc> {
 /// Constants that a unit is compiled with besides the format of numbers.
 fn variants(unit: &Unit) -> Vec<KernelOptions> {
     let reads = |constant| unit.constants.contains(&constant);
-    let head_dims: &[u32] = if reads(Constant::HeadDim) { &[8, 64, 72, 112, 128, 256] } else { &[128] };
+    let head_dims: &[u32] =
+        if reads(Constant::HeadDim) { &[8, 64, 72, 112, 128, 256] } else { &[128] };
     let groups: &[u32] = if reads(Constant::Group) { &[1, 4, 8] } else { &[1] };
     let mut all = Vec::new();
     for dtype in DTYPES {
@@ -41,13 +42,7 @@ fn variants(unit: &Unit) -> Vec<KernelOptions> {
 fn registers(log: &str) -> Vec<(String, u32, u32)> {
     let mut all: Vec<(String, u32, u32)> = Vec::new();
     let number_before = |line: &str, what: &str| -> Option<u32> {
-        line.split(what)
-            .next()
-            .filter(|before| before.len() < line.len())?
-            .split_whitespace()
-            .last()?
-            .parse()
-            .ok()
+        line.split(what).next().filter(|before| before.len() < line.len())?.split_whitespace().last()?.parse().ok()
     };
     for line in log.lines() {
         if let Some(rest) = line.split("Compiling entry function '").nth(1) {
@@ -102,10 +97,7 @@ fn a_kernel_that_does_not_compile_is_an_error_with_its_place() {
     let sm = (9, 0);
     let options = options_for(&defines(&broken, &KernelOptions::default(), &[], sm), sm);
     let message = cubin(nvrtc, &broken, &options).expect_err("broken").to_string();
-    assert!(
-        message.starts_with("kernels/broken.cu:3:14: identifier \"nobody\" is undefined"),
-        "{message}"
-    );
+    assert!(message.starts_with("kernels/broken.cu:3:14: identifier \"nobody\" is undefined"), "{message}");
     // an architecture that no compiler knows
     let options = options_for(&defines(&broken, &KernelOptions::default(), &[], sm), (98, 7));
     let message = cubin(nvrtc, &broken, &options).expect_err("unknown").to_string();
