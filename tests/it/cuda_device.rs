@@ -78,7 +78,8 @@ impl Device {
         command.envs(self.variables());
         // What compiled kernels are kept is part of what is tested.
         command.env("XDG_CACHE_HOME", place.path().join("cache"));
-        for variable in ["CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        for variable in ["CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"]
+        {
             command.env_remove(variable);
         }
         let folder = place.path().join("ranks");
@@ -157,7 +158,8 @@ fn build_all(folder: &Path) {
     std::fs::write(&hidden, format!("{{ global: cu*; fake*; local: {NEWER}; }};")).expect("a file");
     for (name, script) in [("driver", None), ("old", Some(&hidden))] {
         let mut link = compile();
-        link.args(["-shared", "-Wl,-soname,libcuda.so.1", "-o"]).arg(folder.join(name).join("libcuda.so.1"));
+        link.args(["-shared", "-Wl,-soname,libcuda.so.1", "-o"])
+            .arg(folder.join(name).join("libcuda.so.1"));
         link.args(driver.iter().map(|source| object(source)));
         if let Some(script) = script {
             link.arg(format!("-Wl,--version-script={}", script.display()));

@@ -235,8 +235,7 @@ impl Engine {
         let mut streams = HashMap::new();
         for id in decode_schedule.streams().into_iter().chain(prefill_schedule.streams()) {
             if let std::collections::hash_map::Entry::Vacant(entry) = streams.entry(id) {
-                let priority =
-                    if id.lane == Lane::Comm { Priority::High } else { Priority::Normal };
+                let priority = if id.lane == Lane::Comm { Priority::High } else { Priority::Normal };
                 let stream = entry.insert(gpu.stream(priority)?);
                 if id.lane == Lane::Compute {
                     blas.reserve(stream)?;
@@ -255,9 +254,7 @@ impl Engine {
             .ranks
             .clone()
             .zip(weights)
-            .map(|(rank, weights)| {
-                RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope))
-            })
+            .map(|(rank, weights)| RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope)))
             .collect();
         let memories = memories?;
         let phase = |program: &Program, schedule: Schedule| -> Result<PhaseState> {
@@ -384,12 +381,7 @@ impl Engine {
     }
 
     /// Binds a step to memory; everything that must not happen during a capture happens here.
-    fn step(
-        &self,
-        phase: Phase,
-        size: &StepSize,
-        marks: Option<(Marks<'_>, u32)>,
-    ) -> Result<Step> {
+    fn step(&self, phase: Phase, size: &StepSize, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
         let program = self.programs.of(phase);
         let state = self.state(phase);
         let mut calls = Vec::with_capacity(self.ranks.len());
@@ -503,9 +495,13 @@ impl Engine {
                 }
                 Item::Mark { stream, mark } => {
                     let events = marks.get(stream.rank as usize);
-                    let event = events.and_then(|events| events.get(mark as usize)).ok_or_else(|| {
-                        Error::failed(format!("timing mark {mark} of rank {} has no event", stream.rank))
-                    })?;
+                    let event =
+                        events.and_then(|events| events.get(mark as usize)).ok_or_else(|| {
+                            Error::failed(format!(
+                                "timing mark {mark} of rank {} has no event",
+                                stream.rank
+                            ))
+                        })?;
                     self.streams[&stream].record_external(event)?;
                 }
                 Item::Launch { stream, operation } => {
@@ -514,9 +510,7 @@ impl Engine {
                     let on = &self.streams[&stream];
                     let launched = match reductions.get_mut(&operation) {
                         Some((function, launch, arguments)) => on.launch(function, launch, arguments),
-                        None => {
-                            self.launch(on, &mut calls[stream.rank as usize][operation])
-                        }
+                        None => self.launch(on, &mut calls[stream.rank as usize][operation]),
                     };
                     launched.map_err(|error| {
                         let name = &plan.operations[operation].name;
@@ -614,11 +608,7 @@ impl Engine {
 
     /// Waits until `done`, but not longer than the time-out without its being so. Meanwhile NCCL's errors
     /// and other ranks' ends are errors here.
-    pub fn wait(
-        &self,
-        mut done: impl FnMut() -> Result<bool>,
-        what: impl Fn() -> String,
-    ) -> Result<()> {
+    pub fn wait(&self, mut done: impl FnMut() -> Result<bool>, what: impl Fn() -> String) -> Result<()> {
         let began = Instant::now();
         loop {
             if done().map_err(|e| Error::failed(format!("{}: {e}", what())))? {
@@ -731,7 +721,11 @@ fn load_weights(
         done += bytes;
         if told.elapsed() > Duration::from_secs(1) {
             told = Instant::now();
-            tell(&format!("{what}: {:.0}% of {:.1} GB", 100.0 * done as f64 / total as f64, total as f64 / 1e9));
+            tell(&format!(
+                "{what}: {:.0}% of {:.1} GB",
+                100.0 * done as f64 / total as f64,
+                total as f64 / 1e9
+            ));
         }
         alive()
     };

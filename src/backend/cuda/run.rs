@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::blas;
 use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
 use super::generation::{Generation, Told};
 use super::launches::MatvecChoice;
-use super::blas;
 use crate::backend::measure::{self, Times};
 use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
@@ -108,11 +108,7 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
 }
 
 /// This process is one rank.
-fn one_of_many(
-    shared: &Shared<'_>,
-    peers: &Arc<Peers>,
-    emit: &mut dyn FnMut(RunEvent),
-) -> Result<Part> {
+fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let nccl = Nccl::load()?;
     on_nccl(shared, nccl, shared.job.device, peers, emit)
 }
@@ -135,9 +131,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
         let others: Vec<_> = peers
             .map(|peers| {
                 let index = peers.rank();
-                let body = move || {
-                    on_nccl(shared, nccl, shared.job.device + index, &peers, &mut |_| ())
-                };
+                let body = move || on_nccl(shared, nccl, shared.job.device + index, &peers, &mut |_| ());
                 std::thread::Builder::new()
                     .name(format!("rank{index}"))
                     .spawn_scoped(scope, body)
@@ -171,8 +165,7 @@ fn on_nccl(
         peers.phase("joining NCCL");
         let communicator = Communicator::join(nccl, peers)?;
         let index = peers.rank() as u32;
-        let local =
-            Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
+        let local = Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
         rank(shared, &gpu, local, Some(peers), emit)
     })();
     part.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
@@ -202,11 +195,9 @@ fn rank(
         }
         emit(RunEvent::Phase { name: what.to_owned() });
     };
-    let engine =
-        Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
+    let engine = Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
-    let mut generation =
-        Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
+    let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
     for number in 0..spec.warmup + spec.samples {
         let name = measure::phase_name(spec, number);
@@ -218,8 +209,7 @@ fn rank(
         if let Some(peers) = peers {
             peers.barrier()?;
         }
-        let watcher: Option<Told<'_>> =
-            (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
+        let watcher: Option<Told<'_>> = (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
         let times = generation
             .run(&engine, watcher)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
@@ -255,16 +245,12 @@ fn gather(peers: Option<&Arc<Peers>>, times: Times) -> Result<Option<Vec<Times>>
 fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
     let Some(peers) = peers else { return Ok(number) };
     let all = peers.gather(number.to_le_bytes().to_vec())?.unwrap_or_default();
-    let numbers = all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
+    let numbers =
+        all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
     Ok(numbers.fold(number, u64::max))
 }
 
-fn environment(
-    spec: &Spec,
-    engine: &Engine,
-    generation: &Generation,
-    setup: &Setup,
-) -> Environment {
+fn environment(spec: &Spec, engine: &Engine, generation: &Generation, setup: &Setup) -> Environment {
     let info = engine.gpu().info();
     let compiled = engine.kernels().compiled();
     let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
