@@ -11,6 +11,7 @@ mod completions;
 mod config;
 mod doctor;
 mod doctor_gpu;
+mod doctor_gpu_text;
 mod doctor_machine;
 mod doctor_memory;
 mod experiments;

@@ -77,7 +77,7 @@ impl Watched {
             peers.abort(&format!("rank {}: {why}", peers.rank()));
         }
         send(&RunEvent::Error { message: why.to_owned(), code: 1 });
-        signal_hook::low_level::exit(1);
+        leave();
     }
 }
 
@@ -120,6 +120,10 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
     let (mut outcome, trace) = backend::run(job, &mut |event| tell(watched, event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
     if request.spec.backend == Backend::Cuda {
+        if let Some(gpu) = Gpu::list().ok().and_then(|all| all.into_iter().nth(job.device)) {
+            let profile = crate::hardware::profile_of(&gpu.name, gpu.memory_bytes);
+            environment.insert("hardware_profile".into(), serde_json::json!(profile));
+        }
         let warnings = crate::environment::after_gpus(&mut environment);
         warnings.into_iter().for_each(|message| send(&RunEvent::Warning { message }));
     }
@@ -142,8 +146,13 @@ fn send(event: &RunEvent) {
     let mut out = std::io::stdout().lock();
     if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
         // nobody listens any more
-        std::process::exit(1);
+        leave();
     }
+}
+
+/// Ends the process at once: what libraries do at an orderly exit may wait for work that hangs.
+fn leave() -> ! {
+    signal_hook::low_level::exit(1)
 }
 
 /// Standard input stays open for as long as the parent lives.
@@ -151,8 +160,8 @@ fn exit_with_parent() {
     let mut buffer = [0; 256];
     loop {
         match std::io::stdin().read(&mut buffer) {
-            Ok(0) => std::process::exit(1),
-            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => std::process::exit(1),
+            Ok(0) => leave(),
+            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => leave(),
             _ => {}
         }
     }

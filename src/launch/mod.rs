@@ -16,6 +16,7 @@ mod watchdog;
 
 pub use child::child_main;
 pub(crate) use ending::with_outcome;
+pub(crate) use leader::too_few;
 pub use leader::{Leader, lead_or_follow};
 pub use process::ProcessExecutor;
 

@@ -4,6 +4,7 @@
 //   FAKE_NVRTC_CACHE  a folder that keeps what was compiled, by content (optional)
 //   FAKE_NVRTC_CXX    the compiler (g++)
 //   FAKE_NVRTC_TRACE  1: kernels tell the software device of every access to memory (slow)
+//   FAKE_NVRTC_BREAK  a unit that gets a line which is no C++, to see what its error becomes
 //   FAKE_NVRTC_LOG    a file that gets a line for every program that is compiled, kept or not (optional)
 #include <cstdint>
 #include <cstdio>
@@ -173,6 +174,8 @@ EXPORT int nvrtcCreateProgram(void **out, const char *source, const char *name, 
     auto *program = new Program;
     program->source = source;
     program->name = name ? name : "default_program";
+    const char *broken = getenv("FAKE_NVRTC_BREAK");
+    if (broken && program->name == broken) program->source += "\nthis line is no kernel;\n";
     for (int i = 0; i < count; i++) program->headers[include_names[i]] = headers[i];
     std::lock_guard<std::mutex> held(lock);
     programs[program] = program;

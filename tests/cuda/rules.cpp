@@ -191,14 +191,18 @@ static void times() {
     EXPECT(INVALID_HANDLE, "cuEventElapsedTime", &ms, from, untimed);
 }
 
-// The module named by the variable holds `copy(const unsigned* in, unsigned* out, unsigned n)`.
+// The module that the variable names holds `copy(const unsigned* in, unsigned* out, unsigned n)`.
 static std::string image;
-static CUfunction kernel(CUmodule *module) {
-    FILE *in = fopen(getenv("RULES_MODULE"), "rb");
+static void load(const char *variable) {
+    FILE *in = fopen(getenv(variable), "rb");
     CHECK(in);
+    image.clear();
     char part[4096];
     for (size_t n; (n = fread(part, 1, sizeof part, in)) > 0;) image.append(part, n);
     fclose(in);
+}
+static CUfunction kernel(CUmodule *module) {
+    load("RULES_MODULE");
     OK("cuModuleLoadData", module, static_cast<const void *>(image.data()));
     CUfunction function;
     EXPECT(NOT_FOUND, "cuModuleGetFunction", &function, *module, "nothing");
@@ -238,6 +242,13 @@ static void images() {
     kernel(&module);
     OK("cuModuleUnload", module);
     EXPECT(INVALID_HANDLE, "cuModuleUnload", module);
+    // Two images are two modules.
+    CUmodule other;
+    CUfunction function;
+    load("RULES_OTHER");
+    OK("cuModuleLoadData", &other, static_cast<const void *>(image.data()));
+    EXPECT(NOT_FOUND, "cuModuleGetFunction", &function, other, "copy");
+    OK("cuModuleGetFunction", &function, other, "other");
     // A cubin is an ELF file for another machine.
     reinterpret_cast<uint16_t *>(&image[0])[9] = 190;
     EXPECT(NO_BINARY_FOR_GPU, "cuModuleLoadData", &module, static_cast<const void *>(image.data()));

@@ -185,14 +185,18 @@ fn build_rules(folder: &Path) {
     let mut command = compile();
     command.arg("-o").arg(folder.join("rules")).arg(manifest("tests/cuda/rules.cpp"));
     succeeds(command.args(["-ldl", "-lpthread"]));
-    let kernel = folder.join("objects/copy.cu");
-    let text = "KERNEL(copy, const unsigned* in, unsigned* out, unsigned n) {\n    \
-                for (unsigned i = threadIdx.x; i < n; i += blockDim.x) out[i] = in[i];\n}\n";
-    std::fs::write(&kernel, text).expect("a file");
-    let mut command = Command::new(compiler());
-    command.args(["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-include"]);
-    command.arg(manifest("tests/cuda/shim.h")).arg("-o").arg(folder.join("copy.so"));
-    succeeds(command.arg(kernel));
+    for name in ["copy", "other"] {
+        let kernel = folder.join(format!("objects/{name}.cu"));
+        let text = format!(
+            "KERNEL({name}, const unsigned* in, unsigned* out, unsigned n) {{\n    \
+             for (unsigned i = threadIdx.x; i < n; i += blockDim.x) out[i] = in[i];\n}}\n"
+        );
+        std::fs::write(&kernel, text).expect("a file");
+        let mut command = Command::new(compiler());
+        command.args(["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-include"]);
+        command.arg(manifest("tests/cuda/shim.h")).arg("-o").arg(folder.join(format!("{name}.so")));
+        succeeds(command.arg(kernel));
+    }
 }
 
 fn compile() -> Command {

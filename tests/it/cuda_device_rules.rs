@@ -12,6 +12,7 @@ fn rules(device: &Device, what: &str, variables: &[(&str, &str)]) -> String {
         .arg(what)
         .envs(device.variables())
         .env("RULES_MODULE", device.file("copy.so"))
+        .env("RULES_OTHER", device.file("other.so"))
         .envs(variables.iter().copied())
         .output()
         .expect("the checks run");

@@ -74,16 +74,7 @@ impl Place {
 
     /// Starts `ladderscope` and lets it run.
     pub fn start(&self, arguments: &[&str]) -> Started {
-        let mut child = self
-            .command(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
-        let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-        Started { child, stdout, stderr }
+        Started::of(self.command(arguments))
     }
 
     /// `ladderscope` with these arguments, in this directory, to be run.
@@ -132,6 +123,19 @@ fn read(from: Option<Box<dyn std::io::Read + Send>>) -> JoinHandle<String> {
 }
 
 impl Started {
+    /// Starts a command.
+    pub fn of(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+        let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+        Self { child, stdout, stderr }
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::blas::Blas;
+use super::choose::Product;
 use super::collective::{Collective, EmulatedScratch, LoopbackTable, Reduction, emulated_call};
+use super::cupti;
 use super::driver::{
     Arguments, Event, Function, Gpu, Graph, GraphExec, Launch, Memory, Priority, Stream,
 };
@@ -22,7 +24,7 @@ use super::schedule::{Item, Layout, Marks, Schedule, StreamId};
 use crate::backend::sample::Sampling;
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, ModelShape, WeightSource};
-use crate::plan::{Architecture, Kind, Lane, Phase};
+use crate::plan::{Architecture, Element, Kind, Lane, Phase};
 use crate::record::range;
 
 /// Memory that is left alone: graphs, modules, what the driver needs for itself (bytes).
@@ -141,6 +143,13 @@ impl Step {
         self.marks.get(local_rank).map_or(&[], Vec::as_slice)
     }
 
+    /// The operations for which a local rank launches something.
+    pub fn launches(&self, local_rank: usize) -> Vec<u32> {
+        let calls = self.calls.get(local_rank).map_or(&[][..], Vec::as_slice).iter().enumerate();
+        let launched = calls.filter(|(at, calls)| !calls.is_empty() || self.reductions.contains_key(at));
+        launched.map(|(at, _)| at as u32).collect()
+    }
+
     /// The graph that was captured; `None` where it runs eagerly.
     pub fn graph(&self) -> Option<&Graph> {
         self.graph.as_ref().map(|(graph, _)| graph)
@@ -225,7 +234,7 @@ impl Engine {
                 dtype: setup.dtype,
                 head_dim: shape.head_dim,
                 group: shape.heads / shape.kv_heads,
-                programmatic: setup.programmatic,
+                programmatic: setup.programmatic && can_overlap(gpu),
             },
         )?;
         let blas = Blas::new(gpu)?;
@@ -336,6 +345,56 @@ impl Engine {
         &self.collective
     }
 
+    /// Who multiplies few rows by a matrix in steps that are made from now on.
+    pub fn set_matvec(&mut self, choice: MatvecChoice) {
+        self.setup.matvec = choice;
+    }
+
+    /// Who multiplies few rows by a matrix.
+    pub fn matvec(&self) -> &MatvecChoice {
+        &self.setup.matvec
+    }
+
+    /// cuBLASLt.
+    pub(super) fn blas(&self) -> &Blas {
+        &self.blas
+    }
+
+    /// Each shape of product of a decode step, with the first local rank's memory.
+    pub(super) fn products(&self) -> Result<Vec<Product>> {
+        let program = &self.programs.decode;
+        let plan = &program.plan;
+        let (Some(rank), Some(activations)) = (self.ranks.first(), self.decode.activations.first())
+        else {
+            return Ok(Vec::new());
+        };
+        let size = StepSize::decode(self.setup.sequences);
+        let mut products: Vec<Product> = Vec::new();
+        for operation in plan.operations.iter().filter(|o| o.kind == Kind::MatMul) {
+            let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
+            let out = &plan.values[operation.writes[0].index()];
+            let (rows, logits) = (size.rows_of(out.rows), out.element == Element::Logit);
+            let address = rank.weight(&weight.name)?;
+            let same = |p: &&mut Product| {
+                (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)
+            };
+            match products.iter_mut().find(same) {
+                Some(known) => known.weights.push(address),
+                None => products.push(Product {
+                    rows,
+                    inputs: weight.inputs,
+                    outputs: weight.outputs,
+                    logits,
+                    whole: is_whole(weight),
+                    x: activations.buffer(program.buffer(operation.reads[0])),
+                    weights: vec![address],
+                    out: activations.buffer(program.buffer(operation.writes[0])),
+                }),
+            }
+        }
+        Ok(products)
+    }
+
     /// The kernels, for what they have to say.
     pub fn kernels(&self) -> &Kernels {
         &self.kernels
@@ -402,7 +461,7 @@ impl Engine {
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
                 multiprocessors: self.gpu.info().multiprocessors,
-                programmatic: self.setup.programmatic,
+                programmatic: self.programmatic(),
             };
             calls.push(binder.bind(size)?);
         }
@@ -420,8 +479,23 @@ impl Engine {
                 (schedule, (0..self.ranks.len()).map(|_| events()).collect::<Result<_>>()?)
             }
         };
+        let programmatic = schedule.follows_a_launch();
+        for (rank, calls) in calls.iter_mut().enumerate() {
+            let lane = |operation: usize| program.plan.operations[operation].lane;
+            for (operation, calls) in calls.iter_mut().enumerate() {
+                let stream = StreamId { rank: rank as u32, lane: lane(operation) };
+                if let Some(Call::Kernel { launch, .. }) = calls.first_mut() {
+                    launch.programmatic &= programmatic.contains(&(stream, operation as u32));
+                }
+            }
+        }
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
         Ok(Step { phase, schedule, events, calls, reductions, marks, graph: None })
+    }
+
+    /// Whether kernels may start before those before them have ended.
+    fn programmatic(&self) -> bool {
+        self.setup.programmatic && can_overlap(&self.gpu)
     }
 
     fn state(&self, phase: Phase) -> &PhaseState {
@@ -505,6 +579,8 @@ impl Engine {
                     self.streams[&stream].record_external(event)?;
                 }
                 Item::Launch { stream, operation } => {
+                    let rank = self.ranks.get(stream.rank as usize).map_or(0, |rank| rank.index);
+                    let _belongs = cupti::operation(cupti::Label { rank: rank as u8, operation });
                     let operation = operation as usize;
                     let _range = range(&names[operation]);
                     let on = &self.streams[&stream];
@@ -652,7 +728,16 @@ impl Engine {
         if let Collective::Nccl(communicator) = &self.collective {
             communicator.abort(why);
         }
+        // where the GPU does not end even so, the driver layer frees nothing of it any more: that would
+        // wait for ever
+        let _ = self.main().synchronize_within(Duration::from_secs(2));
     }
+}
+
+/// Whether a GPU can start a kernel while the one before it still runs (programmatic dependent launches:
+/// Hopper and later).
+fn can_overlap(gpu: &Gpu) -> bool {
+    gpu.info().sm >= (9, 0)
 }
 
 /// Sizes that follow from a setup on a GPU.

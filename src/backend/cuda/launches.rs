@@ -52,7 +52,7 @@ impl StepSize {
 }
 
 /// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum MatvecChoice {
     /// Our own kernel up to so many rows.
     UpTo(u32),
@@ -82,7 +82,8 @@ impl MatvecChoice {
         }
     }
 
-    fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
+    /// Whether our own kernel does a product.
+    pub fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
         match self {
             Self::UpTo(most) => rows <= *most,
             Self::Measured(better) => better.contains(&(rows, inputs, outputs)),
@@ -235,7 +236,8 @@ impl Binder<'_> {
         let rows = size.rows_of(out.rows);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
-        if rows <= matvec::MOST_ROWS && self.matvec.takes(rows, inputs, outputs) {
+        let most = matvec::most_rows(self.program.dtype, inputs);
+        if rows <= most && self.matvec.takes(rows, inputs, outputs) {
             return matvec_call(self.kernels, self.multiprocessors, rows, [inputs, outputs], logits)
                 .and_then(|(function, geometry)| {
                     let mut arguments = Arguments::new();

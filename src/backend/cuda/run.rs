@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::arm::{self, Context, Traced};
 use super::blas;
+use super::choose::{self, ProductTimes};
 use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
@@ -22,8 +24,10 @@ use crate::comm::nccl::{self, Communicator, Nccl};
 use crate::comm::{EmulatedLink, Peers};
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::spec::Spec;
+use crate::record::Clock;
+use crate::spec::{Recorder, Spec};
 use crate::store::{Environment, Sample};
+use crate::trace::{self, FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
 struct Shared<'a> {
@@ -32,6 +36,7 @@ struct Shared<'a> {
     programs: Arc<Programs>,
     prompts: Vec<u32>,
     link: Option<EmulatedLink>,
+    clock: Clock,
 }
 
 /// What a rank's part of a run has yielded.
@@ -41,6 +46,8 @@ struct Part {
     /// Most memory that a rank took (bytes); on rank 0 of all ranks.
     memory_bytes: u64,
     environment: Environment,
+    /// On rank 0: the generation in which operations were timed.
+    traced: Option<Traced>,
 }
 
 /// Runs a job: warm-up, then samples.
@@ -51,21 +58,48 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let setup = setup(job, model)?;
     let programs = Arc::new(Programs::new(&setup)?);
     let link = measure::emulated_link(spec)?;
-    let shared = Shared { job, setup, programs, prompts, link };
+    let shared = Shared { job, setup, programs, prompts, link, clock: Clock::start() };
     let part = match (&job.peers, link, spec.tp) {
         (_, Some(_), _) | (None, None, 1) => alone(&shared, emit)?,
         (Some(peers), None, _) => one_of_many(&shared, peers, emit)?,
         (None, None, _) => threads(&shared, emit)?,
     };
-    let plans = &shared.programs;
-    let outcome = Outcome {
+    let Programs { prefill, decode } = &*shared.programs;
+    let plan_hashes = vec![prefill.plan.hash(), decode.plan.hash()];
+    let mut outcome = Outcome {
         samples: part.samples,
         memory_bytes_per_rank: part.memory_bytes,
-        plan_hashes: vec![plans.prefill.plan.hash(), plans.decode.plan.hash()],
+        plan_hashes: plan_hashes.clone(),
         environment: part.environment,
         instrumented: None,
     };
-    Ok((outcome, None))
+    let Some(traced) = part.traced else { return Ok((outcome, None)) };
+    for message in traced.warnings {
+        emit(RunEvent::Warning { message });
+    }
+    let recorder = traced.instrumented.recorder.clone();
+    outcome.environment.extend(traced.environment);
+    outcome.instrumented = Some(traced.instrumented);
+    let trace = Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            provenance: spec.provenance(),
+            run: None,
+            spec: Some(spec.clone()),
+            ranks: traced.ranks,
+            plan_hashes,
+            environment: Environment::new(),
+            clock: traced.clock,
+            recorder,
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
+        },
+        operations: trace::operations(&prefill.plan, &decode.plan),
+        spans: traced.spans,
+        ranges: Vec::new(),
+    };
+    Ok((outcome, Some(trace)))
 }
 
 fn setup(job: &Job, model: Model) -> Result<Setup> {
@@ -195,7 +229,10 @@ fn rank(
         }
         emit(RunEvent::Phase { name: what.to_owned() });
     };
-    let engine = Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
+    let mut engine =
+        Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
+    tell("timing matrix products");
+    let products = choose_products(&mut engine, peers)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
@@ -220,13 +257,45 @@ fn rank(
             samples.push(sample);
         }
     }
+    // before the timed generation, whose graphs and events a plain one does not have
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
-    let environment = environment(spec, &engine, &generation, &shared.setup);
+    let environment = environment(spec, &engine, &generation, &shared.setup, &products);
+    let traced = match shared.job.record && spec.recorder != Recorder::Off {
+        true => {
+            let what = "timing operations";
+            if let Some(peers) = peers {
+                peers.phase(what);
+            }
+            emit(RunEvent::Phase { name: what.into() });
+            let clock = shared.clock;
+            arm::run(&Context { engine: &engine, spec, prompts: &shared.prompts, peers, clock })
+                .map_err(|error| Error::failed(format!("timing operations: {error}")))?
+        }
+        false => None,
+    };
     if let Some(peers) = peers {
         // nobody leaves while others still work
         peers.barrier()?;
     }
-    Ok(Part { samples, memory_bytes, environment })
+    Ok(Part { samples, memory_bytes, environment, traced })
+}
+
+/// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
+/// hold the same must compute it with the same bits.
+fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Vec<ProductTimes>> {
+    let products = engine.products()?;
+    let own = choose::measure(engine, &products, peers.is_none())?;
+    let times: Vec<ProductTimes> = match peers {
+        None => own,
+        Some(peers) => {
+            let bytes = serde_json::to_vec(&own);
+            let bytes = bytes.map_err(|e| Error::failed(format!("times of products: {e}")))?;
+            serde_json::from_slice(&peers.broadcast(bytes)?)
+                .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
+        }
+    };
+    engine.set_matvec(choose::choice(&products, &times));
+    Ok(times)
 }
 
 /// Every rank's times, on rank 0.
@@ -250,7 +319,13 @@ fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
     Ok(numbers.fold(number, u64::max))
 }
 
-fn environment(spec: &Spec, engine: &Engine, generation: &Generation, setup: &Setup) -> Environment {
+fn environment(
+    spec: &Spec,
+    engine: &Engine,
+    generation: &Generation,
+    setup: &Setup,
+    products: &[ProductTimes],
+) -> Environment {
     let info = engine.gpu().info();
     let compiled = engine.kernels().compiled();
     let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
@@ -275,7 +350,8 @@ fn environment(spec: &Spec, engine: &Engine, generation: &Generation, setup: &Se
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(collective.as_str())),
-        ("matvec".into(), json!(setup.matvec.describe())),
+        ("matvec".into(), json!(engine.matvec().describe())),
+        ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!(spec.dtype)),
         ("kv_cache".into(), json!(spec.dtype)),

@@ -27,6 +27,7 @@ static bool for_this_machine(const void *image) {
 
 Module::~Module() {
     if (library) dlclose(library);
+    if (file >= 0) close(file);
 }
 
 static CUresult load(CUmodule *out, const void *image, Call &call) {
@@ -36,11 +37,12 @@ static CUresult load(CUmodule *out, const void *image, Call &call) {
     if (bytes == 0) return call.answer(INVALID_IMAGE);
     if (!for_this_machine(image)) return call.answer(NO_BINARY_FOR_GPU);
     int file = memfd_create("module", MFD_CLOEXEC);
-    if (file < 0 || write(file, image, bytes) != ssize_t(bytes)) return call.answer(OUT_OF_MEMORY);
     auto module = std::make_shared<Module>();
+    module->file = file;
+    if (file < 0 || write(file, image, bytes) != ssize_t(bytes)) return call.answer(OUT_OF_MEMORY);
+    // The file stays open: the loader takes two of the same name for one.
     std::string path = "/proc/self/fd/" + std::to_string(file);
     module->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    close(file);
     if (!module->library) {
         fprintf(stderr, "software CUDA device: %s\n", dlerror());
         return call.answer(INVALID_IMAGE);

@@ -63,7 +63,8 @@ CUresult enqueue(Stream &stream, OperationPtr operation, const std::vector<NodeP
     std::vector<NodePtr> before = also;
     if (stream.tail) before.push_back(stream.tail);
     stream.tail = add_node(*stream.device, operation, before);
-    Line("enqueue").number("node", stream.tail->id).number("stream", stream.id).operation(*operation);
+    Line("enqueue").number("node", stream.tail->id).number("stream", stream.id)
+        .number("device", uint64_t(stream.device->index)).operation(*operation);
     return SUCCESS;
 }
 

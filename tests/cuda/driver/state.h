@@ -122,6 +122,7 @@ struct Module {
     uint64_t id = 0;
     Device *device = nullptr;
     void *library = nullptr;
+    int file = -1;
     ~Module();
 };
 

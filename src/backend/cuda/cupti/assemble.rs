@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::session::{Label, Recording, StepId};
 use crate::backend::cuda::timing::{OperationTime, Skeleton};
 
@@ -15,7 +17,7 @@ pub struct OperationSpan {
 }
 
 /// How complete the records are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Kernels, copies and settings of memory that were recorded.
     pub activities: u64,

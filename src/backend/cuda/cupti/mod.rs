@@ -22,4 +22,4 @@ mod tests;
 pub use api::version;
 pub use assemble::{Assembled, OperationSpan, Report, assemble, settle};
 pub use records::{Activity, ActivityKind};
-pub use session::{Label, Recording, Session, StepId, label, launching};
+pub use session::{Belongs, Label, Recording, Session, StepId, operation, step};

@@ -61,30 +61,60 @@ impl StepId {
 }
 
 thread_local! {
-    /// What this thread is enqueueing.
+    /// The operation that this thread is enqueueing, or capturing.
     static LABEL: Cell<Option<Label>> = const { Cell::new(None) };
+    /// The step that this thread is launching while something records.
+    static STEP: Cell<Option<StepId>> = const { Cell::new(None) };
 }
 
-/// Says of what this thread enqueues from here on (during a capture too) that it is of this operation.
-pub fn label(label: Option<Label>) {
-    let _ = LABEL.try_with(|current| current.set(label));
+/// What this thread launches while it exists belongs to a step, or an operation of one.
+#[derive(Debug)]
+#[must_use = "launches belong to it for as long as this exists"]
+pub struct Belongs {
+    pushed: bool,
+    step: Option<StepId>,
+    label: Option<Label>,
 }
 
-/// Calls `launch` with what it launches recorded as part of this step: of the operation, or, where that
-/// is `None`, of a graph whose nodes know theirs. Without a recording it is only called.
-pub fn launching<T>(step: StepId, of: Option<Label>, launch: impl FnOnce() -> T) -> T {
-    let recording = STATE.lock().is_ok_and(|state| state.is_some());
-    let Some(api) = api().ok().filter(|_| recording) else { return launch() };
-    // SAFETY: takes and gives plain numbers; an id that could not be pushed leaves kernels without a
-    // step, which is counted.
-    let pushed = unsafe { (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(of)) } == 0;
-    let result = launch();
-    if pushed {
-        let mut last = 0;
-        // SAFETY: writes one number to a valid address.
-        unsafe { (api.cuptiActivityPopExternalCorrelationId)(CUSTOM, &mut last) };
+impl Belongs {
+    fn to(step: Option<StepId>, label: Option<Label>) -> Self {
+        let before = Self {
+            step: STEP.try_with(|s| s.replace(step)).ok().flatten(),
+            label: LABEL.try_with(|l| l.replace(label)).ok().flatten(),
+            pushed: false,
+        };
+        // outside of a recorded step nobody asks
+        let api = step.and_then(|step| Some((step, api().ok()?)));
+        // SAFETY: takes plain numbers; an id that could not be pushed leaves kernels without a step, which
+        // is counted.
+        let pushed = api.is_some_and(|(step, api)| unsafe {
+            (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(label)) == 0
+        });
+        Self { pushed, ..before }
     }
-    result
+}
+
+impl Drop for Belongs {
+    fn drop(&mut self) {
+        let _ = STEP.try_with(|step| step.set(self.step));
+        let _ = LABEL.try_with(|label| label.set(self.label));
+        if let (true, Ok(api)) = (self.pushed, api()) {
+            let mut last = 0;
+            // SAFETY: writes one number to a valid address.
+            unsafe { (api.cuptiActivityPopExternalCorrelationId)(CUSTOM, &mut last) };
+        }
+    }
+}
+
+/// What this thread launches is of this step; kernels of a graph know their operation themselves. Only
+/// while a [`Session`] is on.
+pub fn step(step: StepId) -> Belongs {
+    Belongs::to(Some(step), None)
+}
+
+/// What this thread enqueues, or captures, is of this operation (of its current step, if it has one).
+pub fn operation(label: Label) -> Belongs {
+    Belongs::to(STEP.try_with(Cell::get).ok().flatten(), Some(label))
 }
 
 /// What has come in.
