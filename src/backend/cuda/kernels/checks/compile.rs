@@ -7,10 +7,10 @@ use crate::backend::cuda::kernels::compile::{cubin, defines, options_for};
 use crate::backend::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit};
 use crate::backend::cuda::kernels::{KernelOptions, Nvrtc};
 
-const ARCHITECTURES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
+pub(super) const ARCHITECTURES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
 
 /// NVRTC, where it is there; says why not, and fails where it must be there.
-fn nvrtc() -> Option<&'static Nvrtc> {
+pub(super) fn nvrtc() -> Option<&'static Nvrtc> {
     match Nvrtc::get() {
         Ok(nvrtc) => Some(nvrtc),
         Err(error) => {
@@ -39,7 +39,7 @@ fn variants(unit: &Unit) -> Vec<KernelOptions> {
 }
 
 /// Name, registers and spilled bytes of each kernel, from what ptxas tells.
-fn registers(log: &str) -> Vec<(String, u32, u32)> {
+pub(super) fn registers(log: &str) -> Vec<(String, u32, u32)> {
     let mut all: Vec<(String, u32, u32)> = Vec::new();
     let number_before = |line: &str, what: &str| -> Option<u32> {
         line.split(what).next().filter(|before| before.len() < line.len())?.split_whitespace().last()?.parse().ok()
