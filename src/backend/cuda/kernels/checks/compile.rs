@@ -15,10 +15,10 @@ use crate::backend::cuda::kernels::{KernelOptions, Nvrtc};
 /// Bytes a thread that ptxas may move to memory: a word or a few outside of loops cost nothing to speak of.
 const MOST_SPILLED: u32 = 16;
 
-const ARCHITECTURES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
+pub(super) const ARCHITECTURES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
 
 /// NVRTC, where it is there; says why not, and fails where it must be there.
-fn nvrtc() -> Option<&'static Nvrtc> {
+pub(super) fn nvrtc() -> Option<&'static Nvrtc> {
     match Nvrtc::get() {
         Ok(nvrtc) => Some(nvrtc),
         Err(error) => {
@@ -35,9 +35,9 @@ struct Variant {
     constants: Vec<(&'static str, u32)>,
 }
 
-/// Products of few rows: (rows, inputs, outputs), of models and without whole packs.
-const PRODUCTS: [(u32, u32, u32); 5] =
-    [(1, 4096, 14_336), (1, 28_672, 8192), (3, 4096, 4096), (8, 14_336, 4096), (2, 37, 5)];
+/// Products of few rows: (rows, inputs, outputs), one of a model and one without whole packs; more are in
+/// `matvec`.
+const PRODUCTS: [(u32, u32, u32); 2] = [(1, 4096, 14_336), (2, 37, 5)];
 
 /// The formats and constants that a unit is compiled with, a few of each.
 fn variants(unit: &'static Unit) -> Vec<Variant> {
@@ -87,7 +87,7 @@ fn compiled(nvrtc: &Nvrtc, variant: &Variant, sm: (u32, u32)) -> Result<Vec<(Str
 }
 
 /// Name, registers and spilled bytes of each kernel, from what ptxas tells.
-fn registers(log: &str) -> Vec<(String, u32, u32)> {
+pub(super) fn registers(log: &str) -> Vec<(String, u32, u32)> {
     let mut all: Vec<(String, u32, u32)> = Vec::new();
     let number_before = |line: &str, what: &str| -> Option<u32> {
         line.split(what)
