@@ -127,8 +127,7 @@ impl Case {
             self.scale.into(),
         ];
         let dtype = bench.dtype();
-        let geometry =
-            attention::attend_prefill(dtype, dim as u32, tokens, query as u32, sequences);
+        let geometry = attention::attend_prefill(dtype, dim as u32, tokens, query as u32, sequences);
         bench.launch("attend_prefill", &geometry, &arguments);
         assert_close(&self.describe(), dtype, &bench.read_numbers(out), &self.wanted);
     }
@@ -144,7 +143,10 @@ fn decode_attends_as_the_cpu_backend_does(bench: &mut Bench<'_>) {
                 let case = Case::new(bench, heads, kv, &positions, 1, capacity);
                 let (sequences, capacity) = (positions.len() as u32, capacity as u32);
                 for multiprocessors in [1, 4] {
-                    case.decode(bench, attention::splits(sequences, kv as u32, capacity, multiprocessors));
+                    case.decode(
+                        bench,
+                        attention::splits(sequences, kv as u32, capacity, multiprocessors),
+                    );
                 }
             }
         }
