@@ -1,13 +1,13 @@
 // RMSNorm of rows, alone or fused with the addition before it.
 //
 // A block is a row. Its numbers stay in registers between the sum of squares and the scaling (up to KEEP packs a
-// thread: 1024 threads keep 32768 numbers of 16 bits), so each byte is read once and written once. The weights
+// thread: 1024 threads keep 16384 numbers of 16 bits), so each byte is read once and written once. The weights
 // do not depend on the kernel before and are fetched while it still runs.
 
 #include "block.cuh"
 
 // Packs of a row that a thread keeps in registers.
-constexpr u32 KEEP = 4;
+constexpr u32 KEEP = 2;
 
 DEVICE float squares(const Pack& p) {
     float x[PACK], sum = 0.0f;

@@ -78,7 +78,9 @@ impl GenerateRequest {
         if let Some(temperature) = self.temperature
             && !(temperature.is_finite() && temperature >= 0.0)
         {
-            return Err(Error::input(format!("temperature {temperature} is not a number of at least 0")));
+            return Err(Error::input(format!(
+                "temperature {temperature} is not a number of at least 0"
+            )));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::store::Sample;
 use crate::trace::Span;
 
 /// One rank's part of one generation: moments on a clock that all ranks share (ns).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Times {
     /// When it started.
     pub started: i64,

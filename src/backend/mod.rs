@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::comm::Peers;
+use crate::comm::{Peers, Progress};
 use crate::error::{Error, Result};
 use crate::spec::{Backend, Spec};
 use crate::store::Sample;
@@ -39,15 +39,24 @@ pub struct Job {
     pub peers: Option<Arc<Peers>>,
     /// The GPU of this process's first rank (cuda).
     pub device: usize,
+    /// Told of whatever shows that the run goes on (cuda): without news for longer than `timeout` it is
+    /// ended. Events of the run count, and each [`Peers::phase`] of [`Job::threads`] and `peers`.
+    pub progress: Arc<Progress>,
 }
 
 /// A rank may show no progress for so long, where nothing else is asked for.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Job {
+    /// Peers for so many ranks as threads of this process.
+    pub fn threads(&self, ranks: usize) -> Vec<Peers> {
+        let watched = |peers: Peers| peers.with_progress(Arc::clone(&self.progress));
+        Peers::threads(ranks, self.timeout).into_iter().map(watched).collect()
+    }
+
     /// All ranks in this process, with the usual time-out.
     pub fn of(spec: Spec, record: bool, watch: bool) -> Self {
-        Self { spec, record, watch, timeout: TIMEOUT, peers: None, device: 0 }
+        Self { spec, record, watch, timeout: TIMEOUT, peers: None, device: 0, progress: Arc::default() }
     }
 }
 
@@ -117,19 +126,23 @@ pub struct Outcome {
     pub plan_hashes: Vec<String>,
     /// The backend's part of the record's environment (threads, placement, kernels).
     pub environment: crate::store::Environment,
+    /// The arm in which operations were timed, where that is not the samples' own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrumented: Option<crate::store::Instrumented>,
 }
 
 /// What a backend gives back: the outcome, and the trace where one was recorded.
 pub type RunResult = Result<(Outcome, Option<Trace>)>;
 
-/// Runs a job on its backend (sim or cpu); events of the run go to `emit` meanwhile.
+/// Runs a job on its backend; events of the run go to `emit` meanwhile.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     match job.spec.backend {
         Backend::Sim => sim::run(job),
         Backend::Cpu => cpu::run(job, emit),
-        Backend::Auto | Backend::Cuda => Err(Error::input_help(
-            format!("backend '{}' cannot execute a run here", job.spec.backend.as_str()),
-            "this version executes sim and cpu",
+        Backend::Cuda => cuda::run(job, emit),
+        Backend::Auto => Err(Error::input_help(
+            "backend 'auto' is not resolved",
+            "resolve the cell first: it becomes sim, cpu or cuda",
         )),
     }
 }

@@ -3,8 +3,11 @@
 
 mod group;
 mod link;
+pub mod nccl;
 mod peers;
+mod progress;
 
 pub use group::{Broken, Group, Reduced};
 pub use link::EmulatedLink;
 pub use peers::{Meeting, Peers, PingPong};
+pub use progress::Progress;

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::spec::{Collective, Spec};
 
 /// Fields of a spec that are axes.
-pub const AXES: [&str; 13] = [
+pub const AXES: [&str; 16] = [
     "architecture",
     "p2p",
     "tp",
@@ -21,6 +21,9 @@ pub const AXES: [&str; 13] = [
     "stack",
     "prompt_tokens",
     "output_tokens",
+    "recorder",
+    "coverage",
+    "no_graph",
 ];
 
 /// The value of a variable that a cell does not set.
@@ -139,6 +142,9 @@ pub(in crate::analysis) fn field(spec: &Spec, name: &str) -> String {
             Collective::Nccl => "nccl".into(),
             Collective::OneShot => "one-shot".into(),
         },
+        "recorder" => spec.recorder.as_str().into(),
+        "coverage" => spec.coverage.as_str().into(),
+        "no_graph" => spec.no_graph.to_string(),
         _ => String::new(),
     }
 }

@@ -22,6 +22,7 @@ mod rank;
 mod run;
 mod watch;
 
+pub(in crate::backend) use attention::RopeTable;
 pub use generate::generate;
 pub use kernels::{FEW_ROWS, Kernels};
 pub use run::run;

@@ -125,6 +125,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         memory_bytes_per_rank: memory_bytes,
         plan_hashes: plan_hashes.clone(),
         environment: environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes),
+        instrumented: None,
     };
     let trace = job.record.then(|| {
         spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));

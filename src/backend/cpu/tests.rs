@@ -415,6 +415,9 @@ fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
         seed: SEED,
         env: Default::default(),
         set: Default::default(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 

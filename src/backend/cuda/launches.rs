@@ -2,8 +2,8 @@
 //! with its arguments and its geometry for a step of a given size.
 
 use super::blas::MatMul;
-use super::driver::{Arguments, DevicePtr, Function, Launch};
-use super::kernels::{Kernels, geometry, matvec};
+use super::driver::{Arguments, DevicePtr, Function, Launch, Memory};
+use super::kernels::{Kernels, attention, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use crate::backend::sample::Sampling;
@@ -52,7 +52,7 @@ impl StepSize {
 }
 
 /// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum MatvecChoice {
     /// Our own kernel up to so many rows.
     UpTo(u32),
@@ -60,8 +60,30 @@ pub enum MatvecChoice {
     Measured(Vec<(u32, u32, u32)>),
 }
 
+impl Default for MatvecChoice {
+    fn default() -> Self {
+        Self::UpTo(4)
+    }
+}
+
 impl MatvecChoice {
-    fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
+    /// For records.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::UpTo(most) => format!("up to {most} rows"),
+            Self::Measured(better) => {
+                let shapes: Vec<String> =
+                    better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
+                format!(
+                    "as measured: {}",
+                    if shapes.is_empty() { "none".into() } else { shapes.join(", ") }
+                )
+            }
+        }
+    }
+
+    /// Whether our own kernel does a product.
+    pub fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
         match self {
             Self::UpTo(most) => rows <= *most,
             Self::Measured(better) => better.contains(&(rows, inputs, outputs)),
@@ -192,10 +214,9 @@ impl Binder<'_> {
                 Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
             }
             Kind::Sample => self.sample(operation, size),
-            Kind::AllGather => Err(Error::failed(format!(
-                "{}: the cuda backend has no all-gather",
-                operation.name
-            ))),
+            Kind::AllGather => {
+                Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
+            }
         }
     }
 
@@ -215,7 +236,8 @@ impl Binder<'_> {
         let rows = size.rows_of(out.rows);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
-        if rows <= matvec::MOST_ROWS && self.matvec.takes(rows, inputs, outputs) {
+        let most = matvec::most_rows(self.program.dtype, inputs);
+        if rows <= most && self.matvec.takes(rows, inputs, outputs) {
             return matvec_call(self.kernels, self.multiprocessors, rows, [inputs, outputs], logits)
                 .and_then(|(function, geometry)| {
                     let mut arguments = Arguments::new();
@@ -247,7 +269,7 @@ impl Binder<'_> {
 
     /// Positions of the step's sequences.
     fn positions(&self, size: &StepSize) -> DevicePtr {
-        self.rank.state.positions().offset(4 * u64::from(size.first_sequence))
+        self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
     }
 
     fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
@@ -272,19 +294,26 @@ impl Binder<'_> {
             arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
             arguments.pointer(self.positions(size)).u32(size.tokens).u32(heads).u32(kv_heads);
             arguments.u32(self.capacity).f32(scale);
-            let geometry =
-                geometry::attend_prefill(size.tokens, heads, size.sequences, self.program.dtype);
-            return Ok(vec![self.kernel("attend_prefill", geometry, arguments)?]);
+            let geometry = attention::attend_prefill(
+                self.program.dtype,
+                self.shape.head_dim,
+                size.tokens,
+                heads,
+                size.sequences,
+            );
+            let function = self.kernels.get("attend_prefill")?;
+            function.set_shared(geometry.shared_bytes)?;
+            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
         }
         let splits = self.rank.splits;
         let partial = self.rank.partial.ptr();
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
-        let geometry = geometry::attend_decode(splits, kv_heads, size.sequences);
+        let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
         let decode = self.kernel("attend_decode", geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);
-        let geometry = geometry::attend_combine(heads, size.sequences);
+        let geometry = attention::attend_combine(heads, size.sequences);
         Ok(vec![decode, self.kernel("attend_combine", geometry, arguments)?])
     }
 
@@ -292,7 +321,7 @@ impl Binder<'_> {
         let vocab = self.columns(operation.reads[0]);
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;
-        let at = |pointer: DevicePtr| pointer.offset(4 * u64::from(size.first_sequence));
+        let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
         // prefill adds the tokens of the prompt, a decode step one
         let advance = size.tokens;
         let outputs = |arguments: &mut Arguments| {
@@ -317,7 +346,7 @@ impl Binder<'_> {
             Sampling::Random { temperature, top_k, seed } => {
                 let top_k = u32::try_from(top_k).unwrap_or(u32::MAX).min(vocab);
                 arguments.pointer(logits).u32(vocab).f32(temperature).u32(top_k).u64(seed);
-                arguments.u32(size.first_sequence);
+                arguments.u32(size.first_sequence).pointer(state.sorted());
                 outputs(&mut arguments);
                 let geometry = geometry::sample_random(size.sequences);
                 Ok(vec![self.kernel("sample_random", geometry, arguments)?])
@@ -334,7 +363,8 @@ pub(super) fn matvec_call(
     [inputs, outputs]: [u32; 2],
     logits: bool,
 ) -> Result<(Function, geometry::Geometry)> {
-    let chosen = matvec::matvec_geometry(rows, inputs, outputs, multiprocessors);
+    let chosen =
+        matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
     Ok((function, chosen.geometry))
@@ -348,5 +378,12 @@ pub(super) fn matmul_shape(
     outputs: u32,
     logits: bool,
 ) -> MatMul {
-    MatMul { rows, inputs, outputs, dtype: program.dtype, f32_output: logits, sm_target: None }
+    MatMul {
+        rows: rows.into(),
+        inputs: inputs.into(),
+        outputs: outputs.into(),
+        dtype: program.dtype,
+        f32_output: logits,
+        sm_target: None,
+    }
 }

@@ -55,14 +55,7 @@ impl Program {
         }
         let assigned = plan.buffers();
         let names = plan.operations.iter().map(|o| format!("{}/{}", phase.as_str(), o.name)).collect();
-        Ok(Self {
-            buffers: assigned.buffers,
-            buffer_of: assigned.of_value,
-            names,
-            dtype,
-            base,
-            plan,
-        })
+        Ok(Self { buffers: assigned.buffers, buffer_of: assigned.of_value, names, dtype, base, plan })
     }
 
     /// The buffer of a value.

@@ -10,6 +10,8 @@
 //! Buffers need no waits of their own: [`Plan::buffers`] reuses one only where the dependencies order
 //! all its users anyway.
 
+use std::collections::HashSet;
+
 use crate::plan::{Kind, Lane, Plan};
 
 /// Which ranks one thread drives, and how their collectives are executed.
@@ -162,6 +164,28 @@ impl Schedule {
             }
         }
         waits
+    }
+
+    /// The launches that directly follow another launch on their stream, with no wait and no mark between
+    /// them: those that may begin while that one still runs. After a wait a kernel depends on more than
+    /// the kernel before it, and after a mark on no kernel.
+    pub fn follows_a_launch(&self) -> HashSet<(StreamId, u32)> {
+        let mut launched: HashSet<StreamId> = HashSet::new();
+        let mut following = HashSet::new();
+        for item in &self.items {
+            match *item {
+                Item::Launch { stream, operation } => {
+                    if !launched.insert(stream) {
+                        following.insert((stream, operation));
+                    }
+                }
+                Item::Wait { stream, .. } | Item::Mark { stream, .. } => {
+                    launched.remove(&stream);
+                }
+                Item::Record { .. } => {}
+            }
+        }
+        following
     }
 
     /// The streams that it uses, the one where the step begins first.

@@ -238,8 +238,8 @@ fn schedules_keep_every_dependency_and_no_wait_is_superfluous() {
 #[test]
 fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
     let architecture: Architecture = "ladder".parse().expect("an architecture");
-    let program = Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0)
-        .expect("a plan");
+    let program =
+        Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0).expect("a plan");
     let layout = Layout::loopback(2);
     let schedule = Schedule::new(&program.plan, &layout, None);
     let mut tried = 0;
@@ -315,4 +315,24 @@ fn marks_stand_right_around_launches_and_change_nothing_else() {
             }
         }
     }
+}
+
+#[test]
+fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
+    let architecture: Architecture = "standard".parse().expect("an architecture");
+    let program = Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0)
+        .expect("a plan");
+    let find = |name: &str| program.plan.find(name).expect("an operation").0;
+    let compute = StreamId { rank: 0, lane: Lane::Compute };
+    let following = |marks: Option<Marks<'_>>| {
+        Schedule::new(&program.plan, &Layout::ONE, marks).follows_a_launch()
+    };
+    let plain = following(None);
+    assert!(!plain.contains(&(compute, find("embed/tokens"))), "nothing is before it");
+    assert!(plain.contains(&(compute, find("L0/attn/qkv"))));
+    assert!(!plain.contains(&(compute, find("L0/mlp/add_norm"))), "it waits for the all-reduce");
+    assert!(plain.contains(&(compute, find("L0/mlp/gate_up"))));
+    let out = find("L0/attn/out") as usize;
+    let marked = following(Some(&|operation| [(operation == out).then_some(2), None]));
+    assert!(plain.contains(&(compute, out as u32)) && !marked.contains(&(compute, out as u32)));
 }

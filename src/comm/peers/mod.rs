@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::Progress;
 use crate::error::{Error, Result};
 
 use mailbox::{Mailbox, Missing};
@@ -40,6 +41,8 @@ pub struct Peers {
     way: Way,
     /// Collective operations so far: what is received must be of the same one.
     number: AtomicU64,
+    /// Who else hears of progress.
+    progress: Option<Arc<Progress>>,
 }
 
 /// How what is sent gets there.
@@ -73,6 +76,7 @@ impl Peers {
             mine: Arc::clone(&boxes[rank]),
             way: Way::Threads(boxes.clone()),
             number: AtomicU64::new(0),
+            progress: None,
         };
         (0..ranks).map(peers).collect()
     }
@@ -89,6 +93,7 @@ impl Peers {
             mine,
             way: Way::Processes(wires),
             number: AtomicU64::new(0),
+            progress: None,
         };
         // others learn here that all have come
         peers.barrier()?;
@@ -98,6 +103,12 @@ impl Peers {
     /// With another time-out from now on (meeting may take longer than what follows).
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// A watchdog's view of progress is told of every [`Peers::phase`] too.
+    pub fn with_progress(mut self, progress: Arc<Progress>) -> Self {
+        self.progress = Some(progress);
         self
     }
 
@@ -125,6 +136,9 @@ impl Peers {
     /// what they say of it when they stop waiting.
     pub fn phase(&self, what: &str) {
         self.mine.phase(self.rank, what);
+        if let Some(progress) = &self.progress {
+            progress.of_rank(self.rank, what);
+        }
         for to in self.reachable() {
             let _ = self.send(to, Frame::Phase(what.to_owned()));
         }

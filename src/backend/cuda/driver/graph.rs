@@ -51,10 +51,15 @@ impl Graph {
     /// Makes it ready to launch. What its kernels use (memory, modules, events, workspaces) must outlive
     /// the result.
     pub fn instantiate(&self) -> Result<GraphExec> {
+        // Nodes keep the priority of the stream that they were captured from; without this all would run
+        // with that of the stream on which the graph is launched.
+        const USE_NODE_PRIORITY: u64 = 8;
         self.gpu.bind()?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph exists; writes one handle to a valid address.
-        let code = unsafe { (self.gpu.api().cuGraphInstantiateWithFlags)(&mut exec, self.graph, 0) };
+        let code = unsafe {
+            (self.gpu.api().cuGraphInstantiateWithFlags)(&mut exec, self.graph, USE_NODE_PRIORITY)
+        };
         self.gpu.check(code, || "making a graph ready to launch".into())?;
         Ok(GraphExec { gpu: self.gpu.clone(), exec })
     }

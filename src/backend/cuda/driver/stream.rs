@@ -142,7 +142,7 @@ impl Stream {
     /// at every launch of the graph.
     pub fn record_external(&self, event: &Event) -> Result<()> {
         const EXTERNAL: u32 = 1;
-        if !self.capturing() && !capture::active() {
+        if !capture::active() {
             return self.record(event);
         }
         self.gpu.bind()?;
@@ -320,6 +320,11 @@ impl Stream {
     /// Whether this stream has begun a capture that has not ended.
     pub fn capturing(&self) -> bool {
         self.capturing.load(Ordering::Relaxed)
+    }
+
+    /// Whether this thread captures on any stream.
+    pub fn any_capturing() -> bool {
+        capture::active()
     }
 
     /// Its GPU.

@@ -31,10 +31,14 @@ impl Geometry {
     }
 }
 
+/// Rows that fill a GPU by themselves: two for each multiprocessor of an H100.
+const MANY_ROWS: u32 = 2 * 132;
+
 /// `embed`, `select_last`, `rms_norm`, `add_norm`: a block a row, if possible a thread for 16 bytes of it.
-/// Where rows alone fill a GPU, smaller blocks wait less at their barriers.
+/// Where rows alone fill a GPU, smaller blocks wait less at their barriers, and two packs a thread still fit
+/// into a norm's registers.
 pub fn rows(rows: u32, columns: u32) -> Geometry {
-    let most = if rows < 2 * 132 { 1024 } else { 512 };
+    let most = if rows < MANY_ROWS || columns > 2 * 512 * PACK { 1024 } else { 512 };
     let threads = columns.div_ceil(PACK).next_multiple_of(WARP).clamp(WARP, most);
     Geometry::flat(rows, threads)
 }

@@ -14,6 +14,7 @@ mod collective;
 mod compile;
 mod convert;
 mod elementwise;
+mod fill;
 mod gpu;
 mod matvec;
 mod measure;
@@ -23,6 +24,7 @@ mod rope;
 mod rows;
 mod sample;
 mod shim;
+mod watch;
 
 pub(super) use bench::{Argument, Bench, Handle};
 

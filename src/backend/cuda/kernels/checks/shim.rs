@@ -1,6 +1,7 @@
 //! Kernels on a CPU: each unit compiled as C++ with the shim in `tests/cuda`, once for each set of constants.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,13 +18,23 @@ use crate::backend::cuda::kernels::sources::{HEADERS, Unit, unit_of};
 /// barrier ensures differs.
 pub(super) fn run(check: fn(&mut Bench<'_>)) {
     let Some(compiler) = compiler() else {
-        skip("there is no C++ compiler (g++, or what $CXX names)", toolchain_is_required());
+        skip(NO_COMPILER, toolchain_is_required());
         return;
     };
     for order in [0, 1, 2] {
-        check(&mut Bench::new(&Shim { compiler, order }));
+        check(&mut Bench::new(&Shim { compiler, order, unit: None }));
     }
 }
+
+/// Runs a check of the kernels of `unit` with the threads of a block in one order.
+pub(super) fn run_unit(unit: &'static Unit, order: u64, check: impl FnOnce(&mut Bench<'_>)) {
+    match compiler() {
+        Some(compiler) => check(&mut Bench::new(&Shim { compiler, order, unit: Some(unit) })),
+        None => skip(NO_COMPILER, toolchain_is_required()),
+    }
+}
+
+const NO_COMPILER: &str = "there is no C++ compiler (g++, or what $CXX names)";
 
 /// The C++ compiler, if one answers.
 fn compiler() -> Option<&'static str> {
@@ -41,6 +52,8 @@ fn compiler() -> Option<&'static str> {
 struct Shim {
     compiler: &'static str,
     order: u64,
+    /// The unit in which kernels are looked up, instead of those of `kernels/`.
+    unit: Option<&'static Unit>,
 }
 
 /// A buffer, aligned as CUDA aligns its.
@@ -50,7 +63,7 @@ struct Host {
 
 #[derive(Clone, Copy)]
 #[repr(align(256))]
-struct Block([u8; 256]);
+struct Block(#[expect(dead_code, reason = "read and written through its address")] [u8; 256]);
 
 impl Host {
     fn bytes(&self) -> *mut u8 {
@@ -104,9 +117,15 @@ impl Device for Shim {
     }
 
     fn launch(&self, launch: &Launch<'_>, arguments: &[u64]) -> Result<Duration, String> {
-        let unit = unit_of(launch.kernel).map_err(|error| error.to_string())?;
+        let unit = match self.unit {
+            Some(unit) => unit,
+            None => unit_of(launch.kernel).map_err(|error| error.to_string())?,
+        };
         let defines = defines(unit, launch.options, launch.constants, (9, 0));
         let library = library(self.compiler, unit, &defines)?;
+        if self.unit.is_none() {
+            super::fill::compile_for_gpu(unit, launch.options, launch.constants)?;
+        }
         // the order of threads belongs to the library
         let library = library.lock().unwrap_or_else(PoisonError::into_inner);
         let mut words = arguments.to_vec();
@@ -122,13 +141,15 @@ impl Device for Shim {
             if wanted != words.len() {
                 return Err(format!("takes {wanted} arguments, not {}", words.len()));
             }
-            let order = library.get::<unsafe extern "C" fn(u64)>(b"shim_order").map_err(|e| e.to_string())?;
+            let order =
+                library.get::<unsafe extern "C" fn(u64)>(b"shim_order").map_err(|e| e.to_string())?;
             order(self.order);
             // a clock that runs by being read and slept on
             let mut now = 0u64;
             let clock = library.get::<SetClock>(b"shim_clock").map_err(|e| e.to_string())?;
             clock(Some(read_clock), Some(sleep), &raw mut now);
-            let run = library.get::<Run>(format!("shim_{name}").as_bytes()).map_err(|e| e.to_string())?;
+            let run =
+                library.get::<Run>(format!("shim_{name}").as_bytes()).map_err(|e| e.to_string())?;
             let code = run(
                 geometry.grid.as_ptr(),
                 geometry.block.as_ptr(),
@@ -191,6 +212,10 @@ fn compiled(compiler: &str, unit: &Unit, defines: &Defines) -> Result<PathBuf, S
     }
     let own = tempfile::Builder::new().prefix(unit.name).tempfile_in(&folder);
     let own = own.map_err(|error| format!("{}: {error}", folder.display()))?.into_temp_path();
+    // under its own name, whether or not it lies in kernels/
+    let mut source =
+        tempfile::Builder::new().suffix(".cu").tempfile_in(&folder).map_err(|e| e.to_string())?;
+    write!(source, "#line 1 \"kernels/{}\"\n{}", unit.name, unit.source).map_err(|e| e.to_string())?;
     let mut command = Command::new(compiler);
     command.args(["-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]);
     command.args(["-Wno-unknown-pragmas", "-include"]).arg(&shim).arg("-I").arg(root.join("kernels"));
@@ -198,7 +223,7 @@ fn compiled(compiler: &str, unit: &Unit, defines: &Defines) -> Result<PathBuf, S
         "" => format!("-D{name}"),
         value => format!("-D{name}={value}"),
     }));
-    command.arg(root.join("kernels").join(unit.name)).arg("-o").arg(&own);
+    command.arg(source.path()).arg("-o").arg(&own);
     let answer = command.output().map_err(|error| format!("{compiler}: {error}"))?;
     if !answer.status.success() {
         return Err(format!("{}: {}", unit.name, String::from_utf8_lossy(&answer.stderr)));
