@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
+use super::patience::Patience;
 use super::report;
 use crate::backend::cuda::driver::Gpu;
 use crate::backend::cuda::driver::libraries::{Library, open};
@@ -61,6 +62,8 @@ pub struct Args {
     /// Enqueue every operation of a step by itself instead of replaying a graph (cuda)
     #[arg(long)]
     pub no_graph: bool,
+    #[command(flatten)]
+    pub patience: Patience,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -133,7 +136,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut on_token = |done: usize| bar.set_position(done as u64);
     let generated = match backend {
         Backend::Cuda => {
-            let options = cuda::GenerateOptions { graph: !args.no_graph, ..Default::default() };
+            let options = cuda::GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
             let mut say = |said: cuda::Said<'_>| match said {
                 cuda::Said::Note(note) => bar.suspend(|| report::note(note)),
                 cuda::Said::Phase(phase) => bar.set_message(phase.to_owned()),
