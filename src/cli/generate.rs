@@ -63,6 +63,8 @@ pub struct Args {
     #[arg(long)]
     pub no_graph: bool,
     #[command(flatten)]
+    pub patience: Patience,
+    #[command(flatten)]
     pub output: FormatArgs,
     #[command(flatten)]
     pub patience: Patience,
