@@ -239,23 +239,24 @@ fn what_hangs_ends_within_the_time_out_with_words() {
     let device = device!();
     let place = place();
     let began = Instant::now();
-    let options = ["--model", "tiny", "--backend", "cuda", "--dtype", "f32", "--timeout", "2"];
+    let options = ["--model", "tiny", "--backend", "cuda", "--dtype", "f32", "--timeout", "3"];
     let hang = [("FAKE_CUDA_HANG", "attend_decode:3")];
     let done = generate(device, &place, &options, &hang).exits(1);
     assert!(
-        done.stderr.contains("decode step") && done.stderr.contains("within 2 s"),
+        done.stderr.contains("decode step") && done.stderr.contains("within 3 s"),
         "{}",
         done.stderr
     );
-    let record = run_command(device, &place, &["--timeout", "2"], &hang).exits(1).json();
+    // compiling kernels for this device takes longer than NVRTC does
+    let record = run_command(device, &place, &["--timeout", "10"], &hang).exits(1).json();
     assert_eq!(record["status"], "failed");
     let reason = record["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("2 s"), "{reason}");
+    assert!(reason.contains("decode step did not end within 10 s"), "{reason}");
     // a rank of two hangs in the sum: both end
     let two = [("FAKE_CUDA_HANG", "rms_norm:2"), ("FAKE_CUDA_DEVICES", "2")];
     let done = generate(device, &place, &[&options[..], &["--tp", "2"]].concat(), &two).exits(1);
-    assert!(done.stderr.contains("within 2 s"), "{}", done.stderr);
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(done.stderr.contains("within 3 s"), "{}", done.stderr);
+    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
 }
 
 #[test]

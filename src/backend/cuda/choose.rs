@@ -78,7 +78,7 @@ pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes])
 /// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
 /// milliseconds a shape; the activations' content is lost. `alone`: no other rank computes the same
 /// product as this one. Where one does, such products are left as they are: with another algorithm the
-/// ranks' results would differ in their last bits.
+/// ranks' results would differ in their last bits. `tell` hears what goes on.
 pub(super) fn measure(engine: &Engine, products: &[Product], alone: bool) -> Result<Vec<ProductTimes>> {
     let timed = products.iter().filter(|product| alone || !product.whole);
     timed.map(|product| measure_one(engine, product)).collect()

@@ -233,8 +233,7 @@ fn rank(
     };
     let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
-    tell("timing matrix products");
-    let products = choose_products(&mut engine, peers)?;
+    let products = choose_products(&mut engine, peers, &mut tell)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
@@ -289,9 +288,13 @@ fn rank(
 
 /// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
 /// hold the same must compute it with the same bits.
-fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Vec<ProductTimes>> {
+fn choose_products(
+    engine: &mut Engine,
+    peers: Option<&Arc<Peers>>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<ProductTimes>> {
     let products = engine.products()?;
-    let own = choose::measure(engine, &products, peers.is_none())?;
+    let own = choose::measure(engine, &products, peers.is_none(), tell)?;
     let times: Vec<ProductTimes> = match peers {
         None => own,
         Some(peers) => {
