@@ -79,9 +79,18 @@ pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes])
 /// milliseconds a shape; the activations' content is lost. `alone`: no other rank computes the same
 /// product as this one. Where one does, such products are left as they are: with another algorithm the
 /// ranks' results would differ in their last bits. `tell` hears what goes on.
-pub(super) fn measure(engine: &Engine, products: &[Product], alone: bool) -> Result<Vec<ProductTimes>> {
-    let timed = products.iter().filter(|product| alone || !product.whole);
-    timed.map(|product| measure_one(engine, product)).collect()
+pub(super) fn measure(
+    engine: &Engine,
+    products: &[Product],
+    alone: bool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<ProductTimes>> {
+    let timed: Vec<_> = products.iter().filter(|product| alone || !product.whole).collect();
+    let mut one = |(at, product): (usize, &&Product)| {
+        tell(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
+        measure_one(engine, product)
+    };
+    timed.iter().enumerate().map(&mut one).collect()
 }
 
 fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {

@@ -293,7 +293,7 @@ fn marks_stand_right_around_launches_and_change_nothing_else() {
         let plain = Schedule::new(&program.plan, &layout, None);
         let some = |operation: usize| {
             let at = operation as u32;
-            [(at % 3 != 0).then_some(2 + 2 * at), (at % 2 == 0).then_some(3 + 2 * at)]
+            [(!at.is_multiple_of(3)).then_some(2 + 2 * at), at.is_multiple_of(2).then_some(3 + 2 * at)]
         };
         let marked = Schedule::new(&program.plan, &layout, Some(&some));
         let without: Vec<Item> =
