@@ -11,6 +11,7 @@ mod cuda_driver;
 mod cuda_faults;
 mod cuda_generate;
 mod cuda_order;
+mod cuda_run;
 mod cuda_timing;
 mod errors;
 mod figures;
