@@ -15,9 +15,9 @@ use crate::backend::cuda::kernels::{KernelOptions, Nvrtc};
 /// The architecture that is asked for: 90 is (9, 0).
 fn architecture() -> Result<Option<(u32, u32)>, String> {
     let Ok(named) = std::env::var("LADDERSCOPE_CUBINS_FOR") else { return Ok(None) };
-    let number: u32 = named
-        .parse()
-        .map_err(|_| format!("LADDERSCOPE_CUBINS_FOR={named}: a number such as 90 (for sm_90) is right"))?;
+    let number: u32 = named.parse().map_err(|_| {
+        format!("LADDERSCOPE_CUBINS_FOR={named}: a number such as 90 (for sm_90) is right")
+    })?;
     Ok(Some((number / 10, number % 10)))
 }
 
