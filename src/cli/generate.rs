@@ -66,8 +66,6 @@ pub struct Args {
     pub patience: Patience,
     #[command(flatten)]
     pub output: FormatArgs,
-    #[command(flatten)]
-    pub patience: Patience,
 }
 
 fn backend(text: &str) -> Result<Backend> {
@@ -193,7 +191,11 @@ fn choose(model: &Model, dtype: Option<DType>) -> (Backend, String) {
         }
         Err(error) => {
             let billions = model.shape.parameters() as f64 / 1e9;
-            let slow = if billions > 1.5 { format!("; {billions:.1}e9 parameters are slow on it") } else { String::new() };
+            let slow = if billions > 1.5 {
+                format!("; {billions:.1}e9 parameters are slow on it")
+            } else {
+                String::new()
+            };
             let error = error.to_string();
             let reason = error.split(';').next().unwrap_or(&error);
             (Backend::Cpu, format!("{reason}{slow}"))
