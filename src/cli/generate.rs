@@ -192,7 +192,11 @@ fn choose(model: &Model, dtype: Option<DType>) -> (Backend, String) {
         }
         Err(error) => {
             let billions = model.shape.parameters() as f64 / 1e9;
-            let slow = if billions > 1.5 { format!("; {billions:.1}e9 parameters are slow on it") } else { String::new() };
+            let slow = if billions > 1.5 {
+                format!("; {billions:.1}e9 parameters are slow on it")
+            } else {
+                String::new()
+            };
             let error = error.to_string();
             let reason = error.split(';').next().unwrap_or(&error);
             (Backend::Cpu, format!("{reason}{slow}"))
