@@ -51,7 +51,10 @@ fn a_kernel_that_does_not_compile_is_named_with_its_line() {
 fn libraries_that_are_missing_are_named_with_what_to_install() {
     let device = device!();
     for (variable, name) in [("LADDERSCOPE_NVRTC", "NVRTC"), ("LADDERSCOPE_CUBLASLT", "cuBLASLt")] {
-        fails_with(generate(device, &[(variable, "/no/such/library.so")]), &[name, "/no/such/library.so"]);
+        fails_with(
+            generate(device, &[(variable, "/no/such/library.so")]),
+            &[name, "/no/such/library.so"],
+        );
     }
 }
 

@@ -72,7 +72,9 @@ fn every_architecture(tp: &str) {
         let expected = cpu(&place, &options);
         assert_eq!(found["tokens"], expected["tokens"], "{what}");
         close(&expected, &found, 1e-5, &what);
-        for (one, other) in found["nll"].as_array().unwrap().iter().zip(expected["nll"].as_array().unwrap()) {
+        for (one, other) in
+            found["nll"].as_array().unwrap().iter().zip(expected["nll"].as_array().unwrap())
+        {
             let (one, other) = (one.as_f64(), other.as_f64());
             // a prompt of one token has none
             let near = one.zip(other).is_none_or(|(one, other)| (one - other).abs() < 1e-4);
@@ -134,7 +136,9 @@ fn graphs_eager_steps_and_every_order_of_execution_yield_the_same_bits() {
 fn drawn_tokens_are_those_of_the_cpu_backend() {
     let device = device!();
     let place = place();
-    for sampling in [["--temperature", "0.8", "--top-k", "5"], ["--temperature", "1.3", "--top-k", "200"]] {
+    for sampling in
+        [["--temperature", "0.8", "--top-k", "5"], ["--temperature", "1.3", "--top-k", "200"]]
+    {
         let options: Vec<&str> =
             ["--tp", "2", "--dtype", "f32", "--seed", "7"].into_iter().chain(sampling).collect();
         let found = cuda(device, &place, &options, &[]).exits(0).json();

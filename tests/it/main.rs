@@ -14,6 +14,7 @@ mod cuda_order;
 mod cuda_timing;
 mod errors;
 mod figures;
+mod gpu_scripts;
 mod help;
 mod interruption;
 mod launched;

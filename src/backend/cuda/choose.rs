@@ -4,11 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::blas::Operands;
+use super::collective::plain;
 use super::driver::{Arguments, DevicePtr, Event};
 use super::engine::Engine;
 use super::kernels::matvec;
 use super::launches::{MatvecChoice, matmul_shape, matvec_call};
-use super::collective::plain;
 use crate::error::Result;
 
 /// Rounds over the weights of a shape; the median of them counts.
@@ -75,11 +75,7 @@ pub(super) fn choice(products: &[Product], times: &[ProductTimes]) -> MatvecChoi
 /// milliseconds a shape; the activations' content is lost. `alone`: no other rank computes the same
 /// product as this one. Where one does, such products are left as they are: with another algorithm the
 /// ranks' results would differ in their last bits.
-pub(super) fn measure(
-    engine: &Engine,
-    products: &[Product],
-    alone: bool,
-) -> Result<Vec<ProductTimes>> {
+pub(super) fn measure(engine: &Engine, products: &[Product], alone: bool) -> Result<Vec<ProductTimes>> {
     let timed = products.iter().filter(|product| alone || !product.whole);
     timed.map(|product| measure_one(engine, product)).collect()
 }

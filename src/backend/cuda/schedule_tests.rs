@@ -320,13 +320,12 @@ fn marks_stand_right_around_launches_and_change_nothing_else() {
 #[test]
 fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
     let architecture: Architecture = "standard".parse().expect("an architecture");
-    let program = Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0)
-        .expect("a plan");
+    let program =
+        Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0).expect("a plan");
     let find = |name: &str| program.plan.find(name).expect("an operation").0;
     let compute = StreamId { rank: 0, lane: Lane::Compute };
-    let following = |marks: Option<Marks<'_>>| {
-        Schedule::new(&program.plan, &Layout::ONE, marks).follows_a_launch()
-    };
+    let following =
+        |marks: Option<Marks<'_>>| Schedule::new(&program.plan, &Layout::ONE, marks).follows_a_launch();
     let plain = following(None);
     assert!(!plain.contains(&(compute, find("embed/tokens"))), "nothing is before it");
     assert!(plain.contains(&(compute, find("L0/attn/qkv"))));
