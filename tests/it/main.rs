@@ -16,6 +16,7 @@ mod cuda_run;
 mod cuda_timing;
 mod errors;
 mod figures;
+mod gpu_scripts;
 mod help;
 mod interruption;
 mod launched;

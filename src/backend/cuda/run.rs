@@ -13,6 +13,7 @@ use super::arm::{self, Context, Traced};
 use super::blas;
 use super::choose::{self, ProductTimes};
 use super::collective::Collective;
+use super::cupti;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
 use super::generation::Generation;
@@ -54,6 +55,9 @@ struct Part {
 /// Runs a job: warm-up, then samples.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
+    if job.record && spec.recorder == Recorder::Cupti {
+        cupti::check()?;
+    }
     let model = Model::resolve(&spec.model)?;
     let prompts = measure::prompts(spec, model.shape.vocab);
     let setup = setup(job, model)?;
