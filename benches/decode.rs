@@ -29,7 +29,7 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
 /// Median TPOT (ms) of one process's run.
 fn tpot(dtype: DType, tp: u32, record: bool, watch: bool) -> f64 {
     let (spec, _) = options(dtype, tp).resolve().expect("the options are valid");
-    let job = Job { spec, record, watch };
+    let job = Job::of(spec, record, watch);
     let (outcome, _) = backend::run(&job, &mut |_| ()).expect("it runs anywhere");
     let steps: Vec<f64> = outcome.samples.iter().flat_map(|s| s.steps_ms.clone()).collect();
     median(&steps).expect("there are steps")

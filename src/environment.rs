@@ -51,6 +51,15 @@ pub fn collect() -> Environment {
     environment
 }
 
+/// Adds to the environment of a run on GPUs, once it has ended, what they were like then (`gpus_after`:
+/// clocks, power, throttling). Gives a warning for each GPU whose clocks were lowered meanwhile.
+pub fn after_gpus(environment: &mut Environment) -> Vec<String> {
+    let after = gpu::states();
+    let warnings = gpu::throttling(environment.get("gpus").unwrap_or(&Value::Null), &after);
+    environment.insert("gpus_after".into(), after);
+    warnings
+}
+
 /// Bytes that a new process could use now, from `/proc/meminfo` and the control group's limit; `None`
 /// where neither says.
 pub fn available_memory() -> Option<u64> {

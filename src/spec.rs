@@ -193,6 +193,78 @@ impl FromStr for Collective {
     }
 }
 
+/// What records the operations of a run on GPUs.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Recorder {
+    /// CUDA events around operations, on both streams.
+    #[default]
+    Events,
+    /// CUPTI's activity records.
+    Cupti,
+    /// Nothing: the run has no trace and no overlap.
+    Off,
+}
+
+impl Recorder {
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Cupti => "cupti",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl FromStr for Recorder {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "events" => Ok(Self::Events),
+            "cupti" => Ok(Self::Cupti),
+            "off" => Ok(Self::Off),
+            _ => Err(Error::unknown("recorder", text, ["events", "cupti", "off"])),
+        }
+    }
+}
+
+/// How many of a decode step's operations CUDA events time at once.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Coverage {
+    /// Each replay times the next part of the operations; consecutive replays make up a step.
+    #[default]
+    Rotating,
+    /// Each replay times all operations, which stretches the step.
+    Full,
+}
+
+impl Coverage {
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rotating => "rotating",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl FromStr for Coverage {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "rotating" => Ok(Self::Rotating),
+            "full" => Ok(Self::Full),
+            _ => Err(Error::unknown("coverage", text, ["rotating", "full"])),
+        }
+    }
+}
+
 /// Where numbers come from. Every table, figure and file that shows numbers shows this with them:
 /// [`crate::store::Metrics`] cannot be had without it.
 #[derive(
@@ -296,6 +368,20 @@ pub struct Spec {
     /// Overrides of profile values (sim only).
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// What records the operations (cuda only). Written where it is not the default, so that a cell
+    /// keeps its key.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub recorder: Recorder,
+    /// How many operations of a step are timed at once (cuda with recorder events only).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub coverage: Coverage,
+    /// Decode steps are enqueued one operation after the other, not replayed as a graph (cuda only).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub no_graph: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn nccl() -> Collective {

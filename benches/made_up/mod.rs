@@ -33,6 +33,9 @@ pub fn record(i: usize, backend: Backend) -> Record {
         seed: 0,
         env: BTreeMap::new(),
         set: BTreeMap::new(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     };
     spec.env.insert("NCCL_ALGO".into(), pick(&["Ring", "Tree"], 600).into());
     let failed = i.is_multiple_of(97);

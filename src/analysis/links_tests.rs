@@ -60,7 +60,7 @@ fn a_place_beyond_the_trace_has_no_links() {
 fn the_critical_path_walks_along_links() {
     let mut spec = crate::analysis::sample_data::spec();
     spec.set.insert("skew.operation_pct".into(), "30".into());
-    let (_, trace) = sim::run(&crate::backend::Job { spec, record: true, watch: false }).unwrap();
+    let (_, trace) = sim::run(&crate::backend::Job::of(spec, true, false)).unwrap();
     let trace = trace.unwrap();
     let mut peers = 0;
     for step in 0..4 {

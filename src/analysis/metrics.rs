@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::instrumented;
 use super::overlap::overlap_pct;
 use super::statistics::{bootstrap, mean, median, percentile};
 use crate::spec::{Provenance, Spec};
@@ -134,6 +135,7 @@ impl<'a> Cell<'a> {
             }
             record.samples = rounds.into_values().flatten().collect();
             record.overlap = self.overlap(last);
+            record.instrumented = instrumented::pooled(last, &ok);
         }
         Some(record)
     }
@@ -158,7 +160,7 @@ impl<'a> Cell<'a> {
     }
 
     /// What its runs warned of, each once, and what pooling them shows.
-    fn warnings(&self, ok: &[&Record]) -> Vec<String> {
+    fn warnings(&self, ok: &[&'a Record]) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
         let mut add = |warning: String| {
             if !warnings.contains(&warning) {
@@ -176,7 +178,11 @@ impl<'a> Cell<'a> {
             ));
         }
         for (what, name) in [("commit", "versions"), ("recorder", "recorders")] {
-            let mut values: Vec<&str> = ok.iter().filter_map(|run| text(run, what)).collect();
+            let value = |run: &&'a Record| match what {
+                "recorder" => recorder(run),
+                _ => text(run, what),
+            };
+            let mut values: Vec<&str> = ok.iter().filter_map(value).collect();
             values.sort_unstable();
             values.dedup();
             if values.len() > 1 {
@@ -214,8 +220,14 @@ fn split(overlaps: &[Overlap]) -> Option<Split> {
 }
 
 /// What recorded the run's spans, where it says; overlap from different recorders is never compared.
+/// Into how many windows a rotation was cut is no difference.
 pub(super) fn recorder(record: &Record) -> Option<&str> {
-    text(record, "recorder")
+    text(record, "recorder").map(recorder_kind)
+}
+
+/// The name of a recorder without its number of windows: `cuda events, rotating`.
+pub fn recorder_kind(name: &str) -> &str {
+    name.split_once(" K=").map_or(name, |(kind, _)| kind)
 }
 
 /// The machine a run was timed on; `None` for simulations, to which it does not matter.

@@ -12,6 +12,7 @@ mod difference;
 pub mod filter;
 mod flags;
 mod idle;
+mod instrumented;
 pub mod intervals;
 mod lanes;
 mod links;
@@ -41,8 +42,9 @@ pub use critical::{
 };
 pub use difference::Difference;
 pub use idle::IdleSplit;
+pub use instrumented::overhead;
 pub use links::{Link, Links, links};
-pub use metrics::{aggregate, host, metrics, stalls};
+pub use metrics::{aggregate, host, metrics, recorder_kind, stalls};
 pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
 pub use overlap::{Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap};
 pub use pareto::{

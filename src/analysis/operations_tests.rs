@@ -12,7 +12,7 @@ const STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
 fn simulated(change: impl Fn(&mut crate::spec::Spec)) -> Trace {
     let mut spec = spec();
     change(&mut spec);
-    sim::run(&Job { spec, record: true, watch: false }).unwrap().1.unwrap()
+    sim::run(&Job::of(spec, true, false)).unwrap().1.unwrap()
 }
 
 #[test]
@@ -50,6 +50,21 @@ fn what_only_one_run_does_is_told() {
     let first = &report.groups[report.by_exposed[0]];
     assert!(first.lane == Lane::Comm && first.delta_exposed_us() < 0.0);
     assert!(report.exposed_us.0 > 8.0 * 7.0 && report.exposed_us.1 == 0.0, "{:?}", report.exposed_us);
+}
+
+#[test]
+fn what_was_recorded_in_different_ways_is_not_compared_in_what_was_exposed() {
+    let by = |recorder: &str| {
+        let mut trace = simulated(|_| {});
+        trace.meta.recorder = recorder.into();
+        trace
+    };
+    let of = |a: &str, b: &str| operation_differences(&by(a), STEP, &by(b), STEP).recorders;
+    let rotating = "cuda events, rotating K=8";
+    assert_eq!(of(rotating, "cuda events, rotating K=5"), None);
+    assert_eq!(of(rotating, "sim"), None, "a prediction is held against whatever was measured");
+    assert_eq!(of(rotating, "cupti"), Some(["cuda events, rotating".to_owned(), "cupti".to_owned()]));
+    assert!(of("cuda events, full", rotating).is_some());
 }
 
 #[test]

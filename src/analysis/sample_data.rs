@@ -86,6 +86,9 @@ pub fn spec() -> Spec {
         seed: 0,
         env: Default::default(),
         set: Default::default(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 
@@ -117,6 +120,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         runs: Vec::new(),
         samples,
         warnings: Vec::new(),
+        instrumented: None,
         spec,
     }
 }

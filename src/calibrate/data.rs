@@ -130,6 +130,9 @@ impl Row<'_> {
             seed: 0,
             env: Default::default(),
             set: Default::default(),
+            recorder: Default::default(),
+            coverage: Default::default(),
+            no_graph: false,
         };
         let tokens_per_s = self.positive("tokens_per_s")?;
         Ok(Point {

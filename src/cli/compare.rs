@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
     /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective,
-    /// stack, prompt_tokens, output_tokens, a variable (NCCL_ALGO) or a profile value (link.alpha_us)
+    /// stack, prompt_tokens, output_tokens, recorder, coverage, no_graph, a variable (NCCL_ALGO) or a profile value (link.alpha_us)
     #[arg(long, value_name = "AXIS")]
     pub by: String,
     /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]

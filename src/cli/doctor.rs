@@ -6,15 +6,19 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::doctor_gpu::{self, Gpus};
+use super::doctor_gpu_text;
 use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_memory::{self, Bandwidth};
-use super::doctor_nccl::{self, Nccl};
 use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
+use crate::comm::nccl::{self, Probe as Nccl};
 use crate::error::{Error, Result};
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Measure nothing: answers at once and disturbs nobody who uses the machine
+    #[arg(long)]
+    pub quick: bool,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -25,7 +29,8 @@ struct Report {
     version: &'static str,
     cpu: Cpu,
     memory: Memory,
-    memory_bandwidth: Bandwidth,
+    /// Null where nothing was to be measured.
+    memory_bandwidth: Option<Bandwidth>,
     timer: Timer,
     cuda: Gpus,
     nccl: Nccl,
@@ -54,7 +59,7 @@ struct BackendState {
 
 /// Probes the machine and prints what was found.
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
-    let report = probe(dir);
+    let report = probe(dir, !args.quick);
     match args.output.format {
         Format::Json => output::json(&report)?,
         Format::Table => output::emit(&text(&report))?,
@@ -68,12 +73,13 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn probe(dir: &Path) -> Report {
+fn probe(dir: &Path, measure: bool) -> Report {
     let cpu = doctor_machine::cpu();
     let memory = doctor_machine::memory();
-    let memory_bandwidth = doctor_memory::measure(cpu.threads, cpu.l3_bytes, memory.available_bytes);
-    let cuda = doctor_gpu::probe();
-    let nccl = doctor_nccl::probe();
+    let memory_bandwidth =
+        measure.then(|| doctor_memory::measure(cpu.threads, cpu.l3_bytes, memory.available_bytes));
+    let cuda = doctor_gpu::probe(measure);
+    let nccl = nccl::probe();
     let backends = backends(&cpu, &memory, &cuda, &nccl);
     Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -109,20 +115,7 @@ fn nvtx() -> Nvtx {
 }
 
 fn backends(cpu: &Cpu, memory: &Memory, cuda: &Gpus, nccl: &Nccl) -> Vec<BackendState> {
-    let gpu_detail = match &cuda.problem {
-        Some(problem) => problem.clone(),
-        None => {
-            let nccl = match &nccl.version {
-                Some(version) => format!("NCCL {version}"),
-                None => "no NCCL".into(),
-            };
-            // Knowing the GPUs is not the same as decoding on them.
-            format!(
-                "{} GPU(s) answer ({nccl}), but this version of ladderscope does not decode on GPUs",
-                cuda.gpus.len()
-            )
-        }
-    };
+    let (cuda_available, cuda_detail) = cuda_state(cuda, nccl);
     vec![
         BackendState {
             name: "sim",
@@ -138,8 +131,31 @@ fn backends(cpu: &Cpu, memory: &Memory, cuda: &Gpus, nccl: &Nccl) -> Vec<Backend
                 cpu.threads.max(1)
             ),
         },
-        BackendState { name: "cuda", available: false, detail: gpu_detail },
+        BackendState { name: "cuda", available: cuda_available, detail: cuda_detail },
     ]
+}
+
+/// Whether GPUs can decode here, and up to which TP; or what is missing.
+fn cuda_state(cuda: &Gpus, nccl: &Nccl) -> (bool, String) {
+    if let Some(problem) = &cuda.problem {
+        return (false, problem.clone());
+    }
+    let needed = |name: &str| cuda.libraries.iter().find(|library| library.name == name);
+    let missing: Vec<&str> =
+        ["NVRTC", "cuBLASLt"].into_iter().filter_map(|name| needed(name)?.problem.as_deref()).collect();
+    if !missing.is_empty() {
+        return (false, missing.join("; "));
+    }
+    let count = cuda.gpus.len();
+    let detail = match (&nccl.problem, count) {
+        (_, 1) => {
+            "TP 1, and one rank's shard of a larger TP with --link emulated:... or p2p-on, p2p-off"
+                .into()
+        }
+        (None, count) => format!("TP up to {count}, and --link emulated:... on one GPU"),
+        (Some(_), _) => "TP 1, and --link emulated:...; TP 2 and more needs NCCL (above)".into(),
+    };
+    (true, detail)
 }
 
 fn text(report: &Report) -> String {
@@ -170,10 +186,8 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
         "memory",
         format!("{} in all, {} available", bytes(memory.total_bytes), bytes(memory.available_bytes)),
     )?;
-    let bandwidth = &report.memory_bandwidth;
-    line(
-        "bandwidth",
-        format!(
+    let bandwidth = match &report.memory_bandwidth {
+        Some(bandwidth) => format!(
             "{:.1} GB/s read by 1 thread, {:.1} GB/s by {} (median of {} passes over {}{})",
             bandwidth.one_thread_gb_s,
             bandwidth.all_threads_gb_s,
@@ -182,7 +196,9 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
             bytes(bandwidth.buffer_bytes),
             if bandwidth.exceeds_caches { "" } else { "; caches may hold part of it" }
         ),
-    )?;
+        None => "not measured (--quick)".into(),
+    };
+    line("bandwidth", bandwidth)?;
     let timer = &report.timer;
     line(
         "timer",
@@ -195,33 +211,8 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
             timer.overshoot_p99_us
         ),
     )?;
-    let cuda = &report.cuda;
-    match &cuda.problem {
-        Some(problem) => line("CUDA", format!("{} {problem}", mark(false)))?,
-        None => {
-            let version = cuda.driver_api.as_deref().unwrap_or("unknown");
-            line(
-                "CUDA",
-                format!("{} driver for CUDA {version}, {} GPU(s)", mark(true), cuda.gpus.len()),
-            )?;
-        }
-    }
-    for gpu in &cuda.gpus {
-        line(
-            &format!("  GPU {}", gpu.index),
-            format!(
-                "{}, {}, {} SMs, compute capability {}",
-                gpu.name,
-                bytes(gpu.memory_bytes),
-                gpu.multiprocessors,
-                gpu.compute_capability
-            ),
-        )?;
-    }
-    for (from, row) in cuda.p2p.iter().enumerate().filter(|_| cuda.gpus.len() > 1) {
-        let row: Vec<&str> =
-            row.iter().enumerate().map(|(to, can)| if from == to { "·" } else { mark(*can) }).collect();
-        line(&format!("  P2P {from}"), row.join(" "))?;
+    for (name, value) in doctor_gpu_text::lines(&report.cuda) {
+        line(&name, value)?;
     }
     let nccl = &report.nccl;
     match (&nccl.version, &nccl.problem) {

@@ -1,20 +1,29 @@
-//! CUDA driver, GPUs and which of them reach each other, asked without ever panicking.
+//! GPUs: what the driver, NVML and measurements tell of them, and the libraries that decoding needs.
 
-use std::ffi::c_int;
-
-use cudarc::driver::result::{self, device};
-use cudarc::driver::sys::{self, CUdevice_attribute};
 use serde::Serialize;
+
+use crate::backend::cuda::driver::libraries::{self, Library};
+use crate::backend::cuda::driver::{self, Gpu as Device, GpuInfo, Peer};
+use crate::backend::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
+use crate::backend::cuda::measure::{self, GemmRate, ReadBandwidth};
+use crate::backend::cuda::{blas, nvml};
+use crate::error::Result;
 
 /// What the CUDA driver answers.
 #[derive(Debug, Default, Serialize)]
 pub struct Gpus {
     /// The CUDA version the driver supports: `13.0`.
     pub driver_api: Option<String>,
+    /// The driver's own version: `580.65.06`.
+    pub driver_version: Option<String>,
     /// GPUs.
     pub gpus: Vec<Gpu>,
     /// For each GPU, which others' memory it can reach directly.
     pub p2p: Vec<Vec<bool>>,
+    /// For each GPU, how well it reaches each other one; null for itself.
+    pub peers: Vec<Vec<Option<Peer>>>,
+    /// The libraries that decoding and recording on GPUs need.
+    pub libraries: Vec<LibraryState>,
     /// Why there is no usable GPU.
     pub problem: Option<String>,
 }
@@ -28,80 +37,149 @@ pub struct Gpu {
     pub name: String,
     /// Its memory.
     pub memory_bytes: u64,
+    /// Memory that is free; null where it cannot be opened.
+    pub memory_free_bytes: Option<u64>,
     /// Its streaming multiprocessors.
-    pub multiprocessors: i32,
+    pub multiprocessors: u32,
     /// `9.0`.
     pub compute_capability: String,
+    /// Its level-2 cache.
+    pub l2_bytes: u64,
+    /// The most shared memory a block can have.
+    pub shared_per_block_bytes: u32,
+    /// As nvidia-smi prints it.
+    pub uuid: String,
+    /// PCI address.
+    pub pci: String,
+    /// Clocks, power, throttling, memory errors before measuring; null where NVML does not tell.
+    pub state: Option<nvml::State>,
+    /// NVLinks that are up.
+    pub nvlinks: Vec<nvml::Link>,
+    /// Measured.
+    pub read_bandwidth: Option<ReadBandwidth>,
+    /// Why it was not measured.
+    pub read_bandwidth_problem: Option<String>,
+    /// Measured.
+    pub gemm: Option<GemmRate>,
+    /// Why it was not measured.
+    pub gemm_problem: Option<String>,
 }
 
-/// Asks the driver.
-pub fn probe() -> Gpus {
-    // SAFETY: only tries to load the library.
-    if !unsafe { sys::is_culib_present() } {
-        return Gpus {
-            problem: Some("no NVIDIA driver: libcuda.so is not installed".into()),
-            ..Gpus::default()
-        };
-    }
-    // cudarc panics where a driver lacks a symbol; here that is an answer like any other.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let answer = std::panic::catch_unwind(ask);
-    std::panic::set_hook(hook);
-    match answer {
-        Ok(Ok(gpus)) => gpus,
-        Ok(Err(error)) => Gpus { problem: Some(describe(&error)), ..Gpus::default() },
-        Err(_) => Gpus {
-            problem: Some("the NVIDIA driver is too old: libcuda.so lacks functions".into()),
-            ..Gpus::default()
-        },
-    }
+/// A library of NVIDIA's.
+#[derive(Debug, Serialize)]
+pub struct LibraryState {
+    /// `NVRTC`.
+    pub name: &'static str,
+    /// Its version, where it tells.
+    pub version: Option<String>,
+    /// The file.
+    pub path: Option<String>,
+    /// Why it cannot be used, and what to do.
+    pub problem: Option<String>,
 }
 
-fn describe(error: &result::DriverError) -> String {
-    let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
-    format!("the NVIDIA driver answers: {}", text.unwrap_or_else(|| format!("{:?}", error.0)))
-}
-
-fn ask() -> Result<Gpus, result::DriverError> {
-    result::init()?;
-    let mut version: c_int = 0;
-    // SAFETY: writes one int to a valid address.
-    unsafe { sys::cuDriverGetVersion(&mut version) }.result()?;
-    let devices = (0..device::get_count()?).map(device::get).collect::<Result<Vec<_>, _>>()?;
-    let mut gpus = Vec::new();
-    for (index, &gpu) in devices.iter().enumerate() {
-        // SAFETY: `gpu` is a device that the driver has just given, here and below.
-        let attribute = |attribute| unsafe { device::get_attribute(gpu, attribute) };
-        gpus.push(Gpu {
-            index,
-            name: device::get_name(gpu)?,
-            // SAFETY: as above.
-            memory_bytes: unsafe { device::total_mem(gpu) }? as u64,
-            multiprocessors: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-            compute_capability: format!(
-                "{}.{}",
-                attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-                attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?
-            ),
-        });
-    }
-    let mut p2p = Vec::new();
-    for &from in &devices {
-        let mut row = Vec::new();
-        for &to in &devices {
-            let mut can: c_int = 0;
-            if from != to {
-                // SAFETY: both are devices of this driver; writes one int to a valid address.
-                unsafe { sys::cuDeviceCanAccessPeer(&mut can, from, to) }.result()?;
-            }
-            row.push(can != 0);
+/// Asks the driver and NVML, and may measure each GPU in turn (a second or two each).
+pub fn probe(measure: bool) -> Gpus {
+    let libraries =
+        [Library::Nvrtc, Library::CublasLt, Library::Cupti, Library::Nvml].map(library).into();
+    let driver_api = driver::version().map(driver::version_text);
+    let driver_version = nvml::driver_version().ok();
+    let found = Device::list().and_then(|gpus| Ok((peers(gpus.len())?, gpus)));
+    let (peers, gpus) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let problem = Some(error.to_string());
+            return Gpus { driver_api, driver_version, libraries, problem, ..Gpus::default() };
         }
-        p2p.push(row);
+    };
+    let can_reach =
+        |row: &Vec<Option<Peer>>| row.iter().map(|peer| peer.is_some_and(|p| p.access)).collect();
+    Gpus {
+        driver_api,
+        driver_version,
+        p2p: peers.iter().map(can_reach).collect(),
+        peers,
+        gpus: gpus.iter().map(|info| gpu(info, measure)).collect(),
+        libraries,
+        problem: None,
     }
-    let problem = gpus.is_empty().then(|| "the NVIDIA driver knows no GPU".to_owned());
-    let driver_api = Some(format!("{}.{}", version / 1000, version % 1000 / 10));
-    Ok(Gpus { driver_api, gpus, p2p, problem })
+}
+
+fn peers(count: usize) -> Result<Vec<Vec<Option<Peer>>>> {
+    let peer = |from: usize, to: usize| match from == to {
+        true => Ok(None),
+        false => Device::peer(from, to).map(Some),
+    };
+    (0..count).map(|from| (0..count).map(|to| peer(from, to)).collect()).collect()
+}
+
+fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
+    // Before a context is made, so that an idle GPU is shown as one.
+    let state = nvml::state(&info.uuid, &info.pci).ok();
+    let nvlinks = nvml::links(&info.uuid, &info.pci).unwrap_or_default();
+    let device = Device::open(info.index);
+    let memory_free_bytes = device.as_ref().ok().and_then(|gpu| gpu.memory().ok()).map(|(free, _)| free);
+    let on_device = || match (measure, &device) {
+        (true, Ok(gpu)) if gpu.is_abandoned() => Err("the GPU does not answer any more".into()),
+        (true, Ok(gpu)) => Ok(gpu),
+        (true, Err(error)) => Err(error.to_string()),
+        (false, _) => Err("--quick".to_owned()),
+    };
+    let read = on_device().and_then(|gpu| read_bandwidth(gpu).map_err(|error| error.to_string()));
+    let gemm = on_device().and_then(|gpu| measure::gemm_rate(gpu).map_err(|error| error.to_string()));
+    let (read_bandwidth, read_bandwidth_problem) = split(read);
+    let (gemm, gemm_problem) = split(gemm);
+    Gpu {
+        index: info.index,
+        name: info.name.clone(),
+        memory_bytes: info.memory_bytes,
+        memory_free_bytes,
+        multiprocessors: info.multiprocessors,
+        compute_capability: format!("{}.{}", info.sm.0, info.sm.1),
+        l2_bytes: info.l2_bytes,
+        shared_per_block_bytes: info.shared_per_block,
+        uuid: info.uuid.clone(),
+        pci: info.pci.clone(),
+        state,
+        nvlinks,
+        read_bandwidth,
+        read_bandwidth_problem,
+        gemm,
+        gemm_problem,
+    }
+}
+
+fn read_bandwidth(gpu: &Device) -> Result<ReadBandwidth> {
+    let kernels = Kernels::new(gpu, &KernelOptions::default())?;
+    measure::read_bandwidth(gpu, &kernels.get("read_bandwidth")?)
+}
+
+fn split<T>(result: std::result::Result<T, String>) -> (Option<T>, Option<String>) {
+    match result {
+        Ok(value) => (Some(value), None),
+        Err(problem) => (None, Some(problem)),
+    }
+}
+
+fn library(library: Library) -> LibraryState {
+    let found = libraries::found(library);
+    let version = match library {
+        Library::Nvrtc => Nvrtc::get().map(|nvrtc| {
+            let (major, minor) = nvrtc.version();
+            Some(format!("{major}.{minor}"))
+        }),
+        Library::CublasLt => blas::version().map(Some),
+        Library::Nvml => nvml::driver_version().map(Some),
+        _ => Ok(None),
+    };
+    let (path, missing) = split(found.map_err(|error| error.to_string()));
+    let (version, unusable) = split(version.map_err(|error| error.to_string()));
+    LibraryState {
+        name: library.as_str(),
+        version: version.flatten(),
+        path: path.map(|found| found.path.display().to_string()),
+        problem: missing.or(unusable),
+    }
 }
 
 #[cfg(test)]
@@ -110,8 +188,16 @@ mod tests {
 
     #[test]
     fn probing_answers_with_gpus_or_with_a_reason() {
-        let found = probe();
+        let found = probe(false);
         assert_eq!(found.gpus.is_empty(), found.problem.is_some());
         assert_eq!(found.p2p.len(), found.gpus.len());
+        assert_eq!(found.libraries.len(), 4);
+        for gpu in &found.gpus {
+            let problems = [&gpu.read_bandwidth_problem, &gpu.gemm_problem];
+            assert_eq!(problems.map(Option::as_deref), [Some("--quick"); 2]);
+        }
+        for library in &found.libraries {
+            assert!(library.path.is_some() || library.problem.is_some(), "{library:?}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! `ladderscope generate --weights DIR`: greedy or sampled tokens from a checkpoint, on the cpu backend.
+//! `ladderscope generate`: greedy or sampled tokens from a checkpoint, or from a model with random weights,
+//! on a CPU or on GPUs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +7,25 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::output::{self, Field, Format, FormatArgs, Rows};
+use super::patience::Patience;
 use super::report;
-use crate::backend::cpu::{self, GenerateRequest, Generated};
+use crate::backend::cuda::driver::Gpu;
+use crate::backend::cuda::driver::libraries::{Library, open};
+use crate::backend::{GenerateRequest, Generated, cpu, cuda};
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, Tokenizer, read_prompts};
 use crate::plan::Architecture;
+use crate::spec::Backend;
 
 /// Arguments of `generate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// An HF directory: config.json and safetensors
-    #[arg(long, value_name = "DIR")]
-    pub weights: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "model")]
+    pub weights: Option<PathBuf>,
+    /// A built-in shape (see `ladderscope models`), with random weights from the seed
+    #[arg(long, value_name = "NAME", conflicts_with = "weights")]
+    pub model: Option<String>,
     /// A prompt, through the directory's tokenizer.json (repeatable)
     #[arg(long, value_name = "TEXT", required_unless_present = "prompt_tokens_file")]
     pub prompt: Vec<String>,
@@ -33,23 +41,38 @@ pub struct Args {
     /// Ranks of tensor parallelism
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
-    /// Format of the weights: f32, bf16 (computed in f32)
-    #[arg(long, default_value_t = DType::F32)]
-    pub dtype: DType,
+    /// Who generates: auto, cpu, cuda
+    #[arg(long, default_value = "auto", value_parser = backend)]
+    pub backend: Backend,
+    /// Format: f32, bf16 (on cpu computed in f32), on cuda f16 too [default: f32; on cuda the checkpoint's, else bf16]
+    #[arg(long)]
+    pub dtype: Option<DType>,
     /// Sample at this temperature instead of taking the likeliest token
     #[arg(long, value_parser = temperature)]
     pub temperature: Option<f32>,
     /// Sample among the K likeliest tokens
     #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
     pub top_k: Option<u32>,
-    /// Seed of sampling
+    /// Seed of sampling, and of random weights
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// End a sequence at the model's end-of-text token
     #[arg(long)]
     pub stop_at_eos: bool,
+    /// Enqueue every operation of a step by itself instead of replaying a graph (cuda)
+    #[arg(long)]
+    pub no_graph: bool,
+    #[command(flatten)]
+    pub patience: Patience,
     #[command(flatten)]
     pub output: FormatArgs,
+}
+
+fn backend(text: &str) -> Result<Backend> {
+    match text.parse() {
+        Ok(Backend::Sim) | Err(_) => Err(Error::unknown("backend", text, ["auto", "cpu", "cuda"])),
+        Ok(backend) => Ok(backend),
+    }
 }
 
 fn temperature(text: &str) -> Result<f32> {
@@ -64,20 +87,12 @@ fn temperature(text: &str) -> Result<f32> {
 
 /// Generates and prints.
 pub fn run(args: &Args) -> Result<u8> {
-    if !args.weights.is_dir() {
-        return Err(Error::input_help(
-            format!("--weights {}: no such directory", args.weights.display()),
-            "name an HF directory with config.json and safetensors",
-        ));
-    }
-    let model = Model::resolve(&args.weights.to_string_lossy())?;
-    if !model.has_weights {
-        report::warn(&format!("{} has no weights: they are random", args.weights.display()));
-    }
+    let model = model(args)?;
+    let directory = model.dir.clone();
     if let Some(problem) = model.shape.tp_problem(args.tp) {
         return Err(Error::input(problem));
     }
-    let tokenizer = open_tokenizer(&args.weights)?;
+    let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();
     let prompts = prompts(args, &model, tokenizer.as_ref())?;
     let architecture = args.architecture.clone().unwrap_or_else(|| {
         model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
@@ -85,11 +100,27 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.stop_at_eos && model.eos.is_empty() {
         report::warn("--stop-at-eos: the model's config names no end-of-text token");
     }
+    let backend = match args.backend {
+        Backend::Auto => {
+            let (backend, why) = choose(&model, args.dtype);
+            report::note(&format!("backend {}: {why}", backend.as_str()));
+            backend
+        }
+        backend => backend,
+    };
+    let dtype = match (args.dtype, backend) {
+        (Some(dtype), _) => dtype,
+        (None, Backend::Cuda) => model.dtype.unwrap_or(DType::Bf16),
+        (None, _) => DType::F32,
+    };
+    if args.no_graph && backend != Backend::Cuda {
+        report::note("--no-graph only matters on cuda");
+    }
     let request = GenerateRequest {
         stop_at: if args.stop_at_eos { model.eos.clone() } else { Vec::new() },
         model,
         architecture,
-        dtype: args.dtype,
+        dtype,
         tp: args.tp,
         prompts,
         output_tokens: args.output_tokens,
@@ -102,7 +133,19 @@ pub fn run(args: &Args) -> Result<u8> {
     } else {
         ProgressBar::hidden()
     };
-    let generated = cpu::generate(&request, &mut |done| bar.set_position(done as u64));
+    let mut on_token = |done: usize| bar.set_position(done as u64);
+    let generated = match backend {
+        Backend::Cuda => {
+            let options =
+                cuda::GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
+            let mut say = |said: cuda::Said<'_>| match said {
+                cuda::Said::Note(note) => bar.suspend(|| report::note(note)),
+                cuda::Said::Phase(phase) => bar.set_message(phase.to_owned()),
+            };
+            cuda::generate(&request, &options, &mut on_token, &mut say)
+        }
+        _ => cpu::generate(&request, &mut on_token),
+    };
     bar.finish_and_clear();
     let generated = generated?;
     let text = match &tokenizer {
@@ -115,6 +158,52 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
+/// The model that is asked for; says where its weights are random although they might not be expected to
+/// be.
+fn model(args: &Args) -> Result<Model> {
+    let Some(dir) = &args.weights else {
+        return Model::resolve(args.model.as_deref().unwrap_or_default());
+    };
+    if !dir.is_dir() {
+        return Err(Error::input_help(
+            format!("--weights {}: no such directory", dir.display()),
+            "name an HF directory with config.json and safetensors, or a built-in shape with --model",
+        ));
+    }
+    let model = Model::resolve(&dir.to_string_lossy())?;
+    if !model.has_weights {
+        report::warn(&format!("{} has no weights: they are random", dir.display()));
+    }
+    Ok(model)
+}
+
+/// Who generates where nobody said, and why.
+fn choose(model: &Model, dtype: Option<DType>) -> (Backend, String) {
+    let gpus = Gpu::count().and_then(|count| {
+        open(Library::Nvrtc)?;
+        open(Library::CublasLt)?;
+        Ok(count)
+    });
+    match gpus {
+        Ok(0) => (Backend::Cpu, "no GPU".into()),
+        Ok(count) => (Backend::Cuda, format!("{count} GPU{}", if count == 1 { "" } else { "s" })),
+        Err(error) if dtype == Some(DType::F16) => {
+            (Backend::Cuda, format!("only it computes in f16; but {error}"))
+        }
+        Err(error) => {
+            let billions = model.shape.parameters() as f64 / 1e9;
+            let slow = if billions > 1.5 {
+                format!("; {billions:.1}e9 parameters are slow on it")
+            } else {
+                String::new()
+            };
+            let error = error.to_string();
+            let reason = error.split(';').next().unwrap_or(&error);
+            (Backend::Cpu, format!("{reason}{slow}"))
+        }
+    }
+}
+
 fn open_tokenizer(dir: &Path) -> Result<Option<Tokenizer>> {
     dir.join("tokenizer.json").exists().then(|| Tokenizer::open(dir)).transpose()
 }
@@ -125,10 +214,13 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
     }
     let tokenizer = tokenizer.ok_or_else(|| {
         Error::input_help(
-            format!(
-                "--prompt needs {}, which is not there",
-                args.weights.join("tokenizer.json").display()
-            ),
+            match &args.weights {
+                Some(dir) => format!(
+                    "--prompt needs {}, which is not there",
+                    dir.join("tokenizer.json").display()
+                ),
+                None => "--prompt needs a tokenizer, which a built-in shape has not".into(),
+            },
             "give token ids with --prompt-tokens-file FILE",
         )
     })?;

@@ -12,6 +12,9 @@ pub fn contract_object(record: &Record) -> Value {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.remove("samples");
+        if let Some(Value::Object(arm)) = object.get_mut("instrumented") {
+            arm.remove("steps_ms");
+        }
     }
     value
 }

@@ -1,14 +1,16 @@
 //! `ladderscope run`: one cell, through the same path as a sweep's.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::interrupt::{self, INTERRUPTED};
 use super::output::{self, Format, FormatArgs};
+use super::patience::Patience;
 use super::progress::Progress;
 use super::{record_table, report, show};
 use crate::backend::{self, Job};
 use crate::error::{Error, Result};
-use crate::launch::ProcessExecutor;
+use crate::launch::{self, Leader, ProcessExecutor};
 use crate::spec::{Backend, Spec};
 use crate::store::{Record, Status, Store};
 use crate::sweep::{self, Cancel, Cell, CellOptions, Verdict};
@@ -22,6 +24,8 @@ pub struct Args {
     /// Times to run the cell, each in a fresh process where it is measured
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
+    #[command(flatten)]
+    pub patience: Patience,
     /// Also write the trace (of the last sample) there
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -29,8 +33,15 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Runs the cell and prints its record.
+/// Runs the cell and prints its record; as another rank's process of a launcher, takes part in it.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let cancel = Cancel::default();
+    interrupt::cancel_on_signals(&cancel)?;
+    let timeout = args.patience.timeout();
+    launch::lead_or_follow(timeout, &cancel, |leader| lead(args, dir, &cancel, leader))
+}
+
+fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>) -> Result<u8> {
     if let Some(path) = &args.trace {
         check_writable(path)?;
     }
@@ -39,12 +50,15 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report::note(&note);
     }
     let store = Store::open(dir);
-    let executor = ProcessExecutor { trace_copy: args.trace.clone(), ..ProcessExecutor::new()? };
-    let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
+    let executor = ProcessExecutor {
+        trace_copy: args.trace.clone(),
+        timeout: args.patience.timeout(),
+        leader,
+        ..ProcessExecutor::new()?
+    };
     let cells = [Cell { spec: spec.clone(), verdict: Verdict::Runs }];
     let mut progress = Progress::new(&cells, args.rounds);
-    let outcome = sweep::run_one(&spec, args.rounds, &store, &executor, &cancel, &mut |event| {
+    let outcome = sweep::run_one(&spec, args.rounds, &store, &executor, cancel, &mut |event| {
         progress.event(&event)
     });
     progress.finish();
@@ -79,8 +93,7 @@ fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
 
 /// Simulated runs keep no trace of their own: it is made by simulating once more, to the same numbers.
 fn simulate_trace(spec: &Spec, record: &Record, path: &Path) -> Result<()> {
-    let (_, simulated) =
-        backend::run(&Job { spec: spec.clone(), record: true, watch: false }, &mut |_| {})?;
+    let (_, simulated) = backend::run(&Job::of(spec.clone(), true, false), &mut |_| {})?;
     let mut simulated = simulated.ok_or_else(|| Error::failed("the simulation gave no trace"))?;
     simulated.meta.run = Some(record.run.clone());
     trace::write(path, &simulated)

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::hardware::CostSource;
 use crate::plan::{Architecture, Phase};
 use crate::spec::{Backend, Spec};
-use crate::store::{Record, Status, Store};
+use crate::store::{Instrumented, Record, Status, Store};
 use crate::trace;
 
 /// Arguments of `show`.
@@ -181,6 +181,9 @@ fn numbers(text: &mut String, record: &Record) -> std::fmt::Result {
     )?;
     line("per-GPU throughput", format!("{:.2} tokens/s", metrics.tokens_per_s_per_gpu))?;
     line("memory of a rank", bytes(metrics.memory_bytes_per_rank))?;
+    if let Some(arm) = &record.instrumented {
+        line("timing's overhead", overhead(arm))?;
+    }
     let Some(overlap) = &record.overlap else { return Ok(()) };
     writeln!(
         text,
@@ -195,6 +198,13 @@ fn numbers(text: &mut String, record: &Record) -> std::fmt::Result {
     )?;
     line("compute", format!("{:.3} ms", overlap.compute_ms))?;
     line("idle", format!("{:.3} ms", overlap.idle_ms))
+}
+
+/// What timing the operations cost: `1.021 x TPOT  95% [1.018, 1.025] (cuda events, rotating K=8)`.
+fn overhead(arm: &Instrumented) -> String {
+    let Some(ratio) = arm.overhead else { return format!("unknown ({})", arm.recorder) };
+    let interval = arm.overhead_ci95.map(|[low, high]| format!("  95% [{low:.3}, {high:.3}]"));
+    format!("{ratio:.3} x TPOT{} ({})", interval.unwrap_or_default(), arm.recorder)
 }
 
 /// Of a simulation, which share of the time came from where.
@@ -231,7 +241,7 @@ fn differences(record: &Record) -> Option<String> {
     }
     let of = |architecture: Architecture| {
         let spec = Spec { architecture, ..record.spec.clone() };
-        let (outcome, _) = backend::run(&Job { spec, record: false, watch: false }, &mut |_| {}).ok()?;
+        let (outcome, _) = backend::run(&Job::of(spec, false, false), &mut |_| {}).ok()?;
         outcome.samples.first()?.overlap
     };
     let (standard, bound) = (of(Architecture::Standard), of(Architecture::UpperBound));

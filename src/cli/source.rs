@@ -59,7 +59,7 @@ pub fn of_record(record: &Record, store: &Store) -> Result<Trace> {
     }
     match (record.status, record.spec.backend) {
         (Status::Ok, Backend::Sim) => {
-            let job = Job { spec: record.spec.clone(), record: true, watch: false };
+            let job = Job::of(record.spec.clone(), true, false);
             let (_, trace) = backend::run(&job, &mut |_| {})?;
             let mut trace = trace.ok_or_else(|| {
                 Error::failed(format!("simulating {} again gave no trace", record.run))

@@ -1,14 +1,16 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells, resuming where an interrupted sweep stopped.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::interrupt::{self, INTERRUPTED};
 use super::output::FormatArgs;
+use super::patience::Patience;
 use super::progress::Progress;
 use super::record_printer::RecordPrinter;
 use super::report;
 use crate::error::{Error, Result};
-use crate::launch::ProcessExecutor;
+use crate::launch::{self, Leader, ProcessExecutor};
 use crate::store::{Status, Store};
 use crate::sweep::{self, Cancel, Choice, Experiment, SweepEvent};
 
@@ -28,6 +30,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "again")]
     pub retry_failed: bool,
     #[command(flatten)]
+    pub patience: Patience,
+    #[command(flatten)]
     pub output: FormatArgs,
 }
 
@@ -42,8 +46,15 @@ impl Args {
 }
 
 /// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
-/// when all are, or a thousand).
+/// when all are, or a thousand). As another rank's process of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let cancel = Cancel::default();
+    interrupt::cancel_on_signals(&cancel)?;
+    let timeout = args.patience.timeout();
+    launch::lead_or_follow(timeout, &cancel, |leader| lead(args, dir, &cancel, leader))
+}
+
+fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>) -> Result<u8> {
     let experiment = Experiment::open(&args.file)?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
@@ -52,13 +63,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report::note(&note);
     }
     let store = Store::open(dir);
-    let executor = ProcessExecutor::new()?;
-    let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
+    let executor =
+        ProcessExecutor { timeout: args.patience.timeout(), leader, ..ProcessExecutor::new()? };
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format);
     let mut printed = Ok(());
-    let outcome = sweep::execute(&experiment, &store, &executor, args.choice(), &cancel, &mut |event| {
+    let outcome = sweep::execute(&experiment, &store, &executor, args.choice(), cancel, &mut |event| {
         progress.event(&event);
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // whoever read our output may be gone: the sweep goes on, and is stored

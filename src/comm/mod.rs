@@ -1,7 +1,13 @@
-//! Communication: all-reduces between the threads of one process, and the emulated link.
+//! Communication: all-reduces between the threads of one process, the emulated link, and what ranks in
+//! threads or processes say to each other besides (meeting, gathering reports, giving up together).
 
 mod group;
 mod link;
+pub mod nccl;
+mod peers;
+mod progress;
 
 pub use group::{Broken, Group, Reduced};
 pub use link::EmulatedLink;
+pub use peers::{Meeting, Peers, PingPong};
+pub use progress::Progress;

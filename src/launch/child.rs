@@ -4,12 +4,16 @@ use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::protocol::{Request, TRACE};
+use super::{gpus, ranks, watchdog};
+use crate::backend::cuda::driver::Gpu;
 use crate::backend::{self, Job, Outcome, RunEvent};
+use crate::comm::{Peers, Progress};
 use crate::error::Result;
+use crate::spec::Backend;
 
 /// How often memory is reported.
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
@@ -35,7 +39,13 @@ pub fn child_main() -> ExitCode {
     std::thread::spawn(exit_with_parent);
     std::thread::spawn(report_memory);
     let panic = remember_panics();
-    let ended = match catch_unwind(AssertUnwindSafe(|| execute(&request))) {
+    let on_gpus = request.spec.backend == Backend::Cuda;
+    let watched = Arc::new(Watched::default());
+    if on_gpus {
+        let seen = Arc::clone(&watched);
+        watchdog::start(Arc::clone(&watched.progress), request.timeout, move |why| seen.give_up(&why));
+    }
+    let ended = match catch_unwind(AssertUnwindSafe(|| execute(&request, &watched))) {
         Ok(Ok(outcome)) => RunEvent::End { outcome },
         Ok(Err(e)) => RunEvent::Error { message: e.to_string(), code: e.exit_code() },
         Err(_) => {
@@ -46,19 +56,81 @@ pub fn child_main() -> ExitCode {
     };
     let code = if let RunEvent::Error { code, .. } = &ended { *code } else { 0 };
     send(&ended);
+    if code != 0 && on_gpus {
+        // a driver whose work hangs would wait for it at an orderly exit, for ever
+        signal_hook::low_level::exit(i32::from(code));
+    }
     ExitCode::from(code)
 }
 
-fn execute(request: &Request) -> Result<Outcome> {
-    let job = Job { spec: request.spec.clone(), record: request.record, watch: request.watch };
+/// What the watchdog needs of a run.
+#[derive(Default)]
+struct Watched {
+    progress: Arc<Progress>,
+    peers: OnceLock<Arc<Peers>>,
+}
+
+impl Watched {
+    /// Ends the process: nothing in it can be relied on any more.
+    fn give_up(&self, why: &str) {
+        if let Some(peers) = self.peers.get() {
+            peers.abort(&format!("rank {}: {why}", peers.rank()));
+        }
+        send(&RunEvent::Error { message: why.to_owned(), code: 1 });
+        leave();
+    }
+}
+
+fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
+    let mut job = Job::of(request.spec.clone(), request.record, request.watch);
+    job.timeout = request.timeout;
+    job.progress = Arc::clone(&watched.progress);
+    if let Some(place) = &request.place {
+        let name = format!("meeting {} ranks", place.meeting.ranks);
+        tell(watched, RunEvent::Phase { name });
+        let peers = Peers::connect(&place.meeting, request.timeout)?;
+        let peers = Arc::new(peers.with_progress(Arc::clone(&watched.progress)));
+        let _ = watched.peers.set(Arc::clone(&peers));
+        job.peers = Some(peers);
+    }
+    let done = run(request, &mut job, watched);
+    if let (Err(e), Some(peers)) = (&done, &job.peers) {
+        peers.abort(&format!("rank {}: {e}", peers.rank()));
+    }
+    done
+}
+
+/// Sends an event on, as a sign of progress.
+fn tell(watched: &Watched, event: RunEvent) {
+    watched.progress.of_run(match &event {
+        RunEvent::Phase { name } => Some(name),
+        _ => None,
+    });
+    send(&event);
+}
+
+fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
+    if let (Some(place), Some(peers)) = (&request.place, &job.peers) {
+        let count = Gpu::count()?;
+        job.device = ranks::device(place.local_rank, place.local_ranks, count)?;
+        gpus::all_different(peers, job.device)?;
+    }
     // before the run: load and clocks as the run found them
     let mut environment = crate::environment::collect();
-    let (mut outcome, trace) = backend::run(&job, &mut |event| send(&event))?;
+    let (mut outcome, trace) = backend::run(job, &mut |event| tell(watched, event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
+    if request.spec.backend == Backend::Cuda {
+        if let Some(gpu) = Gpu::list().ok().and_then(|all| all.into_iter().nth(job.device)) {
+            let profile = crate::hardware::profile_of(&gpu.name, gpu.memory_bytes);
+            environment.insert("hardware_profile".into(), serde_json::json!(profile));
+        }
+        let warnings = crate::environment::after_gpus(&mut environment);
+        warnings.into_iter().for_each(|message| send(&RunEvent::Warning { message }));
+    }
     environment.insert("plan_hashes".into(), serde_json::json!(outcome.plan_hashes));
     outcome.environment = environment;
     if let Some(mut trace) = trace {
-        send(&RunEvent::Phase { name: "writing the trace".into() });
+        tell(watched, RunEvent::Phase { name: "writing the trace".into() });
         trace.meta.run = Some(request.run.clone());
         trace.meta.environment = outcome.environment.clone();
         crate::trace::write(&request.dir.join(TRACE), &trace)?;
@@ -74,8 +146,13 @@ fn send(event: &RunEvent) {
     let mut out = std::io::stdout().lock();
     if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
         // nobody listens any more
-        std::process::exit(1);
+        leave();
     }
+}
+
+/// Ends the process at once: what libraries do at an orderly exit may wait for work that hangs.
+fn leave() -> ! {
+    signal_hook::low_level::exit(1)
 }
 
 /// Standard input stays open for as long as the parent lives.
@@ -83,8 +160,8 @@ fn exit_with_parent() {
     let mut buffer = [0; 256];
     loop {
         match std::io::stdin().read(&mut buffer) {
-            Ok(0) => std::process::exit(1),
-            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => std::process::exit(1),
+            Ok(0) => leave(),
+            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => leave(),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use super::protocol::Report;
 use crate::backend::Outcome;
 use crate::store::{Record, Status};
 
@@ -25,12 +26,48 @@ pub(super) struct Seen {
 }
 
 /// Why the parent ended a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The user wanted it.
     Cancelled,
     /// It said nothing for so long.
     Silent(Duration),
+    /// The processes of other ranks cannot be reached any more, and why.
+    Apart(String),
+}
+
+/// All that is known of a run's process after its end.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// What it said.
+    pub seen: Seen,
+    /// How it ended.
+    pub status: Option<ExitStatus>,
+    /// Why it was ended, where it was.
+    pub stop: Option<Stop>,
+}
+
+impl Ending {
+    /// Of a process that could not be started.
+    pub fn never_began(why: String) -> Self {
+        let seen = Seen { error: Some(why), ..Seen::default() };
+        Self { seen, status: None, stop: None }
+    }
+
+    /// Completes `record`: with the result, or with the reason why there is none.
+    pub fn conclude(self, record: Record) -> Record {
+        self.seen.conclude(record, self.status, self.stop)
+    }
+
+    /// What a process that leads is told of one that follows.
+    pub fn report(mut self) -> Report {
+        let warnings = std::mem::take(&mut self.seen.warnings);
+        let failure = match (&self.seen.outcome, &self.stop) {
+            (Some(_), None) => None,
+            _ => Some(self.seen.why(self.status, self.stop)),
+        };
+        Report { failure, warnings }
+    }
 }
 
 impl Seen {
@@ -64,26 +101,27 @@ impl Seen {
             return with_outcome(record, outcome);
         }
         record.warnings.append(&mut self.warnings);
-        if stop == Some(Stop::Cancelled) {
-            record.status = Status::Interrupted;
-            record.reason = Some("cancelled while it ran".into());
-            return record;
-        }
-        let why = match (stop, self.error.take()) {
+        record.status = if stop == Some(Stop::Cancelled) { Status::Interrupted } else { Status::Failed };
+        record.reason = Some(self.why(status, stop));
+        record
+    }
+
+    /// Why there is no result.
+    fn why(self, status: Option<ExitStatus>, stop: Option<Stop>) -> String {
+        let why = match (stop, self.error) {
+            (Some(Stop::Cancelled), _) => return "cancelled while it ran".into(),
             (Some(Stop::Silent(limit)), _) => {
                 format!("no sign of life for {:.0} s; it was ended", limit.as_secs_f64())
             }
+            (Some(Stop::Apart(why)), None) => why,
             (_, Some(message)) => message,
             _ => describe(status),
         };
-        record.status = Status::Failed;
-        record.reason = Some(if self.tail.is_empty() {
-            why
-        } else {
-            let tail: Vec<String> = self.tail.into_iter().collect();
-            format!("{why}; its last output:\n{}", tail.join("\n"))
-        });
-        record
+        if self.tail.is_empty() {
+            return why;
+        }
+        let tail: Vec<String> = self.tail.into_iter().collect();
+        format!("{why}; its last output:\n{}", tail.join("\n"))
     }
 }
 
@@ -96,7 +134,10 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
         None => (Status::Failed, Some("it ended without a sample".into())),
     };
     record.metrics = metrics;
-    record.overlap = outcome.samples.iter().rev().find_map(|s| s.overlap);
+    record.instrumented =
+        outcome.instrumented.map(|arm| crate::analysis::overhead(&record.spec, &outcome.samples, arm));
+    let traced = record.instrumented.as_ref().and_then(|arm| arm.overlap);
+    record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
     record.environment.extend(outcome.environment);
     record.samples = outcome.samples;
     record

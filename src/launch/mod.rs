@@ -7,11 +7,17 @@
 
 mod child;
 mod ending;
+mod gpus;
+mod leader;
 mod process;
 mod protocol;
+pub mod ranks;
+mod watchdog;
 
 pub use child::child_main;
 pub(crate) use ending::with_outcome;
+pub(crate) use leader::too_few;
+pub use leader::{Leader, lead_or_follow};
 pub use process::ProcessExecutor;
 
 #[cfg(test)]

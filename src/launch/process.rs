@@ -5,14 +5,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
-use super::ending::{Seen, Stop};
-use super::protocol::{LOG, Request, TRACE};
+use super::ending::{Ending, Seen, Stop};
+use super::leader::Leader;
+use super::protocol::{LOG, NCCL_LOG, Request, TRACE};
 use crate::backend::RunEvent;
+use crate::comm::nccl;
 use crate::error::{Error, Result};
 use crate::spec::{Backend, P2p};
 use crate::store::{Record, RunDir, Status};
@@ -26,6 +29,8 @@ const POLL: Duration = Duration::from_millis(20);
 const LOG_LIMIT: u64 = 8 << 20;
 /// A run that says nothing for so long hangs.
 const SILENCE: Duration = Duration::from_secs(600);
+/// How long a process may take to end after its last words.
+const LINGER: Duration = Duration::from_secs(20);
 
 /// Runs a cell in a child process of this very binary.
 #[derive(Clone, Debug)]
@@ -38,6 +43,10 @@ pub struct ProcessExecutor {
     pub watch: bool,
     /// Where a copy of the trace goes (`run --trace FILE`).
     pub trace_copy: Option<PathBuf>,
+    /// See [`crate::backend::Job::timeout`].
+    pub timeout: Duration,
+    /// The processes of other ranks, where a launcher started several.
+    pub leader: Option<Arc<Leader>>,
 }
 
 impl ProcessExecutor {
@@ -45,15 +54,22 @@ impl ProcessExecutor {
     pub fn new() -> Result<Self> {
         let binary = std::env::current_exe()
             .map_err(|e| Error::failed(format!("the running binary cannot be found: {e}")))?;
-        Ok(Self { binary, silence: SILENCE, watch: false, trace_copy: None })
+        Ok(Self {
+            binary,
+            silence: SILENCE,
+            watch: false,
+            trace_copy: None,
+            timeout: crate::backend::TIMEOUT,
+            leader: None,
+        })
     }
 
-    fn spawn(&self, request: &RunRequest<'_>) -> Result<Child> {
-        let spec = request.spec;
+    fn spawn(&self, job: &Request) -> Result<Child> {
+        let spec = &job.spec;
         let mut command = Command::new(&self.binary);
         command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if spec.backend == Backend::Cuda && spec.p2p == P2p::Off {
-            command.env("NCCL_P2P_DISABLE", "1");
+        if spec.backend == Backend::Cuda {
+            nccl_variables(&mut command, job);
         }
         // a group of its own: it can be ended with all it starts, and the terminal's interrupt passes by
         command.envs(&spec.env).process_group(0);
@@ -68,24 +84,47 @@ impl ProcessExecutor {
         emit: &mut dyn FnMut(ExecutorEvent),
     ) -> Record {
         let record = Record::new(request.spec.clone(), Status::Failed, None);
-        let mut seen = Seen::default();
-        let mut child = match self.spawn(request) {
-            Ok(child) => child,
-            Err(e) => {
-                seen.error = Some(format!("its process could not be started: {e}"));
-                return seen.conclude(record, None, None);
-            }
-        };
-        let job = Request {
+        let mut job = Request {
             run: run.id.clone(),
             dir: run.path.clone(),
             spec: request.spec.clone(),
             record: true,
             watch: self.watch,
+            timeout: self.timeout,
+            place: None,
+        };
+        let cancelled = || request.cancel.is_cell(request.cell).then_some(Stop::Cancelled);
+        let log = Log::create(&run.path.join(LOG));
+        match self.leader.as_ref().filter(|_| super::leader::takes_several(request.spec)) {
+            None => self.child(&job, log, &cancelled, emit).conclude(record),
+            Some(leader) => match leader.begin(&mut job) {
+                Err(e) => Ending::never_began(e.to_string()).conclude(record),
+                Ok(()) => {
+                    let stopped = || {
+                        cancelled().or_else(|| leader.check().err().map(|e| Stop::Apart(e.to_string())))
+                    };
+                    let ending = self.child(&job, log, &stopped, emit);
+                    leader.conclude(&job, ending.conclude(record))
+                }
+            },
+        }
+    }
+
+    /// One process from its start to its end. It is stopped when `stopped` says so.
+    pub(super) fn child(
+        &self,
+        job: &Request,
+        log: Log,
+        stopped: &dyn Fn() -> Option<Stop>,
+        emit: &mut dyn FnMut(ExecutorEvent),
+    ) -> Ending {
+        let mut child = match self.spawn(job) {
+            Ok(child) => child,
+            Err(e) => return Ending::never_began(format!("its process could not be started: {e}")),
         };
         // held to the end: the child takes the pipe's end for our death
         let mut stdin = child.stdin.take();
-        if let (Some(stdin), Ok(mut line)) = (&mut stdin, serde_json::to_string(&job)) {
+        if let (Some(stdin), Ok(mut line)) = (&mut stdin, serde_json::to_string(job)) {
             line.push('\n');
             // a child that died already is told of by its status
             let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush());
@@ -98,20 +137,20 @@ impl ProcessExecutor {
             listen(err, sender.clone(), Heard::Log);
         }
         drop(sender);
-        let log = Log::create(&run.path.join(LOG));
-        let stop = self.listen_and_watch(request, &child, &heard, log, &mut seen, emit);
+        let mut seen = Seen::default();
+        let stop = self.listen_and_watch(&child, &heard, stopped, log, &mut seen, emit);
         let status = child.wait().ok();
         drop(stdin);
-        seen.conclude(record, status, stop)
+        Ending { seen, status, stop }
     }
 
     /// Until the process has ended and all it said was heard. Says why it was stopped, if it was. Leaves
     /// the process to be reaped.
     fn listen_and_watch(
         &self,
-        request: &RunRequest<'_>,
         child: &Child,
         heard: &Receiver<Heard>,
+        stopped: &dyn Fn() -> Option<Stop>,
         mut log: Log,
         seen: &mut Seen,
         emit: &mut dyn FnMut(ExecutorEvent),
@@ -121,6 +160,9 @@ impl ProcessExecutor {
         let mut stop: Option<(Stop, Instant)> = None;
         let mut killed = false;
         let mut ended: Option<Instant> = None;
+        let mut said_all: Option<Instant> = None;
+        // its own watchdog comes first, and says more
+        let silence = self.silence.max(self.timeout * 2);
         loop {
             match heard.recv_timeout(POLL) {
                 Ok(message) => {
@@ -141,20 +183,22 @@ impl ProcessExecutor {
             if ended.is_some_and(|at| at.elapsed() > GRACE) && heard.is_empty() {
                 break;
             }
-            match stop {
-                None if request.cancel.is_cell(request.cell) => {
-                    stop = Some((Stop::Cancelled, Instant::now()));
+            if said_all.is_none() && (seen.outcome.is_some() || seen.error.is_some()) {
+                said_all = Some(Instant::now());
+            }
+            let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > LINGER);
+            let grace_over = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > GRACE);
+            if !killed && (lingers || grace_over) {
+                killed = true;
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            }
+            if stop.is_none() {
+                let silent = last_sign.elapsed() > silence && ended.is_none();
+                let why = stopped().or_else(|| silent.then_some(Stop::Silent(silence)));
+                if let Some(why) = why {
+                    stop = Some((why, Instant::now()));
                     let _ = rustix::process::kill_process_group(group, Signal::TERM);
                 }
-                None if last_sign.elapsed() > self.silence && ended.is_none() => {
-                    stop = Some((Stop::Silent(self.silence), Instant::now()));
-                    let _ = rustix::process::kill_process_group(group, Signal::TERM);
-                }
-                Some((_, since)) if !killed && since.elapsed() > GRACE => {
-                    killed = true;
-                    let _ = rustix::process::kill_process_group(group, Signal::KILL);
-                }
-                _ => {}
             }
         }
         stop.map(|(why, _)| why)
@@ -274,8 +318,29 @@ fn remove_unfinished(dir: &Path) {
     }
 }
 
+/// The variables of NCCL that follow from the cell: whether GPUs may talk directly, and that NCCL writes
+/// down what it chooses. What the cell sets itself stays.
+fn nccl_variables(command: &mut Command, job: &Request) {
+    match job.spec.p2p {
+        P2p::Off => command.env("NCCL_P2P_DISABLE", "1"),
+        // a cell with P2P must not inherit that there is none
+        P2p::On => command.env_remove("NCCL_P2P_DISABLE"),
+    };
+    let asked = |name: &str| job.spec.env.contains_key(name) || std::env::var_os(name).is_some();
+    // another rank's choices are the same, and a placeholder in the path would be taken for NCCL's
+    let first = job.place.as_ref().is_none_or(|place| place.meeting.rank == 0);
+    let directory = job.dir.to_string_lossy();
+    if !first || job.spec.tp < 2 || job.spec.link.is_emulated() || directory.contains('%') {
+        return;
+    }
+    if nccl::DEBUG_VARIABLES.iter().any(|(name, _)| asked(name)) || asked(nccl::DEBUG_FILE) {
+        return;
+    }
+    command.envs(nccl::DEBUG_VARIABLES).env(nccl::DEBUG_FILE, job.dir.join(NCCL_LOG));
+}
+
 /// The run's log file, bounded. A log that cannot be written never fails a run.
-struct Log {
+pub(super) struct Log {
     file: Option<File>,
     left: u64,
 }
@@ -283,6 +348,11 @@ struct Log {
 impl Log {
     fn create(path: &Path) -> Self {
         Self { file: File::create(path).ok(), left: LOG_LIMIT }
+    }
+
+    /// Keeps nothing.
+    pub fn none() -> Self {
+        Self { file: None, left: 0 }
     }
 
     fn write(&mut self, line: &str) {

@@ -1,9 +1,11 @@
 //! What parent and child say to each other: one request, then events, a line of JSON each.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::comm::Meeting;
 use crate::spec::Spec;
 
 /// The one line on the child's standard input.
@@ -20,6 +22,45 @@ pub(super) struct Request {
     /// Whether to tell of decode steps while they go by.
     #[serde(default)]
     pub watch: bool,
+    /// See [`crate::backend::Job::timeout`].
+    #[serde(default = "usual")]
+    pub timeout: Duration,
+    /// Where this process is one of several that execute the run together.
+    #[serde(default)]
+    pub place: Option<Place>,
+}
+
+fn usual() -> Duration {
+    crate::backend::TIMEOUT
+}
+
+/// One process among those that execute a run, a rank each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Place {
+    /// Where it meets the others, and as which rank.
+    pub meeting: Meeting,
+    /// Which one of those on its host.
+    pub local_rank: usize,
+    /// How many are on its host, where that is known.
+    pub local_ranks: Option<usize>,
+}
+
+/// What the process that leads tells those that follow, a broadcast each.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Start a child for your rank of this run (place: rank 0's), and report when it has ended.
+    Run(Box<Request>),
+    /// That was all; end with this exit status.
+    End(u8),
+}
+
+/// How a run ended on one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// Why it failed there; `None`: it did not.
+    pub failure: Option<String>,
+    /// Anything odd there.
+    pub warnings: Vec<String>,
 }
 
 /// The trace's name in the run's directory.
@@ -27,3 +68,6 @@ pub(super) const TRACE: &str = "trace.parquet";
 
 /// The log's name in the run's directory.
 pub(super) const LOG: &str = "log.txt";
+
+/// What NCCL wrote about its choices, in the run's directory.
+pub(super) const NCCL_LOG: &str = "nccl.txt";

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::backend::{Outcome, RunEvent};
 use crate::spec::Spec;
-use crate::store::{Overlap, Record, Sample, Status, Store, sample_spec};
+use crate::store::{Instrumented, Overlap, Record, Sample, Status, Store, sample_spec};
 use crate::sweep::{Cancel, Executor, ExecutorEvent, RunRequest};
 
 /// A script in the child's place. Another process writes it: a file that this one had open for writing
@@ -38,7 +38,7 @@ fn scene(body: &str) -> Scene {
     let store = Store::open(dir.path().join("runs"));
     let binary = script(dir.path(), body);
     let executor =
-        ProcessExecutor { binary, silence: Duration::from_secs(60), watch: false, trace_copy: None };
+        ProcessExecutor { binary, silence: Duration::from_secs(60), ..ProcessExecutor::new().unwrap() };
     Scene { dir, store, executor, cancel: Cancel::default() }
 }
 
@@ -77,6 +77,13 @@ fn end_event() -> String {
         memory_bytes_per_rank: 1000,
         plan_hashes: vec![],
         environment: [("threads".to_owned(), serde_json::json!(2))].into(),
+        instrumented: Some(Instrumented {
+            recorder: "cuda events, rotating K=2".into(),
+            windows: 2,
+            steps_ms: vec![1.25; 4],
+            overlap: Some(Overlap { overlap_pct: Some(75.0), ..overlap }),
+            ..Default::default()
+        }),
     };
     serde_json::to_string(&RunEvent::End { outcome }).unwrap()
 }
@@ -97,7 +104,10 @@ fn a_result_becomes_a_record_and_garbage_a_warning() {
     assert_eq!((record.status, record.reason.as_deref()), (Status::Ok, None), "{record:?}");
     assert_eq!(record.samples.len(), 2);
     assert_eq!(record.metrics.as_ref().unwrap().memory_bytes_per_rank, 1000);
-    assert_eq!(record.overlap.unwrap().overlap_pct, Some(50.0));
+    // the timed arm alone has an overlap, and what it cost is found out here
+    assert_eq!(record.overlap.unwrap().overlap_pct, Some(75.0));
+    let timed = record.instrumented.as_ref().unwrap();
+    assert_eq!((timed.overhead, timed.tpot_ms), (Some(1.25), 1.25));
     assert_eq!(record.environment["threads"], 2);
     assert!(record.warnings[0].contains("'not an event'"), "{:?}", record.warnings);
     assert_eq!(record.trace, Some(format!("{}/trace.parquet", record.run)));
@@ -145,6 +155,7 @@ fn a_binary_that_is_not_there_is_a_failed_run() {
 fn a_silent_process_is_ended_with_its_children() {
     let mut scene = scene("sleep 600 & echo $! > \"$(dirname \"$0\")/grandchild\"; sleep 600");
     scene.executor.silence = Duration::from_millis(300);
+    scene.executor.timeout = Duration::from_millis(100);
     let record = scene.run();
     assert_eq!(record.status, Status::Failed);
     assert!(reason(&record).starts_with("no sign of life"), "{record:?}");

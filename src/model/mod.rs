@@ -19,6 +19,7 @@ mod weights;
 use std::path::PathBuf;
 
 pub use prompts::{check_ids, read_prompts};
+pub use random::RandomStream;
 pub use shape::{DType, ModelShape, Rope, RopeScaling};
 pub use tokenizer::Tokenizer;
 pub use weights::{Matrix, MatrixData, WeightSource};

@@ -38,6 +38,23 @@ pub(super) struct RandomWeights {
     seed: u64,
 }
 
+/// How the numbers of one tensor follow from their index (row x columns + column), for whoever makes them
+/// elsewhere: number i is `mean + step x b`, rounded to f32 after each of the two operations and then to
+/// its format, where `b` are the low (i even) or the high 32 bits, signed, of hash i / 2; its sign is
+/// turned where `signs` and `b` is odd. Hash j is splitmix64's finaliser of `key + j x
+/// 0x9e3779b97f4a7c15`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomStream {
+    /// Of seed and tensor.
+    pub key: u64,
+    /// Of the numbers.
+    pub mean: f32,
+    /// By which a number grows with its hash.
+    pub step: f32,
+    /// Whether odd hashes turn the sign.
+    pub signs: bool,
+}
+
 /// The finaliser of splitmix64: every input bit reaches every output bit.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -86,16 +103,24 @@ impl RandomWeights {
         Self { seed }
     }
 
+    /// How a tensor's numbers follow from their index.
+    pub(super) fn stream(&self, tensor: Tensor, shape: &ModelShape) -> RandomStream {
+        let (mean, deviation) = distribution(tensor, shape);
+        RandomStream {
+            key: mix(mix(self.seed.wrapping_add(GOLDEN)) ^ role(tensor)),
+            mean: mean as f32,
+            // uniform over +-sqrt(3) deviations, from 32 signed bits
+            step: (deviation * 12f64.sqrt() / (1u64 << 32) as f64) as f32,
+            signs: tensor == Tensor::FinalNorm && shape.tied_embeddings,
+        }
+    }
+
     /// Fills `out` with the tensor's numbers from index `start` (row x columns + column) on. `tensor` is
     /// the one that is stored: the embedding where the head is tied to it.
     pub(super) fn fill<T: Number>(&self, tensor: Tensor, shape: &ModelShape, start: u64, out: &mut [T]) {
-        let key = mix(mix(self.seed.wrapping_add(GOLDEN)) ^ role(tensor));
-        let (mean, deviation) = distribution(tensor, shape);
-        // uniform over +-sqrt(3) deviations, from 32 signed bits
-        let step = (deviation * 12f64.sqrt() / (1u64 << 32) as f64) as f32;
-        let mean = mean as f32;
+        let RandomStream { key, mean, step, signs } = self.stream(tensor, shape);
         let value = |bits: u32| mean + bits.cast_signed() as f32 * step;
-        if tensor == Tensor::FinalNorm && shape.tied_embeddings {
+        if signs {
             fill(key, start, out, |bits| if bits & 1 == 0 { value(bits) } else { -value(bits) });
         } else {
             fill(key, start, out, value);

@@ -1,8 +1,10 @@
 //! Weights as plans name them: one rank's slices of a model's tensors, from a checkpoint or a seed.
 
+use std::ops::Range;
+
 use super::checkpoint::Checkpoint;
 use super::convert::Number;
-use super::random::RandomWeights;
+use super::random::{RandomStream, RandomWeights};
 use super::{DType, Model, ModelShape, files};
 use crate::error::{Error, Result};
 use crate::plan::{Tensor, Weight};
@@ -79,12 +81,13 @@ impl WeightSource {
     /// An input error for f16; a failure where `rank` is not below `tp`, or `weight` is not of this model
     /// and TP.
     pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
+        let all = 0..weight.outputs as usize;
         let data = match dtype {
-            DType::F32 => self.assemble::<f32>(weight, rank, tp)?,
-            DType::Bf16 => self.assemble::<half::bf16>(weight, rank, tp)?,
+            DType::F32 => MatrixData::F32(self.rows(weight, rank, tp, all)?),
+            DType::Bf16 => MatrixData::Bf16(self.rows(weight, rank, tp, all)?),
             DType::F16 => {
                 return Err(Error::input_help(
-                    format!("weight {}: weights cannot be loaded as f16", weight.name),
+                    format!("weight {}: no matrix on a CPU holds f16", weight.name),
                     "--dtype f32 or bf16; f16 checkpoints convert to either",
                 ));
             }
@@ -92,8 +95,46 @@ impl WeightSource {
         Ok(Matrix { outputs: weight.outputs as usize, inputs: weight.inputs as usize, data })
     }
 
-    /// The parts' slices, one below the other.
-    fn assemble<T: Number>(&self, weight: &Weight, rank: u32, tp: u32) -> Result<MatrixData> {
+    /// Some rows (outputs) of one rank's slice of `weight` as bytes of `dtype` (f32, bf16 or f16, in
+    /// this machine's byte order), so that a weight that is larger than memory can be copied in pieces.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and a failure where there are no such rows.
+    pub fn bytes(
+        &self,
+        weight: &Weight,
+        rank: u32,
+        tp: u32,
+        dtype: DType,
+        rows: Range<usize>,
+    ) -> Result<Vec<u8>> {
+        fn bytes<T: Number>(numbers: Vec<T>) -> Vec<u8> {
+            bytemuck::cast_slice(&numbers).to_vec()
+        }
+        Ok(match dtype {
+            DType::F32 => bytes(self.rows::<f32>(weight, rank, tp, rows)?),
+            DType::Bf16 => bytes(self.rows::<half::bf16>(weight, rank, tp, rows)?),
+            DType::F16 => bytes(self.rows::<half::f16>(weight, rank, tp, rows)?),
+        })
+    }
+
+    /// How the numbers of a tensor (of the one that is stored: the embedding where the head is tied to
+    /// it) follow from their index; `None` where they come from a checkpoint.
+    pub fn random_stream(&self, tensor: Tensor) -> Option<RandomStream> {
+        match &self.numbers {
+            Numbers::Random(random) => Some(random.stream(self.stored(tensor), &self.shape)),
+            Numbers::Checkpoint(_) => None,
+        }
+    }
+
+    /// Rows `wanted` of the parts' slices, one below the other.
+    fn rows<T: Number>(
+        &self,
+        weight: &Weight,
+        rank: u32,
+        tp: u32,
+        wanted: Range<usize>,
+    ) -> Result<Vec<T>> {
         if rank >= tp {
             return Err(Error::failed(format!("weight {}: rank {rank} of TP {tp}", weight.name)));
         }
@@ -108,9 +149,21 @@ impl WeightSource {
                 weight.name, weight.outputs
             )));
         }
-        let mut numbers = vec![T::default(); outputs * inputs];
+        if wanted.start > wanted.end || wanted.end > outputs {
+            return Err(Error::failed(format!(
+                "weight {} has {outputs} rows, not {}..{}",
+                weight.name, wanted.start, wanted.end
+            )));
+        }
+        let mut numbers = vec![T::default(); wanted.len() * inputs];
         let mut rest = numbers.as_mut_slice();
+        let mut above = 0;
         for (part, (rows, columns)) in weight.parts.iter().zip(slices) {
+            // which of the part's rows are wanted
+            let first = wanted.start.clamp(above, above + rows.len()) - above;
+            let last = wanted.end.clamp(above, above + rows.len()) - above;
+            above += rows.len();
+            let rows = rows.start + first..rows.start + last;
             let (here, below) = rest.split_at_mut(rows.len() * inputs);
             rest = below;
             let tensor = self.stored(part.tensor);
@@ -124,7 +177,7 @@ impl WeightSource {
                 }
             }
         }
-        Ok(T::matrix(numbers))
+        Ok(numbers)
     }
 
     /// The tensor that is stored: the embedding where the head is tied to it.

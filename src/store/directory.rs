@@ -378,6 +378,7 @@ impl Record {
             runs: Vec::new(),
             samples: Vec::new(),
             warnings: Vec::new(),
+            instrumented: None,
         }
     }
 }

@@ -36,7 +36,9 @@ pub use batch::{BatchSummary, BatchWriter};
 pub use directory::{Listing, RunDir, Store};
 pub use finished::Finished;
 pub use index::IndexEntry;
-pub use record::{Environment, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status};
+pub use record::{
+    Environment, Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status,
+};
 
 pub use trash::{Emptied, Trash};
 

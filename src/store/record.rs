@@ -133,6 +133,38 @@ pub struct Split {
     pub transfer_ms: f64,
 }
 
+/// The arm of a run in which operations were timed. The run's samples, and so its metrics, are of
+/// another arm, which nothing disturbed; this one gave the trace and the overlap.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Instrumented {
+    /// What recorded the operations, `cuda events, rotating K=8`.
+    pub recorder: String,
+    /// Replays that make up a step of the trace.
+    pub windows: u32,
+    /// Each decode step's time (ms), whichever part of it was timed.
+    #[serde(default)]
+    pub steps_ms: Vec<f64>,
+    /// Median of these.
+    #[serde(default)]
+    pub tpot_ms: f64,
+    /// TPOT of this arm over TPOT of the undisturbed one; null where either has no steps.
+    #[serde(default)]
+    pub overhead: Option<f64>,
+    /// Bootstrap interval of that over rounds, and blocks of steps in each.
+    #[serde(default)]
+    pub overhead_ci95: Option<[f64; 2]>,
+    /// By what factor timing stretched what was timed, which composing took off again.
+    #[serde(default)]
+    pub stretch: Option<f64>,
+    /// Share of the composed steps' time by which operations were cut or moved where windows of
+    /// different replays met.
+    #[serde(default)]
+    pub clipped: Option<f64>,
+    /// Communication of the decode phase, as this arm saw it.
+    #[serde(default)]
+    pub overlap: Option<Overlap>,
+}
+
 /// What a sceptic asks for: machine, software, clocks, variables. Names to JSON values.
 pub type Environment = BTreeMap<String, serde_json::Value>;
 
@@ -177,6 +209,9 @@ pub struct Record {
     /// Anything odd that was noticed.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// The arm in which operations were timed, where that is another than the samples' (cuda).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrumented: Option<Instrumented>,
 }
 
 impl Record {

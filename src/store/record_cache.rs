@@ -258,6 +258,7 @@ fn encoded(record: &Record, stamp: &Stamp) -> Option<(Vec<u8>, Vec<u8>)> {
         experiment: record.experiment.clone(),
         runs: record.runs.clone(),
         warnings: record.warnings.clone(),
+        instrumented: record.instrumented.clone(),
     };
     serde_json::to_writer(&mut payload, &short).ok()?;
     Some((environment, payload))

@@ -26,6 +26,9 @@ pub(crate) fn spec(architecture: &str) -> Spec {
         seed: 0,
         env: Default::default(),
         set: Default::default(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 

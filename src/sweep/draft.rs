@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::options::{CellOptions, OPTIONS, is_key};
+use super::options::{CellOptions, OPTIONS, Takes, is_key};
 use super::position::Source;
 use crate::error::{Error, Result};
 use crate::hardware::Profile;
@@ -363,12 +363,18 @@ impl Reader<'_> {
             }
             return Ok(text);
         };
-        let numeric = OPTIONS.iter().any(|(name, numeric)| name == option && *numeric);
-        let text = match value.get_ref() {
-            DeValue::Integer(number) if numeric => decimal(number),
-            DeValue::String(text) if !numeric => text.to_string(),
+        let takes =
+            OPTIONS.iter().find(|(name, _)| name == option).map_or(Takes::Text, |(_, takes)| *takes);
+        let text = match (value.get_ref(), takes) {
+            (DeValue::Integer(number), Takes::Number) => decimal(number),
+            (DeValue::String(text), Takes::Text) => text.to_string(),
+            (DeValue::Boolean(flag), Takes::Flag) => flag.to_string(),
             _ => {
-                let kind = if numeric { "a whole number" } else { "a string" };
+                let kind = match takes {
+                    Takes::Number => "a whole number",
+                    Takes::Text => "a string",
+                    Takes::Flag => "true or false",
+                };
                 return Err(wrong_kind(&self.source, option, kind, value));
             }
         };

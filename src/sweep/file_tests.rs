@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Error;
 use crate::plan::Architecture;
-use crate::spec::{Backend, Link, P2p};
+use crate::spec::{Backend, Coverage, Link, P2p, Recorder, Spec};
 
 /// The contract's example.
 const EXAMPLE: &str = r#"question = "How much does ladder gain on a 70B model, with and without P2P?"
@@ -250,7 +250,7 @@ fn auto_says_what_it_chose_and_why() {
     assert_eq!(backends, [Backend::Cpu, Backend::Cpu, Backend::Sim, Backend::Sim]);
     let notes = experiment.notes().unwrap();
     assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes[0].starts_with("backend cpu: tiny has"), "{notes:?}");
+    assert!(notes[0].starts_with("backend cpu: ") && notes[0].contains("; tiny has"), "{notes:?}");
     assert!(notes[1].contains("too many for cpu"), "{notes:?}");
     assert!(!experiment.cells.iter().any(|c| c.spec.link.is_emulated()), "never on its own");
 }
@@ -288,6 +288,49 @@ fn options_of_the_simulator_choose_it_or_are_said_to_do_nothing() {
     assert!(note.unwrap().contains("only matter to the simulator"));
     let wrong = CellOptions { set: vec!["link.alpha=5".into()], ..Default::default() };
     assert_eq!(wrong.resolve().unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn options_of_gpus_reach_only_their_backend() {
+    let options = CellOptions {
+        model: Some("tiny".into()),
+        backend: Some(Backend::Cuda),
+        recorder: Some(Recorder::Cupti),
+        coverage: Some(Coverage::Full),
+        no_graph: true,
+        ..Default::default()
+    };
+    let (spec, note) = options.resolve().unwrap();
+    assert_eq!((spec.recorder, spec.no_graph), (Recorder::Cupti, true));
+    assert_eq!(spec.coverage, Coverage::Rotating, "events alone have a coverage");
+    assert!(note.unwrap().contains("coverage only matters to recorder events"));
+    let (cpu, note) = CellOptions { backend: Some(Backend::Cpu), ..options.clone() }.resolve().unwrap();
+    assert_eq!((cpu.recorder, cpu.coverage, cpu.no_graph), Default::default());
+    assert!(note.unwrap().contains("recorder, coverage, no_graph only matter to the cuda backend"));
+    let plain =
+        CellOptions { model: Some("tiny".into()), backend: Some(Backend::Cpu), ..Default::default() };
+    assert_eq!(plain.resolve().unwrap().0.key(), cpu.key(), "what does nothing makes no other cell");
+    let written = serde_json::to_value(&cpu).unwrap();
+    assert!(written.get("recorder").is_none() && written.get("no_graph").is_none(), "{written}");
+}
+
+#[test]
+fn options_of_gpus_are_settings_and_axes_of_files() {
+    let text = "backend = \"cuda\"\nmodel = \"tiny\"\nrecorder = \"events\"\n[grid]\ncoverage = [\"rotating\", \"full\"]\nno_graph = [false, true]\n";
+    let specs: Vec<Spec> = parsed(text).cells.into_iter().map(|cell| cell.spec).collect();
+    let of: Vec<(Coverage, bool)> = specs.iter().map(|spec| (spec.coverage, spec.no_graph)).collect();
+    use Coverage::{Full, Rotating};
+    assert_eq!(of, [(Rotating, false), (Rotating, true), (Full, false), (Full, true)]);
+    for (wrong, message) in [
+        ("no_graph = \"yes\"", "no_graph must be true or false, and this is a string"),
+        ("no_graph = 1", "no_graph must be true or false, and this is an integer"),
+        ("recorder = \"event\"", "unknown recorder 'event'"),
+        ("coverage = \"half\"", "unknown coverage 'half'"),
+    ] {
+        let error = Experiment::from_str(&format!("model = \"tiny\"\n{wrong}\n"), Path::new("x.toml"));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(message) && error.starts_with("x.toml:2:"), "{error}");
+    }
 }
 
 #[test]

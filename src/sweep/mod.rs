@@ -7,6 +7,7 @@ pub mod edit;
 mod execute;
 mod experiment;
 pub mod forecast;
+mod gpus;
 mod options;
 mod ordered;
 mod position;

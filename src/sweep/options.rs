@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::model::{DType, Model};
 use crate::plan::Architecture;
-use crate::spec::{Backend, Collective, Link, P2p, Spec};
+use crate::spec::{Backend, Collective, Coverage, Link, P2p, Recorder, Spec};
 
 use super::Verdict;
+use super::gpus::Gpus;
 use super::shared::Shared;
 
 /// Options of a cell; what is missing gets a sensible default in [`CellOptions::resolve`].
@@ -66,6 +67,15 @@ pub struct CellOptions {
     /// All-reduce for the simulator: nccl, one-shot [default: nccl]
     #[arg(long)]
     pub collective: Option<Collective>,
+    /// What records the operations of a cuda run: events, cupti, off [default: events]
+    #[arg(long)]
+    pub recorder: Option<Recorder>,
+    /// How much of a step CUDA events time at once: rotating (a part), full [default: rotating]
+    #[arg(long)]
+    pub coverage: Option<Coverage>,
+    /// Enqueue the operations of a cuda run one by one instead of replaying a graph
+    #[arg(long)]
+    pub no_graph: bool,
     /// A variable of the run's process, for example NCCL_ALGO=Ring (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub env: Vec<String>,
@@ -74,24 +84,38 @@ pub struct CellOptions {
     pub set: Vec<String>,
 }
 
-/// Every option that has one value, as files spell it, and whether the value is a whole number.
-pub(super) const OPTIONS: [(&str, bool); 16] = [
-    ("architecture", false),
-    ("model", false),
-    ("dtype", false),
-    ("tp", true),
-    ("batch", true),
-    ("prompt_tokens", true),
-    ("output_tokens", true),
-    ("p2p", false),
-    ("backend", false),
-    ("hardware", false),
-    ("link", false),
-    ("samples", true),
-    ("warmup", true),
-    ("seed", true),
-    ("stack", false),
-    ("collective", false),
+/// What an option's value is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// A string.
+    Text,
+    /// A whole number.
+    Number,
+    /// `true` or `false`.
+    Flag,
+}
+
+/// Every option that has one value, as files spell it, and what its value is.
+pub(super) const OPTIONS: [(&str, Takes); 19] = [
+    ("architecture", Takes::Text),
+    ("model", Takes::Text),
+    ("dtype", Takes::Text),
+    ("tp", Takes::Number),
+    ("batch", Takes::Number),
+    ("prompt_tokens", Takes::Number),
+    ("output_tokens", Takes::Number),
+    ("p2p", Takes::Text),
+    ("backend", Takes::Text),
+    ("hardware", Takes::Text),
+    ("link", Takes::Text),
+    ("samples", Takes::Number),
+    ("warmup", Takes::Number),
+    ("seed", Takes::Number),
+    ("stack", Takes::Text),
+    ("collective", Takes::Text),
+    ("recorder", Takes::Text),
+    ("coverage", Takes::Text),
+    ("no_graph", Takes::Flag),
 ];
 
 impl CellOptions {
@@ -121,6 +145,13 @@ impl CellOptions {
             }
             "stack" => self.stack = Some(text.to_owned()),
             "collective" => self.collective = Some(text.parse()?),
+            "recorder" => self.recorder = Some(text.parse()?),
+            "coverage" => self.coverage = Some(text.parse()?),
+            "no_graph" => {
+                self.no_graph = text.parse().map_err(|_| {
+                    Error::input(format!("no_graph is {text}; it must be true or false"))
+                })?;
+            }
             _ => return Err(Error::unknown("option", name, OPTIONS.map(|(name, _)| name))),
         }
         Ok(())
@@ -138,12 +169,20 @@ impl CellOptions {
         let model = shared.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
         let (backend, mut notes) = match self.backend.unwrap_or(Backend::Auto) {
             Backend::Auto => {
-                let (backend, why) = self.choose(&model, shared)?;
+                let (backend, why) = self.choose(&model, shared, Gpus::of_machine())?;
                 (backend, vec![format!("backend {}: {why}", backend.as_str())])
             }
             backend => (backend, Vec::new()),
         };
         let spec = self.fill(&model, backend, shared)?;
+        if backend != Backend::Cuda {
+            let unused = self.cuda_options();
+            if !unused.is_empty() {
+                notes.push(format!("{} only matter to the cuda backend", unused.join(", ")));
+            }
+        } else if self.coverage.is_some() && spec.recorder != Recorder::Events {
+            notes.push("coverage only matters to recorder events".into());
+        }
         if backend != Backend::Sim {
             let unused = self.simulator_options(spec.link);
             if !unused.is_empty() {
@@ -154,16 +193,20 @@ impl CellOptions {
     }
 
     /// Which backend `auto` means here, and why.
-    fn choose(&self, model: &Model, shared: &Shared) -> Result<(Backend, String)> {
+    fn choose(&self, model: &Model, shared: &Shared, gpus: &Gpus) -> Result<(Backend, String)> {
         let simulator = self.simulator_options(self.link.unwrap_or(Link::Native));
         if !simulator.is_empty() {
             return Ok((Backend::Sim, format!("{} ask for the simulator", simulator.join(", "))));
         }
+        let not_cuda = match self.on_gpus(model, shared, gpus)? {
+            Ok(why) => return Ok((Backend::Cuda, why)),
+            Err(why) => why,
+        };
         let parameters = model.shape.parameters();
         let billions = parameters as f64 / 1e9;
         if parameters > CPU_PARAMETERS {
             let why = format!(
-                "{} has {billions:.1}e9 parameters, too many for cpu (up to {:.1}e9), and this build has no cuda backend",
+                "{not_cuda}; {} has {billions:.1}e9 parameters, too many for cpu (up to {:.1}e9)",
                 model.name,
                 CPU_PARAMETERS as f64 / 1e9,
             );
@@ -171,13 +214,41 @@ impl CellOptions {
         }
         let on_cpu = self.fill(model, Backend::Cpu, shared)?;
         if let Verdict::Oom(arithmetic) = super::verdict::memory(&on_cpu, &model.shape, shared)? {
-            return Ok((Backend::Sim, format!("not cpu: {arithmetic}")));
+            return Ok((Backend::Sim, format!("{not_cuda}; not cpu: {arithmetic}")));
         }
-        let why = format!(
-            "{} has {billions:.2}e9 parameters and fits in memory; this build has no cuda backend",
-            model.name
-        );
+        let why =
+            format!("{not_cuda}; {} has {billions:.2}e9 parameters and fits in memory", model.name);
         Ok((Backend::Cpu, why))
+    }
+
+    /// Why the cell runs on these GPUs, or why it does not.
+    fn on_gpus(
+        &self,
+        model: &Model,
+        shared: &Shared,
+        gpus: &Gpus,
+    ) -> Result<std::result::Result<String, String>> {
+        let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU answers".into())) };
+        let spec = self.fill(model, Backend::Cuda, shared)?;
+        if model.shape.tp_problem(spec.tp).is_some() {
+            // no backend can: the usual one says why
+            return Ok(Err("no backend divides it".into()));
+        }
+        Ok(match super::verdict::on_gpus(&spec, &model.shape, gpus, shared) {
+            Verdict::Runs if spec.tp > 1 && spec.link.is_emulated() => {
+                Ok(format!("{} answers; it runs one rank's shard of {}", gpu.name, spec.tp))
+            }
+            Verdict::Runs => Ok(match &gpus.launched {
+                Ok(Some(ranks)) => {
+                    format!("the launcher started {ranks} ranks, and {} answers", gpu.name)
+                }
+                _ => {
+                    let count = gpus.found.iter().flatten().count();
+                    format!("{count} x {} answer{}", gpu.name, if count == 1 { "s" } else { "" })
+                }
+            }),
+            Verdict::Skipped(why) | Verdict::Oom(why) => Err(format!("not cuda: {why}")),
+        })
     }
 
     /// Names of the options given that only the simulator heeds.
@@ -194,10 +265,22 @@ impl CellOptions {
         given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
     }
 
+    /// Names of the options given that only the cuda backend heeds.
+    fn cuda_options(&self) -> Vec<&'static str> {
+        let given = [
+            ("recorder", self.recorder.is_some()),
+            ("coverage", self.coverage.is_some()),
+            ("no_graph", self.no_graph),
+        ];
+        given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+    }
+
     /// The spec on a given backend.
     fn fill(&self, model: &Model, backend: Backend, shared: &Shared) -> Result<Spec> {
         let sim = backend == Backend::Sim;
         let cpu = backend == Backend::Cpu;
+        let cuda = backend == Backend::Cuda;
+        let recorder = self.recorder.filter(|_| cuda).unwrap_or_default();
         let link = self.link.unwrap_or(Link::Native);
         let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
         let hardware = match self.hardware.as_deref() {
@@ -248,6 +331,9 @@ impl CellOptions {
             seed: self.seed.unwrap_or(0),
             env: pairs("env", &self.env)?,
             set,
+            recorder,
+            coverage: self.coverage.filter(|_| cuda && recorder == Recorder::Events).unwrap_or_default(),
+            no_graph: self.no_graph && cuda,
         })
     }
 
@@ -300,4 +386,50 @@ fn pairs(what: &str, given: &[String]) -> Result<BTreeMap<String, String>> {
 /// Whether this can name a variable: neither empty nor with what no environment can hold.
 pub(super) fn is_key(key: &str) -> bool {
     !key.is_empty() && !key.contains(['=', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::gpus::made_up;
+
+    fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
+        let shared = Shared::default();
+        let model = shared.model(options.model.as_deref().unwrap()).unwrap();
+        options.choose(&model, &shared, gpus).unwrap()
+    }
+
+    #[test]
+    fn auto_takes_gpus_where_there_are_enough_and_the_model_fits() {
+        let of = |model: &str, tp: u32| CellOptions {
+            model: Some(model.into()),
+            tp: Some(tp),
+            ..CellOptions::default()
+        };
+        const H200: u64 = 150_000_000_000;
+        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(8, H200));
+        assert_eq!((backend, why.as_str()), (Backend::Cuda, "8 x NVIDIA H200 answer"));
+        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(1, H200));
+        assert_eq!(backend, Backend::Sim);
+        assert!(
+            why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("too many for cpu"),
+            "{why}"
+        );
+        let (backend, why) = chosen(&of("tiny", 4), &made_up(1, H200));
+        assert_eq!(backend, Backend::Cpu);
+        assert!(why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("; tiny has"), "{why}");
+        let link = Some(Link::Emulated { alpha_us: 5.0, gb_s: 300.0 });
+        let (backend, why) = chosen(&CellOptions { link, ..of("llama-3-70b", 8) }, &made_up(1, H200));
+        assert_eq!(
+            (backend, why.as_str()),
+            (Backend::Cuda, "NVIDIA H200 answers; it runs one rank's shard of 8")
+        );
+        let none = Gpus { found: Err("no driver".into()), launched: Ok(None) };
+        let (backend, why) = chosen(&of("tiny", 2), &none);
+        assert_eq!(backend, Backend::Cpu);
+        assert!(why.starts_with("no GPU answers; tiny has"), "{why}");
+        let stack = Some("gpt-fast".to_owned());
+        let asked = CellOptions { stack, ..of("tiny", 1) };
+        assert_eq!(chosen(&asked, &made_up(8, H200)).0, Backend::Sim);
+    }
 }

@@ -147,6 +147,12 @@ options! {
     stack: String,
     /// All-reduce (simulator).
     collective: crate::spec::Collective,
+    /// What records the operations of a run on GPUs.
+    recorder: crate::spec::Recorder,
+    /// How much of a step CUDA events time at once.
+    coverage: crate::spec::Coverage,
+    /// Operations on GPUs are enqueued one by one, without a graph.
+    no_graph: bool,
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, RwLock};
 
+use crate::backend::cuda;
 use crate::backend::sim::Plans;
 use crate::error::Result;
 use crate::hardware::{MemoryNeed, Profile, Stack, Target};
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     targets: Table<TargetKey, Target>,
     /// By everything but the workload that they depend on.
     plans: Table<String, Plans>,
+    /// Of ranks on GPUs, by all that they follow from.
+    on_gpu: Table<String, MemoryNeed>,
 }
 
 impl Shared {
@@ -65,6 +68,21 @@ impl Shared {
         let Spec { model, architecture, tp, dtype, .. } = spec;
         let key = format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?}");
         self.plans.get(key, LARGE, || Plans::new(spec, shape, &target.stack))
+    }
+
+    /// [`cuda::memory_need`], which builds plans, once for cells that differ in nothing that matters.
+    pub fn memory_on_gpu(
+        &self,
+        spec: &Spec,
+        shape: &ModelShape,
+        multiprocessors: u32,
+    ) -> Result<MemoryNeed> {
+        let Spec { model, architecture, tp, dtype, batch, prompt_tokens, output_tokens, .. } = spec;
+        let key = format!(
+            "{model}\n{architecture} {tp} {dtype} {batch} {prompt_tokens} {output_tokens} {multiprocessors}"
+        );
+        let need = || cuda::memory_need(spec, shape, multiprocessors);
+        self.on_gpu.get(key, SMALL, need).map(|need| *need)
     }
 
     /// [`MemoryNeed::of`], from plans that cells share.

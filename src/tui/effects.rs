@@ -365,7 +365,7 @@ fn open_run(store: &Store, record: &Record) -> Result<Arc<TraceIndex>> {
     }
     let output_tokens = record.spec.output_tokens.min(RESIMULATED_STEPS + 1);
     let spec = Spec { output_tokens, samples: 1, warmup: 0, ..record.spec.clone() };
-    let (_, trace) = backend::run(&Job { spec, record: true, watch: false }, &mut |_| {})?;
+    let (_, trace) = backend::run(&Job::of(spec, true, false), &mut |_| {})?;
     // said first, so that a part is never taken for the whole
     let name = if output_tokens < record.spec.output_tokens {
         format!("first {RESIMULATED_STEPS} of {} steps: {}", record.spec.output_tokens - 1, record.run)

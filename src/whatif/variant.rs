@@ -54,6 +54,9 @@ impl Default for Variant {
             seed: 0,
             env: BTreeMap::new(),
             set: BTreeMap::new(),
+            recorder: Default::default(),
+            coverage: Default::default(),
+            no_graph: false,
         })
     }
 }

@@ -69,32 +69,16 @@ impl Place {
 
     /// Runs `ladderscope` with these arguments, without a terminal.
     pub fn run(&self, arguments: &[&str]) -> Done {
-        let output = assert_cmd::Command::from_std(self.command(arguments))
-            .timeout(PATIENCE)
-            .output()
-            .expect("the binary runs");
-        Done {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        finish(self.command(arguments))
     }
 
     /// Starts `ladderscope` and lets it run.
     pub fn start(&self, arguments: &[&str]) -> Started {
-        let mut child = self
-            .command(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
-        let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-        Started { child, stdout, stderr }
+        Started::of(self.command(arguments))
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// `ladderscope` with these arguments, in this directory, to be run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ladderscope"));
         command.current_dir(self.path()).args(arguments);
         for variable in
@@ -103,6 +87,17 @@ impl Place {
             command.env_remove(variable);
         }
         command
+    }
+}
+
+/// Runs a command to its end, without a terminal.
+pub fn finish(command: Command) -> Done {
+    let output =
+        assert_cmd::Command::from_std(command).timeout(PATIENCE).output().expect("the binary runs");
+    Done {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 
@@ -128,6 +123,19 @@ fn read(from: Option<Box<dyn std::io::Read + Send>>) -> JoinHandle<String> {
 }
 
 impl Started {
+    /// Starts a command.
+    pub fn of(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+        let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+        Self { child, stdout, stderr }
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

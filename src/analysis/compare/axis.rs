@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::spec::Spec;
 
 /// Fields of a spec that are axes.
-pub const AXES: [&str; 13] = [
+pub const AXES: [&str; 16] = [
     "architecture",
     "p2p",
     "tp",
@@ -21,6 +21,9 @@ pub const AXES: [&str; 13] = [
     "stack",
     "prompt_tokens",
     "output_tokens",
+    "recorder",
+    "coverage",
+    "no_graph",
 ];
 
 /// The value of a variable that a cell does not set.
@@ -136,6 +139,9 @@ pub(super) fn field(spec: &Spec, name: &str) -> String {
         "prompt_tokens" => spec.prompt_tokens.to_string(),
         "output_tokens" => spec.output_tokens.to_string(),
         "collective" => spec.collective.as_str().into(),
+        "recorder" => spec.recorder.as_str().into(),
+        "coverage" => spec.coverage.as_str().into(),
+        "no_graph" => spec.no_graph.to_string(),
         _ => String::new(),
     }
 }

@@ -67,12 +67,12 @@ impl Label {
     }
 
     /// [`parts`] without the variable, or the profile value, that is the axis.
-    fn parts(&self, arm: &Arm) -> [(&'static str, String); 19] {
+    fn parts(&self, arm: &Arm) -> [(&'static str, String); 22] {
         let mut parts = parts(&arm.record.spec, arm.host.as_deref());
         let spec = &arm.record.spec;
         match &self.axis {
-            Some(Axis::Env(key)) => parts[17].1 = list(&spec.env, Some(key)),
-            Some(Axis::Set(key)) => parts[18].1 = list(&spec.set, Some(key)),
+            Some(Axis::Env(key)) => parts[20].1 = list(&spec.env, Some(key)),
+            Some(Axis::Set(key)) => parts[21].1 = list(&spec.set, Some(key)),
             _ => {}
         }
         parts
@@ -86,7 +86,7 @@ fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
 }
 
 /// A cell's fields in words, in the order in which a label shows them.
-pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> [(&'static str, String); 19] {
+pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> [(&'static str, String); 22] {
     [
         ("architecture", spec.architecture.to_string()),
         ("model", spec.model.clone()),
@@ -102,6 +102,9 @@ pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> [(&'static 
         ("host", host.unwrap_or_default().to_owned()),
         ("stack", format!("stack-{}", spec.stack)),
         ("collective", field(spec, "collective")),
+        ("recorder", format!("recorder-{}", spec.recorder.as_str())),
+        ("coverage", format!("coverage-{}", spec.coverage.as_str())),
+        ("no_graph", if spec.no_graph { "eager".into() } else { String::new() }),
         ("samples", format!("samples{}", spec.samples)),
         ("warmup", format!("warmup{}", spec.warmup)),
         ("seed", format!("seed{}", spec.seed)),

@@ -45,10 +45,15 @@ impl Arm {
         let key = axis.key();
         let p2p = *axis == Axis::P2P;
         let machine = matches!(axis, Axis::Field("hardware" | "backend"));
+        // only one backend has them
+        let of_cuda = |name: &str| {
+            *axis == Axis::Field("backend") && matches!(name, "recorder" | "coverage" | "no_graph")
+        };
         let kept = self.fields.iter().filter(|(name, _)| {
             **name != key
                 && !(p2p && (*name == "link" || name.starts_with("env:NCCL_P2P_")))
                 && !(machine && *name == "host")
+                && !of_cuda(name)
         });
         let mut text = String::new();
         for (name, value) in kept {

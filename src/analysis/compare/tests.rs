@@ -150,6 +150,15 @@ fn recorders_are_not_mixed_and_missing_baselines_are_said() {
     assert_eq!((report.pairs[0].overlap_pct, report.pairs[0].baseline_overlap_pct), (None, None));
     assert!(report.flags.iter().any(|f| f.contains("recorded in different ways")), "{:?}", report.flags);
 
+    // a rotation in other numbers of windows is the same way of recording; timing everything is another
+    let by = |recorder| {
+        let ladder = with("l", &LADDER, recorder);
+        let standard = with("s", &Architecture::Standard, "cuda events, rotating K=8");
+        compare(&[standard, ladder], "architecture").unwrap().pairs[0].overlap_pct
+    };
+    assert_eq!(by("cuda events, rotating K=4"), Some(50.0));
+    assert_eq!((by("cuda events, full"), by("cupti")), (None, None));
+
     let report = compare(&records[1..], "architecture").unwrap();
     assert!(report.pairs.is_empty());
     assert_eq!(report.flags, ["tiny tp2 b1 p2p-on cpu: no 'standard' to compare ladder with"]);
@@ -188,6 +197,9 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "stack" => s.stack = "gpt-fast".into(),
             "prompt_tokens" => s.prompt_tokens = 64,
             "output_tokens" => s.output_tokens = 9,
+            "recorder" => s.recorder = crate::spec::Recorder::Cupti,
+            "coverage" => s.coverage = crate::spec::Coverage::Full,
+            "no_graph" => s.no_graph = true,
             _ => s.collective = crate::spec::Collective::OneShot,
         }
     };
@@ -197,6 +209,12 @@ fn every_axis_finds_its_pair_and_names_its_values() {
         assert_eq!(pairs.len(), 1, "{axis}");
         let json = |record: &Record| match &serde_json::to_value(&record.spec).unwrap()[axis] {
             serde_json::Value::String(text) => text.clone(),
+            // written where it is not the default
+            serde_json::Value::Null => match axis {
+                "recorder" => "events".into(),
+                "coverage" => "rotating".into(),
+                _ => "false".into(),
+            },
             other => other.to_string(),
         };
         assert_eq!(

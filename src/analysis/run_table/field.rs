@@ -197,6 +197,9 @@ pub(super) fn built_in() -> Vec<Field> {
         lane("overlap_pct", &["overlap"], "overlap", Percent, |o| o.overlap_pct),
         lane("compute_ms", &["compute"], "compute ms", Ms, |o| Some(o.compute_ms)),
         lane("idle_ms", &["idle"], "idle ms", Ms, |o| Some(o.idle_ms)),
+        number("overhead", &[], "overhead", Count, |r| {
+            r.instrumented.as_ref().and_then(|arm| arm.overhead)
+        }),
         number("seed", &[], "seed", Count, |r| Some(r.spec.seed as f64)),
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),

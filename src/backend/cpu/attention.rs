@@ -78,6 +78,11 @@ impl RopeTable {
         Self { half: frequencies.len(), cos, sin }
     }
 
+    /// `[positions, dim / 2]` pairs (cos, sin), one after the other.
+    pub fn pairs(&self) -> Vec<f32> {
+        self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
+    }
+
     /// Rotates one head's pairs `(i, i + dim / 2)`, the convention of HF checkpoints.
     fn rotate(&self, position: usize, head: &mut [f32]) {
         let (low, high) = head.split_at_mut(self.half);
@@ -120,8 +125,21 @@ impl KvCache {
         (2 * self.keys.len() * layer * size_of::<f32>()) as u64
     }
 
+    /// Keys and values of a layer, for checks of other backends: `[sequence, kv head, position, dim]`.
+    #[cfg(test)]
+    pub fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
+        (&self.keys[layer], &self.values[layer])
+    }
+
     fn start(&self, sequence: usize, head: usize) -> usize {
         (sequence * self.heads.kv + head) * self.capacity * self.heads.dim
+    }
+
+    /// Replaces the keys and values of a layer: the cache as another backend filled it.
+    #[cfg(test)]
+    pub fn replace(&mut self, layer: usize, keys: Vec<f32>, values: Vec<f32>) {
+        assert!(keys.len() == self.keys[layer].len() && values.len() == keys.len());
+        (self.keys[layer], self.values[layer]) = (keys, values);
     }
 
     /// Rotates queries and keys of the step's rows, appends keys and values of `layer`, and writes the

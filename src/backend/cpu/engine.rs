@@ -12,7 +12,7 @@ use super::lane;
 use super::placement::Placement;
 use super::program::{Program, Weights};
 use super::rank::{Bound, Rank};
-use super::sample::Sampling;
+use crate::backend::sample::Sampling;
 use crate::comm::{Broken, EmulatedLink, Group};
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, WeightSource};

@@ -7,23 +7,23 @@
 //! | `lane` | the communication thread |
 //! | `placement` | which core each thread runs on |
 //! | `program` | a plan made ready: buffers, waits, weights |
-//! | `kernels`, `attention`, `sample` | the arithmetic |
+//! | `kernels`, `attention` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 
-mod attention;
+pub(super) mod attention;
 mod engine;
 mod generate;
-mod kernels;
+pub(super) mod kernels;
 mod lane;
 mod placement;
 mod program;
 mod rank;
 mod run;
-mod sample;
 mod watch;
 
-pub use generate::{GenerateRequest, Generated, generate};
+pub(in crate::backend) use attention::RopeTable;
+pub use generate::generate;
 pub use kernels::{FEW_ROWS, Kernels};
 pub use run::run;
 

@@ -12,7 +12,7 @@ use super::attention::{Attention, Heads, KvCache, RopeTable, StepRows};
 use super::kernels::Kernels;
 use super::lane::{Answer, Ask};
 use super::program::Program;
-use super::sample::Sampling;
+use crate::backend::sample::Sampling;
 use crate::comm::Broken;
 use crate::model::{Matrix, MatrixData, ModelShape};
 use crate::plan::{Kind, Lane, Operation, Rows, ValueId};

@@ -10,23 +10,20 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::placement::Placement;
 use super::rank::{Place, Rank};
-use super::sample::Sampling;
 use super::watch::{Gather, Note, Pace, Watch};
-use crate::analysis;
+use crate::backend::measure::{Times, combine, emulated_link, phase_name, prompts};
+use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
-use crate::comm::{Broken, EmulatedLink, Group};
-use crate::error::{Error, Result};
+use crate::comm::{Broken, Group};
 use crate::model::Model;
 use crate::record::range;
-use crate::spec::{Link, Spec};
-use crate::store::{Environment, Sample};
+use crate::spec::Spec;
+use crate::store::Environment;
 use crate::trace::{self, FORMAT_VERSION, Span, Trace, TraceMeta};
 
-/// One rank's part of one generation, times in ns.
+/// One rank's part of one generation.
 struct Report {
-    started: i64,
-    prefill_end: i64,
-    step_ends: Vec<i64>,
+    times: Times,
     spans: Vec<Span>,
     memory_bytes: u64,
 }
@@ -104,7 +101,14 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 continue;
             }
             spans.clear();
-            let sample = combine(gathered, &mut spans, spec.tp);
+            let times: Vec<Times> = gathered
+                .into_iter()
+                .map(|report| {
+                    spans.extend(report.spans);
+                    report.times
+                })
+                .collect();
+            let sample = combine(&times, &spans, spec.tp);
             emit(RunEvent::SampleDone {
                 index: generation - spec.warmup,
                 of: spec.samples,
@@ -121,6 +125,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         memory_bytes_per_rank: memory_bytes,
         plan_hashes: plan_hashes.clone(),
         environment: environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes),
+        instrumented: None,
     };
     let trace = job.record.then(|| {
         spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
@@ -147,19 +152,6 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         }
     });
     Ok((outcome, trace))
-}
-
-fn phase_name(spec: &Spec, generation: u32) -> String {
-    match generation.checked_sub(spec.warmup) {
-        None => format!("warm-up {}/{}", generation + 1, spec.warmup),
-        Some(sample) => format!("sample {}/{}", sample + 1, spec.samples),
-    }
-}
-
-/// Prompts of random tokens that follow from the seed alone.
-fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
-    let mut rng = fastrand::Rng::with_seed(spec.seed ^ 0x70726f6d7074);
-    (0..u64::from(spec.batch) * u64::from(spec.prompt_tokens)).map(|_| rng.u32(0..vocab)).collect()
 }
 
 /// Who is told of a generation's decode steps.
@@ -248,52 +240,7 @@ fn generate_once(
     let spans = if place.on { rank.take_spans()? } else { Vec::new() };
     let memory_bytes =
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
-    Ok(Report { started, prefill_end, step_ends, spans, memory_bytes })
-}
-
-/// Puts the ranks' reports together: everything lasts until its last rank is done.
-fn combine(reports: Vec<Report>, spans: &mut Vec<Span>, ranks: u32) -> Sample {
-    let ms = |ns: i64| ns as f64 / 1e6;
-    let started = reports.iter().map(|r| r.started).min().unwrap_or(0);
-    let prefill_end = reports.iter().map(|r| r.prefill_end).max().unwrap_or(0);
-    let steps = reports.first().map_or(0, |r| r.step_ends.len());
-    let mut steps_ms = Vec::with_capacity(steps);
-    let mut previous = prefill_end;
-    for step in 0..steps {
-        let end = reports.iter().map(|r| r.step_ends[step]).max().unwrap_or(previous);
-        steps_ms.push(ms(end - previous));
-        previous = end;
-    }
-    for report in reports {
-        spans.extend(report.spans);
-    }
-    Sample {
-        prefill_ms: ms(prefill_end - started),
-        decode_ms: ms(previous - prefill_end),
-        steps_ms,
-        overlap: analysis::decode_overlap(spans, ranks),
-    }
-}
-
-/// The emulated link of a spec, if it has one: given outright, or from a hardware profile.
-fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
-    use crate::spec::P2p;
-    let from_profile = |p2p: P2p| {
-        if spec.hardware == "host" {
-            return Err(Error::input_help(
-                format!("link '{}' needs a hardware profile to take the link from", spec.link),
-                "add --hardware h100_sxm, or give the link outright: --link emulated:alpha_us=20,gb_s=50",
-            ));
-        }
-        let (alpha_us, gb_s) = crate::hardware::Profile::load(&spec.hardware)?.link(p2p, spec.tp);
-        Ok(Some(EmulatedLink { alpha_us, gb_s }))
-    };
-    match spec.link {
-        Link::Native => Ok(None),
-        Link::P2pOn => from_profile(P2p::On),
-        Link::P2pOff => from_profile(P2p::Off),
-        Link::Emulated { alpha_us, gb_s } => Ok(Some(EmulatedLink { alpha_us, gb_s })),
-    }
+    Ok(Report { times: Times { started, prefill_end, step_ends }, spans, memory_bytes })
 }
 
 fn environment(

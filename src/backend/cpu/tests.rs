@@ -2,7 +2,7 @@
 //! layout, no shards but where the architecture is about shards.
 
 use super::*;
-use crate::backend::{Job, RunEvent};
+use crate::backend::{GenerateRequest, Generated, Job, RunEvent};
 use crate::model::{DType, MatrixData, Model, ModelShape, WeightSource};
 use crate::plan::{Architecture, Lane, Shard, Tensor, Weight, WeightPart};
 use crate::spec::{Backend, Collective, Link, P2p, Spec};
@@ -415,6 +415,9 @@ fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
         seed: SEED,
         env: Default::default(),
         set: Default::default(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 
@@ -422,7 +425,7 @@ fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
 fn a_run_yields_samples_and_a_trace_that_obeys_the_plan() {
     let spec = spec("ladder", 2, "emulated:alpha_us=300,gb_s=10");
     let mut events = Vec::new();
-    let job = Job { spec, record: true, watch: false };
+    let job = Job::of(spec, true, false);
     let (outcome, trace) = run(&job, &mut |event| events.push(event)).unwrap();
     assert_eq!(outcome.samples.len(), 3);
     assert_eq!(events.iter().filter(|e| matches!(e, RunEvent::SampleDone { .. })).count(), 3);
@@ -460,7 +463,7 @@ fn who_watches_hears_of_steps_with_the_lanes_of_every_rank() {
     let spec = spec("standard", 2, "emulated:alpha_us=4000,gb_s=10");
     let watched = |watch| {
         let mut events = Vec::new();
-        let job = Job { spec: spec.clone(), record: true, watch };
+        let job = Job::of(spec.clone(), true, watch);
         let (_, trace) = run(&job, &mut |event| events.push(event)).unwrap();
         events.retain(|event| matches!(event, RunEvent::Step { .. }));
         (events, trace.unwrap())
@@ -493,9 +496,7 @@ fn who_watches_hears_of_steps_with_the_lanes_of_every_rank() {
 
 #[test]
 fn one_rank_communicates_nothing() {
-    let (outcome, trace) =
-        run(&Job { spec: spec("ladder", 1, "native"), record: true, watch: false }, &mut |_| ())
-            .unwrap();
+    let (outcome, trace) = run(&Job::of(spec("ladder", 1, "native"), true, false), &mut |_| ()).unwrap();
     assert!(trace.unwrap().spans.iter().all(|s| s.lane == Lane::Compute));
     assert_eq!(outcome.samples[0].overlap.unwrap().overlap_pct, None);
 }
@@ -503,8 +504,7 @@ fn one_rank_communicates_nothing() {
 #[test]
 fn without_recording_there_is_no_trace() {
     let (outcome, trace) =
-        run(&Job { spec: spec("standard", 2, "native"), record: false, watch: false }, &mut |_| ())
-            .unwrap();
+        run(&Job::of(spec("standard", 2, "native"), false, false), &mut |_| ()).unwrap();
     assert!(trace.is_none());
     assert_eq!(outcome.samples.len(), 3);
     assert!(outcome.samples.iter().all(|s| s.overlap.is_none()));

@@ -56,6 +56,7 @@ pub fn simulate_plans(
         memory_bytes_per_rank: need.total(),
         plan_hashes: plans.hashes.clone(),
         environment: environment(spec, target, &sources),
+        instrumented: None,
     };
     let trace = spans.map(|recorder| Trace {
         meta: TraceMeta {

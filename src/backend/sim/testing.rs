@@ -27,6 +27,9 @@ pub(crate) fn spec(architecture: &str, model: &str) -> Spec {
         seed: 0,
         env: BTreeMap::new(),
         set: BTreeMap::new(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 

@@ -80,6 +80,39 @@ fn a_fused_weight_is_its_parts_one_below_the_other() {
     }
 }
 
+#[test]
+fn pieces_put_together_are_the_whole_in_every_format() {
+    let (_dir, model, sources) = sources();
+    let parts = [Tensor::Query(1), Tensor::Key(1), Tensor::Value(1), Tensor::Gate(1), Tensor::Up(1)];
+    let fused = weight_of_all(&parts, Shard::Rows, &model.shape, 2);
+    let columns = weight_of(Tensor::Down(0), Shard::Columns, &model.shape, 2);
+    for (source, weight) in sources.iter().flat_map(|s| [(s, &fused), (s, &columns)]) {
+        let rows = weight.outputs as usize;
+        let exact = numbers(&source.load(weight, 1, 2, DType::F32).expect("loads"));
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            for each in [1, 3, rows, rows + 1] {
+                let pieces: Vec<u8> = (0..rows)
+                    .step_by(each)
+                    .flat_map(|first| {
+                        let rows = first..(first + each).min(rows);
+                        source.bytes(weight, 1, 2, dtype, rows).expect("loads")
+                    })
+                    .collect();
+                let wanted: Vec<u8> = exact
+                    .iter()
+                    .flat_map(|x| match dtype {
+                        DType::F32 => x.to_ne_bytes().to_vec(),
+                        DType::Bf16 => half::bf16::from_f32(*x).to_ne_bytes().to_vec(),
+                        DType::F16 => half::f16::from_f32(*x).to_ne_bytes().to_vec(),
+                    })
+                    .collect();
+                assert!(pieces == wanted, "{} in pieces of {each} rows as {dtype}", weight.name);
+            }
+        }
+        assert!(source.bytes(weight, 1, 2, DType::F16, 1..rows + 1).is_err());
+    }
+}
+
 /// Every weight of a real plan loads, with the dimensions that the plan says.
 #[test]
 fn plans_of_every_tp_load() {

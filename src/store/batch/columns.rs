@@ -167,6 +167,9 @@ pub(super) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
             seed: seed.large(at)?,
             env: env.json(at)?.unwrap_or_default(),
             set: set.json(at)?.unwrap_or_default(),
+            recorder: Default::default(),
+            coverage: Default::default(),
+            no_graph: false,
         };
         let (metrics, overlap) = (metrics(at)?, overlap(at)?);
         let sample = |m: &Metrics| Sample {
@@ -191,6 +194,7 @@ pub(super) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
             experiment: experiment.get(at).map(str::to_owned),
             runs: Vec::new(),
             warnings: warnings.json(at)?.unwrap_or_default(),
+            instrumented: None,
             spec,
         });
     }

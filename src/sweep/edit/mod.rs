@@ -16,7 +16,7 @@ pub use names::{AxisName, axis_names, split_values};
 pub use outline::{Entry, EntryKind, Outline};
 pub use revisions::Revisions;
 
-use super::options::OPTIONS;
+use super::options::{OPTIONS, Takes};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use outline::Section;
@@ -496,11 +496,15 @@ fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-/// A value as TOML writes it: whole numbers bare where the option wants one, a variable's numbers too
+/// A value as TOML writes it: flags, and whole numbers where the option wants one, bare; a variable's numbers too
 /// unless its other values are strings; all else in quotes.
 fn written(name: &str, value: &str, others_quoted: bool) -> String {
     let variable = name.starts_with("env.") || name.starts_with("set.");
-    let numeric = name == "rounds" || OPTIONS.iter().any(|(option, number)| *option == name && *number);
+    let takes = OPTIONS.iter().find(|(option, _)| *option == name).map(|(_, takes)| *takes);
+    let numeric = name == "rounds" || takes == Some(Takes::Number);
+    if takes == Some(Takes::Flag) && matches!(value, "true" | "false") {
+        return value.to_owned();
+    }
     let whole = value.parse::<i64>().is_ok_and(|number| number.to_string() == value);
     let fraction = variable && is_plain_decimal(value);
     if (numeric && whole) || (variable && !others_quoted && (whole || fraction)) {

@@ -2,7 +2,7 @@
 
 use crate::hardware::Target;
 use crate::spec::Spec;
-use crate::sweep::options::OPTIONS;
+use crate::sweep::options::{OPTIONS, Takes};
 
 /// Something that can be varied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct AxisName {
 }
 
 /// What the options mean, by name.
-const ABOUT: [(&str, &str); 16] = [
+const ABOUT: [(&str, &str); 19] = [
     ("architecture", "residual wiring: standard ladder ladder:K parallel desync:N upper-bound stale:S"),
     ("model", "built-in shape or checkpoint directory"),
     ("dtype", "format of the weights: f32 bf16 f16"),
@@ -31,6 +31,9 @@ const ABOUT: [(&str, &str); 16] = [
     ("seed", "of weights, prompts and sampling"),
     ("stack", "software stack of the simulator: native gpt-fast"),
     ("collective", "all-reduce of the simulator: nccl one-shot"),
+    ("recorder", "what records operations on GPUs: events cupti off"),
+    ("coverage", "how much of a step events time at once: rotating full"),
+    ("no_graph", "operations on GPUs one by one, without a graph: false true"),
 ];
 
 /// NCCL variables that change how fast an all-reduce is. Any other can be typed.
@@ -58,7 +61,7 @@ const NCCL: [(&str, &str); 18] = [
 /// Everything that can be varied: options, NCCL variables, and each value of the hardware profile and
 /// the stack that `spec` is simulated on.
 pub fn axis_names(spec: Option<&Spec>) -> Vec<AxisName> {
-    let option = |(name, _): &(&str, bool)| {
+    let option = |(name, _): &(&str, Takes)| {
         let about = ABOUT.iter().find(|(of, _)| of == name).map_or("", |(_, about)| about);
         AxisName { name: (*name).to_owned(), about }
     };

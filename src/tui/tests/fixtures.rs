@@ -48,6 +48,9 @@ pub fn spec(architecture: &str, tp: u32, p2p: P2p, backend: Backend) -> Spec {
         seed: 0,
         env: BTreeMap::new(),
         set: BTreeMap::new(),
+        recorder: Default::default(),
+        coverage: Default::default(),
+        no_graph: false,
     }
 }
 
@@ -121,6 +124,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
         runs: Vec::new(),
         samples: Vec::new(),
         warnings: vec!["clocks throttled in sample 3".into()],
+        instrumented: None,
     }
 }
 

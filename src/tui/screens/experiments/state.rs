@@ -206,6 +206,9 @@ pub fn value(spec: &Spec, key: &str) -> String {
         "warmup" => spec.warmup.to_string(),
         "seed" => spec.seed.to_string(),
         "collective" => spec.collective.as_str().into(),
+        "recorder" => spec.recorder.as_str().into(),
+        "coverage" => spec.coverage.as_str().into(),
+        "no_graph" => spec.no_graph.to_string(),
         other => {
             let name = other.strip_prefix("env.").or(other.strip_prefix("set.")).unwrap_or(other);
             spec.env.get(name).or_else(|| spec.set.get(name)).cloned().unwrap_or_else(|| "-".into())

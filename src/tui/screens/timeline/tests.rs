@@ -63,8 +63,7 @@ fn simulated(change: impl Fn(&mut Spec)) -> TraceIndex {
     let mut spec = spec("standard", 2, P2p::On, Backend::Sim);
     spec.output_tokens = 6;
     change(&mut spec);
-    let (_, trace) =
-        sim::run(&Job { spec: spec.clone(), record: true, watch: false }).expect("it can be simulated");
+    let (_, trace) = sim::run(&Job::of(spec.clone(), true, false)).expect("it can be simulated");
     let trace = trace.expect("it was recorded");
     TraceIndex::new(format!("{} {}", spec.model, spec.label()), trace)
 }

@@ -137,7 +137,7 @@ fn predict(index: &TraceIndex, on: &Prediction) -> Result<(Arc<TraceIndex>, Stri
         warmup: 0,
         ..run.clone()
     };
-    let (_, trace) = backend::run(&Job { spec: spec.clone(), record: true, watch: false }, &mut |_| {})?;
+    let (_, trace) = backend::run(&Job::of(spec.clone(), true, false), &mut |_| {})?;
     let trace = trace.ok_or_else(|| Error::failed("the simulation left no trace"))?;
     let mut said = format!("{}, stack {}", on.hardware, on.stack);
     if run.hardware != on.hardware {

@@ -1,0 +1,85 @@
+// All-reduces on one device: the sum over ranks that share it, and one that only takes what a real one would.
+// As NCCL's kernels they do not let the next kernel start before they end.
+
+#include "block.cuh"
+
+// outputs[rank][i] = sum over ranks of inputs[rank][i], in f32 and in the order of ranks, rounded once: all ranks
+// get the same bits. `inputs` and `outputs` are arrays of addresses on the device; an output may be its input.
+// Grid: enough blocks for a pack a thread. Moves 2 x ranks numbers and `ranks` FLOPs a number.
+KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
+    wait_for_previous();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    u64 packs = n / PACK;
+    for (u64 i = first; i < packs; i += step) {
+        float sum[PACK] = {};
+        for (u32 rank = 0; rank < ranks; rank++) {
+            float x[PACK];
+            unpack(load_pack(reinterpret_cast<const T*>(inputs[rank]) + i * PACK), x);
+#pragma unroll
+            for (u32 k = 0; k < PACK; k++) sum[k] += x[k];
+        }
+        Pack p = pack(sum);
+        for (u32 rank = 0; rank < ranks; rank++) store_pack(reinterpret_cast<T*>(outputs[rank]) + i * PACK, p);
+    }
+    for (u64 i = packs * PACK + first; i < n; i += step) {
+        float sum = 0.0f;
+        for (u32 rank = 0; rank < ranks; rank++) sum += to_float(reinterpret_cast<const T*>(inputs[rank])[i]);
+        for (u32 rank = 0; rank < ranks; rank++) reinterpret_cast<T*>(outputs[rank])[i] = to_number(sum);
+    }
+}
+
+// Packs that a thread of the emulated all-reduce has in flight. With their addresses they take about as many
+// registers as NCCL's kernels do (96), so that its blocks fit beside others as little as NCCL's.
+// The compiler needs more of them for sm_100's wider instructions.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr u32 FLIGHT = 8;
+#else
+constexpr u32 FLIGHT = 16;
+#endif
+
+// Copies `packs` packs with all threads of the grid.
+DEVICE void copy_packs(const T* from, T* to, u64 packs) {
+    u64 step = u64(gridDim.x) * blockDim.x, i = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; i + (FLIGHT - 1) * step < packs; i += FLIGHT * step) {
+        Pack p[FLIGHT];
+#pragma unroll
+        for (u32 k = 0; k < FLIGHT; k++) p[k] = load_pack(from + (i + k * step) * PACK);
+#pragma unroll
+        for (u32 k = 0; k < FLIGHT; k++) store_pack(to + (i + k * step) * PACK, p[k]);
+    }
+    for (; i < packs; i += step) store_pack(to + i * PACK, load_pack(from + i * PACK));
+}
+
+// Rank 0's part of an all-reduce over `ranks`, without the others: out = in, and then the kernel stays until
+// alpha_ns + bytes x ns_per_byte have passed since its first block could run.
+//
+// It takes what NCCL's ring takes: its blocks (grid = NCCL's CTAs, 512 threads each, spinning), and 2 (p - 1) / p x
+// bytes of reads and as many of writes: bytes from in to out, the other (p - 2) / p x bytes from in to scratch (as
+// large as in). `state`: 2 numbers, 0 before the first launch, and again after each, so that a graph can be replayed:
+// the start (ns, 0: none yet) and how many blocks are done. Blocks that only find room later share the start.
+BOUNDED_KERNEL(emulated_all_reduce, 512, 1, const T* in, T* out, T* scratch, u64 n, u64 alpha_ns,
+               double ns_per_byte, u32 ranks, u64* state) {
+    wait_for_previous();
+    u64 end = 0;
+    if (threadIdx.x == 0) {
+        u64 now = global_time(), start = atomicCAS(&state[0], 0ull, now);
+        end = (start == 0 ? now : start) + alpha_ns + u64(double(n * sizeof(T)) * ns_per_byte);
+    }
+    u64 packs = n / PACK;
+    copy_packs(in, out, packs);
+    for (u64 i = packs * PACK + u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += u64(gridDim.x) * blockDim.x) {
+        out[i] = in[i];
+    }
+    if (ranks > 2) copy_packs(in, scratch, packs * (ranks - 2) / ranks);
+    if (threadIdx.x == 0) {
+        while (global_time() < end) __nanosleep(64);
+        __threadfence();
+        // the last block leaves the state as it was found
+        if (atomicAdd(&state[1], 1ull) == gridDim.x - 1) {
+            atomicExch(&state[0], 0ull);
+            atomicExch(&state[1], 0ull);
+        }
+    }
+    // nobody leaves before the time: the threads hold their registers
+    __syncthreads();
+}

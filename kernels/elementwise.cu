@@ -1,0 +1,70 @@
+// Element by element: sums of residuals, and the activation of an MLP.
+
+#include "block.cuh"
+
+// out = b + a * scale over n numbers; all threads of the grid, 16 bytes at a time.
+template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float scale, u64 n) {
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    u64 packs = n / PACK;
+    for (u64 i = first; i < packs; i += step) {
+        float x[PACK], y[PACK];
+        unpack(load_pack(a + i * PACK), x);
+        unpack(load_pack(b + i * PACK), y);
+#pragma unroll
+        for (u32 k = 0; k < PACK; k++) x[k] = SCALED ? x[k] * scale + y[k] : x[k] + y[k];
+        store_pack(out + i * PACK, pack(x));
+    }
+    for (u64 i = packs * PACK + first; i < n; i += step) {
+        float x = to_float(a[i]), y = to_float(b[i]);
+        out[i] = to_number(SCALED ? x * scale + y : x + y);
+    }
+}
+
+// out = a + b. Grid: enough blocks for a pack a thread. Moves 3 numbers a number, 1 FLOP.
+KERNEL(add, const T* a, const T* b, T* out, u64 n) {
+    let_next_start();
+    wait_for_previous();
+    add_all<false>(a, b, out, 1.0f, n);
+}
+
+// out = b + a * scale. As `add`, 2 FLOPs.
+KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
+    let_next_start();
+    wait_for_previous();
+    add_all<true>(a, b, out, scale, n);
+}
+
+DEVICE float silu_times(float gate, float up) {
+#if defined(NUMBER_F32)
+    return gate / (1.0f + expf(-gate)) * up;
+#else
+    // the fast exponential is off by 2^-21 for the gates that matter; 16 bits keep 2^-9 or 2^-12
+    return gate / (1.0f + __expf(-gate)) * up;
+#endif
+}
+
+// out[row][i] = silu(gate[i]) * up[i]; gate begins at column `offset` of a row of `stride` numbers, up follows.
+// Grid (rows, parts): a part is a pack a thread (a number a thread where packs do not fit).
+// Moves 3 x width numbers a row, about 5 FLOPs and an exponential for each result.
+KERNEL(silu_mul, const T* x, T* out, u32 stride, u32 offset, u32 width) {
+    let_next_start();
+    wait_for_previous();
+    const T* gates = x + u64(blockIdx.x) * stride + offset;
+    const T* ups = gates + width;
+    T* to = out + u64(blockIdx.x) * width;
+    u32 first = blockIdx.y * blockDim.x + threadIdx.x, step = gridDim.y * blockDim.x;
+    if (packs_fit(stride) && packs_fit(offset) && packs_fit(width)) {
+        for (u32 i = first; i < width / PACK; i += step) {
+            float gate[PACK], up[PACK];
+            unpack(load_pack(gates + i * PACK), gate);
+            unpack(load_pack(ups + i * PACK), up);
+#pragma unroll
+            for (u32 k = 0; k < PACK; k++) gate[k] = silu_times(gate[k], up[k]);
+            store_pack(to + i * PACK, pack(gate));
+        }
+    } else {
+        for (u32 i = first; i < width; i += step) {
+            to[i] = to_number(silu_times(to_float(gates[i]), to_float(ups[i])));
+        }
+    }
+}

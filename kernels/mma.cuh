@@ -1,0 +1,143 @@
+// Tensor-core products of 16-bit numbers, m16n8k16 with f32 sums, and the moves that feed them.
+//
+// Fragments (PTX manual, "Matrix fragments for mma.m16n8k16"), with g = lane / 4 and t = lane % 4:
+//   a[0], a[1]: rows g, g + 8 of k = 2t, 2t + 1;    a[2], a[3]: the same rows of k = 2t + 8, 2t + 9
+//   b[0], b[1]: column g of k = 2t, 2t + 1, and of k = 2t + 8, 2t + 9
+//   c[0], c[1]: row g, columns 2t, 2t + 1;          c[2], c[3]: row g + 8
+// The order of k is free as long as a and b agree. So a lane may load 16 bytes, the numbers 8t .. 8t + 7 of
+// a row's 32, and use them as k of two products: words 0 and 1 in the first, 2 and 3 in the second
+// (`rows_fragment`, `column_fragment`). Matrices that lie in memory with k contiguous need no shared memory then.
+#pragma once
+
+#include "block.cuh"
+
+#if !defined(NUMBER_F32)
+
+// c += a b.
+DEVICE void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#ifdef SHIM
+#if defined(NUMBER_BF16)
+    shim::mma_m16n8k16<bf16_to_float>(c, a, b, c);
+#else
+    shim::mma_m16n8k16<f16_to_float>(c, a, b, c);
+#endif
+#else
+#if defined(NUMBER_BF16)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#endif
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+// c += a b over 32 values of k: packs of rows g and g + 8 of a, a pack of column g of b.
+DEVICE void mma_packs(float (&c)[4], const Pack& upper, const Pack& lower, const Pack& column) {
+#pragma unroll
+    for (u32 half = 0; half < 4; half += 2) {
+        u32 a[4] = {upper.words[half], lower.words[half], upper.words[half + 1], lower.words[half + 1]};
+        u32 b[2] = {column.words[half], column.words[half + 1]};
+        mma(c, a, b);
+    }
+}
+
+// The low halves, and the high halves, of two words: `first` becomes the low half.
+DEVICE u32 low_halves(u32 first, u32 second) { return (first & 0xffffu) | second << 16; }
+DEVICE u32 high_halves(u32 first, u32 second) { return first >> 16 | (second & 0xffff0000u); }
+
+// Transposes an 8 x 8 matrix of 16-bit numbers: a lane gives row g, columns 2t and 2t + 1, and gets column g,
+// rows 2t and 2t + 1.
+DEVICE u32 transpose(u32 pair) {
+#ifndef SHIM
+    u32 turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+    return turned;
+#else
+    u32 g = lane_index() / 4, t = lane_index() % 4;
+    u32 first = shuffle(pair, 8 * t + g / 2), second = shuffle(pair, 8 * t + 4 + g / 2);
+    return g % 2 == 0 ? low_halves(first, second) : high_halves(first, second);
+#endif
+}
+
+// Four 8 x 8 matrices of shared memory, each transposed as it is loaded: lane l gives the address of row l % 8
+// (16 bytes, aligned) of matrix l / 8; word i then holds column g, rows 2t and 2t + 1 of matrix i.
+DEVICE Pack load_transposed(const T* row) {
+    Pack p;
+#ifndef SHIM
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.words[0]), "=r"(p.words[1]), "=r"(p.words[2]), "=r"(p.words[3])
+                 : "r"(u32(__cvta_generic_to_shared(row)))
+                 : "memory");
+#else
+    shim::aligned(reinterpret_cast<const Pack*>(row));
+    u32 g = lane_index() / 4, t = lane_index() % 4;
+    for (u32 i = 0; i < 4; i++) {
+        u64 first = shuffle(u64(row), 8 * i + 2 * t), second = shuffle(u64(row), 8 * i + 2 * t + 1);
+        p.words[i] = u32(reinterpret_cast<const T*>(first)[g].bits) |
+                     u32(reinterpret_cast<const T*>(second)[g].bits) << 16;
+    }
+#endif
+    return p;
+}
+
+#endif
+
+// ---- copies from global into shared memory that go on beside arithmetic
+
+#ifdef SHIM
+// Copies happen as late as they may, in `wait_for_copies`, so that a wait too few is seen.
+namespace shim_copies {
+struct Copy {
+    void* to;
+    const void* from;
+    bool valid;
+    u32 group;
+};
+constexpr u32 LIMIT = 128;
+static Copy copies[1024][LIMIT];
+static u32 waiting[1024], groups[1024];
+} // namespace shim_copies
+#endif
+
+// Sixteen bytes (both ends aligned); zeros where not `valid` (`from` must still be an address).
+DEVICE void copy_async(void* to, const void* from, bool valid) {
+#ifndef SHIM
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
+                 "l"(from), "r"(valid ? 16u : 0u)
+                 : "memory");
+#else
+    using namespace shim_copies;
+    if (waiting[threadIdx.x] == LIMIT) shim::fail("more than %u copies wait", LIMIT);
+    copies[threadIdx.x][waiting[threadIdx.x]++] = {to, from, valid, groups[threadIdx.x]};
+#endif
+}
+
+// Ends a group of copies.
+DEVICE void commit_copies() {
+#ifndef SHIM
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+    shim_copies::groups[threadIdx.x]++;
+#endif
+}
+
+// Waits until at most LATEST of this thread's groups are still under way.
+template <u32 LATEST> DEVICE void wait_for_copies() {
+#ifndef SHIM
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATEST) : "memory");
+#else
+    using namespace shim_copies;
+    u32 thread = threadIdx.x, kept = 0;
+    for (u32 i = 0; i < waiting[thread]; i++) {
+        Copy copy = copies[thread][i];
+        if (copy.group + LATEST < groups[thread]) {
+            store_pack(copy.to, copy.valid ? load_pack(copy.from) : Pack{});
+        } else {
+            copies[thread][kept++] = copy;
+        }
+    }
+    waiting[thread] = kept;
+#endif
+}

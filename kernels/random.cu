@@ -1,0 +1,51 @@
+// Random weights on the device, the same bits as src/model/random.rs makes on the host.
+
+#include "block.cuh"
+
+constexpr u64 GOLDEN = 0x9e3779b97f4a7c15ull;
+
+// The finaliser of splitmix64.
+DEVICE u64 mix(u64 z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+// Number `index` of a tensor: half of the hash of its pair, centred and scaled, never contracted to one operation.
+DEVICE float random_number(u64 hash, u64 index, float mean, float step, u32 signs) {
+    u32 bits = u32(index % 2 == 0 ? hash : hash >> 32);
+    float x = __fadd_rn(mean, __fmul_rn(__int2float_rn(int(bits)), step));
+    return signs && bits % 2 == 1 ? -x : x;
+}
+
+DEVICE u64 pair_hash(u64 key, u64 index) { return mix(key + index / 2 * GOLDEN); }
+
+// Fills rows x columns numbers at `out`, a slice of a stored tensor that is `width` wide: row r, column c is the
+// tensor's number start + r * width + c. Grid: any; a pack a thread and turn.
+// Writes rows x columns numbers; a hash (two 64-bit products and shifts) for two of them.
+KERNEL(random_fill, T* out, u64 key, float mean, float step, u32 signs, u64 start, u64 width, u32 columns,
+       u64 rows) {
+    let_next_start();
+    wait_for_previous();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, stride = u64(gridDim.x) * blockDim.x;
+    u64 count = rows * columns;
+    // whole packs within a row, pairs that share their hash: what models have
+    if (packs_fit(columns) && width % 2 == 0 && start % 2 == 0 && reinterpret_cast<u64>(out) % 16 == 0) {
+        for (u64 i = first; i < count / PACK; i += stride) {
+            u64 at = i * PACK, row = at / columns, index = start + row * width + (at - row * columns);
+            float x[PACK];
+#pragma unroll
+            for (u32 k = 0; k < PACK; k += 2) {
+                u64 hash = pair_hash(key, index + k);
+                x[k] = random_number(hash, 0, mean, step, signs);
+                x[k + 1] = random_number(hash, 1, mean, step, signs);
+            }
+            store_pack(out + at, pack(x));
+        }
+    } else {
+        for (u64 at = first; at < count; at += stride) {
+            u64 row = at / columns, index = start + row * width + (at - row * columns);
+            out[at] = to_number(random_number(pair_hash(key, index), index, mean, step, signs));
+        }
+    }
+}

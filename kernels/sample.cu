@@ -1,0 +1,284 @@
+// The next token from logits: the highest, or one drawn from the k highest; and the step's state after it.
+//
+// The same choices as src/backend/cpu/sample.rs makes: of equal logits the first token counts as highest, NaN as
+// lowest, and a draw depends on (seed, sequence, position) alone.
+
+#include "block.cuh"
+
+constexpr u32 SAMPLE_THREADS = 1024; // of sample_random's blocks
+
+DEVICE float negative_infinity() { return __uint_as_float(0xff800000u); }
+
+// ---- the highest logit
+
+struct Best {
+    float value;
+    u32 index;
+};
+
+// The higher of two; of equals the first.
+DEVICE Best better(Best a, Best b) {
+    return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+
+// Over all threads of the block, for thread 0. `values`, `indices`: 32 places each of shared memory.
+DEVICE Best block_best(Best best, float* values, u32* indices) {
+#pragma unroll
+    for (u32 by = WARP / 2; by > 0; by /= 2) {
+        best = better(best, Best{shuffle_xor(best.value, by), shuffle_xor(best.index, by)});
+    }
+    if (lane_index() == 0) {
+        values[warp_index()] = best.value;
+        indices[warp_index()] = best.index;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (u32 warp = 1; warp < blockDim.x / WARP; warp++) best = better(best, Best{values[warp], indices[warp]});
+    }
+    return best;
+}
+
+// What follows from a token: it is the next input, and the history's entry of this step.
+DEVICE void finish_step(u32 sequence, u32 token, u32* tokens, u32* history, u32* steps, u32* positions, u32 batch,
+                        u32 advance) {
+    u32 step = steps[sequence];
+    tokens[sequence] = token;
+    history[u64(step) * batch + sequence] = token;
+    steps[sequence] = step + 1;
+    positions[sequence] += advance;
+}
+
+// The highest logit of each part of a sequence's vocabulary: [sequence][part]. Grid (parts, sequences).
+// Reads 4 x vocab bytes a sequence.
+KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best_index) {
+    let_next_start();
+    SHARED(float, values, 32);
+    SHARED(u32, indices, 32);
+    // parts begin at multiples of 4, so that they can be read 16 bytes at a time
+    u32 length = (vocab + gridDim.x - 1) / gridDim.x;
+    length = (length + 3) / 4 * 4;
+    u32 begin = min(blockIdx.x * length, vocab), end = min(begin + length, vocab);
+    const float* row = logits + u64(blockIdx.y) * vocab;
+    wait_for_previous();
+    // a thread sees its logits in ascending order, so a greater one alone takes the place
+    Best best{negative_infinity(), 0};
+    u32 whole = vocab % 4 == 0 ? begin + (end - begin) / 4 * 4 : begin;
+    for (u32 i = begin + threadIdx.x * 4; i < whole; i += blockDim.x * 4) {
+        Pack p = load_pack(row + i);
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            float x = __uint_as_float(p.words[k]);
+            if (x > best.value) best = Best{x, i + k};
+        }
+    }
+    for (u32 i = whole + threadIdx.x; i < end; i += blockDim.x) {
+        if (row[i] > best.value) best = Best{row[i], i};
+    }
+    best = block_best(best, values, indices);
+    if (threadIdx.x == 0) {
+        u32 at = blockIdx.y * gridDim.x + blockIdx.x;
+        best_value[at] = best.value;
+        best_index[at] = best.index;
+    }
+}
+
+// The highest of a sequence's parts is its next token; the state moves on: `history` is [step][batch], `advance` is
+// how many positions the step processed. Grid (sequences). Reads 8 bytes a part.
+KERNEL(sample_greedy, const float* best_value, const u32* best_index, u32 parts, u32* tokens, u32* history,
+       u32* steps, u32* positions, u32 batch, u32 advance) {
+    let_next_start();
+    SHARED(float, values, 32);
+    SHARED(u32, indices, 32);
+    wait_for_previous();
+    u32 sequence = blockIdx.x;
+    Best best{negative_infinity(), 0};
+    for (u32 part = threadIdx.x; part < parts; part += blockDim.x) {
+        u64 at = u64(sequence) * parts + part;
+        best = better(best, Best{best_value[at], best_index[at]});
+    }
+    best = block_best(best, values, indices);
+    if (threadIdx.x == 0) {
+        finish_step(sequence, best.index, tokens, history, steps, positions, batch, advance);
+    }
+}
+
+// ---- a draw from the k highest
+
+// A number in [0, 1) from three integers.
+DEVICE double uniform(u64 seed, u64 sequence, u64 position) {
+    u64 z = seed;
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        z = z + (i == 0 ? sequence : position) + 0x9e3779b97f4a7c15ull;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+        z ^= z >> 31;
+    }
+    return double(z >> 11) * 0x1p-53;
+}
+
+// A logit as a number that is the smaller the higher the logit is. NaN counts as -infinity. Zeros differ by their
+// sign, unless `equal_zeros`, as a greedy choice compares them.
+DEVICE u32 descending(float logit, bool equal_zeros) {
+    if (logit != logit) logit = negative_infinity();
+    if (equal_zeros && logit == 0.0f) logit = 0.0f;
+    u32 bits = __float_as_uint(logit);
+    return bits >> 31 ? bits : ~bits & 0x7fffffffu;
+}
+
+// Finds in a histogram the bin that holds rank `rank` (from 0, in ascending order of bins), and how many come before
+// that bin. All threads of the block; `found`: 2 places of shared memory.
+DEVICE void find_bin(const u32* histogram, u32 bins, u32 rank, u32* found) {
+    if (warp_index() == 0) {
+        u32 each = bins / WARP, own = 0;
+        for (u32 i = 0; i < each; i++) own += histogram[lane_index() * each + i];
+        u32 before = own;
+#pragma unroll
+        for (u32 by = 1; by < WARP; by *= 2) {
+            u32 other = __shfl_up_sync(ALL_LANES, before, by);
+            if (lane_index() >= by) before += other;
+        }
+        before -= own;
+        if (rank >= before && rank - before < own) {
+            u32 bin = lane_index() * each;
+            while (rank - before >= histogram[bin]) before += histogram[bin++];
+            found[0] = bin;
+            found[1] = before;
+        }
+    }
+    __syncthreads();
+}
+
+// Sorts a power of two of numbers, ascending, with all threads of the block (bitonic).
+DEVICE void sort(u64* numbers, u32 count) {
+    for (u32 run = 2; run <= count; run *= 2) {
+        for (u32 by = run / 2; by > 0; by /= 2) {
+            __syncthreads();
+            for (u32 pair = threadIdx.x; pair < count / 2; pair += blockDim.x) {
+                u32 low = pair / by * by * 2 + pair % by, high = low + by;
+                u64 a = numbers[low], b = numbers[high];
+                if ((a > b) == ((low & run) == 0)) {
+                    numbers[low] = b;
+                    numbers[high] = a;
+                }
+            }
+        }
+    }
+    __syncthreads();
+}
+
+// Draws each sequence's next token from the softmax, at a temperature, of its top_k highest logits, and moves the state
+// on as `sample_greedy` does. The draw's sequence is first_sequence + block, its position that of the last processed
+// token. `scratch`: not read for top_k up to 1024, else min(top_k, vocab) numbers rounded up to a power of two a
+// sequence. Grid (sequences) of 1024 threads.
+//
+// The k-th highest logit is found by three passes over 11, 11 and 10 bits of the keys (radix selection), a fourth pass
+// gathers the k, which are then sorted: 16 x vocab bytes read a sequence, from L2 but for the first pass.
+// Weights and sums are f64, added in the order of the sorted logits, as on the host.
+BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab, float temperature, u32 top_k,
+               u64 seed, u32 first_sequence, u64* scratch, u32* tokens, u32* history, u32* steps, u32* positions,
+               u32 batch, u32 advance) {
+    let_next_start();
+    constexpr u32 BINS = 2048;
+    SHARED(u32, histogram, BINS);
+    SHARED(u64, few, SAMPLE_THREADS);
+    SHARED(u32, found, 2);
+    SHARED(u32, gathered, 1);
+    SHARED(double, left_over, 1);
+    SHARED(u32, chosen, 1);
+    wait_for_previous();
+    u32 sequence = blockIdx.x, thread = threadIdx.x;
+    const float* row = logits + u64(sequence) * vocab;
+    u32 k = min(max(top_k, 1u), vocab);
+    bool equal_zeros = top_k <= 1;
+
+    // the key of rank k - 1: its highest bits first
+    u32 key = 0, known = 0, rank = k - 1;
+    constexpr u32 WIDTHS[3] = {11, 11, 10};
+#pragma unroll
+    for (u32 pass = 0; pass < 3; pass++) {
+        u32 width = WIDTHS[pass], shift = 32 - known - width;
+        for (u32 i = thread; i < BINS; i += blockDim.x) histogram[i] = 0;
+        __syncthreads();
+        for (u32 i = thread; i < vocab; i += blockDim.x) {
+            u32 x = descending(row[i], equal_zeros);
+            if (known == 0 || x >> (32 - known) == key) atomicAdd(&histogram[x >> shift & ((1u << width) - 1)], 1u);
+        }
+        __syncthreads();
+        find_bin(histogram, BINS, rank, found);
+        key = key << width | found[0];
+        rank -= found[1];
+        known += width;
+        __syncthreads();
+    }
+
+    // gather: all keys below, and of the equal ones the first `rank + 1`
+    u64* best = k <= SAMPLE_THREADS ? few : nullptr;
+    u32 room = 1;
+    while (room < k) room *= 2;
+    if (!best) best = scratch + u64(sequence) * room;
+    u32 below = k - (rank + 1);
+    if (thread == 0) *gathered = 0;
+    for (u32 i = thread; i < room; i += blockDim.x) {
+        if (i >= k) best[i] = ~0ull;
+    }
+    __syncthreads();
+    for (u32 i = thread; i < vocab; i += blockDim.x) {
+        u32 x = descending(row[i], equal_zeros);
+        if (x < key) best[atomicAdd(gathered, 1u)] = u64(x) << 32 | i;
+    }
+    __syncthreads();
+    // in the order of tokens, since not all of the equal ones may take part
+    u32 taken = below;
+    for (u32 start = 0; start < vocab && taken < k; start += blockDim.x) {
+        u32 i = start + thread;
+        bool equal = i < vocab && descending(row[i], equal_zeros) == key;
+        u32 votes = __ballot_sync(ALL_LANES, equal);
+        if (lane_index() == 0) histogram[warp_index()] = __popc(votes);
+        __syncthreads();
+        u32 at = taken, all = 0;
+        for (u32 warp = 0; warp < blockDim.x / WARP; warp++) {
+            if (warp < warp_index()) at += histogram[warp];
+            all += histogram[warp];
+        }
+        at += __popc(votes & ((1u << lane_index()) - 1));
+        if (equal && at < k) best[at] = u64(key) << 32 | i;
+        taken += all;
+        __syncthreads();
+    }
+    sort(best, room);
+
+    // weights by all threads, sums by one, in order
+    double* weights = reinterpret_cast<double*>(histogram);
+    float highest = row[u32(best[0])];
+    if (thread == 0) {
+        *left_over = 0.0;
+        *chosen = u32(best[k - 1]);
+    }
+    for (u32 round = 0; round < 2; round++) {
+        bool drawn = false;
+        for (u32 start = 0; start < k; start += SAMPLE_THREADS) {
+            if (start + thread < k) {
+                float logit = row[u32(best[start + thread])];
+                weights[thread] = exp(double((logit - highest) / temperature));
+            }
+            __syncthreads();
+            if (thread == 0) {
+                u32 count = min(k - start, SAMPLE_THREADS);
+                for (u32 i = 0; i < count && !drawn; i++) {
+                    *left_over = round == 0 ? __dadd_rn(*left_over, weights[i]) : __dsub_rn(*left_over, weights[i]);
+                    if (round == 1 && *left_over < 0.0) {
+                        *chosen = u32(best[start + i]);
+                        drawn = true;
+                    }
+                }
+            }
+            __syncthreads();
+        }
+        if (round == 0 && thread == 0) {
+            u64 position = u64(positions[sequence]) + advance - 1;
+            *left_over = __dmul_rn(uniform(seed, first_sequence + sequence, position), *left_over);
+        }
+    }
+    if (thread == 0) finish_step(sequence, *chosen, tokens, history, steps, positions, batch, advance);
+}

@@ -1,0 +1,26 @@
+// What one pass of softmax over scores in parts needs: scores are in units of log 2 (scaled by LOG2_E), so that
+// weights are powers of 2 relative to the largest score so far.
+#pragma once
+
+#include "block.cuh"
+
+constexpr float LOG2_E = 1.4426950408889634f;
+
+// The score of what is not seen: its weight is 0.
+DEVICE float unseen() { return __uint_as_float(0xff800000u); }
+
+// 2 to the power of x in one instruction; relative error 2^-22, results below the normal range are 0.
+DEVICE float power_of_2(float x) {
+#ifndef SHIM
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+// The weight of a score relative to the largest; 0 also where nothing at all was seen.
+DEVICE float weight_of(float score, float largest) {
+    return score == unseen() ? 0.0f : power_of_2(score - largest);
+}

@@ -1,0 +1,62 @@
+// Loads that stream memory once: masked without a branch, and prefetches into the second-level cache.
+#pragma once
+
+#include "block.cuh"
+
+#ifndef SHIM
+// A load of 16 bytes, predicated rather than branched around, so that many of them are in flight.
+#define PREDICATED_LOAD(kind, p, at, valid)                                                                   \
+    asm volatile("{\n.reg .pred valid;\n"                                                                     \
+                 "setp.ne.u32 valid, %5, 0;\n"                                                                \
+                 "mov.u32 %0, 0;\nmov.u32 %1, 0;\nmov.u32 %2, 0;\nmov.u32 %3, 0;\n"                           \
+                 "@valid ld.global" kind ".v4.u32 {%0, %1, %2, %3}, [%4];\n}"                                 \
+                 : "=&r"(p.words[0]), "=&r"(p.words[1]), "=&r"(p.words[2]), "=&r"(p.words[3])                 \
+                 : "l"(at), "r"(u32(valid))                                                                   \
+                 : "memory")
+#endif
+
+// Sixteen bytes (aligned; zeros where not `valid`) that are read once and that nobody writes while the kernel
+// runs, also before `wait_for_previous`: weights.
+DEVICE Pack load_weights(const void* at, bool valid) {
+#ifndef SHIM
+    Pack p;
+    PREDICATED_LOAD(".nc.L1::no_allocate.L2::128B", p, at, valid);
+    return p;
+#else
+    return valid ? load_pack_once(at) : Pack{};
+#endif
+}
+
+// The same of memory that an earlier kernel wrote, which may only have ended at `wait_for_previous`; read once.
+DEVICE Pack load_once(const void* at, bool valid) {
+#ifndef SHIM
+    Pack p;
+    PREDICATED_LOAD(".L1::no_allocate.L2::128B", p, at, valid);
+    return p;
+#else
+    return valid ? load_pack(at) : Pack{};
+#endif
+}
+
+// The same, kept in the first-level cache for others to read.
+DEVICE Pack load_shared(const void* at, bool valid) {
+#ifndef SHIM
+    Pack p;
+    PREDICATED_LOAD("", p, at, valid);
+    return p;
+#else
+    return valid ? load_pack(at) : Pack{};
+#endif
+}
+
+// Asks for `bytes` (a multiple of 16) from `at` (aligned to 16) to be brought into the second-level cache; one
+// thread asks for all of it. Only where a kernel can begin before the one ahead of it ends, else there is
+// nothing to hide it behind.
+DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
+#if defined(PROGRAMMATIC) && !defined(SHIM)
+    if (bytes > 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}

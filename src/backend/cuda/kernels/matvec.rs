@@ -1,0 +1,216 @@
+//! How the matrix-vector product of `kernels/matvec.cu` is compiled and launched for a shape. Pure.
+//!
+//! A block of about 512 threads a multiprocessor takes the same number of outputs as every other, to within
+//! one; its warps share each row of weights. What is chosen here: how many threads a row divides into, how
+//! many packs of 16 bytes each thread has under way, and whether tensor cores do the arithmetic.
+
+use super::geometry::Geometry;
+use crate::model::DType;
+
+/// Rows of x that any product can have; see [`most_rows`].
+pub const MOST_ROWS: u32 = 8;
+
+/// From so many rows on, 16-bit products go through tensor cores: 8 rows cost them what one does, where FMA
+/// needs an instruction more a weight for each.
+const TENSOR_ROWS: u32 = 2;
+/// Threads on a multiprocessor, in one block or several.
+const THREADS: u32 = 512;
+const WARP: u32 = 32;
+/// Packs of a row that a thread may hold at a time; longer rows are read in parts.
+const MOST_PACKS: u32 = 4;
+
+/// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matvec {
+    /// Constants that the unit is compiled with.
+    pub defines: Vec<(&'static str, u32)>,
+    /// Its launch.
+    pub geometry: Geometry,
+}
+
+impl Matvec {
+    /// The same with so many bytes of weights for each block asked for ahead of the previous kernel's end,
+    /// instead of 64 KB; 0: none, where they compete with a collective. Only kernels that may begin early
+    /// ask at all.
+    pub fn prefetching(mut self, bytes: u32) -> Self {
+        self.defines.retain(|(name, _)| *name != "PREFETCH");
+        self.defines.push(("PREFETCH", bytes));
+        self
+    }
+}
+
+/// Rows of x that a product of this format can have: twice as many where tensor cores do it.
+pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
+    if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
+}
+
+fn takes_tensor_cores(dtype: DType, inputs: u32) -> bool {
+    dtype != DType::F32 && inputs % 8 == 0
+}
+
+/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows, on so many multiprocessors: all
+/// that the GPU has, or fewer where a collective beside it needs some for itself.
+pub fn matvec_geometry(
+    dtype: DType,
+    rows: u32,
+    inputs: u32,
+    outputs: u32,
+    multiprocessors: u32,
+) -> Matvec {
+    let pack = 16 / dtype.bytes() as u32;
+    let choice = if inputs % pack != 0 {
+        Choice { threads: 256, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false }
+    } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
+        tensor(inputs)
+    } else {
+        vector(rows, inputs / pack)
+    };
+    let each = (THREADS / choice.threads).max(1);
+    let grid = (multiprocessors.max(1) * each).clamp(1, outputs.max(1));
+    let mut defines = vec![
+        ("ROWS", rows),
+        ("INPUTS", inputs),
+        ("THREADS", choice.threads),
+        ("BLOCKS", choice.blocks),
+        ("DEPTH", choice.depth),
+    ];
+    if choice.tensor {
+        defines.push(("MMA", 1));
+    } else {
+        defines.push(("UNIT_ROWS", choice.unit_rows));
+        defines.push(("UNIT_PACKS", choice.unit_packs));
+    }
+    Matvec { defines, geometry: Geometry::flat(grid, choice.threads) }
+}
+
+/// What a unit is compiled for; the words are those of `matvec.cu`.
+struct Choice {
+    threads: u32,
+    /// Blocks that must fit on a multiprocessor: bounds registers.
+    blocks: u32,
+    unit_rows: u32,
+    unit_packs: u32,
+    depth: u32,
+    tensor: bool,
+}
+
+/// Tensor cores: steps of 32 inputs, 4 under way in each warp, and warps such that few steps are empty.
+fn tensor(inputs: u32) -> Choice {
+    let depth = 4;
+    let steps = inputs.div_ceil(32);
+    let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(depth);
+    // of those that take fewest, the most
+    let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
+    let threads = warps * WARP;
+    // 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
+    let blocks = 2 * THREADS / threads;
+    Choice { threads, blocks, unit_rows: 16, unit_packs: 2, depth, tensor: true }
+}
+
+/// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.
+fn vector(rows: u32, packs: u32) -> Choice {
+    let taken = |threads: u32| (packs.div_ceil(threads) * threads, packs.div_ceil(threads));
+    let candidates = (1..=THREADS / WARP).rev().map(|warps| warps * WARP);
+    let found = candidates.filter(|&threads| taken(threads).1 <= MOST_PACKS).min_by_key(|&t| taken(t).0);
+    let Some(threads) = found else {
+        // a row in parts; x comes from the first-level cache each time
+        return Choice { threads: THREADS, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false };
+    };
+    let unit_packs = taken(threads).1;
+    let unit_rows = match unit_packs {
+        1 => 4,
+        2 => 2,
+        _ => 1,
+    };
+    // for one row, 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
+    let blocks = if rows == 1 { 2 * THREADS / threads } else { THREADS / threads };
+    let depth = if unit_packs == 3 { 3 } else { 2 };
+    Choice { threads, blocks: blocks.max(1), unit_rows, unit_packs, depth, tensor: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const H200: u32 = 132;
+
+    /// Inputs and outputs of 8B on one GPU, then of a rank of 70B among 8, then the heads of both.
+    const SHAPES: [(u32, u32); 10] = [
+        (4096, 6144), (4096, 4096), (4096, 28_672), (14_336, 4096),
+        (8192, 1280), (1024, 8192), (8192, 7168), (3584, 8192),
+        (4096, 128_256), (8192, 128_256),
+    ];
+
+    fn define(chosen: &Matvec, name: &str) -> u32 {
+        chosen.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
+
+    #[test]
+    fn work_is_even_over_the_multiprocessors() {
+        for (inputs, outputs) in SHAPES {
+            for rows in 1..=most_rows(DType::Bf16, inputs) {
+                let grid = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200).geometry.grid[0];
+                assert_eq!(grid % H200, 0, "whole waves");
+                let busiest = f64::from(outputs.div_ceil(grid));
+                let mean = f64::from(outputs) / f64::from(grid);
+                assert!(mean / busiest > 0.96, "{inputs} x {outputs}, {rows} rows: {mean} of {busiest}");
+            }
+        }
+    }
+
+    #[test]
+    fn enough_bytes_are_under_way_on_each_multiprocessor() {
+        for (inputs, outputs) in SHAPES {
+            for rows in 1..=most_rows(DType::Bf16, inputs) {
+                let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200);
+                let Geometry { grid, block, .. } = chosen.geometry;
+                let unit = match define(&chosen, "MMA") {
+                    1 => 2,
+                    _ => define(&chosen, "UNIT_ROWS") * define(&chosen, "UNIT_PACKS"),
+                };
+                let threads = block[0] * grid[0] / H200;
+                // when all but one unit has arrived and was not asked for again yet
+                let least = threads * (define(&chosen, "DEPTH") - 1) * unit * 16;
+                assert!(least >= 28_000, "{inputs} x {outputs}, {rows} rows: {least} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_known_models_leave_no_thread_idle() {
+        for (inputs, _) in SHAPES {
+            let chosen = matvec_geometry(DType::Bf16, 1, inputs, 4096, H200);
+            let taken = define(&chosen, "THREADS") * define(&chosen, "UNIT_PACKS") * 8;
+            assert_eq!(taken, inputs, "{:?}", chosen.defines);
+        }
+    }
+
+    #[test]
+    fn many_rows_and_16_bits_take_tensor_cores() {
+        let tensor = |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "MMA") == 1;
+        assert!(!tensor(DType::Bf16, 1, 4096));
+        assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
+        assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));
+    }
+
+    proptest! {
+        #[test]
+        fn any_shape_can_be_launched(
+            dtype in prop::sample::select(vec![DType::F32, DType::Bf16, DType::F16]),
+            rows in 1..=MOST_ROWS, inputs in 1u32..70_000, outputs in 0u32..300_000, sms in 0u32..200,
+        ) {
+            let chosen = matvec_geometry(dtype, rows, inputs, outputs, sms);
+            let Geometry { grid, block, shared_bytes } = chosen.geometry;
+            prop_assert!(grid[0] >= 1 && grid[1..] == [1, 1] && grid[0] <= outputs.max(1));
+            prop_assert!(block[0] % WARP == 0 && (WARP..=THREADS).contains(&block[0]));
+            prop_assert_eq!(block[0], define(&chosen, "THREADS"));
+            prop_assert!(define(&chosen, "BLOCKS") * block[0] <= 1024);
+            // sums of a unit: one a lane at most
+            prop_assert!(define(&chosen, "UNIT_ROWS") * rows <= WARP);
+            prop_assert!(rows <= most_rows(dtype, inputs));
+            prop_assert_eq!(shared_bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Weights into a GPU's memory: made there where they are random, else converted from the checkpoint and
+//! copied in pieces of bounded size.
+
+use super::driver::{Arguments, Gpu, Launch, Memory, Stream};
+use super::kernels::{Kernels, geometry};
+use crate::error::Result;
+use crate::model::{DType, ModelShape, WeightSource};
+use crate::plan::{Plan, Weight};
+
+/// Bytes of host memory that a piece of a weight takes (one row at least).
+const PIECE_BYTES: usize = 64 << 20;
+
+/// Loads weights onto one GPU.
+pub(super) struct Loader<'a> {
+    pub gpu: &'a Gpu,
+    pub stream: &'a Stream,
+    pub kernels: &'a Kernels,
+    pub source: &'a WeightSource,
+    pub shape: &'a ModelShape,
+    pub dtype: DType,
+    pub tp: u32,
+    /// Told how many bytes were loaded.
+    pub loaded: &'a mut dyn FnMut(u64) -> Result<()>,
+}
+
+impl Loader<'_> {
+    /// One rank's slice of a weight. Work on the stream may go on when this returns.
+    pub fn load(&mut self, weight: &Weight, rank: u32) -> Result<Memory> {
+        let row = weight.inputs as usize * self.dtype.bytes() as usize;
+        let bytes = weight.outputs as u64 * row as u64;
+        let memory = self.gpu.allocate(bytes, &format!("weight {} of rank {rank}", weight.name))?;
+        if self.source.is_random() {
+            self.make(weight, rank, &memory)?;
+            (self.loaded)(bytes)?;
+            return Ok(memory);
+        }
+        let rows = (PIECE_BYTES / row.max(1)).max(1);
+        let outputs = weight.outputs as usize;
+        for first in (0..outputs).step_by(rows) {
+            let piece = first..(first + rows).min(outputs);
+            let numbers = self.source.bytes(weight, rank, self.tp, self.dtype, piece)?;
+            memory.upload((first * row) as u64, &numbers)?;
+            (self.loaded)(numbers.len() as u64)?;
+        }
+        Ok(memory)
+    }
+
+    /// Makes random numbers where they are needed.
+    fn make(&self, weight: &Weight, rank: u32, memory: &Memory) -> Result<()> {
+        let function = self.kernels.get("random_fill")?;
+        let mut out = memory.ptr();
+        for part in &weight.parts {
+            let (rows, columns) = part.slice(self.shape, rank, self.tp);
+            let width = u64::from(part.tensor.dimensions(self.shape).1);
+            let Some(random) = self.source.random_stream(part.tensor) else { continue };
+            let numbers = rows.len() as u64 * columns.len() as u64;
+            let start = rows.start as u64 * width + columns.start as u64;
+            let mut arguments = Arguments::new();
+            arguments.pointer(out).u64(random.key).f32(random.mean).f32(random.step);
+            arguments.u32(u32::from(random.signs)).u64(start).u64(width);
+            arguments.u32(columns.len() as u32).u64(rows.len() as u64);
+            let geometry = geometry::elements(numbers, self.gpu.info().multiprocessors);
+            let launch = Launch {
+                grid: geometry.grid,
+                block: geometry.block,
+                shared_bytes: geometry.shared_bytes,
+                programmatic: false,
+            };
+            self.stream.launch(&function, &launch, &mut arguments)?;
+            out = out.offset(numbers * self.dtype.bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the weights that `pick` picks, on one rank.
+pub(super) fn bytes(plan: &Plan, dtype: DType, pick: impl Fn(&Weight) -> bool) -> u64 {
+    let weights = plan.weights.iter().filter(|w| pick(w));
+    weights.map(|w| u64::from(w.inputs) * u64::from(w.outputs) * dtype.bytes()).sum()
+}

@@ -1,0 +1,56 @@
+//! The `cuda` backend: the same plans on NVIDIA GPUs.
+//!
+//! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
+//! and then its absence is an error that says what to do.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `driver` | the CUDA driver: GPUs, memory, streams, events, graphs |
+//! | `blas` | matrix products by cuBLASLt |
+//! | `kernels` | our own kernels: compiled, cached, how they are launched |
+//! | `nvml` | clocks, power, throttling, NVLinks |
+//! | `measure` | what a GPU does at best |
+//! | `program` | a plan made ready: lowered, buffers assigned |
+//! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
+//! | `launches` | from an operation to kernels with arguments and geometry |
+//! | `collective` | all-reduces: loopback, emulated, NCCL |
+//! | `choose` | who multiplies few rows by a matrix, as timed |
+//! | `rank`, `load` | a rank's memory, and its weights |
+//! | `need` | what a rank will need of memory, before any GPU is asked |
+//! | `engine` | steps bound to memory, captured and replayed, or enqueued |
+//! | `tuning` | what can be changed of how steps run, for experiments |
+//! | `generation` | one timed generation |
+//! | `run` | timed samples for a record |
+//! | `generate` | tokens from prompts |
+//! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
+//! | `arm` | the instrumented generation of a run: its trace, and what timing cost |
+
+mod arm;
+pub mod blas;
+mod choose;
+mod collective;
+pub mod cupti;
+pub mod driver;
+pub mod engine;
+mod generate;
+mod generation;
+pub mod kernels;
+mod launches;
+mod load;
+pub mod measure;
+mod need;
+pub mod nvml;
+pub mod program;
+mod rank;
+mod run;
+pub mod schedule;
+pub mod timing;
+mod tuning;
+
+pub use choose::ProductTimes;
+pub use collective::Collective;
+pub use generate::{GenerateOptions, Said, generate};
+pub use launches::MatvecChoice;
+pub use need::memory_need;
+pub use run::run;
+pub use tuning::Tuning;

@@ -1,0 +1,35 @@
+// How the other software libraries (cuBLASLt, NCCL) put work on a stream of the software device: it
+// is captured, ordered, timed and logged as kernels are.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+struct FakeRange {
+    uint64_t address;
+    uint64_t bytes;
+};
+
+struct FakeWork {
+    // Name in the log.
+    const char *name;
+    // An execution starts, at `now` ns of the device's clock; gives what `poll` is asked with.
+    void *(*start)(void *user, uint64_t now);
+    // Whether the execution is over; if so it sets when it ended. Called until it says yes (then it
+    // has freed `execution`), any number of times. A negative answer breaks the context with that code.
+    int (*poll)(void *execution, uint64_t *end);
+    // The work will not be started again.
+    void (*release)(void *user);
+    void *user;
+    // What it reads and writes, for the log; copied.
+    const FakeRange *reads;
+    size_t read_count;
+    const FakeRange *writes;
+    size_t write_count;
+};
+
+// As a kernel launch; 0 or a driver error. On an error the work is released.
+extern "C" int fakeCudaEnqueue(void *stream, const FakeWork *work);
+// The device that is current on this thread, -1 without one.
+extern "C" int fakeCudaDevice();
+// Whether `bytes` at `address` lie in one allocation of a device.
+extern "C" int fakeCudaHolds(uint64_t address, uint64_t bytes);

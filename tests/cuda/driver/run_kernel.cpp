@@ -1,0 +1,76 @@
+// Runs a kernel on this CPU, a call of its shared object. Touching memory that is not the device's is
+// caught and breaks the context as on a GPU.
+#include "state.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <csignal>
+
+// The node whose kernel runs: one at a time, under the lock.
+static Node *current = nullptr;
+static sigjmp_buf escape;
+static volatile sig_atomic_t guarded = 0;
+static void *volatile fault_address = nullptr;
+static struct sigaction before_us[2];
+
+static unsigned long long kernel_clock(void *) {
+    current->spent += 8;
+    return current->start + current->spent;
+}
+static void kernel_sleep(void *, unsigned ns) { current->spent += ns; }
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    if (guarded && current) {
+        fault_address = info->si_addr;
+        guarded = 0;
+        siglongjmp(escape, 1);
+    }
+    // Not a kernel's: as if this handler were not here.
+    const struct sigaction &other = before_us[signal == SIGBUS];
+    if (other.sa_flags & SA_SIGINFO) return other.sa_sigaction(signal, info, context);
+    sigaction(signal, &other, nullptr);
+}
+
+static void catch_faults() {
+    static bool once = false;
+    if (once) return;
+    once = true;
+    struct sigaction ours = {};
+    ours.sa_sigaction = on_fault;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &ours, &before_us[0]);
+    sigaction(SIGBUS, &ours, &before_us[1]);
+}
+
+CUresult run_kernel(Node &node) {
+    const Operation &op = *node.operation;
+    const Module &module = *op.function->module;
+    std::vector<void *> arguments;
+    for (auto &bytes : op.arguments) arguments.push_back(const_cast<uint8_t *>(bytes.data()));
+    module.set_clock(kernel_clock, kernel_sleep, nullptr);
+    module.set_order(state().in_order ? 0 : random_below(1u << 30) + 1);
+    catch_faults();
+    current = &node;
+    trace_begin();
+    int failed = 0;
+    if (sigsetjmp(escape, 1) == 0) {
+        guarded = 1;
+        failed = op.function->call(op.grid, op.block, op.shared, arguments.data());
+        guarded = 0;
+    } else {
+        fprintf(stderr, "software CUDA device: kernel %s touched %s\n", op.name.c_str(),
+                describe_address(reinterpret_cast<uint64_t>(fault_address)).c_str());
+        return ILLEGAL_ADDRESS;
+    }
+    trace_end(node.reads, node.writes);
+    if (failed) {
+        fprintf(stderr, "software CUDA device: kernel %s: %s\n", op.name.c_str(), module.error());
+        return LAUNCH_FAILED;
+    }
+    // 2 us and another for every wave of blocks; a kernel that waited on the clock takes that long.
+    uint64_t blocks = uint64_t(op.grid[0]) * op.grid[1] * op.grid[2];
+    uint64_t threads = uint64_t(op.block[0]) * op.block[1] * op.block[2];
+    uint64_t at_once = setting("FAKE_CUDA_MULTIPROCESSORS", 4) * (2048 / threads);
+    node.end = node.start + std::max<uint64_t>(2000 + 1000 * ((blocks + at_once - 1) / at_once), node.spent);
+    return SUCCESS;
+}

@@ -1,0 +1,236 @@
+// A fiber for each CUDA thread of a block, all within one OS thread: barriers and warp collectives switch
+// to the next fiber that can go on. One block runs at a time.
+//
+// A fiber is entered once with makecontext and then lives on: it runs a thread of one block, parks, and runs
+// a thread of the next. Switches are _setjmp/_longjmp, without system calls. A block in which nobody can go on
+// although threads are left has diverged; that is reported and ends the launch.
+#pragma once
+
+namespace shim {
+
+struct Index3 {
+    unsigned x, y, z;
+};
+
+enum class State { Parked, Ready, AtBarrier, InCollective, Left };
+
+struct Fiber {
+    Index3 thread{};        // threadIdx
+    unsigned linear = 0;    // its place in the block
+    State state = State::Parked;
+    bool entered = false;   // whether `jump` holds its place in fiber_main
+    int line = 0;           // of the barrier it waits at
+    const char* what = "";  // the collective it waits in
+    unsigned mask = 0;      // and its lanes
+    const void* in = nullptr;
+    void* out = nullptr;
+    jmp_buf jump;
+    ucontext_t context{};
+    char* stack = nullptr;
+};
+
+constexpr unsigned MAX_THREADS = 1024;
+constexpr size_t STACK_BYTES = 256 * 1024; // of address space; pages come as they are touched
+constexpr size_t STATIC_SHARED_BYTES = 1024 * 1024;
+constexpr size_t DYNAMIC_SHARED_BYTES = 256 * 1024;
+constexpr size_t CANARY_BYTES = 64;
+constexpr unsigned char POISON = 0xff;  // NaN in every format
+constexpr unsigned char CANARY = 0xa5;
+
+// Everything about the launch that is going on. One launch at a time in a library: see `launch.h`.
+inline Fiber fibers[MAX_THREADS];
+inline Fiber* current = nullptr;
+inline Index3 block_index, block_size, grid_size;
+inline const char* kernel_name = "";
+inline void (*thread_body)() = nullptr;
+inline unsigned threads = 0, left = 0, at_barrier = 0;
+inline unsigned ready[MAX_THREADS * 2];
+inline unsigned ready_first = 0, ready_count = 0;
+inline jmp_buf launcher;
+inline bool failed = false;
+inline char error_text[1024] = "";
+
+alignas(128) inline unsigned char static_shared[STATIC_SHARED_BYTES];
+inline size_t static_shared_used = 0;
+alignas(128) inline unsigned char dynamic_shared[DYNAMIC_SHARED_BYTES + CANARY_BYTES];
+inline size_t dynamic_shared_bytes = 0;
+
+inline uint64_t order_seed = 0;
+
+// A permutation of 0..n from the seed and a number: i -> (i * factor + shift) mod n, factor prime to n.
+struct Order {
+    uint64_t n = 0, factor = 1, shift = 0;
+    Order() = default;
+    Order(uint64_t n, uint64_t salt) : n(n) {
+        if (order_seed == 0 || n < 2) return;
+        uint64_t z = order_seed * 0x9e3779b97f4a7c15 + salt;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+        z = (z ^ z >> 27) * 0x94d049bb133111eb;
+        z ^= z >> 31;
+        shift = z % n;
+        factor = (z >> 32) % n;
+        auto divisor = [](uint64_t a, uint64_t b) {
+            while (b) std::swap(a %= b, b);
+            return a;
+        };
+        while (divisor(factor, n) != 1) factor = (factor + 1) % n;
+    }
+    uint64_t operator()(uint64_t i) const { return (i * factor + shift) % n; }
+};
+inline Order thread_order;
+
+inline void make_ready(Fiber* fiber) {
+    fiber->state = State::Ready;
+    ready[(ready_first + ready_count++) % (MAX_THREADS * 2)] = fiber->linear;
+}
+
+void fiber_main();
+
+// Leaves the running context for the next fiber that is ready, or for the launcher where none is.
+[[gnu::noinline]] inline void go_on() {
+    if (ready_count == 0) {
+        current = nullptr;
+        _longjmp(launcher, 1);
+    }
+    Fiber* next = &fibers[ready[ready_first]];
+    ready_first = (ready_first + 1) % (MAX_THREADS * 2);
+    ready_count--;
+    current = next;
+    if (next->entered) _longjmp(next->jump, 1);
+    next->entered = true;
+    if (!next->stack) {
+        void* stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stack == MAP_FAILED) {
+            perror("shim: a stack of a CUDA thread");
+            abort();
+        }
+        next->stack = static_cast<char*>(stack);
+        mprotect(stack, 4096, PROT_NONE); // an overflow faults
+    }
+    getcontext(&next->context);
+    next->context.uc_stack.ss_sp = next->stack;
+    next->context.uc_stack.ss_size = STACK_BYTES;
+    next->context.uc_link = nullptr;
+    makecontext(&next->context, reinterpret_cast<void (*)()>(fiber_main), 0);
+    setcontext(&next->context);
+}
+
+// Parks the running fiber until somebody makes it ready.
+[[gnu::noinline]] inline void yield() {
+    Fiber* self = current;
+    if (_setjmp(self->jump) == 0) go_on();
+}
+
+// Ends the launch with an error; does not return.
+[[noreturn, gnu::noinline, gnu::format(printf, 1, 2)]] inline void fail(const char* format, ...) {
+    int used = 0;
+    if (current) {
+        used = snprintf(error_text, sizeof error_text, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u): ",
+                        kernel_name, block_index.x, block_index.y, block_index.z, current->thread.x,
+                        current->thread.y, current->thread.z);
+    } else {
+        used = snprintf(error_text, sizeof error_text, "kernel %s, block (%u, %u, %u): ", kernel_name,
+                        block_index.x, block_index.y, block_index.z);
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error_text + used, sizeof error_text - used, format, arguments);
+    va_end(arguments);
+    failed = true;
+    _longjmp(launcher, 1);
+}
+
+inline void release_barrier() {
+    at_barrier = 0;
+    for (unsigned i = 0; i < threads; i++) {
+        Fiber& fiber = fibers[thread_order(i)];
+        if (fiber.state == State::AtBarrier) make_ready(&fiber);
+    }
+}
+
+inline void fiber_main() {
+    for (;;) {
+        thread_body();
+        current->state = State::Left;
+        left++;
+        // those that wait at a barrier wait for the threads that are left
+        if (at_barrier > 0 && at_barrier + left == threads) release_barrier();
+        yield();
+    }
+}
+
+// __syncthreads: all threads that have not left the kernel, at one place of the source.
+inline void barrier(int line) {
+    for (unsigned i = 0; at_barrier > 0 && i < threads; i++) {
+        if (fibers[i].state != State::AtBarrier) continue;
+        if (fibers[i].line != line) {
+            fail("__syncthreads in line %d while thread (%u, %u, %u) waits at the one in line %d", line,
+                 fibers[i].thread.x, fibers[i].thread.y, fibers[i].thread.z, fibers[i].line);
+        }
+        break;
+    }
+    current->line = line;
+    current->state = State::AtBarrier;
+    at_barrier++;
+    if (at_barrier + left == threads) {
+        current->state = State::Ready; // it goes on at once, the others after it
+        release_barrier();
+        return;
+    }
+    yield();
+}
+
+// The lanes of a warp that take part in a collective: what each brought, and where its result goes.
+struct Lanes {
+    unsigned mask;
+    const void* in[32];
+    void* out[32];
+};
+
+// A warp collective over the lanes of `mask`: the last that arrives computes everybody's results.
+inline void collective(unsigned mask, const char* what, const void* in, void* out, void (*compute)(Lanes&)) {
+    unsigned lane = current->linear % 32, first = current->linear - lane;
+    if (!(mask >> lane & 1)) fail("%s with mask %#x by lane %u, which is not in it", what, mask, lane);
+    current->what = what;
+    current->mask = mask;
+    current->in = in;
+    current->out = out;
+    Lanes lanes{mask, {}, {}};
+    lanes.in[lane] = in;
+    lanes.out[lane] = out;
+    bool all = true;
+    for (unsigned i = 0; i < 32; i++) {
+        if (i == lane || !(mask >> i & 1)) continue;
+        if (first + i >= threads) fail("%s with mask %#x, but lane %u does not exist", what, mask, i);
+        Fiber& other = fibers[first + i];
+        if (other.state == State::Left) fail("%s with mask %#x, but lane %u has left the kernel", what, mask, i);
+        if (other.state != State::InCollective) {
+            all = false;
+            continue;
+        }
+        if (other.mask != mask || strcmp(other.what, what) != 0) {
+            fail("%s with mask %#x while lane %u waits in %s with mask %#x", what, mask, i, other.what,
+                 other.mask);
+        }
+        lanes.in[i] = other.in;
+        lanes.out[i] = other.out;
+    }
+    if (!all) {
+        current->state = State::InCollective;
+        yield();
+        return;
+    }
+    compute(lanes);
+    for (unsigned i = 0; i < 32; i++) {
+        if (i != lane && (mask >> i & 1)) make_ready(&fibers[first + i]);
+    }
+}
+
+// Lets the other threads go first.
+inline void step_back() {
+    make_ready(current);
+    yield();
+}
+
+} // namespace shim

@@ -1,0 +1,253 @@
+//! `doctor` on the software CUDA device: what it finds, and what it says where something is wrong.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::cuda_device::{Device, device};
+use crate::support::{Place, finish};
+
+/// Doctor's report as JSON with these variables set, without measurements.
+fn quick(device: &Device, variables: &[(&str, &str)]) -> Value {
+    let arguments = ["doctor", "--quick", "--format", "json"];
+    finish(command(device, &Place::new(), &arguments, variables)).exits(0).json()
+}
+
+/// As [`quick`], with measurements.
+fn measured(device: &Device, variables: &[(&str, &str)]) -> Value {
+    finish(command(device, &Place::new(), &["doctor", "--format", "json"], variables)).exits(0).json()
+}
+
+fn command(device: &Device, place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = device.command(place, arguments);
+    command.envs(variables.iter().copied());
+    command
+}
+
+/// Why there is no GPU.
+fn problem(report: &Value) -> &str {
+    assert_eq!(report["cuda"]["gpus"], serde_json::json!([]), "{report}");
+    report["cuda"]["problem"].as_str().expect("a problem")
+}
+
+fn backend<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let backends = report["backends"].as_array().expect("backends");
+    backends.iter().find(|backend| backend["name"] == name).expect("the backend")
+}
+
+#[test]
+fn a_gpu_is_found_and_measured() {
+    let report = measured(device!(), &[("FAKE_CUDA_DEVICES", "1")]);
+    let cuda = &report["cuda"];
+    assert_eq!(cuda["problem"], Value::Null, "{cuda}");
+    let gpus = cuda["gpus"].as_array().expect("GPUs");
+    assert_eq!(gpus.len(), 1);
+    let gpu = &gpus[0];
+    assert_eq!((&gpu["index"], &gpu["compute_capability"]), (&0.into(), &"9.0".into()));
+    for (key, problem) in [("read_bandwidth", "read_bandwidth_problem"), ("gemm", "gemm_problem")] {
+        assert_eq!(gpu[problem], Value::Null, "{gpu}");
+        assert!(gpu[key].is_object(), "{gpu}");
+    }
+    assert!(gpu["read_bandwidth"]["gb_s"].as_f64().is_some_and(|gb_s| gb_s > 0.0), "{gpu}");
+    assert!(gpu["read_bandwidth"]["buffer_bytes"].as_u64().is_some_and(|b| b >= 1 << 20), "{gpu}");
+    assert!(gpu["gemm"]["tflops"].as_f64().is_some_and(|tflops| tflops > 0.0), "{gpu}");
+    let free = gpu["memory_free_bytes"].as_u64().zip(gpu["memory_bytes"].as_u64());
+    assert!(free.is_some_and(|(free, total)| free > 0 && free <= total), "{gpu}");
+    assert_eq!(backend(&report, "cuda")["available"], true, "{report}");
+}
+
+#[test]
+fn four_gpus_have_a_matrix_of_peers() {
+    let device = device!();
+    let found = quick(device, &[("FAKE_CUDA_DEVICES", "4")]);
+    let cuda = &found["cuda"];
+    assert_eq!(cuda["gpus"].as_array().map(Vec::len), Some(4));
+    for from in 0..4 {
+        for to in 0..4 {
+            let (reach, peer) = (&cuda["p2p"][from][to], &cuda["peers"][from][to]);
+            assert_eq!(peer.is_null(), from == to, "{cuda}");
+            assert_eq!(reach, &Value::Bool(peer["access"] == true), "{cuda}");
+        }
+    }
+    let detail = backend(&found, "cuda")["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(detail.contains("TP up to 4"), "{detail}");
+    let place = Place::new();
+    let variables = [("FAKE_CUDA_DEVICES", "4")];
+    let table = finish(command(device, &place, &["doctor", "--quick"], &variables)).exits(0).stdout;
+    for expected in ["GPU 3", "P2P", "NVRTC", "cuBLASLt", "--quick"] {
+        assert!(table.contains(expected), "{expected} is missing in {table}");
+    }
+    let arguments = ["doctor", "--quick", "--format", "csv"];
+    let csv = finish(command(device, &place, &arguments, &variables)).exits(0).stdout;
+    assert!(csv.contains("\ncuda.gpus.3.read_bandwidth,\n"), "{csv}");
+}
+
+#[test]
+fn a_driver_without_gpus_says_what_to_check() {
+    let report = quick(device!(), &[("FAKE_CUDA_DEVICES", "0")]);
+    assert!(problem(&report).contains("CUDA_VISIBLE_DEVICES"), "{report}");
+    assert_eq!(backend(&report, "cuda")["available"], false);
+}
+
+#[test]
+fn a_driver_that_is_too_old_is_told_by_its_version() {
+    let report = quick(device!(), &[("FAKE_CUDA_DRIVER_VERSION", "11080")]);
+    let problem = problem(&report);
+    assert!(
+        problem.contains("too old") && problem.contains("11.8") && problem.contains("12.0"),
+        "{problem}"
+    );
+    assert_eq!(report["cuda"]["driver_api"], "11.8");
+}
+
+#[test]
+fn a_driver_that_lacks_a_function_is_told_by_it() {
+    let device = device!();
+    let old = device.file("old");
+    let report = quick(device, &[("LD_LIBRARY_PATH", old.to_str().expect("UTF-8"))]);
+    let problem = problem(&report);
+    assert!(problem.contains("too old") && problem.contains("cuLaunchKernelEx"), "{problem}");
+}
+
+#[test]
+fn a_driver_that_refuses_says_why_and_what_to_do() {
+    let device = device!();
+    let report = quick(device, &[("FAKE_CUDA_FAIL", "cuInit:1=803")]);
+    let problem = problem(&report);
+    assert!(problem.contains("803") && problem.contains("restart the machine"), "{problem}");
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    let device = device!();
+    let found = measured(device, &[("LADDERSCOPE_NVRTC", "/no/such/libnvrtc.so.13")]);
+    let gpu = &found["cuda"]["gpus"][0];
+    let why = gpu["read_bandwidth_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("LADDERSCOPE_NVRTC") && why.contains("/no/such"), "{gpu}");
+    assert!(gpu["gemm"].is_object(), "{gpu}");
+    let cuda = backend(&found, "cuda");
+    assert_eq!(cuda["available"], false, "nothing can be decoded without kernels");
+    assert!(cuda["detail"].as_str().is_some_and(|detail| detail.contains("NVRTC")), "{cuda}");
+
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let found = measured(device, &[("LADDERSCOPE_CUBLASLT", text.to_str().expect("UTF-8"))]);
+    let gpu = &found["cuda"]["gpus"][0];
+    assert!(gpu["read_bandwidth"].is_object(), "{gpu}");
+    let why = gpu["gemm_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("LADDERSCOPE_CUBLASLT") && why.contains("README.md"), "{gpu}");
+}
+
+#[test]
+fn a_full_gpu_is_told_with_the_arithmetic() {
+    let found = measured(device!(), &[("FAKE_CUDA_FAIL", "cuMemAlloc_v2:2=2")]);
+    let why = found["cuda"]["gpus"][0]["read_bandwidth_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("out of memory on GPU 0") && why.contains("GiB"), "{why}");
+    assert!(found["cuda"]["gpus"][0]["gemm"].is_object(), "{found}");
+}
+
+#[test]
+fn a_gpu_that_fails_while_it_is_measured_does_not_end_doctor() {
+    let device = device!();
+    let found = measured(device, &[("FAKE_CUDA_BREAK", "read_bandwidth:2=700")]);
+    let why = found["cuda"]["gpus"][0]["read_bandwidth_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("700") && why.contains("compute-sanitizer"), "{why}");
+}
+
+#[test]
+fn a_gpu_that_hangs_while_it_is_measured_is_given_up() {
+    let found = measured(device!(), &[("FAKE_CUDA_HANG", "read_bandwidth:2")]);
+    let gpu = &found["cuda"]["gpus"][0];
+    let why = gpu["read_bandwidth_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("has not finished its work within 20 s"), "{why}");
+    let why = gpu["gemm_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("does not answer any more"), "{why}");
+}
+
+/// Folders in which the driver and a software NVML are found, as a value of `LD_LIBRARY_PATH`.
+fn with_nvml(device: &Device) -> String {
+    let folder = device.file("nvml");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    // Tests run beside one another: one builds, the others wait.
+    let lock = File::create(folder.join("lock")).expect("a lock file");
+    lock.lock().expect("the lock");
+    let library = folder.join("libnvidia-ml.so.1");
+    if !library.exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/nvml/fake_nvml.cpp");
+        let made = folder.join("made.so");
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "g++".into());
+        let mut command = Command::new(compiler);
+        command.args([
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fPIC",
+            "-fvisibility=hidden",
+        ]);
+        command.args(["-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o"]).arg(&made).arg(source);
+        assert!(command.status().expect("the compiler starts").success(), "{command:?}");
+        std::fs::rename(made, library).expect("the library is put in its place");
+    }
+    let folders: Vec<PathBuf> = vec![device.file("driver"), folder];
+    let joined = std::env::join_paths(folders).expect("folders without colons");
+    joined.into_string().expect("UTF-8")
+}
+
+#[test]
+fn nvml_tells_clocks_power_and_links() {
+    let device = device!();
+    let folders = with_nvml(device);
+    let variables = [
+        ("LD_LIBRARY_PATH", folders.as_str()),
+        ("FAKE_CUDA_DEVICES", "2"),
+        ("FAKE_NVML_GPUS", "2"),
+        ("FAKE_NVML_LINKS", "18"),
+    ];
+    let found = quick(device, &variables);
+    assert_eq!(found["cuda"]["driver_version"], "580.65.06");
+    let state = &found["cuda"]["gpus"][0]["state"];
+    for (key, value) in [
+        ("sm_clock_mhz", 1200.into()),
+        ("sm_clock_max_mhz", 1980.into()),
+        ("memory_clock_mhz", 2619.into()),
+        ("power_w", 121.5.into()),
+        ("power_limit_w", 700.0.into()),
+        ("temperature_c", 41.into()),
+        ("ecc", true.into()),
+        ("ecc_uncorrected", 0.into()),
+        ("processes", 2.into()),
+        ("throttle_reasons", serde_json::json!(["gpu_idle", "sw_power_cap"])),
+        ("mig", Value::Null),
+    ] {
+        assert_eq!(state[key], value, "{key}: {state}");
+    }
+    assert_eq!(found["cuda"]["gpus"][1]["state"]["temperature_c"], Value::Null);
+    let links = found["cuda"]["gpus"][0]["nvlinks"].as_array().expect("links");
+    assert_eq!((links.len(), &links[0]["gb_s"]), (18, &26.562.into()), "{links:?}");
+    let place = Place::new();
+    let table = finish(command(device, &place, &["doctor", "--quick"], &variables)).exits(0).stdout;
+    for expected in [
+        "driver 580.65.06 for CUDA 13.0, 2 GPU(s)",
+        "SMs at 1200 of 1980 MHz",
+        "throttled: sw_power_cap",
+        "2 process(es) compute on it",
+        "18 NVLinks: 1 to GPU 1, 17 to switches, 26.6 GB/s each in one direction",
+    ] {
+        assert!(table.contains(expected), "{expected} is missing in {table}");
+    }
+}
+
+#[test]
+fn nvml_without_permission_is_told_and_nothing_else_is_lost() {
+    let device = device!();
+    let folders = with_nvml(device);
+    let found = quick(device, &[("LD_LIBRARY_PATH", &folders), ("FAKE_NVML_FAIL", "4")]);
+    assert_eq!(found["cuda"]["problem"], Value::Null, "{found}");
+    assert_eq!(found["cuda"]["gpus"][0]["state"], Value::Null);
+    let libraries = found["cuda"]["libraries"].as_array().expect("libraries");
+    let nvml = libraries.iter().find(|library| library["name"] == "NVML").expect("NVML");
+    assert!(nvml["problem"].as_str().is_some_and(|why| why.contains("ermission")), "{nvml}");
+}

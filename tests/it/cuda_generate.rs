@@ -1,0 +1,192 @@
+//! `generate --backend cuda` on the software device, against `--backend cpu`: the same tokens and logits
+//! for every architecture, however many ranks share the device, in whatever order nothing forbids.
+
+use serde_json::Value;
+
+use crate::cuda_device::{Device, device};
+use crate::cuda_order;
+use crate::support::{Done, Place, finish};
+
+const ARCHITECTURES: [&str; 8] = [
+    "standard",
+    "ladder",
+    "ladder:2",
+    "parallel",
+    "desync:2",
+    "upper-bound",
+    "stale:2",
+    "parallel+ladder",
+];
+
+/// Prompts of different lengths: sequences are at different positions.
+fn place() -> Place {
+    let place = Place::new();
+    place.write("prompts.txt", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n200 100 50\n7\n");
+    place
+}
+
+fn arguments<'a>(backend: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let common = ["--prompt-tokens-file", "prompts.txt", "--output-tokens", "5", "--format", "json"];
+    let model = ["generate", "--model", "tiny", "--backend", backend];
+    model.into_iter().chain(common).chain(more.iter().copied()).collect()
+}
+
+fn cuda(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
+    let mut command = device.command(place, &arguments("cuda", more));
+    command.envs(variables.iter().copied());
+    finish(command)
+}
+
+fn cpu(place: &Place, more: &[&str]) -> Value {
+    place.run(&arguments("cpu", more)).exits(0).json()
+}
+
+/// Asserts that logits of the cpu backend and these differ by less than `tolerance` of the largest.
+#[track_caller]
+fn close(expected: &Value, found: &Value, tolerance: f64, what: &str) {
+    let sequences = |value: &Value| value["top_logits"].as_array().unwrap().clone();
+    let (expected, found) = (sequences(expected), sequences(found));
+    assert_eq!(expected.len(), found.len(), "{what}");
+    for (expected, found) in expected.iter().zip(&found) {
+        let (expected, found) = (expected.as_array().unwrap(), found.as_array().unwrap());
+        let largest = expected.iter().map(|pair| pair[1].as_f64().unwrap().abs()).fold(0.0, f64::max);
+        let mut compared = 0;
+        for pair in expected {
+            let Some(same) = found.iter().find(|other| other[0] == pair[0]) else { continue };
+            let difference = (pair[1].as_f64().unwrap() - same[1].as_f64().unwrap()).abs();
+            assert!(difference <= tolerance * largest, "{what}: {pair} against {same}");
+            compared += 1;
+        }
+        assert!(compared >= 4, "{what}: {expected:?} against {found:?}");
+    }
+}
+
+fn every_architecture(tp: &str, architectures: &[&str]) {
+    let device = device!();
+    let place = place();
+    for (seed, architecture) in architectures.iter().enumerate() {
+        let what = format!("{architecture} at TP {tp}");
+        let options = ["--tp", tp, "--architecture", architecture, "--dtype", "f32"];
+        let seed = (seed + 1).to_string();
+        let found = cuda(device, &place, &options, &[("FAKE_CUDA_SEED", &seed)]).exits(0).json();
+        let expected = cpu(&place, &options);
+        assert_eq!(found["tokens"], expected["tokens"], "{what}");
+        close(&expected, &found, 1e-5, &what);
+        for (one, other) in
+            found["nll"].as_array().unwrap().iter().zip(expected["nll"].as_array().unwrap())
+        {
+            let (one, other) = (one.as_f64(), other.as_f64());
+            // a prompt of one token has none
+            let near = one.zip(other).is_none_or(|(one, other)| (one - other).abs() < 1e-4);
+            assert!(near && one.is_some() == other.is_some(), "{what}: {one:?} against {other:?}");
+        }
+    }
+}
+
+#[test]
+fn every_architecture_yields_what_the_cpu_backend_yields() {
+    every_architecture("1", &["standard", "ladder", "parallel", "desync:2"]);
+}
+
+#[test]
+fn two_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
+    every_architecture("2", &ARCHITECTURES);
+}
+
+#[test]
+fn four_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
+    every_architecture("4", &["standard", "ladder", "parallel", "desync:2"]);
+}
+
+#[test]
+fn short_formats_are_near() {
+    let device = device!();
+    let place = place();
+    for architecture in ["standard", "ladder"] {
+        for (dtype, reference, tolerance) in [("bf16", "bf16", 0.02), ("f16", "f32", 0.02)] {
+            let options = |dtype| ["--tp", "2", "--architecture", architecture, "--dtype", dtype];
+            let found = cuda(device, &place, &options(dtype), &[]).exits(0).json();
+            let expected = cpu(&place, &options(reference));
+            close(&expected, &found, tolerance, &format!("{architecture} in {dtype}"));
+        }
+    }
+}
+
+#[test]
+fn graphs_eager_steps_and_every_order_of_execution_yield_the_same_bits() {
+    let device = device!();
+    let place = place();
+    let options = ["--tp", "2", "--architecture", "ladder", "--dtype", "bf16"];
+    let run = |more: &[&str], seed: &str| {
+        let options: Vec<&str> = options.iter().chain(more).copied().collect();
+        cuda(device, &place, &options, &[("FAKE_CUDA_SEED", seed)]).exits(0).json()
+    };
+    let first = run(&[], "0");
+    for seed in ["2", "3", "4"] {
+        assert_eq!(run(&[], seed), first, "graph, seed {seed}");
+    }
+    for seed in ["0", "6"] {
+        assert_eq!(run(&["--no-graph"], seed), first, "eager, seed {seed}");
+    }
+}
+
+#[test]
+fn drawn_tokens_are_those_of_the_cpu_backend() {
+    let device = device!();
+    let place = place();
+    for sampling in
+        [["--temperature", "0.8", "--top-k", "5"], ["--temperature", "1.3", "--top-k", "200"]]
+    {
+        let options: Vec<&str> =
+            ["--tp", "2", "--dtype", "f32", "--seed", "7"].into_iter().chain(sampling).collect();
+        let found = cuda(device, &place, &options, &[]).exits(0).json();
+        assert_eq!(found["tokens"], cpu(&place, &options)["tokens"], "{sampling:?}");
+    }
+}
+
+/// A log of every call and every access of a generation.
+fn log(device: &Device, place: &Place, architecture: &str, more: &[&str]) -> Vec<cuda_order::Line> {
+    let path = place.path().join("calls.jsonl");
+    // what is there from another generation
+    let _ = std::fs::remove_file(&path);
+    // short prompts: every access is noted
+    place.write("prompts.txt", "1 2 3 4\n200\n");
+    let options = ["--tp", "2", "--architecture", architecture, "--dtype", "bf16"];
+    let options: Vec<&str> = options.iter().chain(more).copied().collect();
+    let variables = [("FAKE_NVRTC_TRACE", "1"), ("FAKE_CUDA_LOG", path.to_str().unwrap())];
+    cuda(device, place, &options, &variables).exits(0);
+    cuda_order::read(&path)
+}
+
+#[test]
+fn every_value_is_written_before_it_is_read_and_read_before_it_is_written_over() {
+    let device = device!();
+    let place = place();
+    for architecture in ["standard", "ladder", "parallel", "desync:2", "stale:2"] {
+        let lines = log(device, &place, architecture, &[]);
+        cuda_order::edges_agree(&lines);
+        let replays = lines.iter().filter(|line| line.call == "graph_launch").count();
+        assert_eq!(replays, 4, "{architecture}");
+        let problems = cuda_order::problems(&lines);
+        assert!(problems.is_empty(), "{architecture}: {problems:#?}");
+    }
+    let problems = cuda_order::problems(&log(device, &place, "ladder", &["--no-graph"]));
+    assert!(problems.is_empty(), "eager: {problems:#?}");
+}
+
+#[test]
+fn without_any_one_of_its_waits_a_step_is_not_in_order() {
+    let device = device!();
+    let place = place();
+    for architecture in ["standard", "ladder"] {
+        let lines = log(device, &place, architecture, &[]);
+        let waits: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].is_wait()).collect();
+        // two ranks, a join of them and back for each of at least 8 sums, in two phases
+        assert!(waits.len() >= 16, "{architecture}: {}", waits.len());
+        for wait in waits {
+            let mut without = lines.clone();
+            let gone = without.remove(wait);
+            assert!(!cuda_order::problems(&without).is_empty(), "{architecture}: not missed: {gone:?}");
+        }
+    }
+}
