@@ -76,8 +76,8 @@ impl Device {
     pub fn command(&self, place: &Place, arguments: &[&str]) -> Command {
         let mut command = place.command(arguments);
         command.envs(self.variables());
-        // What compiled kernels are kept is part of what is tested.
-        command.env("XDG_CACHE_HOME", place.path().join("cache"));
+        // Compiled kernels are shared, but for tests of compiling.
+        command.env("XDG_CACHE_HOME", self.file("cache"));
         for variable in ["CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"]
         {
             command.env_remove(variable);

@@ -3,7 +3,7 @@
 //! words that say what to do.
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish};
+use crate::support::{Done, Place, finish_within};
 
 fn generate(device: &Device, variables: &[(&str, &str)]) -> Done {
     let place = Place::new();
@@ -13,7 +13,7 @@ fn generate(device: &Device, variables: &[(&str, &str)]) -> Done {
     let all: Vec<&str> = arguments.into_iter().chain(more).collect();
     let mut command = device.command(&place, &all);
     command.envs(variables.iter().copied());
-    finish(command)
+    finish_within(std::time::Duration::from_secs(300), command)
 }
 
 /// Fails in words that hold all of `words`, and in no panic's.
@@ -43,18 +43,20 @@ fn memory_that_runs_out_while_loading_is_an_error_that_says_for_what() {
 
 #[test]
 fn a_kernel_that_does_not_compile_is_named_with_its_line() {
-    let done = generate(device!(), &[("FAKE_NVRTC_BREAK", "kernels/norm.cu")]);
-    fails_with(done, &["norm.cu", "'this' was not declared in this scope"]);
+    let empty = tempfile::tempdir().unwrap();
+    let cache = ("XDG_CACHE_HOME", empty.path().to_str().unwrap());
+    let done = generate(device!(), &[cache, ("FAKE_NVRTC_BREAK", "kernels/norm.cu")]);
+    fails_with(done, &["kernels/norm.cu:", "expected unqualified-id before 'this'"]);
 }
 
 #[test]
 fn libraries_that_are_missing_are_named_with_what_to_install() {
     let device = device!();
+    let empty = tempfile::tempdir().unwrap();
+    let cache = ("XDG_CACHE_HOME", empty.path().to_str().unwrap());
     for (variable, name) in [("LADDERSCOPE_NVRTC", "NVRTC"), ("LADDERSCOPE_CUBLASLT", "cuBLASLt")] {
-        fails_with(
-            generate(device, &[(variable, "/no/such/library.so")]),
-            &[name, "/no/such/library.so"],
-        );
+        let done = generate(device, &[cache, (variable, "/no/such/library.so")]);
+        fails_with(done, &[name, "/no/such/library.so"]);
     }
 }
 
@@ -72,7 +74,7 @@ fn no_driver_and_an_old_one_are_errors_with_what_to_do() {
 fn calls_that_the_driver_refuses_end_the_generation() {
     let device = device!();
     let calls = [
-        // the cubin that was kept, then the fresh one
+        // the cubin that was kept, then the fresh one that stands in for it
         "cuModuleLoadData:1=209,cuModuleLoadData:2=209",
         "cuStreamCreateWithPriority:1=999",
         "cuLaunchKernelEx:3=701",

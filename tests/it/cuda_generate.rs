@@ -1,11 +1,13 @@
 //! `generate --backend cuda` on the software device, against `--backend cpu`: the same tokens and logits
 //! for every architecture, however many ranks share the device, in whatever order nothing forbids.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
 use crate::cuda_order;
-use crate::support::{Done, Place, finish};
+use crate::support::{Done, Place, finish_within};
 
 const ARCHITECTURES: [&str; 8] = [
     "standard",
@@ -17,6 +19,9 @@ const ARCHITECTURES: [&str; 8] = [
     "stale:2",
     "parallel+ladder",
 ];
+
+/// Kernels are compiled by a C++ compiler on the first use of each.
+const PATIENCE: Duration = Duration::from_secs(500);
 
 /// Prompts of different lengths: sequences are at different positions.
 fn place() -> Place {
@@ -34,7 +39,7 @@ fn arguments<'a>(backend: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn cuda(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
     let mut command = device.command(place, &arguments("cuda", more));
     command.envs(variables.iter().copied());
-    finish(command)
+    finish_within(PATIENCE, command)
 }
 
 fn cpu(place: &Place, more: &[&str]) -> Value {
@@ -153,7 +158,13 @@ fn log(device: &Device, place: &Place, architecture: &str, more: &[&str]) -> Vec
     place.write("prompts.txt", "1 2 3 4\n200\n");
     let options = ["--tp", "2", "--architecture", architecture, "--dtype", "bf16"];
     let options: Vec<&str> = options.iter().chain(more).copied().collect();
-    let variables = [("FAKE_NVRTC_TRACE", "1"), ("FAKE_CUDA_LOG", path.to_str().unwrap())];
+    // kernels that tell what they touch are other kernels
+    let cache = device.file("traced");
+    let variables = [
+        ("FAKE_NVRTC_TRACE", "1"),
+        ("FAKE_CUDA_LOG", path.to_str().unwrap()),
+        ("XDG_CACHE_HOME", cache.to_str().unwrap()),
+    ];
     cuda(device, place, &options, &variables).exits(0);
     cuda_order::read(&path)
 }

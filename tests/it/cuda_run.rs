@@ -1,24 +1,38 @@
 //! `run --backend cuda` on the software device: one rank, ranks over NCCL, one rank over an emulated link;
 //! and what becomes of a run whose GPUs or collectives fail: it ends by itself, in time, with a reason.
 
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish};
+use crate::support::{Done, Place, finish_within};
 
-/// Seconds without progress after which a run gives up, here.
-const TIMEOUT: &str = "4";
+/// Seconds without progress after which a run gives up: where it is to do so, and where it is not.
+const TIMEOUT: [&str; 2] = ["10", "300"];
+/// A test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(500);
 
+/// A run that is to go well.
 fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
+    run_within(TIMEOUT[1], device, place, more, variables)
+}
+
+fn run_within(
+    timeout: &str,
+    device: &Device,
+    place: &Place,
+    more: &[&str],
+    variables: &[(&str, &str)],
+) -> Done {
     let cell = ["run", "--backend", "cuda", "--model", "tiny", "--dtype", "f32", "--batch", "2"];
     let sizes = ["--prompt-tokens", "4", "--output-tokens", "4", "--samples", "2", "--warmup", "0"];
-    let rest = ["--format", "json", "--timeout", TIMEOUT];
+    let rest = ["--format", "json", "--timeout", timeout];
     let all: Vec<&str> = cell.iter().chain(&sizes).chain(&rest).chain(more).copied().collect();
     let mut command = device.command(place, &all);
     command.envs(variables.iter().copied());
-    finish(command)
+    finish_within(PATIENCE, command)
 }
 
 fn number(value: &Value) -> f64 {
@@ -89,16 +103,22 @@ fn one_gpu_runs_a_rank_over_an_emulated_link() {
 /// A run that fails as it should: soon, with words.
 #[track_caller]
 fn fails(device: &Device, more: &[&str], variables: &[(&str, &str)], words: &[&str]) {
+    // kernels are compiled once; what is timed is how soon the failure ends the run
+    static COMPILED: Once = Once::new();
+    COMPILED.call_once(|| {
+        run(device, &Place::new(), &[], &[]).exits(0);
+        run(device, &Place::new(), &TWO, &[("FAKE_CUDA_DEVICES", "2")]).exits(0);
+    });
     let place = Place::new();
     let began = Instant::now();
-    let done = run(device, &place, more, variables);
+    let done = run_within(TIMEOUT[0], device, &place, more, variables);
     let record = done.exits(1).json();
     assert_eq!(record["status"], "failed", "{record}");
     let reason = record["reason"].as_str().unwrap_or_default();
     for word in words {
         assert!(reason.contains(word), "no {word:?} in {reason:?}");
     }
-    // compiling kernels on a busy machine takes its time; hanging takes for ever
+    // starting on a busy machine takes its time; hanging takes for ever
     assert!(began.elapsed() < Duration::from_secs(90), "{:?}", began.elapsed());
 }
 
@@ -107,7 +127,7 @@ const TWO: [&str; 4] = ["--tp", "2", "--architecture", "ladder"];
 #[test]
 fn a_rank_that_never_joins_ends_the_run_within_its_time_out() {
     let variables = [("FAKE_CUDA_DEVICES", "2"), ("FAKE_NCCL_ABSENT", "1")];
-    fails(device!(), &TWO, &variables, &["joining rank", "within 4 s"]);
+    fails(device!(), &TWO, &variables, &["joining rank", "within 10 s"]);
 }
 
 #[test]
@@ -121,6 +141,7 @@ fn a_collective_or_a_kernel_that_hangs_ends_the_run() {
     let device = device!();
     let gpus = ("FAKE_CUDA_DEVICES", "2");
     fails(device, &TWO, &[gpus, ("FAKE_NCCL_HANG", "1:7")], &["hangs"]);
+    // who notices first is a race of two clocks; either names the sample
     fails(device, &TWO, &[gpus, ("FAKE_CUDA_HANG", "add_norm:9")], &["sample 1/2"]);
     fails(device, &[], &[("FAKE_CUDA_HANG", "attend_decode:6")], &["sample 1/2"]);
 }
@@ -136,7 +157,8 @@ fn nccl_that_is_missing_or_fails_is_named() {
 #[test]
 fn a_gpu_that_fails_under_way_ends_the_run() {
     let device = device!();
-    let one = |what: &str| fails(device, &[], &[("FAKE_CUDA_BREAK", what)], &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
+    let one =
+        |what: &str| fails(device, &[], &[("FAKE_CUDA_BREAK", what)], &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
     one("attend_prefill:3=700");
     one("attend_decode:6=700");
     // memory that runs out while the run allocates

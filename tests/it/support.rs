@@ -92,8 +92,13 @@ impl Place {
 
 /// Runs a command to its end, without a terminal.
 pub fn finish(command: Command) -> Done {
+    finish_within(PATIENCE, command)
+}
+
+/// As [`finish`], for a command that may take longer or must not take so long.
+pub fn finish_within(patience: Duration, command: Command) -> Done {
     let output =
-        assert_cmd::Command::from_std(command).timeout(PATIENCE).output().expect("the binary runs");
+        assert_cmd::Command::from_std(command).timeout(patience).output().expect("the binary runs");
     Done {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),

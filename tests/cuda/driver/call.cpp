@@ -108,6 +108,7 @@ const Named NAMES[] = {
      "operation would make the legacy stream depend on a capturing blocking stream"},
     {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
      "operation not permitted on an event last recorded in a capturing stream"},
+    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
     {CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
      "attempt to terminate a thread-local capture sequence from another thread"},
 };
