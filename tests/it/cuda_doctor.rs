@@ -1,6 +1,7 @@
 //! `doctor` on the software CUDA device: what it finds, and what it says where something is wrong.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -152,4 +153,101 @@ fn a_gpu_that_fails_while_it_is_measured_does_not_end_doctor() {
     let found = measured(device, &[("FAKE_CUDA_BREAK", "read_bandwidth:2=700")]);
     let why = found["cuda"]["gpus"][0]["read_bandwidth_problem"].as_str().unwrap_or_default();
     assert!(why.contains("700") && why.contains("compute-sanitizer"), "{why}");
+}
+
+#[test]
+fn a_gpu_that_hangs_while_it_is_measured_is_given_up() {
+    let found = measured(device!(), &[("FAKE_CUDA_HANG", "read_bandwidth:2")]);
+    let gpu = &found["cuda"]["gpus"][0];
+    let why = gpu["read_bandwidth_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("has not finished its work within 20 s"), "{why}");
+    let why = gpu["gemm_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("does not answer any more"), "{why}");
+}
+
+/// Folders in which the driver and a software NVML are found, as a value of `LD_LIBRARY_PATH`.
+fn with_nvml(device: &Device) -> String {
+    let folder = device.file("nvml");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    // Tests run beside one another: one builds, the others wait.
+    let lock = File::create(folder.join("lock")).expect("a lock file");
+    lock.lock().expect("the lock");
+    let library = folder.join("libnvidia-ml.so.1");
+    if !library.exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/nvml/fake_nvml.cpp");
+        let made = folder.join("made.so");
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "g++".into());
+        let mut command = Command::new(compiler);
+        command.args([
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fPIC",
+            "-fvisibility=hidden",
+        ]);
+        command.args(["-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o"]).arg(&made).arg(source);
+        assert!(command.status().expect("the compiler starts").success(), "{command:?}");
+        std::fs::rename(made, library).expect("the library is put in its place");
+    }
+    let folders: Vec<PathBuf> = vec![device.file("driver"), folder];
+    let joined = std::env::join_paths(folders).expect("folders without colons");
+    joined.into_string().expect("UTF-8")
+}
+
+#[test]
+fn nvml_tells_clocks_power_and_links() {
+    let device = device!();
+    let folders = with_nvml(device);
+    let variables = [
+        ("LD_LIBRARY_PATH", folders.as_str()),
+        ("FAKE_CUDA_DEVICES", "2"),
+        ("FAKE_NVML_GPUS", "2"),
+        ("FAKE_NVML_LINKS", "18"),
+    ];
+    let found = quick(device, &variables);
+    assert_eq!(found["cuda"]["driver_version"], "580.65.06");
+    let state = &found["cuda"]["gpus"][0]["state"];
+    for (key, value) in [
+        ("sm_clock_mhz", 1200.into()),
+        ("sm_clock_max_mhz", 1980.into()),
+        ("memory_clock_mhz", 2619.into()),
+        ("power_w", 121.5.into()),
+        ("power_limit_w", 700.0.into()),
+        ("temperature_c", 41.into()),
+        ("ecc", true.into()),
+        ("ecc_uncorrected", 0.into()),
+        ("processes", 2.into()),
+        ("throttle_reasons", serde_json::json!(["gpu_idle", "sw_power_cap"])),
+        ("mig", Value::Null),
+    ] {
+        assert_eq!(state[key], value, "{key}: {state}");
+    }
+    assert_eq!(found["cuda"]["gpus"][1]["state"]["temperature_c"], Value::Null);
+    let links = found["cuda"]["gpus"][0]["nvlinks"].as_array().expect("links");
+    assert_eq!((links.len(), &links[0]["gb_s"]), (18, &26.562.into()), "{links:?}");
+    let place = Place::new();
+    let table = finish(command(device, &place, &["doctor", "--quick"], &variables)).exits(0).stdout;
+    for expected in [
+        "driver 580.65.06 for CUDA 13.0, 2 GPU(s)",
+        "SMs at 1200 of 1980 MHz",
+        "throttled: sw_power_cap",
+        "2 process(es) compute on it",
+        "18 NVLinks: 1 to GPU 1, 17 to switches, 26.6 GB/s each in one direction",
+    ] {
+        assert!(table.contains(expected), "{expected} is missing in {table}");
+    }
+}
+
+#[test]
+fn nvml_without_permission_is_told_and_nothing_else_is_lost() {
+    let device = device!();
+    let folders = with_nvml(device);
+    let found = quick(device, &[("LD_LIBRARY_PATH", &folders), ("FAKE_NVML_FAIL", "4")]);
+    assert_eq!(found["cuda"]["problem"], Value::Null, "{found}");
+    assert_eq!(found["cuda"]["gpus"][0]["state"], Value::Null);
+    let libraries = found["cuda"]["libraries"].as_array().expect("libraries");
+    let nvml = libraries.iter().find(|library| library["name"] == "NVML").expect("NVML");
+    assert!(nvml["problem"].as_str().is_some_and(|why| why.contains("ermission")), "{nvml}");
 }

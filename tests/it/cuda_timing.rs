@@ -42,7 +42,7 @@ fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]
 
 fn traced(device: &Device, more: &[&str]) -> (Value, Trace) {
     let place = Place::new();
-    let record = run(device, &place, more, &[]).exits(0).json();
+    let record = run(device, &place, more, &[("FAKE_CUDA_DEVICES", "2")]).exits(0).json();
     let trace = trace::read(&place.path().join("trace.parquet")).expect("a trace");
     (record, trace)
 }
@@ -56,7 +56,8 @@ fn is_whole(trace: &Trace, ranks: u32, decode_steps: &[u32]) {
     };
     let mut steps: Vec<(Phase, u32)> = vec![(Phase::Prefill, 0)];
     steps.extend(decode_steps.iter().map(|step| (Phase::Decode, *step)));
-    let spans = steps.iter().flat_map(|(phase, step)| (0..ranks).flat_map(move |r| of(*phase, *step, r)));
+    let spans =
+        steps.iter().flat_map(|(phase, step)| (0..ranks).flat_map(move |r| of(*phase, *step, r)));
     assert_eq!(spans.count(), trace.spans.len(), "no other steps or ranks");
     for (phase, step) in steps {
         for rank in 0..ranks {
@@ -100,7 +101,10 @@ fn a_rotation_of_windows_becomes_whole_steps_and_its_cost_is_in_the_record() {
     assert_eq!(timed["windows"], 8);
     let overhead = timed["overhead"].as_f64().expect("an overhead");
     assert!((0.2..20.0).contains(&overhead), "{timed}");
-    assert!(timed["tpot_ms"].as_f64().is_some_and(|ms| ms > 0.0) && timed.get("steps_ms").is_none(), "{timed}");
+    assert!(
+        timed["tpot_ms"].as_f64().is_some_and(|ms| ms > 0.0) && timed.get("steps_ms").is_none(),
+        "{timed}"
+    );
     assert_eq!(record["provenance"], "measured");
     assert_eq!(record["overlap"]["comm_ms"], 0.0);
     assert!(record["overlap"]["compute_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{record}");
@@ -118,6 +122,24 @@ fn full_coverage_times_every_step_with_or_without_a_graph() {
         let decode = if more.contains(&"--no-graph") { "eager" } else { "graph" };
         assert_eq!(record["environment"]["decode"], decode);
         assert_eq!(record["instrumented"]["windows"], 1);
+    }
+}
+
+#[test]
+fn a_composed_step_has_the_overlap_of_one_that_was_timed_whole() {
+    let device = device!();
+    let link = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50", "--architecture", "ladder"];
+    // on the device's clock every step is alike, and events between kernels take no time
+    let overlap = |coverage: &str| {
+        let more: Vec<&str> = link.into_iter().chain(["--coverage", coverage]).collect();
+        let record = traced(device, &more).0;
+        ["comm_ms", "exposed_comm_ms", "compute_ms"]
+            .map(|key| record["overlap"][key].as_f64().expect("a time"))
+    };
+    let (rotating, full) = (overlap("rotating"), overlap("full"));
+    assert!(full[1] > 0.0 && full[1] < full[0], "some of it is hidden, some not: {full:?}");
+    for (composed, whole) in rotating.iter().zip(&full) {
+        assert!((composed / whole - 1.0).abs() < 0.02, "{rotating:?} {full:?}");
     }
 }
 

@@ -17,9 +17,11 @@ use crate::model::DType;
 /// A pass that takes longer than this is not repeated with more.
 const LONG: Duration = Duration::from_millis(20);
 /// No pass takes so long on a GPU that works.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Passes that are timed; the median counts.
-const PASSES: usize = 11;
+const PASSES: usize = 21;
+/// An idle GPU takes so long to raise its clocks.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// How fast a GPU reads its memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -174,7 +176,11 @@ impl Clock {
     }
 
     /// Seconds on the GPU, and time on the host, of one pass.
-    fn time(&self, stream: &Stream, work: &mut impl FnMut() -> Result<()>) -> Result<(f64, Duration)> {
+    fn time(
+        &self,
+        stream: &Stream,
+        work: &mut impl FnMut() -> Result<()>,
+    ) -> Result<(f64, Duration)> {
         let begun = Instant::now();
         stream.record(&self.start)?;
         work()?;
@@ -184,7 +190,8 @@ impl Clock {
         Ok((seconds, begun.elapsed()))
     }
 
-    /// The median of several passes in seconds, and of how many; of fewer where one takes long.
+    /// The median of several passes in seconds, and of how many (fewer where one takes long), after a
+    /// warm-up.
     fn median(
         &self,
         stream: &Stream,
@@ -192,6 +199,10 @@ impl Clock {
         work: &mut impl FnMut() -> Result<()>,
     ) -> Result<(f64, usize)> {
         let passes = if one < LONG { PASSES } else { 3 };
+        let begun = Instant::now();
+        while begun.elapsed() < WARM_UP {
+            self.time(stream, work)?;
+        }
         let mut times = Vec::new();
         for _ in 0..passes {
             times.push(self.time(stream, work)?.0);

@@ -75,8 +75,9 @@ impl MatMul {
 pub struct Blas {
     plans: Mutex<HashMap<(MatMul, Alignment), Arc<Plan>>>,
     workspaces: Mutex<HashMap<usize, Arc<Memory>>>,
-    gpu: Gpu,
+    /// Goes before the GPU, whose context it needs to go.
     handle: Handle,
+    gpu: Gpu,
 }
 
 /// Descriptors and the algorithm that was chosen.
@@ -140,7 +141,8 @@ impl Blas {
         self.workspace(stream).map(drop)
     }
 
-    /// Enqueues the product. The addresses must be those of matrices of this shape on this GPU.
+    /// Enqueues the product. The addresses must be those of matrices of this shape on this GPU. cuBLASLt
+    /// loads its kernels at their first use: run a product once before it is captured.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! The best of several algorithms by timing them, where the heuristics' first choice is not trusted.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::library::Candidate;
 use super::plan::{Alignment, Descriptors};
@@ -37,6 +38,8 @@ pub struct Tuned {
 const CANDIDATES: usize = 8;
 /// Rounds over the weights; the median of them counts.
 const ROUNDS: usize = 5;
+/// Before the first algorithm is timed the GPU works so long, so that it runs at the same clocks as later.
+const WARM_UP: Duration = Duration::from_millis(20);
 
 impl Blas {
     /// Times the first few algorithms for a product and keeps the fastest for [`Blas::matmul`] with operands
@@ -50,6 +53,11 @@ impl Blas {
         self.gpu.bind()?;
         let candidates = descriptors.candidates(self.handle.handle, matmul, alignment, CANDIDATES)?;
         let clock = (self.gpu.event(true)?, self.gpu.event(true)?);
+        let begun = Instant::now();
+        while begun.elapsed() < WARM_UP {
+            self.run(stream, matmul, &descriptors, &candidates[0], (operands.x, first, operands.out))?;
+            stream.synchronize()?;
+        }
         let mut times = Vec::new();
         for candidate in &candidates {
             times.push(self.time(stream, matmul, &descriptors, candidate, operands, &clock)?);

@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# Measures the cuda backend on the machine at hand: correctness, decoding against the memory's bandwidth and
+# against PyTorch, architectures over emulated links, prefill, the cost of timing. The most important parts come
+# first; each has a time limit of its own and leaves its result in OUT as it goes; a part that has its result is
+# not run again. Ends with OUT/summary.json and a table.
+#
+#   measure.sh BINARY OUT [--budget SECONDS] [--tests TEST_BINARY] [--parts NAME,NAME…] [--no-torch]
+#              [--model NAME] [--large NAME] [--huge NAME] [--hardware PROFILE] [--simulate-on PROFILE]
+#              [--links "p2p-on p2p-off"] [--prompt N] [--output N] [--samples N] [--dtype D] [--batches "1 16"] [--large-tp N] [--huge-tp N]
+set -uo pipefail
+
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 2 ] || usage
+binary=$(realpath "$1") out=$(realpath -m "$2")
+shift 2
+here=$(cd "$(dirname "$0")" && pwd)
+
+budget=1500 tests='' parts='' torch=yes
+model=llama-3-8b large=llama-3-70b huge=llama-3.1-405b
+hardware=h100_sxm simulate_on=h200_sxm
+prompt=1024 output=256 samples=6 dtype=bf16 batches='1 16' large_tp=8 huge_tp=16 links='p2p-on p2p-off'
+while [ $# -gt 0 ]; do
+    case $1 in
+        --no-torch) torch=no; shift; continue ;;
+        --budget | --tests | --parts | --model | --large | --huge | --hardware | --simulate-on | --prompt | --output \
+            | --samples | --dtype | --batches | --large-tp | --huge-tp | --links) ;;
+        *) echo "measure.sh: unknown option '$1'" >&2; usage ;;
+    esac
+    [ $# -ge 2 ] || { echo "measure.sh: $1 needs a value" >&2; usage; }
+    name=${1#--}
+    printf -v "${name//-/_}" '%s' "$2"
+    shift 2
+done
+[ -x "$binary" ] || { echo "measure.sh: $binary is no program" >&2; exit 2; }
+mkdir -p "$out/parts" "$out/logs" "$out/traces" || exit 2
+began=$SECONDS
+runs="$out/runs"
+
+# Libraries in Python's packages (nvidia-cublas and its like, which PyTorch brings along).
+find_library() { # VARIABLE PATTERN…
+    local variable=$1 folder pattern found
+    shift
+    [ -n "${!variable:-}" ] && return
+    while IFS= read -r folder; do
+        for pattern in "$@"; do
+            # the newest version of the first name that is there
+            found=$(compgen -G "$folder/nvidia/*/lib/$pattern" | sort -V | tail -1)
+            [ -n "$found" ] && { export "$variable=$found"; return; }
+        done
+    done < <(python3 -c 'import sys; print("\n".join(p for p in sys.path if p))' 2>/dev/null)
+}
+find_library LADDERSCOPE_NVRTC 'libnvrtc.so.1[0-9]'
+find_library LADDERSCOPE_CUBLASLT 'libcublasLt.so.1[0-9]'
+find_library LADDERSCOPE_NCCL 'libnccl.so.2'
+find_library LADDERSCOPE_CUPTI 'libcupti.so.1[0-9]'
+
+left() { echo $((budget - (SECONDS - began))); }
+
+# part NAME LIMIT LEAST COMMAND…: runs COMMAND, its standard output into parts/NAME.json, for at most LIMIT seconds or
+# what is left of the budget; not with less than LEAST seconds left.
+part() {
+    local name=$1 limit=$2 least=$3
+    shift 3
+    if [ -n "$parts" ] && [[ ",$parts," != *",$name,"* && ",$parts," != *",${name%%-*},"* ]]; then return; fi
+    [ -s "$out/parts/$name.json" ] && return
+    local remaining start code
+    remaining=$(left)
+    if [ "$remaining" -lt "$least" ]; then
+        printf '%s\tskipped\t0\tless than %s s of the budget are left\n' "$name" "$least" >>"$out/status.tsv"
+        echo "-- $name: skipped, $remaining s left" >&2
+        return
+    fi
+    [ "$remaining" -lt "$limit" ] && limit=$remaining
+    echo "-- $name (at most $limit s, $remaining s left)" >&2
+    start=$SECONDS
+    timeout -k 10 "$limit" "$@" >"$out/parts/$name.unfinished" 2>"$out/logs/$name.log"
+    code=$?
+    if [ $code -eq 0 ] && [ -s "$out/parts/$name.unfinished" ]; then
+        mv "$out/parts/$name.unfinished" "$out/parts/$name.json"
+        printf '%s\tok\t%s\t\n' "$name" $((SECONDS - start)) >>"$out/status.tsv"
+    else
+        # what it said before it failed is kept beside its log
+        mv "$out/parts/$name.unfinished" "$out/logs/$name.out"
+        local why="exit status $code"
+        [ $code -eq 124 ] && why="more than $limit s"
+        printf '%s\tfailed\t%s\t%s: %s\n' "$name" $((SECONDS - start)) "$why" \
+            "$(tail -n 1 "$out/logs/$name.log" | tr '\t' ' ' | cut -c 1-300)" >>"$out/status.tsv"
+        echo "   failed: $why; see logs/$name.log" >&2
+    fi
+}
+
+run() { # the options that every measured cell has, then its own
+    "$binary" run --backend cuda --dtype "$dtype" --prompt-tokens "$prompt" --output-tokens "$output" \
+        --samples "$samples" --warmup 1 --dir "$runs" --format json "$@"
+}
+checks() { # the checks that need a GPU; their last line is the result
+    "$1" --ignored gpu >&2 && printf '{"passed": true}\n'
+}
+export -f run checks
+export binary dtype prompt output samples runs
+
+part doctor 120 10 "$binary" doctor --format json
+[ -n "$tests" ] && part checks 300 30 bash -c 'checks "$1"' _ "$(realpath "$tests")"
+
+# Decoding one GPU's whole model: graph, no communication.
+for batch in $batches; do
+    part "decode-b$batch" 120 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$batch"
+done
+
+# The same shape in PyTorch.
+if [ $torch = yes ]; then
+    for batch in $batches; do
+        part "torch-b$batch" 240 60 python3 "$here/torch_decode.py" --batch "$batch" --prompt-tokens "$prompt" \
+            --output-tokens "$output" --samples "$samples"
+    done
+fi
+
+# cells NAME MODEL TP ARCHITECTURES BATCHES: rank 0's shard over both of the profile's links.
+cells() {
+    local name=$1 of=$2 tp=$3 architectures=$4 batch link architecture
+    for batch in $5; do
+        for link in $links; do
+            for architecture in $architectures; do
+                part "$name-b$batch-$link-$architecture" 90 20 bash -c 'run "$@"' _ --model "$of" --tp "$tp" \
+                    --batch "$batch" --architecture "$architecture" --link "$link" --hardware "$hardware"
+            done
+        done
+    done
+}
+first=${batches%% *}
+cells "large_tp$large_tp" "$large" "$large_tp" 'standard ladder upper-bound parallel' "$batches"
+
+# The prompt: one token more than the prefill yields.
+last=${batches##* }
+part "prefill-b$last" 90 20 "$binary" run --backend cuda --dtype "$dtype" --model "$model" --tp 1 --batch "$last" \
+    --prompt-tokens "$prompt" --output-tokens 2 --samples "$samples" --warmup 1 --dir "$runs" --format json
+
+# What timing costs, in other ways than the default.
+part timing-full 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --coverage full
+part timing-cupti 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --recorder cupti
+part timing-eager 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --no-graph
+
+# Traces to keep: few steps, so that the files are small.
+for architecture in standard ladder; do
+    part "trace-$architecture" 90 20 "$binary" run --backend cuda --dtype "$dtype" --model "$large" --tp "$large_tp" \
+        --batch "$first" --architecture "$architecture" --link p2p-off --hardware "$hardware" \
+        --prompt-tokens "$prompt" --output-tokens 41 --samples "$samples" --warmup 1 --dir "$runs" --format json \
+        --trace "$out/traces/gpu-$architecture.parquet"
+done
+
+for tp in 4 2; do
+    [ "$tp" -lt "$large_tp" ] && cells "large_tp$tp" "$large" "$tp" 'standard ladder upper-bound' "$first"
+done
+cells "huge_tp$huge_tp" "$huge" "$huge_tp" 'standard ladder upper-bound' "$first"
+
+# The other way in PyTorch: attention as batched products of groups of heads.
+if [ $torch = yes ]; then
+    for batch in $batches; do
+        part "torch_grouped-b$batch" 240 60 python3 "$here/torch_decode.py" --batch "$batch" \
+            --prompt-tokens "$prompt" --output-tokens "$output" --samples "$samples" --attention grouped
+    done
+fi
+
+# All pairs of the stored runs, with intervals.
+part_of_runs() { [ -d "$runs" ] && "$binary" compare --by architecture --dir "$runs" --format json; }
+part_of_runs >"$out/compare.json" 2>"$out/logs/compare.log" || rm -f "$out/compare.json"
+python3 "$here/summary.py" "$out" --binary "$binary" --simulate-on "$simulate_on"
