@@ -2,7 +2,7 @@
 """Copies traces that measure.sh recorded into a folder of kept traces, with an entry of its MANIFEST.toml each.
 Standard library alone.
 
-    collect.py OUT FOLDER          for example: collect.py results traces
+    collect.py OUT FOLDER BINARY          for example: collect.py results traces target/release/ladderscope
 """
 
 import argparse
@@ -10,6 +10,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 
 
@@ -17,10 +18,18 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def entry(record, trace):
+def overlap_pct(binary, trace):
+    """Of the whole trace, prefill included; None without communication."""
+    done = subprocess.run([binary, "overlap", "--format", "json", trace], capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        sys.exit(f"{binary} overlap {trace}: {done.stderr.strip()}")
+    return json.loads(done.stdout)["all"]["overlap_pct"]
+
+
+def entry(record, trace, overlap):
     environment, spec = record["environment"], record["spec"]
     gpu = environment.get("gpu") or "an NVIDIA GPU"
-    software = [f"ladderscope {environment.get('version', '')} at {environment.get('commit', 'an unknown commit')}"]
+    software = [f"ladderscope {environment.get('version', '')} at {environment.get('commit') or 'an unknown commit'}"]
     software += [
         f"{name} {environment[key]}"
         for name, key in [("driver API", "driver_api"), ("NVRTC", "nvrtc"), ("cuBLASLt", "cublaslt"), ("NCCL", "nccl")]
@@ -31,7 +40,6 @@ def entry(record, trace):
         options.append(f"--{name.replace('_', '-')} {spec[name]}")
     if spec["link"] != "native":
         options.append(f"--link {spec['link']} --hardware {spec['hardware']}")
-    overlap = (record.get("overlap") or {}).get("overlap_pct")
     lines = [
         "[[trace]]",
         f"file = {quoted(trace.name)}",
@@ -53,6 +61,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("binary")
     options = parser.parse_args()
     manifest = options.folder / "MANIFEST.toml"
     kept = manifest.read_text() if manifest.exists() else "# Traces recorded with Ladderscope. Each names what it ran on, with what, how, and its checksum.\n"
@@ -67,7 +76,7 @@ def main():
             sys.exit(f"{manifest} has {trace.name} already; remove its entry, or name the file otherwise")
         options.folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(trace, options.folder / trace.name)
-        kept += "\n" + entry(record, trace)
+        kept += "\n" + entry(record, trace, overlap_pct(options.binary, trace))
         copied += 1
     if copied == 0:
         sys.exit(f"{options.out}: no traces; measure.sh records them in its parts trace-standard and trace-ladder")

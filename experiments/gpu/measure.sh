@@ -6,10 +6,10 @@
 #
 #   measure.sh BINARY OUT [--budget SECONDS] [--tests TEST_BINARY] [--parts NAME,NAME…] [--no-torch]
 #              [--model NAME] [--large NAME] [--huge NAME] [--hardware PROFILE] [--simulate-on PROFILE]
-#              [--prompt N] [--output N] [--samples N] [--dtype D] [--batches "1 16"] [--large-tp N] [--huge-tp N]
+#              [--links "p2p-on p2p-off"] [--prompt N] [--output N] [--samples N] [--dtype D] [--batches "1 16"] [--large-tp N] [--huge-tp N]
 set -uo pipefail
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
 [ $# -ge 2 ] || usage
 binary=$(realpath "$1") out=$(realpath -m "$2")
 shift 2
@@ -18,12 +18,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 budget=1500 tests='' parts='' torch=yes
 model=llama-3-8b large=llama-3-70b huge=llama-3.1-405b
 hardware=h100_sxm simulate_on=h200_sxm
-prompt=1024 output=256 samples=6 dtype=bf16 batches='1 16' large_tp=8 huge_tp=16
+prompt=1024 output=256 samples=6 dtype=bf16 batches='1 16' large_tp=8 huge_tp=16 links='p2p-on p2p-off'
 while [ $# -gt 0 ]; do
     case $1 in
         --no-torch) torch=no; shift; continue ;;
         --budget | --tests | --parts | --model | --large | --huge | --hardware | --simulate-on | --prompt | --output \
-            | --samples | --dtype | --batches | --large-tp | --huge-tp) ;;
+            | --samples | --dtype | --batches | --large-tp | --huge-tp | --links) ;;
         *) echo "measure.sh: unknown option '$1'" >&2; usage ;;
     esac
     [ $# -ge 2 ] || { echo "measure.sh: $1 needs a value" >&2; usage; }
@@ -119,7 +119,7 @@ fi
 cells() {
     local name=$1 of=$2 tp=$3 architectures=$4 batch link architecture
     for batch in $5; do
-        for link in p2p-on p2p-off; do
+        for link in $links; do
             for architecture in $architectures; do
                 part "$name-b$batch-$link-$architecture" 90 20 bash -c 'run "$@"' _ --model "$of" --tp "$tp" \
                     --batch "$batch" --architecture "$architecture" --link "$link" --hardware "$hardware"

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::intervals::{Coverage, union};
+use super::metrics::recorder_kind;
 use super::overlap::us;
 use super::runs::{StepKey, is_memory};
 use crate::plan::Lane;
@@ -66,6 +67,9 @@ pub struct OperationDifferences {
     pub groups: Vec<OperationDifference>,
     /// Places of the groups, the largest difference in what was exposed first; those without any last.
     pub by_exposed: Vec<usize>,
+    /// The two ways of recording, where what was exposed is not to be compared because they differ. A
+    /// simulation is a prediction of a measurement, however that was recorded.
+    pub recorders: Option<[String; 2]>,
 }
 
 /// Compares a step of `a` with a step of `b`. The traces' spans must be sorted.
@@ -93,7 +97,10 @@ pub fn operation_differences(
     // stable: equal ones stay in the order of the difference
     by_exposed
         .sort_by(|x, y| rows[*y].delta_exposed_us().abs().total_cmp(&rows[*x].delta_exposed_us().abs()));
+    let kinds = [a, b].map(|trace| recorder_kind(&trace.meta.recorder));
+    let differ = kinds[0] != kinds[1] && !kinds.contains(&"sim");
     OperationDifferences {
+        recorders: differ.then(|| kinds.map(str::to_owned)),
         by_exposed,
         exposed_us,
         steps: (a_step, b_step),

@@ -53,6 +53,21 @@ fn what_only_one_run_does_is_told() {
 }
 
 #[test]
+fn what_was_recorded_in_different_ways_is_not_compared_in_what_was_exposed() {
+    let by = |recorder: &str| {
+        let mut trace = simulated(|_| {});
+        trace.meta.recorder = recorder.into();
+        trace
+    };
+    let of = |a: &str, b: &str| operation_differences(&by(a), STEP, &by(b), STEP).recorders;
+    let rotating = "cuda events, rotating K=8";
+    assert_eq!(of(rotating, "cuda events, rotating K=5"), None);
+    assert_eq!(of(rotating, "sim"), None, "a prediction is held against whatever was measured");
+    assert_eq!(of(rotating, "cupti"), Some(["cuda events, rotating".to_owned(), "cupti".to_owned()]));
+    assert!(of("cuda events, full", rotating).is_some());
+}
+
+#[test]
 fn the_same_step_differs_in_nothing() {
     let trace = simulated(|_| {});
     let report = operation_differences(&trace, STEP, &trace, STEP);

@@ -136,7 +136,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut on_token = |done: usize| bar.set_position(done as u64);
     let generated = match backend {
         Backend::Cuda => {
-            let options = cuda::GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
+            let options =
+                cuda::GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
             let mut say = |said: cuda::Said<'_>| match said {
                 cuda::Said::Note(note) => bar.suspend(|| report::note(note)),
                 cuda::Said::Phase(phase) => bar.set_message(phase.to_owned()),

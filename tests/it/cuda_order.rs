@@ -90,7 +90,8 @@ impl Order {
     }
 
     fn is_before(&self, first: usize, second: usize) -> bool {
-        first == second || self.before[second].get(first / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
+        first == second
+            || self.before[second].get(first / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
     }
 }
 
@@ -265,7 +266,8 @@ impl Checker {
     fn forget(&mut self, address: u64, bytes: u64) {
         self.split(address);
         self.split(address + bytes);
-        let gone: Vec<u64> = self.memory.range(address..address + bytes).map(|(start, _)| *start).collect();
+        let gone: Vec<u64> =
+            self.memory.range(address..address + bytes).map(|(start, _)| *start).collect();
         for start in gone {
             self.memory.remove(&start);
         }
@@ -337,7 +339,8 @@ pub fn edges_agree(lines: &[Line]) {
     for line in lines {
         checker.line(line);
         if line.call == "node" {
-            let mut rebuilt = checker.graphs[&line.graph.unwrap()].after[line.node.unwrap() as usize].clone();
+            let mut rebuilt =
+                checker.graphs[&line.graph.unwrap()].after[line.node.unwrap() as usize].clone();
             rebuilt.sort_unstable();
             let mut noted: Vec<usize> = line.after.iter().map(|&node| node as usize).collect();
             noted.sort_unstable();
@@ -367,7 +370,8 @@ fn an_event_orders_two_streams_and_its_absence_is_found() {
             {{"call":"ran","node":13,"name":"read","reads":[104,4]}}"#
         ))
     };
-    let wait = r#"{"call":"enqueue","node":12,"stream":2,"device":0,"kind":"wait","name":"wait","event":5}"#;
+    let wait =
+        r#"{"call":"enqueue","node":12,"stream":2,"device":0,"kind":"wait","name":"wait","event":5}"#;
     assert_eq!(problems(&log(wait)), Vec::<String>::new());
     assert_eq!(
         problems(&log(r#"{"call":"other"}"#)),

@@ -126,6 +126,24 @@ fn full_coverage_times_every_step_with_or_without_a_graph() {
 }
 
 #[test]
+fn a_composed_step_has_the_overlap_of_one_that_was_timed_whole() {
+    let device = device!();
+    let link = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50", "--architecture", "ladder"];
+    // on the device's clock every step is alike, and events between kernels take no time
+    let overlap = |coverage: &str| {
+        let more: Vec<&str> = link.into_iter().chain(["--coverage", coverage]).collect();
+        let record = traced(device, &more).0;
+        ["comm_ms", "exposed_comm_ms", "compute_ms"]
+            .map(|key| record["overlap"][key].as_f64().expect("a time"))
+    };
+    let (rotating, full) = (overlap("rotating"), overlap("full"));
+    assert!(full[1] > 0.0 && full[1] < full[0], "some of it is hidden, some not: {full:?}");
+    for (composed, whole) in rotating.iter().zip(&full) {
+        assert!((composed / whole - 1.0).abs() < 0.02, "{rotating:?} {full:?}");
+    }
+}
+
+#[test]
 fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
     let device = device!();
     let (record, trace) = traced(device, &["--tp", "2", "--architecture", "ladder"]);

@@ -13,10 +13,12 @@ use super::arm::{self, Context, Traced};
 use super::blas;
 use super::choose::{self, ProductTimes};
 use super::collective::Collective;
+use super::cupti;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
-use super::generation::{Generation, Told};
+use super::generation::Generation;
 use super::launches::MatvecChoice;
+use super::tuning::Tuning;
 use crate::backend::measure::{self, Times};
 use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
@@ -53,6 +55,9 @@ struct Part {
 /// Runs a job: warm-up, then samples.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
+    if job.record && spec.recorder == Recorder::Cupti {
+        cupti::check()?;
+    }
     let model = Model::resolve(&spec.model)?;
     let prompts = measure::prompts(spec, model.shape.vocab);
     let setup = setup(job, model)?;
@@ -124,8 +129,8 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         prefill: (spec.batch, spec.prompt_tokens),
         all_logits: false,
         graph: !spec.no_graph,
-        programmatic: true,
-        matvec: MatvecChoice::default(),
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.timeout,
         progress: Arc::clone(&job.progress),
     })
@@ -232,8 +237,7 @@ fn rank(
     };
     let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
-    tell("timing matrix products");
-    let products = choose_products(&mut engine, peers)?;
+    let products = choose_products(&mut engine, peers, &mut tell)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
@@ -247,9 +251,14 @@ fn rank(
         if let Some(peers) = peers {
             peers.barrier()?;
         }
-        let watcher: Option<Told<'_>> = (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
+        let mut told = |event: RunEvent| {
+            if let (RunEvent::Phase { name }, Some(peers)) = (&event, peers) {
+                peers.phase(name);
+            }
+            emit(event);
+        };
         let times = generation
-            .run(&engine, watcher)
+            .run(&engine, &name, shared.job.watch && is_first, &mut told)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         let all = gather(peers, times)?;
         if let (Some(all), Some(index)) = (all, number.checked_sub(spec.warmup)) {
@@ -283,9 +292,13 @@ fn rank(
 
 /// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
 /// hold the same must compute it with the same bits.
-fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Vec<ProductTimes>> {
+fn choose_products(
+    engine: &mut Engine,
+    peers: Option<&Arc<Peers>>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<ProductTimes>> {
     let products = engine.products()?;
-    let own = choose::measure(engine, &products, peers.is_none())?;
+    let own = choose::measure(engine, &products, peers.is_none(), tell)?;
     let times: Vec<ProductTimes> = match peers {
         None => own,
         Some(peers) => {
@@ -295,7 +308,7 @@ fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Ve
                 .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
         }
     };
-    engine.set_matvec(choose::choice(&products, &times));
+    engine.set_matvec(choose::choice(engine.dtype(), &products, &times));
     Ok(times)
 }
 
@@ -351,6 +364,8 @@ fn environment(
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(collective.as_str())),
+        ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
+        ("programmatic_launches".into(), json!(engine.programmatic())),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Context;
-use super::events::{boundaries, wait_for};
+use super::events::{step_ends, wait_for};
 use super::ranks::{RankTimes, StepTimes, triple};
 use crate::backend::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble, settle};
 use crate::backend::cuda::driver::Event;
@@ -57,7 +57,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     }
     wait_for(engine, &ends[steps], || "a recorded generation".into())?;
     let duration_ns = clock.now() - begun;
-    let times = boundaries(&started, &ends)?;
+    let times = step_ends(&started, &ends)?;
     // everybody's work is done before it is off
     context.barrier()?;
     let mut of_rank = RankTimes { rank: context.rank(), windows: 1, duration_ns, ..RankTimes::default() };

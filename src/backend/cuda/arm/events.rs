@@ -9,9 +9,7 @@ use crate::backend::cuda::driver::Event;
 use crate::backend::cuda::engine::{Engine, Step};
 use crate::backend::cuda::program::Program;
 use crate::backend::cuda::schedule::Schedule;
-use crate::backend::cuda::timing::{
-    Marks, RoundTrip, Seams, Skeleton, Tie, Timeline, Windows, compose,
-};
+use crate::backend::cuda::timing::{Marks, RoundTrip, Seams, Skeleton, Tie, Timeline, Windows, compose};
 use crate::backend::measure::Times;
 use crate::error::{Error, Result};
 use crate::plan::Phase;
@@ -23,8 +21,8 @@ const ROUND_TRIPS: usize = 64;
 /// How long one of them may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The windows of a phase, the events of each, and a step for each (one more where one step alone could
-/// not be read while the next runs).
+/// The windows of a phase, the events of each, and a step for each (at least two where steps follow one
+/// another: one is read while the next runs).
 struct Instruments {
     skeleton: Skeleton,
     windows: Windows,
@@ -33,12 +31,21 @@ struct Instruments {
 }
 
 impl Instruments {
-    fn new(engine: &Engine, program: &Program, windows: Windows, least: usize, make: impl Fn(&Marks) -> Result<Step>) -> Result<Self> {
+    fn new(
+        engine: &Engine,
+        program: &Program,
+        windows: Windows,
+        least: usize,
+        make: impl Fn(&Marks) -> Result<Step>,
+    ) -> Result<Self> {
         let skeleton = Skeleton::of(&program.plan);
         let schedule = Schedule::new(&program.plan, &engine.layout(), None);
         let waits = schedule.waits(program.plan.operations.len());
-        let marks: Vec<Marks> =
-            windows.ranges().iter().map(|range| Marks::new(&skeleton.lanes, &waits, range.clone())).collect();
+        let marks: Vec<Marks> = windows
+            .ranges()
+            .iter()
+            .map(|range| Marks::new(&skeleton.lanes, &waits, range.clone()))
+            .collect();
         let steps: Result<Vec<Step>> =
             (0..marks.len().max(least)).map(|step| make(&marks[step % marks.len()])).collect();
         Ok(Self { steps: steps?, skeleton, windows, marks })
@@ -84,7 +91,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let started = engine.gpu().event(true)?;
-    let ties: Vec<Event> = (0..2 * ROUND_TRIPS).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
+    let ties: Vec<Event> =
+        (0..2 * ROUND_TRIPS).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let (first_ties, last_ties) = ties.split_at(ROUND_TRIPS);
 
     context.prepare()?;
@@ -96,39 +104,41 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         engine.main().record(&ends[0])?;
     }
     let mut replays: Vec<Vec<f32>> = Vec::with_capacity(steps);
-    // from each step's start to the next one's (ns), the prefill's first
-    let mut apart: Vec<i64> = Vec::with_capacity(steps);
+    // from the end of the step before to each step's start (ns)
+    let mut late: Vec<i64> = Vec::with_capacity(steps);
     if let Some(decode) = &mut decode {
         let _range = range("decode, timed");
         let ahead = decode.steps.len() - 1;
         for step in 0..steps + ahead {
-            if let Some(done) = step.checked_sub(ahead) {
-                wait_for(engine, &ends[done + 1], || format!("timed decode step {} of {steps}", done + 1))?;
-                let before = match done {
-                    0 => prefill.start(0)?,
-                    _ => decode.start(done - 1)?,
-                };
-                apart.push(ns(decode.start(done)?.elapsed_ms(before)?));
-                replays.push(decode.read(done)?);
-            }
-            // its events were read: it may be replayed
+            // whoever had these events before was read a turn ago
             if step < steps {
                 let _range = range("decode step, timed");
                 let at = step % decode.steps.len();
                 engine.run(&mut decode.steps[at])?;
                 engine.main().record(&ends[step + 1])?;
             }
+            // while others run
+            if let Some(done) = step.checked_sub(ahead) {
+                wait_for(engine, &ends[done + 1], || {
+                    format!("timed decode step {} of {steps}", done + 1)
+                })?;
+                late.push(ns(decode.start(done)?.elapsed_ms(&ends[done])?));
+                replays.push(decode.read(done)?);
+            }
         }
     }
     wait_for(engine, &ends[steps], || "a timed generation".into())?;
     let (last, end_tie) = tie(engine, &context.clock, last_ties)?;
-    let last_start = match &decode {
-        Some(decode) => decode.start(steps - 1)?,
-        None => prefill.start(0)?,
-    };
+    // everything since the first tie, in differences short enough for f32
     let to_prefill = ns(prefill.start(0)?.elapsed_ms(&first_ties[first])?);
-    let duration_ns =
-        to_prefill + apart.iter().sum::<i64>() + ns(last_ties[last].elapsed_ms(last_start)?);
+    let mut boundaries = Vec::with_capacity(steps + 1);
+    let mut at = to_prefill + ns(ends[0].elapsed_ms(prefill.start(0)?)?);
+    boundaries.push(at);
+    for pair in ends.windows(2) {
+        at += ns(pair[1].elapsed_ms(&pair[0])?);
+        boundaries.push(at);
+    }
+    let duration_ns = at + ns(last_ties[last].elapsed_ms(&ends[steps])?);
     let timeline = Timeline::between(start_tie, end_tie, duration_ns);
 
     let rank = context.rank();
@@ -142,23 +152,37 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     let whole = prefill.read(0)?;
     let mut seams = Seams::default();
-    of_rank.steps.push(composed(rank, &prefill, &[whole], Phase::Prefill, 0, Some(timeline.host_ns(to_prefill)), &mut seams)?);
+    of_rank.steps.push(composed(
+        rank,
+        &prefill,
+        &[whole],
+        Phase::Prefill,
+        0,
+        Some(timeline.host_ns(to_prefill)),
+        &mut seams,
+    )?);
     if let Some(decode) = &decode {
-        let mut at = to_prefill;
-        for (replay, apart) in replays.iter().zip(&apart) {
-            at += apart;
+        for ((replay, late), boundary) in replays.iter().zip(&late).zip(&boundaries) {
             let length = replay.get(Marks::STEP_END as usize).copied().unwrap_or_default();
-            of_rank.replays.push([timeline.host_ns(at), ns(length)]);
+            of_rank.replays.push([timeline.host_ns(boundary + late), ns(length)]);
         }
         let count = decode.windows.len();
         for (index, round) in replays.chunks_exact(count).enumerate() {
             let step = (index * count) as u32;
-            of_rank.steps.push(composed(rank, decode, round, Phase::Decode, step, None, &mut of_rank.seams)?);
+            of_rank.steps.push(composed(
+                rank,
+                decode,
+                round,
+                Phase::Decode,
+                step,
+                None,
+                &mut of_rank.seams,
+            )?);
         }
         let events: usize = decode.marks.iter().map(Marks::count).sum();
         of_rank.events_per_step = events as f64;
     }
-    Ok((boundaries(&started, &ends)?, of_rank))
+    Ok((step_ends(&started, &ends)?, of_rank))
 }
 
 /// One step of as many replays as there are windows.
@@ -190,16 +214,16 @@ fn composed(
 }
 
 /// When steps ended, as a sample has it: ns since the generation's start.
-pub(super) fn boundaries(started: &Event, ends: &[Event]) -> Result<Times> {
+pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
     let Some(first) = ends.first() else { return Ok(Times::default()) };
     let mut at = ns(first.elapsed_ms(started)?);
     let prefill_end = at;
-    let mut step_ends = Vec::with_capacity(ends.len() - 1);
+    let mut after = Vec::with_capacity(ends.len() - 1);
     for pair in ends.windows(2) {
         at += ns(pair[1].elapsed_ms(&pair[0])?);
-        step_ends.push(at);
+        after.push(at);
     }
-    Ok(Times { started: 0, prefill_end, step_ends })
+    Ok(Times { started: 0, prefill_end, step_ends: after })
 }
 
 /// Ties the GPU's clock to the host's by one of these events; which, and when it was.

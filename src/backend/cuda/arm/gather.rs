@@ -5,6 +5,7 @@ use serde_json::json;
 use super::ranks::{RankTimes, StepTimes};
 use super::{Context, Traced};
 use crate::analysis;
+use crate::backend::cuda::cupti;
 use crate::backend::cuda::timing::{Seams, Tie, place, rank_tie, recorder_name};
 use crate::backend::measure::{self, Times};
 use crate::comm::Peers;
@@ -181,8 +182,10 @@ fn environment(
 ) -> Environment {
     let most = |of: fn(&RankTimes) -> i64| ranks.iter().map(|rank| of(rank).abs()).max().unwrap_or(0);
     let us = |ns: i64| ns as f64 / 1e3;
+    let cupti = ranks.iter().any(|rank| rank.report.is_some()).then(cupti::version).flatten();
     Environment::from([
         ("recorder".into(), json!(name)),
+        ("cupti".into(), json!(cupti)),
         (
             "timing".into(),
             json!({

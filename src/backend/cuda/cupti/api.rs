@@ -58,6 +58,11 @@ pub(super) fn api() -> Result<&'static Api> {
     loaded.as_ref().map_err(|message| Error::input(message.clone()))
 }
 
+/// An error where CUPTI cannot be used at all, with what to do: to be asked before anything is loaded.
+pub fn check() -> Result<()> {
+    api().map(|_| ())
+}
+
 /// CUPTI's version as it counts them (130000 is 13.0), where it can be loaded.
 pub fn version() -> Option<u32> {
     let mut version = 0;

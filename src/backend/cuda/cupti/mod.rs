@@ -19,7 +19,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use api::version;
+pub use api::{check, version};
 pub use assemble::{Assembled, OperationSpan, Report, assemble, settle};
 pub use records::{Activity, ActivityKind};
 pub use session::{Belongs, Label, Recording, Session, StepId, operation, step};

@@ -28,6 +28,17 @@ pub struct Matvec {
     pub geometry: Geometry,
 }
 
+impl Matvec {
+    /// The same with so many bytes of weights for each block asked for ahead of the previous kernel's end,
+    /// instead of 64 KB; 0: none, where they compete with a collective. Only kernels that may begin early
+    /// ask at all.
+    pub fn prefetching(mut self, bytes: u32) -> Self {
+        self.defines.retain(|(name, _)| *name != "PREFETCH");
+        self.defines.push(("PREFETCH", bytes));
+        self
+    }
+}
+
 /// Rows of x that a product of this format can have: twice as many where tensor cores do it.
 pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
     if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
@@ -50,7 +61,7 @@ pub fn matvec_geometry(
     let choice = if inputs % pack != 0 {
         Choice { threads: 256, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false }
     } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
-        tensor(rows, inputs)
+        tensor(inputs)
     } else {
         vector(rows, inputs / pack)
     };
@@ -83,10 +94,9 @@ struct Choice {
     tensor: bool,
 }
 
-/// Tensor cores: steps of 32 inputs, 4 under way in each warp (3 where sums of more rows need the registers),
-/// and warps such that few steps are empty.
-fn tensor(rows: u32, inputs: u32) -> Choice {
-    let depth = if rows > 8 { 3 } else { 4 };
+/// Tensor cores: steps of 32 inputs, 4 under way in each warp, and warps such that few steps are empty.
+fn tensor(inputs: u32) -> Choice {
+    let depth = 4;
     let steps = inputs.div_ceil(32);
     let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(depth);
     // of those that take fewest, the most

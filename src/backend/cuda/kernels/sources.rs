@@ -48,9 +48,6 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
     unit!("collective.cu", ["loopback_sum", "emulated_all_reduce"], []),
     unit!("random.cu", ["random_fill"], []),
-    unit!("matvec.cu", ["matvec", "matvec_logits"], []),
-    unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
-    unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
     unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
 ];
 

@@ -105,14 +105,17 @@ fn draw_differences(
         true => (format!(" {}", a.label()), format!(" {}", b.label())),
         false => (String::new(), String::new()),
     };
+    let less = match &report.recorders {
+        Some([upper, lower]) => format!("not compared ({upper}, {lower})"),
+        None => plus(exposed.1 - exposed.0, time),
+    };
     let title = format!(
-        "upper{a} {}, lower{b} {}: {}; exposed {}, {}: {}{moment}",
+        "upper{a} {}, lower{b} {}: {}; exposed {}, {}: {less}{moment}",
         time(took.0),
         time(took.1),
         plus(took.1 - took.0, time),
         time(exposed.0),
         time(exposed.1),
-        plus(exposed.1 - exposed.0, time),
     );
     let (whole, inner) = (area, frame(buf, area, &title, theme));
     let columns = if wide {

@@ -4,6 +4,7 @@ use super::{Bench, DTYPES, Handle, assert_close, checks, random};
 use crate::backend::cpu::attention::{Attention, Heads, KvCache, RowRun, StepRows};
 use crate::backend::cpu::kernels::Kernels;
 use crate::backend::cuda::kernels::attention;
+use crate::model::DType;
 
 checks!(
     decode_attends_as_the_cpu_backend_does,
@@ -14,7 +15,12 @@ checks!(
 );
 
 /// Sizes and shares of heads: every size with some group, every group with some size.
-const HEADS: [(usize, usize); 6] = [(8, 3), (64, 1), (72, 2), (112, 4), (128, 8), (128, 1)];
+const HEADS: [(usize, usize); 6] = [(72, 2), (128, 8), (8, 3), (64, 1), (112, 4), (128, 1)];
+
+/// Those to check in this format: f16 differs from bf16 in conversions alone.
+fn heads_in(dtype: DType) -> &'static [(usize, usize)] {
+    if dtype == DType::F16 { &HEADS[..2] } else { &HEADS }
+}
 
 /// Queries and a cache on the bench, and the same for the cpu backend.
 struct Case {
@@ -127,8 +133,7 @@ impl Case {
             self.scale.into(),
         ];
         let dtype = bench.dtype();
-        let geometry =
-            attention::attend_prefill(dtype, dim as u32, tokens, query as u32, sequences);
+        let geometry = attention::attend_prefill(dtype, dim as u32, tokens, query as u32, sequences);
         bench.launch("attend_prefill", &geometry, &arguments);
         assert_close(&self.describe(), dtype, &bench.read_numbers(out), &self.wanted);
     }
@@ -136,7 +141,7 @@ impl Case {
 
 fn decode_attends_as_the_cpu_backend_does(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
-        for heads in HEADS {
+        for heads in heads_in(dtype).iter().copied() {
             for (positions, kv, capacity) in
                 [(vec![0, 1, 62, 63, 64], 1, 65), (vec![9, 150], 2, 160), (vec![999], 1, 1000)]
             {
@@ -144,7 +149,10 @@ fn decode_attends_as_the_cpu_backend_does(bench: &mut Bench<'_>) {
                 let case = Case::new(bench, heads, kv, &positions, 1, capacity);
                 let (sequences, capacity) = (positions.len() as u32, capacity as u32);
                 for multiprocessors in [1, 4] {
-                    case.decode(bench, attention::splits(sequences, kv as u32, capacity, multiprocessors));
+                    case.decode(
+                        bench,
+                        attention::splits(sequences, kv as u32, capacity, multiprocessors),
+                    );
                 }
             }
         }
@@ -162,7 +170,7 @@ fn splits_without_keys_count_for_nothing(bench: &mut Bench<'_>) {
 
 fn large_groups_and_heads_are_attended_in_parts(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
-        for heads in [(64, 12), (128, 16), (256, 9)] {
+        for heads in [(64, 12), (256, 9)] {
             bench.start(dtype);
             Case::new(bench, heads, 1, &[3, 100], 1, 101).decode(bench, 2);
         }
@@ -171,7 +179,7 @@ fn large_groups_and_heads_are_attended_in_parts(bench: &mut Bench<'_>) {
 
 fn prefill_attends_as_the_cpu_backend_does(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
-        for heads in HEADS {
+        for heads in heads_in(dtype).iter().copied() {
             // around the sizes of tiles: 32, 64, 128
             for (tokens, sequences, kv) in [(1, 2, 1), (33, 1, 2), (64, 1, 1), (65, 1, 1), (130, 2, 1)] {
                 bench.start(dtype);

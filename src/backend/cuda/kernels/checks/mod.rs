@@ -14,6 +14,7 @@ mod collective;
 mod compile;
 mod convert;
 mod elementwise;
+mod fill;
 mod gpu;
 mod matvec;
 mod measure;
