@@ -59,15 +59,14 @@ template <u32 LANES = WARP> DEVICE float warp_max(float x) {
 
 // ---- blocks of whole warps, one dimension
 
-// The sum over all threads of a block, for every thread. `scratch`: 32 floats of shared memory, free again
-// when everybody has the result. Two barriers.
+// The sum over all threads of a block, for every thread. `scratch`: 32 floats of shared memory, to be written
+// again only after another barrier. One barrier.
 DEVICE float block_sum(float x, float* scratch) {
     x = warp_sum(x);
     if (lane_index() == 0) scratch[warp_index()] = x;
     __syncthreads();
     u32 warps = blockDim.x / WARP;
     x = lane_index() < warps ? scratch[lane_index()] : 0.0f;
-    __syncthreads();
     return warp_sum(x);
 }
 

@@ -1,4 +1,5 @@
 // All-reduces on one device: the sum over ranks that share it, and one that only takes what a real one would.
+// As NCCL's kernels they do not let the next kernel start before they end.
 
 #include "block.cuh"
 
@@ -6,7 +7,6 @@
 // get the same bits. `inputs` and `outputs` are arrays of addresses on the device; an output may be its input.
 // Grid: enough blocks for a pack a thread. Moves 2 x ranks numbers and `ranks` FLOPs a number.
 KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
-    let_next_start();
     wait_for_previous();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     u64 packs = n / PACK;
@@ -59,7 +59,6 @@ DEVICE void copy_packs(const T* from, T* to, u64 packs) {
 // the start (ns, 0: none yet) and how many blocks are done. Blocks that only find room later share the start.
 BOUNDED_KERNEL(emulated_all_reduce, 512, 1, const T* in, T* out, T* scratch, u64 n, u64 alpha_ns,
                double ns_per_byte, u32 ranks, u64* state) {
-    let_next_start();
     wait_for_previous();
     u64 end = 0;
     if (threadIdx.x == 0) {

@@ -131,7 +131,7 @@ DEVICE u32 pack_of_lane() { return warp_index() * DEPTH * 4 + lane_index() % 4; 
 // Whether every pack of every step is one of the row.
 constexpr bool EXACT = INPUTS / PACK == STEPS * WARPS * 4;
 
-template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 outputs) {
+template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 outputs) {
     constexpr u32 PACKS = INPUTS / PACK;
     SHARED(Partial<TILE>, partial, 1);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
@@ -385,18 +385,10 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
 // Grid: any number of blocks of THREADS threads. x [ROWS][inputs], w [outputs][inputs], out [ROWS][outputs]; rows
 // begin on 16 bytes where INPUTS is a multiple of a pack.
 BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const T* w, T* out, u32 inputs, u32 outputs) {
-#if MMA
-    matvec_any(x, w, out, outputs);
-#else
     matvec_any(x, w, out, inputs, outputs);
-#endif
 }
 
 // The same with f32 results, for logits.
 BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const T* w, float* out, u32 inputs, u32 outputs) {
-#if MMA
-    matvec_any(x, w, out, outputs);
-#else
     matvec_any(x, w, out, inputs, outputs);
-#endif
 }

@@ -55,5 +55,8 @@ DEVICE Pack load_shared(const void* at, bool valid) {
 DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
 #if defined(PROGRAMMATIC) && !defined(SHIM)
     if (bytes > 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
+#else
+    (void)at;
+    (void)bytes;
 #endif
 }

@@ -1,5 +1,6 @@
 //! The command itself: its verbs, and what becomes of their results and errors.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -93,13 +94,22 @@ fn parse_and_dispatch() -> ExitCode {
         return crate::launch::child_main();
     }
     match dispatch(cli) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(code) => leave(code),
+        Err(error) if output::is_broken_pipe(&error) => leave(0),
         Err(error) => {
             report::print(&error);
-            ExitCode::from(error.exit_code())
+            leave(error.exit_code())
         }
     }
+}
+
+/// The exit status; ends the process at once where a GPU's work hangs, since the driver would wait for it.
+fn leave(code: u8) -> ExitCode {
+    if crate::backend::cuda::driver::any_abandoned() {
+        let _ = std::io::stdout().flush();
+        signal_hook::low_level::exit(code.into());
+    }
+    ExitCode::from(code)
 }
 
 fn dispatch(cli: Cli) -> Result<u8> {

@@ -120,6 +120,7 @@ fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
     let device = Device::open(info.index);
     let memory_free_bytes = device.as_ref().ok().and_then(|gpu| gpu.memory().ok()).map(|(free, _)| free);
     let on_device = || match (measure, &device) {
+        (true, Ok(gpu)) if gpu.is_abandoned() => Err("the GPU does not answer any more".into()),
         (true, Ok(gpu)) => Ok(gpu),
         (true, Err(error)) => Err(error.to_string()),
         (false, _) => Err("--quick".to_owned()),

@@ -208,7 +208,10 @@ mod tests {
                     link,
                     version: Some(4),
                     gb_s: Some(26.562),
-                    remote: Some(format!("0000000{}:0{}:00.0", u32::from(link < 2), link % 3)),
+                    remote: Some(match link {
+                        0 | 1 => format!("00000000:{}B:00.0", 1 - index),
+                        _ => "00000000:C0:00.0".into(),
+                    }),
                 })
                 .collect(),
             read_bandwidth: Some(ReadBandwidth {

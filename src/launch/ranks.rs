@@ -80,7 +80,9 @@ impl Launched {
 /// What the launcher of this process says; `None` where there is none or where it started one process.
 /// Errors name the variable that is missing or contradicts another.
 pub fn of_process() -> Result<Option<&'static Launched>> {
-    static READ: OnceLock<Result<Option<Launched>, (String, Option<String>)>> = OnceLock::new();
+    /// An error's message and advice: errors themselves cannot be copied.
+    type Read = Result<Option<Launched>, (String, Option<String>)>;
+    static READ: OnceLock<Read> = OnceLock::new();
     let read = READ.get_or_init(|| {
         read(&|name| std::env::var(name).ok()).map_err(|e| match e {
             Error::Input { message, help } => (message, help),

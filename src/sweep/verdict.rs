@@ -166,7 +166,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told_with_the_arithmetic() {
-        let Verdict::Oom(why) = judged(&cell(1), &gpus(1, H200)) else { panic!("141 GB of weights") };
+        assert_eq!(judged(&cell(1), &gpus(1, H200)), Verdict::Runs, "just so");
+        let large = Spec { batch: 16, ..cell(1) };
+        let Verdict::Oom(why) = judged(&large, &gpus(1, H200)) else { panic!("141 GB of weights") };
         assert!(
             why.starts_with("a rank needs weights 141.1 GB + KV cache")
                 && why.contains("GPU 0 (NVIDIA H200) has 150.0 GB, of which 5 % are left")

@@ -93,6 +93,12 @@ int run(const std::vector<std::string> &words, const std::string &errors) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+// A program's name may be a path, as of a file in the source tree.
+std::string base(const std::string &name) {
+    size_t slash = name.rfind('/');
+    return slash == std::string::npos ? name : name.substr(slash + 1);
+}
+
 // g++'s `path:line:column: error: text` becomes NVRTC's `name(line): error: text`.
 std::string translate(const std::string &log, const std::string &folder, const std::string &name) {
     static const std::regex place("^(.*?):([0-9]+):[0-9]+: (fatal error|error|warning): (.*)$");
@@ -104,6 +110,7 @@ std::string translate(const std::string &log, const std::string &folder, const s
         if (!std::regex_match(line, found, place)) continue;
         std::string file = found[1];
         if (file.rfind(folder + "/", 0) == 0) file = file.substr(folder.size() + 1);
+        if (file == base(name)) file = name;
         bool warning = found[3] == "warning";
         errors += !warning;
         out += file + "(" + found[2].str() + "): " + (warning ? "warning" : "error") + ": " + found[4].str() + "\n\n";
@@ -240,7 +247,7 @@ EXPORT int nvrtcCompileProgram(void *handle, int count, const char *const *given
     if (!kept.empty() && !(program->image = read_file(kept)).empty()) return SUCCESS;
 
     Folder folder;
-    std::string name = program->name.find('/') == std::string::npos ? program->name : "program.cu";
+    std::string name = base(program->name);
     // The device that it was compiled for; the software device refuses others as a real one does.
     bool ready = !folder.path.empty() &&
                  folder.put(name, program->source + "\nextern \"C\" {\n__attribute__((used, visibility(\"default\"))) "

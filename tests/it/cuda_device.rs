@@ -201,7 +201,7 @@ fn build_rules(folder: &Path) {
 
 fn compile() -> Command {
     let mut command = Command::new(compiler());
-    command.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden"]);
+    command.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden"]);
     command
 }
 

@@ -155,6 +155,16 @@ fn a_gpu_that_fails_while_it_is_measured_does_not_end_doctor() {
     assert!(why.contains("700") && why.contains("compute-sanitizer"), "{why}");
 }
 
+#[test]
+fn a_gpu_that_hangs_while_it_is_measured_is_given_up() {
+    let found = measured(device!(), &[("FAKE_CUDA_HANG", "read_bandwidth:2")]);
+    let gpu = &found["cuda"]["gpus"][0];
+    let why = gpu["read_bandwidth_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("has not finished its work within 20 s"), "{why}");
+    let why = gpu["gemm_problem"].as_str().unwrap_or_default();
+    assert!(why.contains("does not answer any more"), "{why}");
+}
+
 /// Folders in which the driver and a software NVML are found, as a value of `LD_LIBRARY_PATH`.
 fn with_nvml(device: &Device) -> String {
     let folder = device.file("nvml");

@@ -56,9 +56,18 @@ fn streams_copy_fill_and_run_kernels_in_order() {
 #[test]
 fn two_streams_are_captured_and_replayed() {
     let device = device!();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("log");
     for seed in ["1", "2", "3", "4"] {
-        on_device(device, "graphs", &[("FAKE_CUDA_SEED", seed)]);
+        let path = log.to_str().expect("UTF-8");
+        on_device(device, "graphs", &[("FAKE_CUDA_SEED", seed), ("FAKE_CUDA_LOG", path)]);
     }
+    // kernels keep the priorities of their streams (CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
+    let log = std::fs::read_to_string(log).expect("the log of calls");
+    let lines: Vec<serde_json::Value> =
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let made = lines.iter().find(|line| line.to_string().contains("instantiate"));
+    assert!(made.is_some_and(|line| line["flags"] == 8), "{log}");
 }
 
 #[test]
@@ -118,7 +127,7 @@ mod inside {
     use half::{bf16, f16};
     use ladderscope::backend::cuda::blas::{Blas, MatMul, Operands};
     use ladderscope::backend::cuda::driver::{
-        Arguments, DevicePtr, Function, Gpu, Launch, Memory, Priority, Stream,
+        Arguments, DevicePtr, Function, Gpu, Launch, Memory, Priority, Stream, any_abandoned,
     };
     use ladderscope::backend::cuda::kernels::{KernelOptions, Kernels};
     use ladderscope::error::Error;
@@ -528,8 +537,9 @@ mod inside {
         let begun = Instant::now();
         let error = message(main.synchronize_within(Duration::from_millis(300)));
         assert!(error.contains("has not finished") && error.contains("0.3 s"), "{error}");
+        assert!(gpu.is_abandoned() && any_abandoned());
         // freeing would wait for the kernel
-        drop((x, add, main));
+        drop((x, add, main, gpu));
         assert!(begun.elapsed() < Duration::from_secs(10));
     });
 

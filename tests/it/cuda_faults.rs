@@ -43,7 +43,7 @@ fn memory_that_runs_out_while_loading_is_an_error_that_says_for_what() {
 
 #[test]
 fn a_kernel_that_does_not_compile_is_named_with_its_line() {
-    let done = generate(device!(), &[("FAKE_NVRTC_BREAK", "norm.cu")]);
+    let done = generate(device!(), &[("FAKE_NVRTC_BREAK", "kernels/norm.cu")]);
     fails_with(done, &["norm.cu", "'this' was not declared in this scope"]);
 }
 
@@ -72,7 +72,8 @@ fn no_driver_and_an_old_one_are_errors_with_what_to_do() {
 fn calls_that_the_driver_refuses_end_the_generation() {
     let device = device!();
     let calls = [
-        "cuModuleLoadData:1=209",
+        // the cubin that was kept, then the fresh one
+        "cuModuleLoadData:1=209,cuModuleLoadData:2=209",
         "cuStreamCreateWithPriority:1=999",
         "cuLaunchKernelEx:3=701",
         "cuStreamBeginCapture_v2:1=900",

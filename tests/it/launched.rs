@@ -174,7 +174,7 @@ fn two_processes_decode_together_and_rank_0_stores_it() {
     let launch = Launch::new(&place, Some(device), 2);
     let done = launch.run(&pair("2", &["--rounds", "2", "--p2p", "off", "--format", "json"]), &[]);
     let record = done[0].json();
-    assert_eq!((record["status"].as_str(), &record["tp"]), (Some("ok"), &2.into()), "{done:?}");
+    assert_eq!((record["status"].as_str(), &record["spec"]["tp"]), (Some("ok"), &2.into()), "{done:?}");
     assert_eq!((done[1].code, done[1].stdout.as_str()), (0, ""), "{done:?}");
     let stored = records(&place);
     assert_eq!(stored.len(), 2, "a run a round");
@@ -190,7 +190,9 @@ fn two_processes_decode_together_and_rank_0_stores_it() {
     let mut command = device.command(&place, &pair("2", &["--format", "json"]));
     command.env("FAKE_CUDA_DEVICES", "2").arg("--dir").arg(&alone);
     let threads = Started::of(command).wait().exits(0).json();
-    assert_eq!(threads["memory_bytes_per_rank"], record["memory_bytes_per_rank"]);
+    let memory = |record: &Value| record["metrics"]["memory_bytes_per_rank"].as_u64();
+    assert!(memory(&threads).is_some(), "{threads}");
+    assert_eq!(memory(&threads), memory(&record));
 }
 
 #[test]
@@ -334,8 +336,8 @@ fn a_sweep_takes_as_many_ranks_as_each_cell_wants() {
     let place = Place::new();
     place.write(
         "sweep.toml",
-        "name = \"tp\"\nrounds = 1\n[defaults]\nbackend = \"cuda\"\nmodel = \"tiny\"\ndtype = \"bf16\"\n\
-         prompt_tokens = 4\noutput_tokens = 3\nsamples = 1\nwarmup = 0\n[grid]\ntp = [1, 2, 4]\n",
+        "rounds = 1\nbackend = \"cuda\"\nmodel = \"tiny\"\ndtype = \"bf16\"\nsamples = 1\nwarmup = 0\n\
+         [workload]\nprompt_tokens = 4\noutput_tokens = 3\n[grid]\ntp = [1, 2, 4]\n",
     );
     let launch = Launch::new(&place, Some(device), 2);
     let done = launch.run(&["sweep", "sweep.toml", "--format", "json"], &[]);

@@ -4,6 +4,7 @@
 mod batches;
 mod comparing;
 mod convert;
+mod cuda_backend;
 mod cuda_device;
 mod cuda_device_rules;
 mod cuda_doctor;
@@ -11,6 +12,7 @@ mod cuda_driver;
 mod cuda_faults;
 mod cuda_generate;
 mod cuda_order;
+mod cuda_run;
 mod cuda_timing;
 mod errors;
 mod figures;

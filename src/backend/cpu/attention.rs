@@ -135,6 +135,13 @@ impl KvCache {
         (sequence * self.heads.kv + head) * self.capacity * self.heads.dim
     }
 
+    /// Replaces the keys and values of a layer: the cache as another backend filled it.
+    #[cfg(test)]
+    pub fn replace(&mut self, layer: usize, keys: Vec<f32>, values: Vec<f32>) {
+        assert!(keys.len() == self.keys[layer].len() && values.len() == keys.len());
+        (self.keys[layer], self.values[layer]) = (keys, values);
+    }
+
     /// Rotates queries and keys of the step's rows, appends keys and values of `layer`, and writes the
     /// queries. `x` has rows of `columns`, starting with q, k, v of this rank's heads.
     pub fn append(

@@ -14,7 +14,7 @@
 pub(super) mod attention;
 mod engine;
 mod generate;
-mod kernels;
+pub(super) mod kernels;
 mod lane;
 mod placement;
 mod program;

@@ -10,6 +10,7 @@ use super::engine::Engine;
 use super::kernels::matvec;
 use super::launches::{MatvecChoice, matmul_shape, matvec_call};
 use crate::error::Result;
+use crate::model::DType;
 
 /// Rounds over the weights of a shape; the median of them counts.
 const ROUNDS: usize = 5;
@@ -30,6 +31,8 @@ pub(super) struct Product {
     pub logits: bool,
     /// Whether every rank computes the same product.
     pub whole: bool,
+    /// Multiprocessors that it can count on.
+    pub multiprocessors: u32,
     pub x: DevicePtr,
     /// Of all operations with this shape.
     pub weights: Vec<DevicePtr>,
@@ -61,11 +64,12 @@ impl ProductTimes {
 }
 
 /// The choice that follows from what was timed; by the usual rule for what was not.
-pub(super) fn choice(products: &[Product], times: &[ProductTimes]) -> MatvecChoice {
+pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes]) -> MatvecChoice {
+    let usual = MatvecChoice::usual(dtype);
     let own = products.iter().map(|p| (p.rows, p.inputs, p.outputs)).filter(|shape| {
         match times.iter().find(|t| (t.rows, t.inputs, t.outputs) == *shape) {
             Some(times) => times.is_own(),
-            None => MatvecChoice::default().takes(shape.0, shape.1, shape.2),
+            None => usual.takes(shape.0, shape.1, shape.2),
         }
     });
     MatvecChoice::Measured(own.collect())
@@ -74,15 +78,27 @@ pub(super) fn choice(products: &[Product], times: &[ProductTimes]) -> MatvecChoi
 /// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
 /// milliseconds a shape; the activations' content is lost. `alone`: no other rank computes the same
 /// product as this one. Where one does, such products are left as they are: with another algorithm the
-/// ranks' results would differ in their last bits.
-pub(super) fn measure(engine: &Engine, products: &[Product], alone: bool) -> Result<Vec<ProductTimes>> {
-    let timed = products.iter().filter(|product| alone || !product.whole);
-    timed.map(|product| measure_one(engine, product)).collect()
+/// ranks' results would differ in their last bits. `tell` hears what goes on.
+pub(super) fn measure(
+    engine: &Engine,
+    products: &[Product],
+    alone: bool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<ProductTimes>> {
+    let timed: Vec<_> = products.iter().filter(|product| alone || !product.whole).collect();
+    let mut one = |(at, product): (usize, &&Product)| {
+        tell(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
+        measure_one(engine, product)
+    };
+    timed.iter().enumerate().map(&mut one).collect()
 }
 
 fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {
-    let &Product { rows, inputs, outputs, logits, x, out, .. } = product;
-    let shape = matmul_shape(&engine.programs().decode, rows, inputs, outputs, logits);
+    let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = product;
+    let all = engine.gpu().info().multiprocessors;
+    let target = (multiprocessors < all).then_some(multiprocessors);
+    let decode = &engine.programs().decode;
+    let shape = matmul_shape(decode, rows, [inputs, outputs], logits, target);
     let operands = Operands { x, weights: &product.weights, out };
     let tuned = engine.blas().tune(engine.main(), &shape, &operands)?;
     let fits = rows <= matvec::most_rows(engine.kernels().options().dtype, inputs);
@@ -99,8 +115,7 @@ fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {
 
 /// Median time of a product by our own kernel (us).
 fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
-    let &Product { rows, inputs, outputs, logits, x, out, .. } = product;
-    let multiprocessors = engine.gpu().info().multiprocessors;
+    let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = product;
     let (function, geometry) =
         matvec_call(engine.kernels(), multiprocessors, rows, [inputs, outputs], logits)?;
     let launch = plain(&geometry);
@@ -145,6 +160,7 @@ mod tests {
             outputs: 64,
             logits: false,
             whole: false,
+            multiprocessors: 132,
             x: DevicePtr(0),
             weights: Vec::new(),
             out: DevicePtr(0),
@@ -152,6 +168,6 @@ mod tests {
         let all = [times(1, Some(5.0), 6.0), times(2, Some(5.95), 6.0), times(3, None, 6.0)];
         let products = [product(2, 1), product(2, 2), product(2, 3), product(4, 9), product(5, 9)];
         let own = vec![(2, 1, 64), (4, 9, 64)];
-        assert_eq!(choice(&products, &all), MatvecChoice::Measured(own));
+        assert_eq!(choice(DType::F32, &products, &all), MatvecChoice::Measured(own));
     }
 }

@@ -7,8 +7,18 @@ use crate::comm::nccl::Communicator;
 use crate::error::{Error, Result};
 use crate::model::DType;
 
-/// Blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked for.
+/// Most blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked
+/// for.
 const NCCL_CTAS: u32 = 24;
+
+/// Bytes of a message for each of NCCL's blocks, below which it takes fewer of them: 512 threads of 8
+/// bytes (its low-latency protocols).
+const BYTES_PER_CTA: u64 = 512 * 8;
+
+/// How many blocks NCCL takes for a message.
+pub(super) fn blocks(message_bytes: u64) -> u32 {
+    message_bytes.div_ceil(BYTES_PER_CTA).clamp(1, u64::from(NCCL_CTAS)) as u32
+}
 
 /// Who sums over the ranks.
 #[derive(Debug)]
@@ -31,6 +41,17 @@ impl Collective {
             Self::Loopback => "loopback",
             Self::Emulated(_) => "emulated",
             Self::Nccl(_) => "nccl",
+        }
+    }
+}
+
+impl Collective {
+    /// How many multiprocessors an all-reduce of so many bytes takes while it is in flight. Kernels that
+    /// run beside it and count on all of them would wait for it with the blocks that find no room.
+    pub fn multiprocessors(&self, message_bytes: u64) -> u32 {
+        match self {
+            Self::None | Self::Loopback => 0,
+            Self::Emulated(_) | Self::Nccl(_) => blocks(message_bytes),
         }
     }
 }
@@ -120,7 +141,7 @@ pub(super) fn emulated_call(
     arguments.pointer(send).pointer(receive).pointer(scratch.scratch.ptr()).u64(reduction.elements);
     arguments.u64((link.alpha_us * 1e3) as u64).f64(1.0 / link.gb_s).u32(ranks);
     arguments.pointer(scratch.state.ptr());
-    let geometry = geometry::emulated_all_reduce(NCCL_CTAS);
+    let geometry = geometry::emulated_all_reduce(blocks(bytes));
     Ok((kernels.get("emulated_all_reduce")?, plain(&geometry), arguments))
 }
 
@@ -131,5 +152,19 @@ pub(super) fn plain(geometry: &geometry::Geometry) -> Launch {
         block: geometry.block,
         shared_bytes: geometry.shared_bytes,
         programmatic: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_messages_take_few_blocks() {
+        // 70B: 8192 numbers of 16 bits a row
+        assert_eq!([1, 16_384, 16 * 16_384, 1 << 30].map(blocks), [1, 4, 24, 24]);
+        let link = EmulatedLink { alpha_us: 1.0, gb_s: 1.0 };
+        assert_eq!(Collective::Emulated(link).multiprocessors(16_384), 4);
+        assert_eq!(Collective::Loopback.multiprocessors(16_384), 0);
     }
 }

@@ -4,6 +4,7 @@
 //! All methods belong to one thread. What is enqueued is not waited for: [`Engine::wait`] does that, with
 //! a limit, and looks meanwhile whether another rank has died.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,14 +22,17 @@ use super::load::{self, Loader};
 use super::program::Program;
 use super::rank::{Activations, RankMemory, Sizes, Weights, is_whole};
 use super::schedule::{Item, Layout, Marks, Schedule, StreamId};
+use super::tuning::Tuning;
 use crate::backend::sample::Sampling;
+use crate::comm::Progress;
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, ModelShape, WeightSource};
 use crate::plan::{Architecture, Element, Kind, Lane, Phase};
 use crate::record::range;
 
-/// Memory that is left alone: graphs, modules, what the driver needs for itself (bytes).
-const RESERVE_BYTES: u64 = 256 << 20;
+/// Memory that is left alone, at most: graphs, modules, what libraries load when they first need it
+/// (bytes).
+const RESERVE_BYTES: u64 = 1 << 30;
 
 /// What an engine is made from.
 #[derive(Clone, Debug)]
@@ -57,12 +61,14 @@ pub struct Setup {
     pub all_logits: bool,
     /// Whether decode steps are captured and replayed; else they are enqueued eagerly.
     pub graph: bool,
-    /// Whether kernels may start before those before them have ended, where the GPU can do that.
-    pub programmatic: bool,
+    /// What can be changed of how steps run.
+    pub tuning: Tuning,
     /// Who multiplies few rows by a matrix.
     pub matvec: MatvecChoice,
     /// How long nothing may happen before the run is given up.
     pub timeout: Duration,
+    /// Told of every step that has ended.
+    pub progress: Arc<Progress>,
 }
 
 /// Which ranks an engine drives.
@@ -174,6 +180,8 @@ pub struct Engine {
     gpu: Gpu,
     /// Free memory of the GPU before anything was loaded (bytes).
     free_before: u64,
+    /// Whether a decode step has run outside of a capture.
+    tried: Cell<bool>,
     /// Asked while waiting: an error where another rank has ended.
     alive: Alive,
 }
@@ -224,9 +232,9 @@ impl Engine {
             _ if ranks == 1 => Layout::ONE,
             _ => return Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
         };
-        let sizes = sizes(setup, gpu);
-        let (free_before, _) = gpu.memory()?;
-        check_memory(gpu, setup, &sizes, &programs, ranks, free_before)?;
+        let sizes = sizes(setup, gpu, &programs, &local.collective);
+        let (free_before, total) = gpu.memory()?;
+        check_memory(gpu, setup, &sizes, &programs, ranks, (free_before, total))?;
         tell("compiling kernels");
         let kernels = Kernels::new(
             gpu,
@@ -234,7 +242,7 @@ impl Engine {
                 dtype: setup.dtype,
                 head_dim: shape.head_dim,
                 group: shape.heads / shape.kv_heads,
-                programmatic: setup.programmatic && can_overlap(gpu),
+                programmatic: setup.tuning.programmatic && can_overlap(gpu),
             },
         )?;
         let blas = Blas::new(gpu)?;
@@ -307,6 +315,7 @@ impl Engine {
             layout,
             gpu: gpu.clone(),
             free_before,
+            tried: Cell::new(false),
             alive,
         };
         // uploads that went past the streams are there, too
@@ -369,8 +378,11 @@ impl Engine {
             return Ok(Vec::new());
         };
         let size = StepSize::decode(self.setup.sequences);
+        let all = self.gpu.info().multiprocessors;
         let mut products: Vec<Product> = Vec::new();
-        for operation in plan.operations.iter().filter(|o| o.kind == Kind::MatMul) {
+        let matmuls = plan.operations.iter().zip(program.beside_collectives());
+        for (operation, beside) in matmuls.filter(|(o, _)| o.kind == Kind::MatMul) {
+            let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
             let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
             let out = &plan.values[operation.writes[0].index()];
             let (rows, logits) = (size.rows_of(out.rows), out.element == Element::Logit);
@@ -379,13 +391,17 @@ impl Engine {
                 (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)
             };
             match products.iter_mut().find(same) {
-                Some(known) => known.weights.push(address),
+                Some(known) => {
+                    known.weights.push(address);
+                    known.multiprocessors = known.multiprocessors.min(all.saturating_sub(taken).max(1));
+                }
                 None => products.push(Product {
                     rows,
                     inputs: weight.inputs,
                     outputs: weight.outputs,
                     logits,
                     whole: is_whole(weight),
+                    multiprocessors: all.saturating_sub(taken).max(1),
                     x: activations.buffer(program.buffer(operation.reads[0])),
                     weights: vec![address],
                     out: activations.buffer(program.buffer(operation.writes[0])),
@@ -393,6 +409,11 @@ impl Engine {
             }
         }
         Ok(products)
+    }
+
+    /// Format of everything.
+    pub fn dtype(&self) -> DType {
+        self.setup.dtype
     }
 
     /// The kernels, for what they have to say.
@@ -407,11 +428,15 @@ impl Engine {
     }
 
     /// A decode step: captured, ready to replay, unless graphs are off. With `marks`, a timed one:
-    /// `count` events a local rank.
+    /// `count` events a local rank. Before the first capture the step is tried, after which nothing that
+    /// was generated is left.
     pub fn decode_step(&self, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
         let size = StepSize::decode(self.setup.sequences);
         let mut step = self.step(Phase::Decode, &size, marks)?;
         if self.setup.graph {
+            if !self.tried.replace(true) {
+                self.try_out(&mut step)?;
+            }
             self.capture(&mut step)?;
         }
         Ok(step)
@@ -443,6 +468,7 @@ impl Engine {
     fn step(&self, phase: Phase, size: &StepSize, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
         let program = self.programs.of(phase);
         let state = self.state(phase);
+        let beside = program.beside_collectives();
         let mut calls = Vec::with_capacity(self.ranks.len());
         for (rank, activations) in self.ranks.iter().zip(&state.activations) {
             let tokens = match phase {
@@ -461,6 +487,7 @@ impl Engine {
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
                 multiprocessors: self.gpu.info().multiprocessors,
+                collective: (self.taken_by_collectives(size.rows()), &beside),
                 programmatic: self.programmatic(),
             };
             calls.push(binder.bind(size)?);
@@ -479,13 +506,22 @@ impl Engine {
                 (schedule, (0..self.ranks.len()).map(|_| events()).collect::<Result<_>>()?)
             }
         };
-        let programmatic = schedule.follows_a_launch();
+        let follows = schedule.follows_a_launch();
         for (rank, calls) in calls.iter_mut().enumerate() {
-            let lane = |operation: usize| program.plan.operations[operation].lane;
-            for (operation, calls) in calls.iter_mut().enumerate() {
-                let stream = StreamId { rank: rank as u32, lane: lane(operation) };
-                if let Some(Call::Kernel { launch, .. }) = calls.first_mut() {
-                    launch.programmatic &= programmatic.contains(&(stream, operation as u32));
+            // a collective must find room: what may run beside one starts no sooner than it must
+            let alone =
+                |operation: usize| self.taken_by_collectives(size.rows()) == 0 || !beside[operation];
+            for operation in 0..calls.len() {
+                let lane = program.plan.operations[operation].lane;
+                let stream = StreamId { rank: rank as u32, lane };
+                let before = follows.get(&(stream, operation as u32));
+                let own = before
+                    .and_then(|before| calls[*before as usize].last())
+                    .is_some_and(|before| matches!(before, Call::Kernel { .. }));
+                for (at, call) in calls[operation].iter_mut().enumerate() {
+                    if let Call::Kernel { launch, .. } = call {
+                        launch.programmatic &= alone(operation) && (at > 0 || own);
+                    }
                 }
             }
         }
@@ -494,8 +530,14 @@ impl Engine {
     }
 
     /// Whether kernels may start before those before them have ended.
-    fn programmatic(&self) -> bool {
-        self.setup.programmatic && can_overlap(&self.gpu)
+    pub fn programmatic(&self) -> bool {
+        self.setup.tuning.programmatic && can_overlap(&self.gpu)
+    }
+
+    /// Multiprocessors that kernels leave to a collective of so many rows that may be in flight beside
+    /// them.
+    pub fn taken_by_collectives(&self, rows: u32) -> u32 {
+        taken(&self.setup, &self.collective, rows)
     }
 
     fn state(&self, phase: Phase) -> &PhaseState {
@@ -534,6 +576,19 @@ impl Engine {
             launches.insert(at, launch);
         }
         Ok(launches)
+    }
+
+    /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
+    /// which a capture may forbid.
+    fn try_out(&self, step: &mut Step) -> Result<()> {
+        for rank in &self.ranks {
+            let tokens = rank.state.tokens();
+            self.main().fill(tokens.ptr(), 0, tokens.bytes())?;
+        }
+        self.reset()?;
+        self.enqueue(step)?;
+        self.wait_idle("the first decode step")?;
+        self.reset()
     }
 
     /// Captures a step into a graph and makes it ready.
@@ -688,6 +743,7 @@ impl Engine {
         let began = Instant::now();
         loop {
             if done().map_err(|e| Error::failed(format!("{}: {e}", what())))? {
+                self.setup.progress.of_run(None);
                 return Ok(());
             }
             if let Err(error) = self.check() {
@@ -734,6 +790,16 @@ impl Engine {
     }
 }
 
+/// Multiprocessors that a collective of so many rows takes of kernels beside it.
+fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
+    let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
+    match (collective.multiprocessors(u64::from(rows) * row), setup.tuning.sms_for_comm) {
+        (0, _) => 0,
+        (_, Some(asked)) => asked,
+        (taken, None) => taken,
+    }
+}
+
 /// Whether a GPU can start a kernel while the one before it still runs (programmatic dependent launches:
 /// Hopper and later).
 fn can_overlap(gpu: &Gpu) -> bool {
@@ -741,7 +807,12 @@ fn can_overlap(gpu: &Gpu) -> bool {
 }
 
 /// Sizes that follow from a setup on a GPU.
-fn sizes(setup: &Setup, gpu: &Gpu) -> Sizes {
+fn sizes(setup: &Setup, gpu: &Gpu, programs: &Programs, collective: &Collective) -> Sizes {
+    let decode = &programs.decode;
+    let mut operations = decode.plan.operations.iter().zip(decode.beside_collectives());
+    // attention beside a collective leaves it room, too
+    let beside = operations.any(|(operation, beside)| operation.kind == Kind::Attend && beside);
+    let taken = if beside { taken(setup, collective, setup.sequences) } else { 0 };
     Sizes {
         dtype: setup.dtype,
         tp: setup.tp,
@@ -750,7 +821,7 @@ fn sizes(setup: &Setup, gpu: &Gpu) -> Sizes {
         output_tokens: setup.output_tokens,
         prefill: setup.prefill,
         sampling: setup.sampling,
-        multiprocessors: gpu.info().multiprocessors,
+        multiprocessors: gpu.info().multiprocessors.saturating_sub(taken).max(1),
     }
 }
 
@@ -761,11 +832,12 @@ fn check_memory(
     sizes: &Sizes,
     programs: &Programs,
     ranks: u32,
-    free: u64,
+    (free, all): (u64, u64),
 ) -> Result<()> {
+    let reserve = RESERVE_BYTES.min(all / 20);
     let workspace = super::blas::WORKSPACE_BYTES * u64::from(ranks);
     let need = sizes.need(&setup.model.shape, &programs.prefill, &programs.decode, ranks, workspace);
-    let (total, available) = (need.total(), free.saturating_sub(RESERVE_BYTES));
+    let (total, available) = (need.total(), free.saturating_sub(reserve));
     if total <= available {
         return Ok(());
     }
@@ -778,7 +850,7 @@ fn check_memory(
         gpu.info().index,
         need.arithmetic(),
         gb(free),
-        gb(RESERVE_BYTES)
+        gb(reserve)
     )))
 }
 

@@ -8,6 +8,7 @@ use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Engine, Local, Programs, Setup};
 use super::launches::MatvecChoice;
+use super::tuning::Tuning;
 use crate::backend::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 use crate::comm::Peers;
 use crate::comm::nccl::{Communicator, Nccl};
@@ -67,9 +68,10 @@ pub fn generate(
         prefill: (1, longest.min(CHUNK) as u32),
         all_logits: true,
         graph: options.graph,
-        programmatic: true,
-        matvec: MatvecChoice::default(),
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(request.dtype),
         timeout: options.timeout,
+        progress: Arc::default(),
     };
     let programs = Arc::new(Programs::new(&setup)?);
     let gpus = Gpu::count()?;
@@ -149,6 +151,9 @@ fn on_engine(
 ) -> Result<Generated> {
     let vocab = request.model.shape.vocab as usize;
     let mut generated = Generated::default();
+    let steps = request.output_tokens - 1;
+    // a first step that is captured is tried before, which leaves traces in the state
+    let mut decode = if steps > 0 { Some(engine.decode_step(None)?) } else { None };
     engine.reset()?;
     for (sequence, prompt) in request.prompts.iter().enumerate() {
         let mut seen = PromptLogits::default();
@@ -167,15 +172,13 @@ fn on_engine(
         }
         seen.finish(prompt, &mut generated);
     }
-    let steps = request.output_tokens - 1;
     let mut made = 1;
-    if steps > 0 {
-        let mut step = engine.decode_step(None)?;
+    if let Some(step) = &mut decode {
         while made < request.output_tokens {
             on_token(made as usize);
             let next = (made + LOOK_EVERY).min(request.output_tokens);
             for _ in made..next {
-                engine.run(&mut step)?;
+                engine.run(step)?;
             }
             engine.wait_idle(&format!("decode steps {made} to {}", next - 1))?;
             made = next;

@@ -17,6 +17,9 @@ const AHEAD: usize = 64;
 /// Least time between two steps that a watcher is told of.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// How often a generation says that it goes on, where nobody watches.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
 /// The steps of a cell, ready to run again and again.
 #[derive(Debug)]
 pub(super) struct Generation {
@@ -28,7 +31,7 @@ pub(super) struct Generation {
     ends: Vec<Event>,
 }
 
-/// Who is told of steps.
+/// Who is told that a generation goes on: steps, where somebody watches; else a phase now and then.
 pub(super) type Told<'a> = &'a mut dyn FnMut(RunEvent);
 
 impl Generation {
@@ -55,10 +58,10 @@ impl Generation {
         engine.wait_idle("preparing a generation")
     }
 
-    /// Runs it; moments are ns since its start.
-    pub fn run(&mut self, engine: &Engine, mut watcher: Option<Told<'_>>) -> Result<Times> {
+    /// Runs it; moments are ns since its start. `watch`: whether `told` wants to know of steps.
+    pub fn run(&mut self, engine: &Engine, name: &str, watch: bool, told: Told<'_>) -> Result<Times> {
         let steps = self.ends.len().saturating_sub(1);
-        let mut pace = Pace { told: None, done: 0 };
+        let mut pace = Pace { name, watch, told: None, alive: Instant::now(), done: 0 };
         engine.main().record(&self.started)?;
         {
             let _range = range("prefill");
@@ -70,11 +73,9 @@ impl Generation {
         if let Some(decode) = &mut self.decode {
             for step in 1..=steps {
                 if step > AHEAD {
-                    wait_for(engine, &self.ends, step - AHEAD)?;
                     known = step - AHEAD;
-                    if let Some(told) = &mut watcher {
-                        pace.look(&self.ends, known, told)?;
-                    }
+                    wait_for(engine, &self.ends, known)?;
+                    pace.look(&self.ends, known, told)?;
                 }
                 let _range = range("decode step");
                 engine.run(decode)?;
@@ -83,9 +84,7 @@ impl Generation {
         }
         for step in known..=steps {
             wait_for(engine, &self.ends, step)?;
-            if let Some(told) = &mut watcher {
-                pace.look(&self.ends, step, told)?;
-            }
+            pace.look(&self.ends, step, told)?;
         }
         let ns = |event: &Event| -> Result<i64> {
             Ok((f64::from(event.elapsed_ms(&self.started)?) * 1e6) as i64)
@@ -113,16 +112,28 @@ fn wait_for(engine: &Engine, ends: &[Event], step: usize) -> Result<()> {
     )
 }
 
-/// Telling a watcher at most ten times a second.
-struct Pace {
+/// Telling of steps: a watcher at most ten times a second, others rarely.
+struct Pace<'a> {
+    /// Which generation it is, for people.
+    name: &'a str,
+    watch: bool,
     told: Option<Instant>,
+    alive: Instant,
     /// Steps that were told of.
     done: usize,
 }
 
-impl Pace {
+impl Pace<'_> {
     /// `done` steps have ended.
     fn look(&mut self, ends: &[Event], done: usize, told: Told<'_>) -> Result<()> {
+        let of = ends.len().saturating_sub(1);
+        if !self.watch {
+            if self.alive.elapsed() >= SIGN_OF_LIFE {
+                self.alive = Instant::now();
+                told(RunEvent::Phase { name: format!("{}, step {done} of {of}", self.name) });
+            }
+            return Ok(());
+        }
         let due = self.told.is_none_or(|at| at.elapsed() >= INTERVAL);
         if !due || (done > 0 && done == self.done) {
             return Ok(());
@@ -130,7 +141,7 @@ impl Pace {
         let ms = if done == 0 { 0.0 } else { f64::from(ends[done].elapsed_ms(&ends[self.done])?) };
         told(RunEvent::Step {
             done: done as u32,
-            of: ends.len().saturating_sub(1) as u32,
+            of: of as u32,
             steps: (done - self.done) as u32,
             ms,
             lanes: Vec::new(),

@@ -8,7 +8,7 @@ use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use crate::backend::sample::Sampling;
 use crate::error::{Error, Result};
-use crate::model::ModelShape;
+use crate::model::{DType, ModelShape};
 use crate::plan::{Element, Kind, Operation, Phase, Rows, ValueId};
 
 /// What is enqueued for an operation, in order on its stream.
@@ -60,13 +60,16 @@ pub enum MatvecChoice {
     Measured(Vec<(u32, u32, u32)>),
 }
 
-impl Default for MatvecChoice {
-    fn default() -> Self {
-        Self::UpTo(4)
-    }
-}
-
 impl MatvecChoice {
+    /// The rule where nothing was measured: products of 16-bit numbers go through tensor cores, which
+    /// take 16 rows as easily as one.
+    pub fn usual(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => Self::UpTo(4),
+            DType::Bf16 | DType::F16 => Self::UpTo(16),
+        }
+    }
+
     /// For records.
     pub fn describe(&self) -> String {
         match self {
@@ -108,6 +111,8 @@ pub(super) struct Binder<'a> {
     /// Tokens that each sequence's KV cache has room for.
     pub capacity: u32,
     pub multiprocessors: u32,
+    /// Of these, how many a collective takes that is in flight; and beside which operations one may be.
+    pub collective: (u32, &'a [bool]),
     /// Whether kernels may start before those before them have ended.
     pub programmatic: bool,
 }
@@ -115,7 +120,8 @@ pub(super) struct Binder<'a> {
 impl Binder<'_> {
     /// The calls of every operation for a step of this size.
     pub fn bind(&self, size: &StepSize) -> Result<Vec<Vec<Call>>> {
-        self.program.plan.operations.iter().map(|operation| self.calls(operation, size)).collect()
+        let operations = self.program.plan.operations.iter().enumerate();
+        operations.map(|(at, operation)| self.calls(at, operation, size)).collect()
     }
 
     fn value(&self, value: ValueId) -> DevicePtr {
@@ -146,7 +152,7 @@ impl Binder<'_> {
         Ok(Call::Kernel { function, launch, arguments })
     }
 
-    fn calls(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+    fn calls(&self, at: usize, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
         let plan = &self.program.plan;
         let read = |i: usize| self.value(operation.reads[i]);
         let write = |i: usize| self.value(operation.writes[i]);
@@ -189,7 +195,7 @@ impl Binder<'_> {
                 arguments.f32(1.0 / plan.tp as f32).u64(elements);
                 one(self.kernel("add_mean", self.elementwise(elements), arguments))
             }
-            Kind::MatMul => one(self.matmul(operation, size, weight()?)),
+            Kind::MatMul => one(self.matmul(at, operation, size, weight()?)),
             Kind::RopeAppend => self.rope_append(operation, size),
             Kind::Attend => self.attend(operation, size),
             Kind::SiluMul { offset } => {
@@ -229,7 +235,20 @@ impl Binder<'_> {
         geometry::elements(elements, self.multiprocessors)
     }
 
-    fn matmul(&self, operation: &Operation, size: &StepSize, weight: DevicePtr) -> Result<Call> {
+    /// How many multiprocessors an operation can count on.
+    fn free_multiprocessors(&self, at: usize) -> u32 {
+        let (taken, beside) = self.collective;
+        let taken = if beside.get(at).copied().unwrap_or(false) { taken } else { 0 };
+        self.multiprocessors.saturating_sub(taken).max(1)
+    }
+
+    fn matmul(
+        &self,
+        at: usize,
+        operation: &Operation,
+        size: &StepSize,
+        weight: DevicePtr,
+    ) -> Result<Call> {
         let plan = &self.program.plan;
         let out = &plan.values[operation.writes[0].index()];
         let (inputs, outputs) = (self.columns(operation.reads[0]), out.columns);
@@ -238,14 +257,18 @@ impl Binder<'_> {
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let most = matvec::most_rows(self.program.dtype, inputs);
         if rows <= most && self.matvec.takes(rows, inputs, outputs) {
-            return matvec_call(self.kernels, self.multiprocessors, rows, [inputs, outputs], logits)
-                .and_then(|(function, geometry)| {
+            let free = self.free_multiprocessors(at);
+            return matvec_call(self.kernels, free, rows, [inputs, outputs], logits).and_then(
+                |(function, geometry)| {
                     let mut arguments = Arguments::new();
                     arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
                     self.kernel_with(function, geometry, arguments)
-                });
+                },
+            );
         }
-        let shape = matmul_shape(self.program, rows, inputs, outputs, logits);
+        let free = self.free_multiprocessors(at);
+        let sm_target = (free < self.multiprocessors).then_some(free);
+        let shape = matmul_shape(self.program, rows, [inputs, outputs], logits, sm_target);
         Ok(Call::MatMul { shape, x, w: weight, out })
     }
 
@@ -374,9 +397,9 @@ pub(super) fn matvec_call(
 pub(super) fn matmul_shape(
     program: &Program,
     rows: u32,
-    inputs: u32,
-    outputs: u32,
+    [inputs, outputs]: [u32; 2],
     logits: bool,
+    sm_target: Option<u32>,
 ) -> MatMul {
     MatMul {
         rows: rows.into(),
@@ -384,6 +407,6 @@ pub(super) fn matmul_shape(
         outputs: outputs.into(),
         dtype: program.dtype,
         f32_output: logits,
-        sm_target: None,
+        sm_target,
     }
 }

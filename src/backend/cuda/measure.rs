@@ -17,7 +17,7 @@ use crate::model::DType;
 /// A pass that takes longer than this is not repeated with more.
 const LONG: Duration = Duration::from_millis(20);
 /// No pass takes so long on a GPU that works.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Passes that are timed; the median counts.
 const PASSES: usize = 21;
 /// An idle GPU takes so long to raise its clocks.

@@ -18,6 +18,7 @@
 //! | `rank`, `load` | a rank's memory, and its weights |
 //! | `need` | what a rank will need of memory, before any GPU is asked |
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
+//! | `tuning` | what can be changed of how steps run, for experiments |
 //! | `generation` | one timed generation |
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
@@ -44,6 +45,7 @@ mod rank;
 mod run;
 pub mod schedule;
 pub mod timing;
+mod tuning;
 
 pub use choose::ProductTimes;
 pub use collective::Collective;
@@ -51,3 +53,4 @@ pub use generate::{GenerateOptions, Said, generate};
 pub use launches::MatvecChoice;
 pub use need::memory_need;
 pub use run::run;
+pub use tuning::Tuning;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::model::{DType, ModelShape};
 use crate::plan::{
-    Architecture, Buffer, BufferId, Element, Kind, Lowering, Phase, Plan, PlanSpec, Precision, Rows,
-    ValueId,
+    Architecture, Buffer, BufferId, Element, Kind, Lane, Lowering, Phase, Plan, PlanSpec, Precision,
+    Rows, ValueId,
 };
 
 /// A plan and what all ranks share about it.
@@ -58,6 +58,41 @@ impl Program {
         Ok(Self { buffers: assigned.buffers, buffer_of: assigned.of_value, names, dtype, base, plan })
     }
 
+    /// For each operation, whether a collective may be in flight while it computes: one that needs
+    /// nothing of it, and on which it does not wait.
+    pub(super) fn beside_collectives(&self) -> Vec<bool> {
+        let operations = &self.plan.operations;
+        // for each operation, how many of each lane are known to have ended when it has
+        let mut known: Vec<[usize; 2]> = Vec::with_capacity(operations.len());
+        // for each collective, how many compute operations have ended when it starts
+        let mut needed = Vec::new();
+        let mut started = Vec::with_capacity(operations.len());
+        for (operation, waits) in operations.iter().zip(self.plan.dependencies()) {
+            let mut clock = [0, 0];
+            for wait in waits {
+                for (mine, theirs) in clock.iter_mut().zip(known[wait.index()]) {
+                    *mine = theirs.max(*mine);
+                }
+            }
+            started.push(clock);
+            if operation.lane == Lane::Comm {
+                needed.push(clock[Lane::Compute as usize]);
+            }
+            clock[operation.lane as usize] += 1;
+            known.push(clock);
+        }
+        operations
+            .iter()
+            .zip(started)
+            .map(|(operation, clock)| {
+                // collectives end in order: the first one that has not is the one that may be in flight
+                let next = needed.get(clock[Lane::Comm as usize]);
+                let before = clock[Lane::Compute as usize];
+                operation.lane == Lane::Compute && next.is_some_and(|needs| *needs <= before)
+            })
+            .collect()
+    }
+
     /// The buffer of a value.
     pub(super) fn buffer(&self, value: ValueId) -> usize {
         self.buffer_of[value.index()].0 as usize
@@ -79,5 +114,55 @@ impl Program {
             rows.saturating_mul(u64::from(buffer.columns)).saturating_mul(each)
         };
         self.buffers.iter().map(bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    fn beside(architecture: &str, tp: u32) -> (Program, Vec<bool>) {
+        let shape = Model::resolve("tiny").expect("built in").shape;
+        let architecture: Architecture = architecture.parse().expect("an architecture");
+        let program = Program::new(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false, 0)
+            .expect("a plan");
+        let beside = program.beside_collectives();
+        (program, beside)
+    }
+
+    #[test]
+    fn standard_computes_alone_and_ladder_beside_its_all_reduces() {
+        for (architecture, tp) in [("standard", 4), ("parallel", 2), ("ladder", 1), ("upper-bound", 4)] {
+            let (_, beside) = beside(architecture, tp);
+            assert!(beside.iter().all(|beside| !beside), "{architecture}");
+        }
+        let (program, beside) = beside("ladder", 4);
+        let of = |name: &str| beside[program.plan.find(name).expect(name).index()];
+        // the first module has none before it; from then on one is in flight until the head
+        for name in ["embed/tokens", "L0/attn/qkv", "L0/attn/out", "head/logits", "head/sample"] {
+            assert!(!of(name), "{name}");
+        }
+        for name in ["L0/mlp/gate_up", "L0/mlp/down", "L1/attn/qkv", "L3/attn/attend", "L3/mlp/down"] {
+            assert!(of(name), "{name}");
+        }
+    }
+
+    /// Against the plan's own notion of before, pair by pair.
+    #[test]
+    fn beside_means_neither_before_nor_after() {
+        for architecture in ["standard", "ladder", "ladder:2", "stale:3", "parallel+ladder", "desync:2"]
+        {
+            let (program, beside) = beside(architecture, 2);
+            let plan = &program.plan;
+            let ids = || (0..plan.operations.len() as u32).map(crate::plan::OpId);
+            for (id, beside) in ids().zip(&beside) {
+                let is_comm = |op: &crate::plan::OpId| plan.operations[op.index()].lane == Lane::Comm;
+                let free =
+                    |c: crate::plan::OpId| !plan.happens_before(c, id) && !plan.happens_before(id, c);
+                let wanted = !is_comm(&id) && ids().filter(is_comm).any(free);
+                assert_eq!(*beside, wanted, "{architecture} {}", plan.operations[id.index()].name);
+            }
+        }
     }
 }

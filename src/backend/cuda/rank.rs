@@ -29,6 +29,7 @@ pub(super) struct Sizes {
     /// Sequences and new tokens of each in the largest prefill step.
     pub prefill: (u32, u32),
     pub sampling: Sampling,
+    /// That decode attention can count on.
     pub multiprocessors: u32,
 }
 

@@ -16,8 +16,9 @@ use super::collective::Collective;
 use super::cupti;
 use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
-use super::generation::{Generation, Told};
+use super::generation::Generation;
 use super::launches::MatvecChoice;
+use super::tuning::Tuning;
 use crate::backend::measure::{self, Times};
 use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
@@ -128,9 +129,10 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         prefill: (spec.batch, spec.prompt_tokens),
         all_logits: false,
         graph: !spec.no_graph,
-        programmatic: true,
-        matvec: MatvecChoice::default(),
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.timeout,
+        progress: Arc::clone(&job.progress),
     })
 }
 
@@ -163,7 +165,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
              --tp",
         ));
     }
-    let mut peers = Peers::threads(tp, shared.job.timeout).into_iter().map(Arc::new);
+    let mut peers = shared.job.threads(tp).into_iter().map(Arc::new);
     let first = peers.next().ok_or_else(|| Error::failed("no ranks"))?;
     std::thread::scope(|scope| {
         let others: Vec<_> = peers
@@ -235,8 +237,7 @@ fn rank(
     };
     let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut tell)?;
-    tell("timing matrix products");
-    let products = choose_products(&mut engine, peers)?;
+    let products = choose_products(&mut engine, peers, &mut tell)?;
     tell(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
@@ -250,9 +251,14 @@ fn rank(
         if let Some(peers) = peers {
             peers.barrier()?;
         }
-        let watcher: Option<Told<'_>> = (shared.job.watch && is_first).then_some(&mut *emit as Told<'_>);
+        let mut told = |event: RunEvent| {
+            if let (RunEvent::Phase { name }, Some(peers)) = (&event, peers) {
+                peers.phase(name);
+            }
+            emit(event);
+        };
         let times = generation
-            .run(&engine, watcher)
+            .run(&engine, &name, shared.job.watch && is_first, &mut told)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         let all = gather(peers, times)?;
         if let (Some(all), Some(index)) = (all, number.checked_sub(spec.warmup)) {
@@ -286,9 +292,13 @@ fn rank(
 
 /// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
 /// hold the same must compute it with the same bits.
-fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Vec<ProductTimes>> {
+fn choose_products(
+    engine: &mut Engine,
+    peers: Option<&Arc<Peers>>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<ProductTimes>> {
     let products = engine.products()?;
-    let own = choose::measure(engine, &products, peers.is_none())?;
+    let own = choose::measure(engine, &products, peers.is_none(), tell)?;
     let times: Vec<ProductTimes> = match peers {
         None => own,
         Some(peers) => {
@@ -298,7 +308,7 @@ fn choose_products(engine: &mut Engine, peers: Option<&Arc<Peers>>) -> Result<Ve
                 .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
         }
     };
-    engine.set_matvec(choose::choice(&products, &times));
+    engine.set_matvec(choose::choice(engine.dtype(), &products, &times));
     Ok(times)
 }
 
@@ -354,6 +364,8 @@ fn environment(
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
         ("collective".into(), json!(collective.as_str())),
+        ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
+        ("programmatic_launches".into(), json!(engine.programmatic())),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),

@@ -10,7 +10,7 @@
 //! Buffers need no waits of their own: [`Plan::buffers`] reuses one only where the dependencies order
 //! all its users anyway.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::plan::{Kind, Lane, Plan};
 
@@ -167,20 +167,20 @@ impl Schedule {
     }
 
     /// The launches that directly follow another launch on their stream, with no wait and no mark between
-    /// them: those that may begin while that one still runs. After a wait a kernel depends on more than
-    /// the kernel before it, and after a mark on no kernel.
-    pub fn follows_a_launch(&self) -> HashSet<(StreamId, u32)> {
-        let mut launched: HashSet<StreamId> = HashSet::new();
-        let mut following = HashSet::new();
+    /// them, and which: those that may begin while that one still runs. After a wait a kernel depends on
+    /// more than the kernel before it, and after a mark on no kernel.
+    pub fn follows_a_launch(&self) -> HashMap<(StreamId, u32), u32> {
+        let mut last: HashMap<StreamId, u32> = HashMap::new();
+        let mut following = HashMap::new();
         for item in &self.items {
             match *item {
                 Item::Launch { stream, operation } => {
-                    if !launched.insert(stream) {
-                        following.insert((stream, operation));
+                    if let Some(before) = last.insert(stream, operation) {
+                        following.insert((stream, operation), before);
                     }
                 }
                 Item::Wait { stream, .. } | Item::Mark { stream, .. } => {
-                    launched.remove(&stream);
+                    last.remove(&stream);
                 }
                 Item::Record { .. } => {}
             }

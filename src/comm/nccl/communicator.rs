@@ -11,7 +11,10 @@ use crate::comm::Peers;
 use crate::error::{Error, Result};
 use crate::model::DType;
 
-/// Shortest and longest time between two looks at something under way.
+/// NCCL hands what is asked of a non-blocking communicator to a thread of its own, every all-reduce too:
+/// for so long that is looked for without a pause, since a decode step asks a hundred times.
+const SPIN: Duration = Duration::from_micros(500);
+/// Shortest and longest time between two looks at something that takes longer.
 const POLL: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 /// How long the end of a communicator may take before it is left to the end of the process.
 const ENDING: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
@@ -142,7 +145,7 @@ impl Communicator {
         };
         match code {
             SUCCESS => Ok(()),
-            // the first of its kind connects ranks in the background
+            // a thread of NCCL's enqueues it; the first of its kind connects ranks before
             IN_PROGRESS => {
                 let late = || {
                     format!(
@@ -203,6 +206,10 @@ impl Communicator {
                 SUCCESS => return Ok(()),
                 IN_PROGRESS => {}
                 code => return Err(self.give_up(code, what)),
+            }
+            if began.elapsed() < SPIN {
+                std::hint::spin_loop();
+                continue;
             }
             if let Err(gone) = check() {
                 self.abort(&gone.to_string());

@@ -148,7 +148,7 @@ impl Peers {
     pub fn barrier(&self) -> Result<()> {
         let number = self.next();
         self.to_first(Operation::Barrier, number, Vec::new())?;
-        self.from_first(Operation::Barrier, number, Vec::new()).map(|_| ())
+        self.by_first(Operation::Barrier, number, Vec::new()).map(|_| ())
     }
 
     /// Every rank's bytes, by rank, on rank 0; `None` on the others, which do not wait.
@@ -158,14 +158,14 @@ impl Peers {
 
     /// Rank 0's bytes, on every rank; what other ranks give is ignored.
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        self.from_first(Operation::Broadcast, self.next(), bytes)
+        self.by_first(Operation::Broadcast, self.next(), bytes)
     }
 
     /// Like [`Peers::broadcast`], for as long as it takes: ends only with rank 0's bytes or with rank 0.
     pub fn broadcast_unhurried(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let number = self.next();
         if self.rank == 0 {
-            return self.from_first(Operation::Broadcast, number, bytes);
+            return self.by_first(Operation::Broadcast, number, bytes);
         }
         self.receive(0, Operation::Broadcast, number, None)
     }
@@ -240,7 +240,7 @@ impl Peers {
         Ok(Some(all))
     }
 
-    fn from_first(&self, operation: Operation, number: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    fn by_first(&self, operation: Operation, number: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         if self.rank != 0 {
             return self.receive(0, operation, number, Some(self.timeout + PATIENCE));
         }

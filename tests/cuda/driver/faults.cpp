@@ -36,9 +36,10 @@ std::vector<Fault> read(const char *variable) {
 }
 
 const Fault *due(std::vector<Fault> &faults, const std::string &name) {
+    const Fault *found = nullptr;
     for (auto &fault : faults)
-        if (fault.name == name && ++fault.seen == fault.at) return &fault;
-    return nullptr;
+        if (fault.name == name && ++fault.seen == fault.at) found = &fault;
+    return found;
 }
 } // namespace
 

@@ -92,7 +92,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
     exec->id = state().next_id++;
     exec->device = graph->device;
     exec->nodes = graph->nodes;
-    Line("instantiate").number("graph", graph->id).number("exec", exec->id);
+    Line("instantiate").number("graph", graph->id).number("exec", exec->id).number("flags", flags);
     *out = state().execs.add(exec->id, exec);
     return SUCCESS;
 }

@@ -47,6 +47,13 @@ static CUresult load(CUmodule *out, const void *image, Call &call) {
         fprintf(stderr, "software CUDA device: %s\n", dlerror());
         return call.answer(INVALID_IMAGE);
     }
+    auto find = [&](auto &function, const char *name) {
+        function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(module->library, name));
+        return function != nullptr;
+    };
+    if (!find(module->set_clock, "shim_clock") || !find(module->set_order, "shim_order") ||
+        !find(module->error, "shim_error"))
+        return call.answer(INVALID_IMAGE);
     auto *sm = static_cast<const int *>(dlsym(module->library, "shim_sm"));
     if (sm && uint64_t(*sm) != setting("FAKE_CUDA_SM", 90)) return call.answer(NO_BINARY_FOR_GPU);
     module->id = state().next_id++;

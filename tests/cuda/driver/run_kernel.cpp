@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <csetjmp>
 #include <csignal>
-#include <dlfcn.h>
 
 // The node whose kernel runs: one at a time, under the lock.
 static Node *current = nullptr;
@@ -45,15 +44,11 @@ static void catch_faults() {
 
 CUresult run_kernel(Node &node) {
     const Operation &op = *node.operation;
-    void *library = op.function->module->library;
+    const Module &module = *op.function->module;
     std::vector<void *> arguments;
     for (auto &bytes : op.arguments) arguments.push_back(const_cast<uint8_t *>(bytes.data()));
-    using SetClock = void (*)(unsigned long long (*)(void *), void (*)(void *, unsigned), void *);
-    using SetOrder = void (*)(unsigned long long);
-    if (auto set = reinterpret_cast<SetClock>(dlsym(library, "shim_clock")))
-        set(kernel_clock, kernel_sleep, nullptr);
-    if (auto set = reinterpret_cast<SetOrder>(dlsym(library, "shim_order")))
-        set(state().in_order ? 0 : random_below(1u << 30) + 1);
+    module.set_clock(kernel_clock, kernel_sleep, nullptr);
+    module.set_order(state().in_order ? 0 : random_below(1u << 30) + 1);
     catch_faults();
     current = &node;
     trace_begin();
@@ -69,8 +64,7 @@ CUresult run_kernel(Node &node) {
     }
     trace_end(node.reads, node.writes);
     if (failed) {
-        auto *error = reinterpret_cast<const char *(*)()>(dlsym(library, "shim_error"));
-        fprintf(stderr, "software CUDA device: kernel %s: %s\n", op.name.c_str(), error ? error() : "?");
+        fprintf(stderr, "software CUDA device: kernel %s: %s\n", op.name.c_str(), module.error());
         return LAUNCH_FAILED;
     }
     // 2 us and another for every wave of blocks; a kernel that waited on the clock takes that long.

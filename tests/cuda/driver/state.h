@@ -123,6 +123,9 @@ struct Module {
     Device *device = nullptr;
     void *library = nullptr;
     int file = -1;
+    void (*set_clock)(unsigned long long (*)(void *), void (*)(void *, unsigned), void *) = nullptr;
+    void (*set_order)(unsigned long long) = nullptr;
+    const char *(*error)() = nullptr;
     ~Module();
 };
 

@@ -14,12 +14,19 @@ struct Touched {
     std::vector<uint8_t> grains; // 1 read, 2 written
 };
 std::map<uint64_t, Touched> touched;
-Touched *last = nullptr;
 bool on = false;
+
+// What is behind a page: no two allocations share one. Accesses are many; a map would be most of their time.
+struct Page {
+    uint64_t number = 0, launch = 0;
+    Touched *touched = nullptr;
+};
+Page pages[1 << 14];
+uint64_t launch = 0;
 
 Touched *find(uint64_t address) {
     auto &all = state().allocations;
-    auto after = all.upper_bound(address);
+    auto after = all.upper_bound(address | 4095);
     if (after == all.begin()) return nullptr;
     const Allocation &found = std::prev(after)->second;
     if (address >= found.address + found.bytes || found.host) return nullptr;
@@ -30,16 +37,15 @@ Touched *find(uint64_t address) {
 }
 
 void touch(const void *pointer, uint64_t bytes, bool write) {
-    auto address = reinterpret_cast<uint64_t>(pointer);
     if (!on) return;
-    if (!last || address < last->start || address >= last->end) {
-        Touched *found = find(address);
-        if (!found) return;
-        last = found;
-    }
-    uint64_t end = std::min(address + bytes, last->end);
-    for (uint64_t at = (address - last->start) / GRAIN; at * GRAIN < end - last->start; at++) {
-        uint8_t &grain = last->grains[at];
+    auto address = reinterpret_cast<uint64_t>(pointer);
+    Page &page = pages[address >> 12 & (sizeof pages / sizeof *pages - 1)];
+    if (page.number != address >> 12 || page.launch != launch) page = {address >> 12, launch, find(address)};
+    Touched *one = page.touched;
+    if (!one || address < one->start) return;
+    uint64_t end = std::min(address + bytes, one->end);
+    for (uint64_t at = (address - one->start) / GRAIN; at * GRAIN + one->start < end; at++) {
+        uint8_t &grain = one->grains[at];
         if (write) grain |= 2;
         else if (!(grain & 2)) grain |= 1;
     }
@@ -64,7 +70,7 @@ std::vector<FakeRange> ranges(uint8_t bit) {
 
 void trace_begin() {
     touched.clear();
-    last = nullptr;
+    launch++;
     on = true;
 }
 

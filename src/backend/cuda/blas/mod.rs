@@ -75,8 +75,9 @@ impl MatMul {
 pub struct Blas {
     plans: Mutex<HashMap<(MatMul, Alignment), Arc<Plan>>>,
     workspaces: Mutex<HashMap<usize, Arc<Memory>>>,
-    gpu: Gpu,
+    /// Goes before the GPU, whose context it needs to go.
     handle: Handle,
+    gpu: Gpu,
 }
 
 /// Descriptors and the algorithm that was chosen.

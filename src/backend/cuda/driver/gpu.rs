@@ -43,6 +43,13 @@ pub struct Gpu {
     inner: Arc<Inner>,
 }
 
+static ANY_ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// Whether work hangs on any GPU of this process: an orderly exit would wait for it, in the driver.
+pub fn any_abandoned() -> bool {
+    ANY_ABANDONED.load(Ordering::Relaxed)
+}
+
 struct Inner {
     api: &'static Api,
     device: sys::CUdevice,
@@ -59,8 +66,10 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: retained when this was made, released once. An error cannot be dealt with here.
-        unsafe { (self.api.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        if !self.abandoned.load(Ordering::Relaxed) {
+            // SAFETY: retained when this was made, released once. An error cannot be dealt with here.
+            unsafe { (self.api.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        }
     }
 }
 
@@ -156,8 +165,14 @@ impl Gpu {
     }
 
     /// From now on nothing of this GPU is freed by this process: its work hangs, and freeing would wait.
-    pub(super) fn abandon(&self) {
+    pub fn abandon(&self) {
         self.inner.abandoned.store(true, Ordering::Relaxed);
+        ANY_ABANDONED.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its work hangs.
+    pub fn is_abandoned(&self) -> bool {
+        self.inner.abandoned.load(Ordering::Relaxed)
     }
 
     /// Frees with `free`, in its context and after captures; not at all on a GPU whose work hangs.
@@ -165,7 +180,7 @@ impl Gpu {
     pub(super) fn free(&self, free: impl FnOnce(&'static Api) + 'static) {
         let gpu = self.clone();
         super::capture::free(move || {
-            if !gpu.inner.abandoned.load(Ordering::Relaxed) && gpu.bind().is_ok() {
+            if !gpu.is_abandoned() && gpu.bind().is_ok() {
                 free(gpu.inner.api);
             }
         });
@@ -173,7 +188,7 @@ impl Gpu {
 
     /// As [`Gpu::free`], for handles that may be destroyed during a capture.
     pub(super) fn destroy(&self, destroy: impl FnOnce(&'static Api)) {
-        if !self.inner.abandoned.load(Ordering::Relaxed) && self.bind().is_ok() {
+        if !self.is_abandoned() && self.bind().is_ok() {
             destroy(self.inner.api);
         }
     }

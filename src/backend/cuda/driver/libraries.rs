@@ -143,7 +143,13 @@ impl Places {
         }
         let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
         let homes = set("HOME").map(|home| home.join(".local"));
-        let libs = environments.chain(homes).map(|prefix| prefix.join("lib"));
+        // The Pythons that a user would start: /opt/conda for /opt/conda/bin/python3.
+        let path = variable("PATH").unwrap_or_default();
+        let pythons: Vec<PathBuf> = std::env::split_paths(&path)
+            .filter(|folder| folder.join("python3").is_file())
+            .filter_map(|folder| Some(folder.parent()?.to_path_buf()))
+            .collect();
+        let libs = environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
         for lib in libs.chain([root.join("usr/local/lib"), root.join("usr/lib")]) {
             for python in children(&lib, |name| name.starts_with("python3")) {
                 for packages in ["site-packages", "dist-packages"] {
@@ -197,6 +203,9 @@ fn search(
     }
     let mut broken = Vec::new();
     let names = name.names(driver_major);
+    // A driver in a toolkit's folder is a stub to link with.
+    let searched = !matches!(name, Library::Driver | Library::Nvml);
+    // The right version in any place comes before another version in the first place.
     for soname in &names {
         match load(Path::new(soname)) {
             Ok(library) => {
@@ -206,12 +215,8 @@ fn search(
             Err(problem) if is_absent(&problem, soname) => {}
             Err(problem) => broken.push(problem),
         }
-    }
-    // A driver in a toolkit's folder is a stub to link with.
-    let searched = !matches!(name, Library::Driver | Library::Nvml);
-    for soname in names.iter().filter(|_| searched) {
-        for path in places.folders.iter().map(|folder| folder.join(soname)).filter(|path| path.is_file())
-        {
+        let folders = places.folders.iter().filter(|_| searched);
+        for path in folders.map(|folder| folder.join(soname)).filter(|path| path.is_file()) {
             match load(&path) {
                 Ok(library) => return Ok(Found { library, path }),
                 Err(problem) => broken.push(format!("{}: {problem}", path.display())),
@@ -315,13 +320,17 @@ mod tests {
         let new = make("venv/lib/python3.12/site-packages/nvidia/cu13/lib");
         let system = make("usr/lib/python3/dist-packages/nvidia/nccl/lib");
         make("venv/lib/python2.7/site-packages/nvidia/nccl/lib");
+        let conda = make("opt/conda/lib/python3.12/site-packages/nvidia/cublas/lib");
+        let bin = make("opt/conda/bin");
+        std::fs::write(bin.join("python3"), "").expect("a file");
         let variable = |name: &str| match name {
             "CUDA_HOME" => Some(root.path().join("opt/cuda").into_os_string()),
             "VIRTUAL_ENV" => Some(root.path().join("venv").into_os_string()),
+            "PATH" => std::env::join_paths([root.path().join("no/such/bin"), bin.clone()]).ok(),
             _ => None,
         };
         let places = Places::new(variable, root.path());
-        assert_eq!(places.folders, [toolkit, new, old, system]);
+        assert_eq!(places.folders, [toolkit, new, old, conda, system]);
     }
 
     #[test]
@@ -335,6 +344,20 @@ mod tests {
             assert!(problem.contains(&path.display().to_string()), "{problem}");
             assert!(problem.contains("pip install"), "{problem}");
         }
+    }
+
+    #[test]
+    fn a_version_for_the_driver_is_found_before_another_one() {
+        // Any shared library will do; names decide.
+        let Some(any) = loaded_file("libc.so.6") else { return };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let places = Places { folders: vec![folder.path().to_path_buf()] };
+        for name in ["libcupti.so", "libcupti.so.12", "libcupti.so.13"] {
+            std::fs::copy(&any, folder.path().join(name)).expect("a copy");
+        }
+        let found = search(Library::Cupti, nothing, &places).map(|found| found.path);
+        let first = &Library::Cupti.names(driver_major())[0];
+        assert_eq!(found, Ok(folder.path().join(first)));
     }
 
     #[test]

@@ -130,9 +130,15 @@ impl Memory {
             return Ok(());
         }
         self.gpu.bind()?;
+        let what = || format!("copying {} bytes to it", data.len());
         // SAFETY: both ranges are valid: checked above, and borrowed.
         let code = unsafe { (self.gpu.api().cuMemcpyHtoD_v2)(to.0, data.as_ptr().cast(), data.len()) };
-        self.gpu.check(code, || format!("copying {} bytes to it", data.len()))
+        self.gpu.check(code, what)?;
+        // From pageable memory the call returns when the data is taken over, not when it has arrived; and
+        // our streams do not wait for the default stream, on which it is on its way.
+        // SAFETY: null is the default stream.
+        let code = unsafe { (self.gpu.api().cuStreamSynchronize)(std::ptr::null_mut()) };
+        self.gpu.check(code, what)
     }
 
     /// Copies from it, `offset` bytes from its start, and waits. Not ordered after work on streams.

@@ -19,7 +19,7 @@ mod wait;
 pub use answer::code;
 pub use door::{OLDEST, version, version_text};
 pub use event::Event;
-pub use gpu::{Gpu, GpuInfo, Peer};
+pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};
 pub use memory::{DevicePtr, Memory, Pinned, describe_code};
 pub use module::{Arguments, Function, Launch, Module};

@@ -85,7 +85,8 @@ impl Stream {
         let [block_x, block_y, block_z] = launch.block;
         let api = self.gpu.api();
         let pointers = arguments.addresses();
-        let code = if launch.programmatic {
+        // Kernels for older GPUs are compiled without the instructions that it needs.
+        let code = if launch.programmatic && self.gpu.info().sm >= (9, 0) {
             let mut attribute = programmatic();
             let config = sys::CUlaunchConfig {
                 gridDimX: grid_x,

@@ -28,6 +28,17 @@ pub struct Matvec {
     pub geometry: Geometry,
 }
 
+impl Matvec {
+    /// The same with so many bytes of weights for each block asked for ahead of the previous kernel's end,
+    /// instead of 64 KB; 0: none, where they compete with a collective. Only kernels that may begin early
+    /// ask at all.
+    pub fn prefetching(mut self, bytes: u32) -> Self {
+        self.defines.retain(|(name, _)| *name != "PREFETCH");
+        self.defines.push(("PREFETCH", bytes));
+        self
+    }
+}
+
 /// Rows of x that a product of this format can have: twice as many where tensor cores do it.
 pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
     if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
@@ -85,15 +96,15 @@ struct Choice {
 
 /// Tensor cores: steps of 32 inputs, 4 under way in each warp, and warps such that few steps are empty.
 fn tensor(inputs: u32) -> Choice {
-    const DEPTH: u32 = 4;
+    let depth = 4;
     let steps = inputs.div_ceil(32);
-    let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(DEPTH);
+    let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(depth);
     // of those that take fewest, the most
     let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
     let threads = warps * WARP;
     // 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
     let blocks = 2 * THREADS / threads;
-    Choice { threads, blocks, unit_rows: 16, unit_packs: 2, depth: DEPTH, tensor: true }
+    Choice { threads, blocks, unit_rows: 16, unit_packs: 2, depth, tensor: true }
 }
 
 /// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.

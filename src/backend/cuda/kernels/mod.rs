@@ -7,6 +7,7 @@
 //! | `compile` | from a unit to a cubin: options, errors |
 //! | `cache` | cubins on disk |
 //! | `geometry` | how many blocks and threads each kernel is launched with |
+//! | `attention`, `matvec` | the same for those where it decides their speed |
 
 pub mod attention;
 mod cache;

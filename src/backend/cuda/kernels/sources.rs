@@ -42,12 +42,12 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("norm.cu", ["rms_norm", "add_norm"], []),
     unit!("elementwise.cu", ["add", "add_mean", "silu_mul"], []),
     unit!("rope.cu", ["rope_append"], [HeadDim]),
+    unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
+    unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
+    unit!("matvec.cu", ["matvec", "matvec_logits"], []),
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
     unit!("collective.cu", ["loopback_sum", "emulated_all_reduce"], []),
     unit!("random.cu", ["random_fill"], []),
-    unit!("matvec.cu", ["matvec", "matvec_logits"], []),
-    unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
-    unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
     unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
 ];
 

@@ -22,8 +22,6 @@ pub(in super::super) struct Handle(usize);
 pub(in super::super) enum Argument {
     /// The address of a buffer.
     Buffer(Handle),
-    /// So many bytes into a buffer.
-    Within(Handle, usize),
     /// A null pointer.
     Null,
     U32(u32),
@@ -173,7 +171,6 @@ impl<'a> Bench<'a> {
             .iter()
             .map(|argument| match *argument {
                 Argument::Buffer(handle) => self.address(handle),
-                Argument::Within(handle, bytes) => self.address(handle) + bytes as u64,
                 Argument::Null => 0,
                 Argument::U32(x) => u64::from(x),
                 Argument::U64(x) => x,

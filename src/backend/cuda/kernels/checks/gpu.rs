@@ -9,6 +9,9 @@ use crate::backend::cuda::driver::{self, Arguments, Gpu, Memory, Priority, Strea
 use crate::backend::cuda::kernels::{KernelOptions, Kernels};
 use crate::error::Result;
 
+/// How long one launch may take: a kernel that hangs must not take all other checks with it.
+const LIMIT: Duration = Duration::from_secs(20);
+
 /// Runs a check on the first GPU: with plain launches, and with kernels that may start early.
 pub(super) fn run(check: fn(&mut Bench<'_>)) {
     let gpu = match Gpu::open(0) {
@@ -80,7 +83,7 @@ impl Device for OnGpu {
             }
             let begin = Instant::now();
             self.stream.launch(&function, &geometry, &mut words)?;
-            self.stream.synchronize()?;
+            self.stream.synchronize_within(LIMIT)?;
             Ok(begin.elapsed())
         };
         launched().map_err(|error| error.to_string())

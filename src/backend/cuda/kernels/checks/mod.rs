@@ -8,12 +8,15 @@
 //! Around each launch the bench watches over everything that the kernel has no business with: inputs must
 //! stay as they are, and the bytes before and after each buffer too. Outputs are poisoned beforehand.
 
+mod attention;
 mod bench;
 mod collective;
 mod compile;
 mod convert;
 mod elementwise;
+mod fill;
 mod gpu;
+mod matvec;
 mod measure;
 mod norm;
 mod random;

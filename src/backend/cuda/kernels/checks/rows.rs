@@ -15,7 +15,7 @@ fn embed_copies_the_rows_of_tokens(bench: &mut Bench<'_>) {
                 bench.start(dtype);
                 let vocab = 50;
                 let table = bench.numbers(&random(columns as u64, vocab * columns));
-                let tokens: Vec<u32> = (0..rows).map(|row| (row * 31 % vocab as u32) as u32).collect();
+                let tokens: Vec<u32> = (0..rows).map(|row| row * 31 % vocab as u32).collect();
                 let token_handle = bench.input(&tokens);
                 let out = bench.output_numbers(tokens.len() * columns);
                 let geometry = geometry::rows(rows, columns as u32);

@@ -123,6 +123,9 @@ impl Device for Shim {
         };
         let defines = defines(unit, launch.options, launch.constants, (9, 0));
         let library = library(self.compiler, unit, &defines)?;
+        if self.unit.is_none() {
+            super::fill::compile_for_gpu(unit, launch.options, launch.constants)?;
+        }
         // the order of threads belongs to the library
         let library = library.lock().unwrap_or_else(PoisonError::into_inner);
         let mut words = arguments.to_vec();

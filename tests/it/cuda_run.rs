@@ -1,0 +1,145 @@
+//! `run --backend cuda` on the software device: one rank, ranks over NCCL, one rank over an emulated link;
+//! and what becomes of a run whose GPUs or collectives fail: it ends by itself, in time, with a reason.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cuda_device::{Device, device};
+use crate::support::{Done, Place, finish};
+
+/// Seconds without progress after which a run gives up, here.
+const TIMEOUT: &str = "4";
+
+fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
+    let cell = ["run", "--backend", "cuda", "--model", "tiny", "--dtype", "f32", "--batch", "2"];
+    let sizes = ["--prompt-tokens", "4", "--output-tokens", "4", "--samples", "2", "--warmup", "0"];
+    let rest = ["--format", "json", "--timeout", TIMEOUT];
+    let all: Vec<&str> = cell.iter().chain(&sizes).chain(&rest).chain(more).copied().collect();
+    let mut command = device.command(place, &all);
+    command.envs(variables.iter().copied());
+    finish(command)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+#[test]
+fn a_run_on_one_gpu_leaves_a_record_and_a_trace() {
+    let device = device!();
+    let place = Place::new();
+    let record = run(device, &place, &[], &[]).exits(0).json();
+    assert_eq!(record["status"], "ok", "{record}");
+    assert_eq!(record["metrics"]["samples"], 2);
+    let environment = &record["environment"];
+    assert_eq!(environment["decode"], "graph", "{environment}");
+    assert_eq!(environment["gpu"], "Software CUDA device");
+    assert_eq!(environment["compute_capability"], "9.0");
+    // four layers of at least five operations
+    assert!(number(&environment["graph_nodes"]) >= 20.0, "{environment}");
+    // steps of that many kernels of 3 us
+    let tpot = number(&record["metrics"]["tpot_ms"]["p50"]);
+    assert!(tpot > 0.06 && tpot < 1.0, "{tpot}");
+    assert!(place.path().join("runs").join(record["trace"].as_str().unwrap_or_default()).is_file());
+    let shown = place.run(&["show", "last"]).exits(0).stdout;
+    assert!(shown.contains("TPOT") && shown.contains("matmul"), "{shown}");
+    let eager = run(device, &place, &["--no-graph"], &[]).exits(0).json();
+    assert_eq!(eager["environment"]["decode"], "eager");
+    // each launch costs the host's time
+    assert!(number(&eager["metrics"]["tpot_ms"]["p50"]) > tpot, "{eager}");
+}
+
+#[test]
+fn ranks_on_gpus_of_their_own_sum_by_nccl() {
+    let device = device!();
+    let place = Place::new();
+    let gpus = ("FAKE_CUDA_DEVICES", "2");
+    let communication = |p2p: &str, architecture: &str| {
+        let options = ["--tp", "2", "--architecture", architecture, "--p2p", p2p];
+        let record = run(device, &place, &options, &[gpus]).exits(0).json();
+        assert_eq!(record["provenance"], "measured", "{record}");
+        assert_eq!(record["environment"]["collective"], "nccl", "{record}");
+        assert_eq!(record["environment"]["nccl"], "2.27.3", "{record}");
+        (number(&record["overlap"]["comm_ms"]), number(&record["overlap"]["overlap_pct"]))
+    };
+    let (fast, hidden) = communication("on", "ladder");
+    let (slow, _) = communication("off", "ladder");
+    // 24 all-reduces of 5 us, and of 20 us where NCCL_P2P_DISABLE reaches NCCL
+    assert!((0.12..0.14).contains(&fast) && (0.48..0.52).contains(&slow), "{fast} {slow}");
+    let (_, exposed) = communication("on", "standard");
+    assert!(hidden > 80.0 && exposed < 1.0, "ladder hides {hidden} %, standard {exposed} %");
+}
+
+#[test]
+fn one_gpu_runs_a_rank_over_an_emulated_link() {
+    let device = device!();
+    let place = Place::new();
+    let options = ["--tp", "4", "--link", "emulated:alpha_us=30,gb_s=1"];
+    let record = run(device, &place, &options, &[]).exits(0).json();
+    assert_eq!(record["provenance"], "emulated-link", "{record}");
+    assert_eq!(record["environment"]["collective"], "emulated");
+    // 3 steps of 8 all-reduces of 2 x 64 numbers: 30 us and 512 bytes at 1 GB/s, and little more
+    let comm = number(&record["overlap"]["comm_ms"]);
+    let least = 24.0 * (0.030 + 0.000_512);
+    assert!(comm >= least && comm < 1.05 * least, "{comm} against {least}");
+    assert_eq!(number(&record["overlap"]["overlap_pct"]), 0.0);
+}
+
+/// A run that fails as it should: soon, with words.
+#[track_caller]
+fn fails(device: &Device, more: &[&str], variables: &[(&str, &str)], words: &[&str]) {
+    let place = Place::new();
+    let began = Instant::now();
+    let done = run(device, &place, more, variables);
+    let record = done.exits(1).json();
+    assert_eq!(record["status"], "failed", "{record}");
+    let reason = record["reason"].as_str().unwrap_or_default();
+    for word in words {
+        assert!(reason.contains(word), "no {word:?} in {reason:?}");
+    }
+    // compiling kernels on a busy machine takes its time; hanging takes for ever
+    assert!(began.elapsed() < Duration::from_secs(90), "{:?}", began.elapsed());
+}
+
+const TWO: [&str; 4] = ["--tp", "2", "--architecture", "ladder"];
+
+#[test]
+fn a_rank_that_never_joins_ends_the_run_within_its_time_out() {
+    let variables = [("FAKE_CUDA_DEVICES", "2"), ("FAKE_NCCL_ABSENT", "1")];
+    fails(device!(), &TWO, &variables, &["joining rank", "within 4 s"]);
+}
+
+#[test]
+fn what_nccl_notices_in_the_background_ends_the_run() {
+    let variables = [("FAKE_CUDA_DEVICES", "2"), ("FAKE_NCCL_ASYNC", "1:5=6")];
+    fails(device!(), &TWO, &variables, &["rank 1", "peer has reset the connection"]);
+}
+
+#[test]
+fn a_collective_or_a_kernel_that_hangs_ends_the_run() {
+    let device = device!();
+    let gpus = ("FAKE_CUDA_DEVICES", "2");
+    fails(device, &TWO, &[gpus, ("FAKE_NCCL_HANG", "1:7")], &["hangs"]);
+    fails(device, &TWO, &[gpus, ("FAKE_CUDA_HANG", "add_norm:9")], &["sample 1/2"]);
+    fails(device, &[], &[("FAKE_CUDA_HANG", "attend_decode:6")], &["sample 1/2"]);
+}
+
+#[test]
+fn nccl_that_is_missing_or_fails_is_named() {
+    let device = device!();
+    let gpus = ("FAKE_CUDA_DEVICES", "2");
+    fails(device, &TWO, &[gpus, ("LADDERSCOPE_NCCL", "/no/such.so")], &["NCCL", "/no/such.so"]);
+    fails(device, &TWO, &[gpus, ("FAKE_NCCL_INIT", "2")], &["unhandled system error"]);
+}
+
+#[test]
+fn a_gpu_that_fails_under_way_ends_the_run() {
+    let device = device!();
+    let one =
+        |what: &str| fails(device, &[], &[("FAKE_CUDA_BREAK", what)], &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
+    one("attend_prefill:3=700");
+    one("attend_decode:6=700");
+    // memory that runs out while the run allocates
+    fails(device, &[], &[("FAKE_CUDA_FAIL", "cuMemAlloc_v2:12=2")], &["memory"]);
+}
