@@ -166,7 +166,11 @@ impl Checker {
         let graph = self.graphs.get_mut(&line.graph.unwrap()).expect("a capture");
         let number = line.node.unwrap() as usize;
         assert_eq!(number, graph.names.len(), "the nodes of a capture come in order");
-        let leaves = graph.leaves.entry(line.stream.unwrap()).or_default();
+        let stream = line.stream.unwrap();
+        if !graph.leaves.contains_key(&stream) {
+            self.problems.push(format!("{} on stream {stream} is not in the capture", line.name()));
+        }
+        let leaves = graph.leaves.entry(stream).or_default();
         graph.after.push(std::mem::replace(leaves, vec![number]));
         graph.names.push(line.name().to_owned());
         graph.records.push(line.event);
