@@ -109,8 +109,7 @@ fn over_nccl(
             let gpu = Gpu::open(index as usize)?;
             gpu.bind()?;
             let communicator = Communicator::join(nccl, &peers)?;
-            let local =
-                Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
+            let local = Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
             let watched = Arc::clone(&peers);
             let alive = Arc::new(move || watched.check());
             let engine = Engine::new(&gpu, setup, Arc::clone(programs), local, alive, tell)?;
@@ -161,8 +160,7 @@ fn on_engine(
         for first in (0..prompt.len()).step_by(CHUNK) {
             let tokens = &prompt[first..(first + CHUNK).min(prompt.len())];
             engine.set_prompt(tokens)?;
-            let mut step =
-                engine.prefill_step(sequence as u32, 1, tokens.len() as u32, None)?;
+            let mut step = engine.prefill_step(sequence as u32, 1, tokens.len() as u32, None)?;
             engine.run(&mut step)?;
             let what = format!("prefill of prompt {sequence}");
             engine.wait_idle(&what)?;

@@ -77,7 +77,10 @@ impl MatvecChoice {
             Self::Measured(better) => {
                 let shapes: Vec<String> =
                     better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
-                format!("as measured: {}", if shapes.is_empty() { "none".into() } else { shapes.join(", ") })
+                format!(
+                    "as measured: {}",
+                    if shapes.is_empty() { "none".into() } else { shapes.join(", ") }
+                )
             }
         }
     }
@@ -217,10 +220,9 @@ impl Binder<'_> {
                 Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
             }
             Kind::Sample => self.sample(operation, size),
-            Kind::AllGather => Err(Error::failed(format!(
-                "{}: the cuda backend has no all-gather",
-                operation.name
-            ))),
+            Kind::AllGather => {
+                Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
+            }
         }
     }
 
@@ -384,7 +386,8 @@ pub(super) fn matvec_call(
     [inputs, outputs]: [u32; 2],
     logits: bool,
 ) -> Result<(Function, geometry::Geometry)> {
-    let chosen = matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
+    let chosen =
+        matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
     Ok((function, chosen.geometry))

@@ -82,9 +82,8 @@ impl Sizes {
         workspace: u64,
     ) -> MemoryNeed {
         let ranks = u64::from(local_ranks);
-        let bytes = |weight: &Weight| {
-            u64::from(weight.inputs) * u64::from(weight.outputs) * self.dtype.bytes()
-        };
+        let bytes =
+            |weight: &Weight| u64::from(weight.inputs) * u64::from(weight.outputs) * self.dtype.bytes();
         let is_tied_head =
             |w: &Weight| shape.tied_embeddings && w.parts.iter().any(|p| p.tensor == Tensor::Head);
         let weights = decode.plan.weights.iter().filter(|w| !is_tied_head(w));
@@ -94,10 +93,13 @@ impl Sizes {
         });
         let sum = |sizes: Vec<u64>| sizes.into_iter().fold(0, u64::saturating_add);
         let activations = sum(self.buffers(prefill)).saturating_add(sum(self.buffers(decode)));
-        let scratch = self.partial_bytes(shape) + 4 * u64::from(self.output_tokens) * u64::from(self.batch);
+        let scratch =
+            self.partial_bytes(shape) + 4 * u64::from(self.output_tokens) * u64::from(self.batch);
         MemoryNeed {
             weights,
-            kv: (2 * u64::from(shape.layers)).saturating_mul(self.cache_bytes(shape)).saturating_mul(ranks),
+            kv: (2 * u64::from(shape.layers))
+                .saturating_mul(self.cache_bytes(shape))
+                .saturating_mul(ranks),
             activations: activations.saturating_mul(ranks),
             scores: 0,
             workspace: workspace
