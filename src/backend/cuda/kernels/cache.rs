@@ -42,9 +42,8 @@ pub(super) fn key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) -
 impl Cache {
     /// The user's; `None` where there is no home.
     pub(super) fn of_user() -> Option<Self> {
-        let set = |name: &str| {
-            std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
-        };
+        let set =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
         Some(Self::new(&base.join("ladderscope/kernels")))
     }

@@ -42,8 +42,7 @@ pub(super) fn defines(
 
 /// The compiler's options for these constants and this architecture.
 pub(super) fn options_for(defines: &Defines, (major, minor): (u32, u32)) -> Vec<String> {
-    let mut options =
-        vec!["-std=c++17".to_owned(), format!("--gpu-architecture=sm_{major}{minor}")];
+    let mut options = vec!["-std=c++17".to_owned(), format!("--gpu-architecture=sm_{major}{minor}")];
     options.extend(defines.iter().map(|(name, value)| match value.as_str() {
         "" => format!("-D{name}"),
         value => format!("-D{name}={value}"),
@@ -85,7 +84,8 @@ fn first_error(log: &str) -> Option<String> {
         else {
             continue;
         };
-        let Some((file, number)) = place.strip_suffix(')').and_then(|place| place.rsplit_once('(')) else {
+        let Some((file, number)) = place.strip_suffix(')').and_then(|place| place.rsplit_once('('))
+        else {
             continue;
         };
         let caret = lines.take(6).find_map(|line| {
@@ -105,15 +105,20 @@ mod tests {
 
     #[test]
     fn a_unit_is_told_what_it_reads_and_no_more() {
-        let options =
-            KernelOptions { dtype: DType::F16, head_dim: 72, group: 4, programmatic: true };
+        let options = KernelOptions { dtype: DType::F16, head_dim: 72, group: 4, programmatic: true };
         let told = |kernel, constants: &[(&str, u32)], sm| {
             let unit = unit_of(kernel).expect("a kernel");
             options_for(&defines(unit, &options, constants, sm), sm)
         };
         assert_eq!(
             told("rope_append", &[], (9, 0)),
-            ["-std=c++17", "--gpu-architecture=sm_90", "-DHEAD_DIM=72", "-DNUMBER_F16", "-DPROGRAMMATIC"]
+            [
+                "-std=c++17",
+                "--gpu-architecture=sm_90",
+                "-DHEAD_DIM=72",
+                "-DNUMBER_F16",
+                "-DPROGRAMMATIC"
+            ]
         );
         // another head size makes no other norm; no early start before sm_90
         assert_eq!(

@@ -114,7 +114,14 @@ fn vector(rows: u32, packs: u32) -> Choice {
     let found = candidates.filter(|&threads| taken(threads).1 <= MOST_PACKS).min_by_key(|&t| taken(t).0);
     let Some(threads) = found else {
         // a row in parts; x comes from the first-level cache each time
-        return Choice { threads: THREADS, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false };
+        return Choice {
+            threads: THREADS,
+            blocks: 1,
+            unit_rows: 2,
+            unit_packs: 2,
+            depth: 2,
+            tensor: false,
+        };
     };
     let unit_packs = taken(threads).1;
     let unit_rows = match unit_packs {
@@ -138,9 +145,16 @@ mod tests {
 
     /// Inputs and outputs of 8B on one GPU, then of a rank of 70B among 8, then the heads of both.
     const SHAPES: [(u32, u32); 10] = [
-        (4096, 6144), (4096, 4096), (4096, 28_672), (14_336, 4096),
-        (8192, 1280), (1024, 8192), (8192, 7168), (3584, 8192),
-        (4096, 128_256), (8192, 128_256),
+        (4096, 6144),
+        (4096, 4096),
+        (4096, 28_672),
+        (14_336, 4096),
+        (8192, 1280),
+        (1024, 8192),
+        (8192, 7168),
+        (3584, 8192),
+        (4096, 128_256),
+        (8192, 128_256),
     ];
 
     fn define(chosen: &Matvec, name: &str) -> u32 {
@@ -189,7 +203,8 @@ mod tests {
 
     #[test]
     fn many_rows_and_16_bits_take_tensor_cores() {
-        let tensor = |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "MMA") == 1;
+        let tensor =
+            |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "MMA") == 1;
         assert!(!tensor(DType::Bf16, 1, 4096));
         assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
         assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));

@@ -96,7 +96,9 @@ impl Kernels {
         let &KernelOptions { head_dim, group, .. } = options;
         if head_dim == 0 || head_dim % 8 != 0 || head_dim > 256 || group == 0 {
             return Err(Error::input_help(
-                format!("the cuda backend has no kernels for heads of {head_dim} numbers in groups of {group}"),
+                format!(
+                    "the cuda backend has no kernels for heads of {head_dim} numbers in groups of {group}"
+                ),
                 "heads of a multiple of 8 numbers, at most 256; --backend cpu takes any",
             ));
         }

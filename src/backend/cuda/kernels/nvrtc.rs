@@ -136,9 +136,8 @@ impl Nvrtc {
         let option_pointers = pointers(&options);
         let count = c_int::try_from(options.len()).unwrap_or(c_int::MAX);
         // SAFETY: the program was created; the options are so many texts that end with a zero.
-        let code = unsafe {
-            (self.api.nvrtcCompileProgram)(program.program, count, option_pointers.as_ptr())
-        };
+        let code =
+            unsafe { (self.api.nvrtcCompileProgram)(program.program, count, option_pointers.as_ptr()) };
         let log = program.text(self.api.nvrtcGetProgramLogSize, self.api.nvrtcGetProgramLog);
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
         match code {

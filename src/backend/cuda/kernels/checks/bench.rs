@@ -154,12 +154,7 @@ impl<'a> Bench<'a> {
 
     /// Runs a kernel and looks whether it wrote where it must not. Returns how long it ran, at the least.
     #[track_caller]
-    pub fn launch(
-        &mut self,
-        kernel: &str,
-        geometry: &Geometry,
-        arguments: &[Argument],
-    ) -> Duration {
+    pub fn launch(&mut self, kernel: &str, geometry: &Geometry, arguments: &[Argument]) -> Duration {
         self.launch_with(kernel, &[], geometry, arguments)
     }
 

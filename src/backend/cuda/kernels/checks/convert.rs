@@ -25,7 +25,10 @@ fn every_16_bit_number_survives(bench: &mut Bench<'_>) {
                 DType::Bf16 => bf16::from_bits(bits).is_nan(),
                 _ => f16::from_bits(bits).is_nan(),
             };
-            assert!(got == *bits || is_nan(*bits) && is_nan(got), "{bits:#06x} became {got:#06x}, {dtype}");
+            assert!(
+                got == *bits || is_nan(*bits) && is_nan(got),
+                "{bits:#06x} became {got:#06x}, {dtype}"
+            );
         }
     }
 }

@@ -27,8 +27,7 @@ fn norm_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let weight = bench.numbers(&random(2, columns));
             let out = bench.output_numbers(rows * columns);
             let geometry = geometry::rows(rows as u32, columns as u32);
-            let arguments =
-                [x.into(), weight.into(), out.into(), (columns as u32).into(), EPS.into()];
+            let arguments = [x.into(), weight.into(), out.into(), (columns as u32).into(), EPS.into()];
             bench.launch("rms_norm", &geometry, &arguments);
             let want = reference(&bench.read_numbers(x), &bench.read_numbers(weight));
             assert_close(&format!("{rows} x {columns}"), dtype, &bench.read_numbers(out), &want);

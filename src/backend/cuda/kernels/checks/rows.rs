@@ -19,8 +19,7 @@ fn embed_copies_the_rows_of_tokens(bench: &mut Bench<'_>) {
                 let token_handle = bench.input(&tokens);
                 let out = bench.output_numbers(tokens.len() * columns);
                 let geometry = geometry::rows(rows, columns as u32);
-                let arguments =
-                    [token_handle.into(), table.into(), out.into(), (columns as u32).into()];
+                let arguments = [token_handle.into(), table.into(), out.into(), (columns as u32).into()];
                 bench.launch("embed", &geometry, &arguments);
                 let (table, got) = (bench.read_numbers(table), bench.read_numbers(out));
                 for (token, row) in tokens.iter().zip(got.chunks_exact(columns)) {
@@ -39,8 +38,7 @@ fn select_last_copies_each_sequences_last_row(bench: &mut Bench<'_>) {
                 let x = bench.numbers(&random(tokens as u64, sequences * tokens * columns));
                 let out = bench.output_numbers(sequences * columns);
                 let geometry = geometry::rows(sequences as u32, columns as u32);
-                let arguments =
-                    [x.into(), out.into(), (tokens as u32).into(), (columns as u32).into()];
+                let arguments = [x.into(), out.into(), (tokens as u32).into(), (columns as u32).into()];
                 bench.launch("select_last", &geometry, &arguments);
                 let (x, got) = (bench.read_numbers(x), bench.read_numbers(out));
                 for (sequence, row) in got.chunks_exact(columns).enumerate() {

@@ -114,11 +114,8 @@ fn random_draws_are_the_cpu_backends(bench: &mut Bench<'_>) {
             let batch = rows.len() as u32;
             let logits = bench.input(&rows.concat());
             let scratch = geometry::sample_scratch(vocab as u32, top_k, batch) as usize / 8;
-            let scratch = if scratch == 0 {
-                super::Argument::Null
-            } else {
-                bench.output::<u64>(scratch).into()
-            };
+            let scratch =
+                if scratch == 0 { super::Argument::Null } else { bench.output::<u64>(scratch).into() };
             let state = State::new(bench, rows.len());
             let (first_sequence, advance) = (5u32, 2u32);
             let arguments = [

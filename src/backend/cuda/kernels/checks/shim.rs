@@ -141,13 +141,15 @@ impl Device for Shim {
             if wanted != words.len() {
                 return Err(format!("takes {wanted} arguments, not {}", words.len()));
             }
-            let order = library.get::<unsafe extern "C" fn(u64)>(b"shim_order").map_err(|e| e.to_string())?;
+            let order =
+                library.get::<unsafe extern "C" fn(u64)>(b"shim_order").map_err(|e| e.to_string())?;
             order(self.order);
             // a clock that runs by being read and slept on
             let mut now = 0u64;
             let clock = library.get::<SetClock>(b"shim_clock").map_err(|e| e.to_string())?;
             clock(Some(read_clock), Some(sleep), &raw mut now);
-            let run = library.get::<Run>(format!("shim_{name}").as_bytes()).map_err(|e| e.to_string())?;
+            let run =
+                library.get::<Run>(format!("shim_{name}").as_bytes()).map_err(|e| e.to_string())?;
             let code = run(
                 geometry.grid.as_ptr(),
                 geometry.block.as_ptr(),
