@@ -47,7 +47,7 @@ pub fn attend_prefill(dtype: DType, head_dim: u32, tokens: u32, heads: u32, sequ
         DType::Bf16 | DType::F16 => {
             let row = head_dim / 8;
             let steps = row.div_ceil(4);
-            let keys = steps * 4 + if steps % 2 == 0 { 4 } else { 0 };
+            let keys = steps * 4 + if steps.is_multiple_of(2) { 4 } else { 0 };
             let values = row.next_multiple_of(2) + 1;
             let block_k = if head_dim <= 128 { 64 } else { 32 };
             (128, 2 * block_k * (keys + values))

@@ -45,7 +45,7 @@ pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
 }
 
 fn takes_tensor_cores(dtype: DType, inputs: u32) -> bool {
-    dtype != DType::F32 && inputs % 8 == 0
+    dtype != DType::F32 && inputs.is_multiple_of(8)
 }
 
 /// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows, on so many multiprocessors: all
@@ -58,7 +58,7 @@ pub fn matvec_geometry(
     multiprocessors: u32,
 ) -> Matvec {
     let pack = 16 / dtype.bytes() as u32;
-    let choice = if inputs % pack != 0 {
+    let choice = if !inputs.is_multiple_of(pack) {
         Choice { threads: 256, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false }
     } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
         tensor(inputs)

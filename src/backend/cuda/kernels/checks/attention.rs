@@ -195,10 +195,10 @@ fn prefill_attends_as_the_cpu_backend_does(bench: &mut Bench<'_>) {
 
 fn prefill_goes_on_after_what_the_cache_holds(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
-        for heads in [(72, 2), (128, 4)] {
+        for heads in [(72, 2), (128, 1)] {
             for tokens in [1, 40, 129] {
                 bench.start(dtype);
-                let positions = [64, 0, 1, 63, 200];
+                let positions = [64, 1, 63, 200];
                 Case::new(bench, heads, 1, &positions, tokens, 200 + tokens).prefill(bench);
             }
         }
