@@ -251,3 +251,40 @@ fn nvml_without_permission_is_told_and_nothing_else_is_lost() {
     let nvml = libraries.iter().find(|library| library["name"] == "NVML").expect("NVML");
     assert!(nvml["problem"].as_str().is_some_and(|why| why.contains("ermission")), "{nvml}");
 }
+
+#[test]
+fn records_have_clocks_before_and_after_and_warn_of_throttling() {
+    let device = device!();
+    let folders = with_nvml(device);
+    let arguments = [
+        "run",
+        "--backend",
+        "cuda",
+        "--model",
+        "tiny",
+        "--tp",
+        "1",
+        "--batch",
+        "1",
+        "--prompt-tokens",
+        "8",
+        "--output-tokens",
+        "4",
+        "--samples",
+        "1",
+        "--warmup",
+        "1",
+        "--format",
+        "json",
+    ];
+    let variables = [("LD_LIBRARY_PATH", folders.as_str()), ("FAKE_NVML_THROTTLED_MS", "5")];
+    let record = finish(command(device, &Place::new(), &arguments, &variables)).exits(0).json();
+    let environment = &record["environment"];
+    assert_eq!(environment["driver"]["version"], "580.65.06", "{environment}");
+    for state in [&environment["gpus"][0]["state"], &environment["gpus_after"][0]] {
+        assert_eq!((&state["sm_clock_mhz"], &state["memory_clock_mhz"]), (&1200.into(), &2619.into()));
+        assert!(state["throttle_reasons"].is_array(), "{state}");
+    }
+    let warnings = record["warnings"].to_string();
+    assert!(warnings.contains("GPU 0: clocks were lowered by its power limit for 5 ms"), "{warnings}");
+}

@@ -11,13 +11,18 @@ use crate::cuda_device::{Device, device};
 /// Set in the process that runs a body.
 const INSIDE: &str = "LADDERSCOPE_TEST_INSIDE";
 
-/// Runs the body of this name with these variables; ends it where it takes too long.
+/// Runs the body of this name on the software device with these variables.
 fn on_device(device: &Device, body: &str, variables: &[(&str, &str)]) {
-    let cache = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.envs(device.variables()).envs(variables.iter().copied());
+    run(body, command);
+}
+
+/// Runs the body of this name; ends it where it takes too long.
+fn run(body: &str, mut command: Command) {
+    let cache = tempfile::tempdir().expect("a temporary folder");
     command.args(["--exact", &format!("cuda_driver::inside::{body}"), "--ignored", "--nocapture"]);
-    command.envs(device.variables()).env("XDG_CACHE_HOME", cache.path()).env(INSIDE, "1");
-    command.envs(variables.iter().copied());
+    command.env("XDG_CACHE_HOME", cache.path()).env(INSIDE, "1");
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = command.spawn().expect("this binary starts");
     let begun = Instant::now();
@@ -33,6 +38,28 @@ fn on_device(device: &Device, body: &str, variables: &[(&str, &str)]) {
         .map(|text| String::from_utf8_lossy(&text).into_owned())
         .join("\n");
     assert!(output.status.success() && text.contains("1 passed"), "{body}: {text}");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn gpu_keeps_the_same_rules() {
+    if let Err(error) = ladderscope::backend::cuda::driver::Gpu::count() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let bodies = [
+        "memory",
+        "streams",
+        "graphs",
+        "failed_captures",
+        "frees_in_captures",
+        "products",
+        "captured_products",
+    ];
+    for body in bodies {
+        eprintln!("{body} ...");
+        run(body, Command::new(std::env::current_exe().expect("this binary")));
+    }
 }
 
 #[test]
@@ -156,6 +183,11 @@ mod inside {
         Gpu::open(0).expect("a GPU")
     }
 
+    /// Whether it is the software device, on which nobody else is.
+    fn is_software(gpu: &Gpu) -> bool {
+        gpu.info().name.contains("Software")
+    }
+
     fn stream(gpu: &Gpu) -> Stream {
         gpu.stream(Priority::Normal).expect("a stream")
     }
@@ -204,7 +236,8 @@ mod inside {
     body!(memory, {
         let gpu = gpu();
         let info = gpu.info();
-        assert_eq!((info.index, info.sm), (0, (9, 0)));
+        assert_eq!(info.index, 0);
+        assert!(!is_software(&gpu) || info.sm == (9, 0), "{info:?}");
         assert!(info.uuid.starts_with("GPU-") && info.multiprocessors > 0, "{info:?}");
         let (before, total) = gpu.memory().expect("its memory");
         assert_eq!(total, info.memory_bytes);
@@ -217,10 +250,12 @@ mod inside {
         assert_eq!(back, [2, 3]);
         assert!(message(memory.upload((1 << 20) - 2, &[1, 2, 3])).contains("1048576 bytes"));
         drop(memory);
-        assert_eq!(gpu.memory().expect("its memory").0, before);
+        // on a GPU other processes take memory too
+        assert!(!is_software(&gpu) || gpu.memory().expect("its memory").0 == before);
         assert_eq!(gpu.allocate(0, "nothing").expect("nothing").bytes(), 0);
-        let error = message(Gpu::open(7));
-        assert!(error.contains("no GPU 7") && error.contains("sees 1"), "{error}");
+        let error = message(Gpu::open(700));
+        let count = Gpu::count().expect("a number of GPUs");
+        assert!(error.contains("no GPU 700") && error.contains(&format!("sees {count}")), "{error}");
     });
 
     body!(too_much_memory, {
@@ -355,7 +390,7 @@ mod inside {
         let (main, add) = (stream(&gpu), Add::new(&gpu));
         let x = floats(&gpu, &[1.0; 64]);
         let (before, _) = gpu.memory().expect("its memory");
-        let dropped = gpu.allocate(1 << 20, "memory to drop").expect("memory");
+        let dropped = gpu.allocate(64 << 20, "memory to drop").expect("memory");
         let (with, _) = gpu.memory().expect("its memory");
         assert!(with < before);
         let graph = main
@@ -365,7 +400,7 @@ mod inside {
                 Ok(())
             })
             .expect("a free would have ended the capture");
-        assert_eq!(gpu.memory().expect("its memory").0, before);
+        assert!(!is_software(&gpu) || gpu.memory().expect("its memory").0 == before);
         graph.instantiate().expect("a graph").launch(&main).expect("a launch");
         main.synchronize().expect("its end");
         assert_eq!(read(&x), vec![2.0; 64]);

@@ -149,7 +149,7 @@ impl Lt {
 ///
 /// # Errors
 ///
-/// As [`lt`].
+/// Where cuBLASLt is missing or lacks a function.
 pub fn version() -> Result<String> {
     // SAFETY: has no preconditions.
     let version = unsafe { (lt()?.cublasLtGetVersion)() };

@@ -22,7 +22,7 @@ use crate::model::DType;
 /// Hopper.
 pub const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// A product: out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T, all row-major and dense.
+/// A product: `out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T`, all row-major and dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul {
     /// Rows of input and output.

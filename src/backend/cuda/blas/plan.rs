@@ -41,7 +41,7 @@ impl Alignment {
 }
 
 /// Descriptors of a product as cuBLASLt, which counts columns first, sees it: with row-major
-/// out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T, its A is w (inputs x outputs, transposed),
+/// `out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T`, its A is w (inputs x outputs, transposed),
 /// its B is x (inputs x rows), its D is out (outputs x rows).
 pub(super) struct Descriptors {
     lt: &'static Lt,
