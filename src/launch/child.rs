@@ -95,7 +95,10 @@ fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
     }
     let done = run(request, &mut job, watched);
     if let (Err(e), Some(peers)) = (&done, &job.peers) {
-        peers.abort(&format!("rank {}: {e}", peers.rank()));
+        let why = e.to_string();
+        // what names ranks already may concern all of them, or another one
+        let named = why.starts_with("rank");
+        peers.abort(&if named { why } else { format!("rank {}: {why}", peers.rank()) });
     }
     done
 }

@@ -43,6 +43,8 @@ pub struct ProcessExecutor {
     pub watch: bool,
     /// Where a copy of the trace goes (`run --trace FILE`).
     pub trace_copy: Option<PathBuf>,
+    /// End a run that has told its result and does not end for so long.
+    pub linger: Duration,
     /// See [`crate::backend::Job::timeout`].
     pub timeout: Duration,
     /// The processes of other ranks, where a launcher started several.
@@ -59,6 +61,7 @@ impl ProcessExecutor {
             silence: SILENCE,
             watch: false,
             trace_copy: None,
+            linger: LINGER,
             timeout: crate::backend::TIMEOUT,
             leader: None,
         })
@@ -186,7 +189,7 @@ impl ProcessExecutor {
             if said_all.is_none() && (seen.outcome.is_some() || seen.error.is_some()) {
                 said_all = Some(Instant::now());
             }
-            let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > LINGER);
+            let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > self.linger);
             let grace_over = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > GRACE);
             if !killed && (lingers || grace_over) {
                 killed = true;

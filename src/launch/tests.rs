@@ -225,3 +225,33 @@ fn variables_of_the_cell_reach_its_process() {
     spec.backend = crate::spec::Backend::Cuda;
     assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\nRing 1"));
 }
+
+#[test]
+fn nccl_writes_down_what_it_chooses_unless_the_cell_says_otherwise() {
+    let scene = scene("echo \"$NCCL_DEBUG $NCCL_DEBUG_FILE\" >&2; exit 1");
+    let mut spec = sample_spec("ladder");
+    (spec.backend, spec.tp, spec.link) = (crate::spec::Backend::Cuda, 2, crate::spec::Link::Native);
+    let record = scene.run_with(&spec, |_| ());
+    let file = scene.store.dir().join(&record.run).join("nccl.txt");
+    assert!(reason(&record).ends_with(&format!("\nINFO {}", file.display())), "{record:?}");
+    // nobody to choose for
+    for alone in [
+        Spec { tp: 1, ..spec.clone() },
+        Spec { link: crate::spec::Link::P2pOff, ..spec.clone() },
+        Spec { backend: crate::spec::Backend::Cpu, ..spec.clone() },
+    ] {
+        assert!(reason(&scene.run_with(&alone, |_| ())).ends_with("\n "), "{alone:?}");
+    }
+    spec.env.insert("NCCL_DEBUG".into(), "WARN".into());
+    assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\nWARN "));
+}
+
+#[test]
+fn a_process_that_has_said_all_and_does_not_end_is_ended() {
+    let body = format!("echo '{}'; sleep 600", end_event());
+    let mut scene = scene(&body);
+    scene.executor.linger = Duration::from_millis(200);
+    let record = scene.run();
+    assert_eq!(record.status, Status::Ok, "its result counts: {record:?}");
+    assert!(record.warnings.iter().any(|w| w.starts_with("after its result, killed by")), "{record:?}");
+}

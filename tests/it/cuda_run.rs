@@ -136,7 +136,8 @@ fn nccl_that_is_missing_or_fails_is_named() {
 #[test]
 fn a_gpu_that_fails_under_way_ends_the_run() {
     let device = device!();
-    let one = |what: &str| fails(device, &[], &[("FAKE_CUDA_BREAK", what)], &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
+    let one =
+        |what: &str| fails(device, &[], &[("FAKE_CUDA_BREAK", what)], &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
     one("attend_prefill:3=700");
     one("attend_decode:6=700");
     // memory that runs out while the run allocates

@@ -176,11 +176,7 @@ impl Clock {
     }
 
     /// Seconds on the GPU, and time on the host, of one pass.
-    fn time(
-        &self,
-        stream: &Stream,
-        work: &mut impl FnMut() -> Result<()>,
-    ) -> Result<(f64, Duration)> {
+    fn time(&self, stream: &Stream, work: &mut impl FnMut() -> Result<()>) -> Result<(f64, Duration)> {
         let begun = Instant::now();
         stream.record(&self.start)?;
         work()?;

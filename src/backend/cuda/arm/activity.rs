@@ -47,7 +47,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         for step in 0..steps {
             // few steps ahead: CUPTI keeps what is in flight in the GPU's memory
             if step > 16 {
-                wait_for(engine, &ends[step - 16], || format!("recorded decode step {step} of {steps}"))?;
+                wait_for(engine, &ends[step - 16], || {
+                    format!("recorded decode step {step} of {steps}")
+                })?;
             }
             let _range = range("decode step, recorded");
             let _step = cupti::step(StepId(step as u32 + 1));
@@ -60,7 +62,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let times = step_ends(&started, &ends)?;
     // everybody's work is done before it is off
     context.barrier()?;
-    let mut of_rank = RankTimes { rank: context.rank(), windows: 1, duration_ns, ..RankTimes::default() };
+    let mut of_rank =
+        RankTimes { rank: context.rank(), windows: 1, duration_ns, ..RankTimes::default() };
     if let Some(session) = session {
         let recording = session.finish(move || clock.now())?;
         of_rank.uncertainty_ns = recording.timeline.uncertainty_ns();

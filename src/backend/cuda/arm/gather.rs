@@ -49,7 +49,8 @@ pub(super) fn gather(
     }
     let programs = context.engine.programs();
     let windows = ranks.iter().map(|rank| rank.windows).max().unwrap_or(1);
-    let composed: Vec<usize> = (0..ranks.len()).filter(|rank| !ranks[*rank].replays.is_empty()).collect();
+    let composed: Vec<usize> =
+        (0..ranks.len()).filter(|rank| !ranks[*rank].replays.is_empty()).collect();
     if !composed.is_empty() {
         place_steps(&mut ranks, &composed, windows);
     }

@@ -46,7 +46,10 @@ pub(super) struct RankTimes {
 
 impl RankTimes {
     pub fn replayed(&self) -> Vec<Replayed> {
-        self.replays.iter().map(|[start_ns, length_ns]| Replayed { start_ns: *start_ns, length_ns: *length_ns }).collect()
+        self.replays
+            .iter()
+            .map(|[start_ns, length_ns]| Replayed { start_ns: *start_ns, length_ns: *length_ns })
+            .collect()
     }
 }
 
