@@ -128,7 +128,7 @@ pub struct Outcome {
     pub environment: crate::store::Environment,
     /// The arm in which operations were timed, where that is not the samples' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instrumented: Option<crate::store::Instrumented>,
+    pub instrumented: Option<Box<crate::store::Instrumented>>,
 }
 
 /// What a backend gives back: the outcome, and the trace where one was recorded.

@@ -135,7 +135,7 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     };
     record.metrics = metrics;
     record.instrumented =
-        outcome.instrumented.map(|arm| crate::analysis::overhead(&record.spec, &outcome.samples, arm));
+        outcome.instrumented.map(|arm| crate::analysis::overhead(&record.spec, &outcome.samples, *arm));
     let traced = record.instrumented.as_ref().and_then(|arm| arm.overlap);
     record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
     record.environment.extend(outcome.environment);

@@ -77,13 +77,13 @@ fn end_event() -> String {
         memory_bytes_per_rank: 1000,
         plan_hashes: vec![],
         environment: [("threads".to_owned(), serde_json::json!(2))].into(),
-        instrumented: Some(Instrumented {
+        instrumented: Some(Box::new(Instrumented {
             recorder: "cuda events, rotating K=2".into(),
             windows: 2,
             steps_ms: vec![1.25; 4],
             overlap: Some(Overlap { overlap_pct: Some(75.0), ..overlap }),
             ..Default::default()
-        }),
+        })),
     };
     serde_json::to_string(&RunEvent::End { outcome }).unwrap()
 }

@@ -84,7 +84,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     }
     let recorder = traced.instrumented.recorder.clone();
     outcome.environment.extend(traced.environment);
-    outcome.instrumented = Some(traced.instrumented);
+    outcome.instrumented = Some(Box::new(traced.instrumented));
     let trace = Trace {
         meta: TraceMeta {
             version: FORMAT_VERSION,

@@ -165,11 +165,11 @@ proptest! {
             recorded.dedup();
             prop_assert_eq!(recorded.len(), unique, "an event is recorded once");
             prop_assert_eq!(recorded, (2..marks.count() as u32).collect::<Vec<_>>());
-            for operation in 0..lanes.len() {
+            for (operation, waits) in waits.iter().enumerate() {
                 let inside = range.contains(&operation);
                 prop_assert_eq!(marks.of(operation).is_some(), inside);
                 prop_assert_eq!(marks.after(operation).is_some(), inside);
-                if inside && waits[operation] {
+                if inside && *waits {
                     prop_assert!(marks.before(operation).is_some(), "its start is after its wait");
                 }
             }
