@@ -251,7 +251,9 @@ fn what_hangs_ends_within_the_time_out_with_words() {
     let record = run_command(device, &place, &["--timeout", "10"], &hang).exits(1).json();
     assert_eq!(record["status"], "failed");
     let reason = record["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("decode step did not end within 10 s"), "{reason}");
+    // who says it first, the wait or the watchdog, depends on how long kernels took to compile
+    assert!(reason.contains("decode step"), "{reason}");
+    assert!(reason.contains("within 10 s") || reason.contains("no progress for"), "{reason}");
     // a rank of two hangs in the sum: both end
     let two = [("FAKE_CUDA_HANG", "rms_norm:2"), ("FAKE_CUDA_DEVICES", "2")];
     let done = generate(device, &place, &[&options[..], &["--tp", "2"]].concat(), &two).exits(1);
