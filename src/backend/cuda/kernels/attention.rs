@@ -10,7 +10,7 @@ const BLOCKS: u32 = 3;
 
 /// Into how many parts decode attention splits the context of each sequence, for caches of `capacity` tokens: so
 /// that all blocks fit on the GPU at once and nearly fill it, or, where there are too many of them for
-/// that, that they make nearly whole waves. A split is at least [`ROUND`] keys of a full cache.
+/// that, that they make nearly whole waves. A split is at least 64 keys of a full cache.
 pub fn splits(sequences: u32, kv_heads: u32, capacity: u32, multiprocessors: u32) -> u32 {
     let slots = u64::from(multiprocessors.max(1) * BLOCKS);
     let pairs = u64::from(sequences.max(1)) * u64::from(kv_heads.max(1));

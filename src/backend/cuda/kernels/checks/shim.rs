@@ -1,5 +1,6 @@
 //! Kernels on a CPU: each unit compiled as C++ with the shim in `tests/cuda`, once for each set of constants.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,14 @@ pub(super) fn run(check: fn(&mut Bench<'_>)) {
         return;
     };
     for order in [0, 1, 2] {
-        check(&mut Bench::new(&Shim { compiler, order, unit: None }));
+        check(&mut Bench::new(&Shim::new(compiler, order, None)));
     }
 }
 
 /// Runs a check of the kernels of `unit` with the threads of a block in one order.
 pub(super) fn run_unit(unit: &'static Unit, order: u64, check: impl FnOnce(&mut Bench<'_>)) {
     match compiler() {
-        Some(compiler) => check(&mut Bench::new(&Shim { compiler, order, unit: Some(unit) })),
+        Some(compiler) => check(&mut Bench::new(&Shim::new(compiler, order, Some(unit)))),
         None => skip(NO_COMPILER, toolchain_is_required()),
     }
 }
@@ -54,6 +55,28 @@ struct Shim {
     order: u64,
     /// The unit in which kernels are looked up, instead of those of `kernels/`.
     unit: Option<&'static Unit>,
+    /// What kernels were launched from.
+    used: RefCell<Vec<Arc<Mutex<Library>>>>,
+}
+
+impl Shim {
+    fn new(compiler: &'static str, order: u64, unit: Option<&'static Unit>) -> Self {
+        Self { compiler, order, unit, used: RefCell::default() }
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        // a stack for each CUDA thread, in each of hundreds of libraries, is more than a process may map
+        for library in self.used.take() {
+            let library = library.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the export's type; no launch is under way, since the library is locked.
+            if let Ok(rest) = unsafe { library.get::<unsafe extern "C" fn()>(b"shim_rest") } {
+                // SAFETY: as above.
+                unsafe { rest() };
+            }
+        }
+    }
 }
 
 /// A buffer, aligned as CUDA aligns its.
@@ -126,6 +149,11 @@ impl Device for Shim {
         if self.unit.is_none() {
             super::fill::compile_for_gpu(unit, launch.options, launch.constants)?;
         }
+        let mut used = self.used.borrow_mut();
+        if !used.iter().any(|other| Arc::ptr_eq(other, &library)) {
+            used.push(Arc::clone(&library));
+        }
+        drop(used);
         // the order of threads belongs to the library
         let library = library.lock().unwrap_or_else(PoisonError::into_inner);
         let mut words = arguments.to_vec();
