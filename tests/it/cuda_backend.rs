@@ -44,7 +44,10 @@ fn number(value: &Value) -> f64 {
 fn a_record_says_what_it_was_run_with() {
     let device = device!();
     let place = Place::new();
-    let record = run_command(device, &place, &["--batch", "2"], &[]).exits(0).json();
+    // a cache of its own: other tests leave their compiled kernels in the common one
+    let cache = tempfile::tempdir().unwrap();
+    let cache = [("XDG_CACHE_HOME", cache.path().to_str().unwrap())];
+    let record = run_command(device, &place, &["--batch", "2"], &cache).exits(0).json();
     assert_eq!((&record["status"], &record["provenance"]), (&json!("ok"), &json!("measured")));
     let environment = &record["environment"];
     for (key, wanted) in [
@@ -72,7 +75,7 @@ fn a_record_says_what_it_was_run_with() {
     assert_eq!(record["metrics"]["samples"], 2);
     assert!(number(&record["metrics"]["tpot_ms"]["p50"]) > 0.0);
     // the compiled kernels are there the second time
-    let again = run_command(device, &place, &["--batch", "2", "--no-graph"], &[]).exits(0).json();
+    let again = run_command(device, &place, &["--batch", "2", "--no-graph"], &cache).exits(0).json();
     assert_eq!(again["environment"]["kernels"]["compiled"], 0, "{}", again["environment"]["kernels"]);
     assert_eq!(again["environment"]["decode"], "eager");
     assert!(again["environment"]["graph_nodes"].is_null());

@@ -140,8 +140,9 @@ fn a_collective_or_a_kernel_that_hangs_ends_the_run() {
     let device = device!();
     let gpus = ("FAKE_CUDA_DEVICES", "2");
     fails(device, &TWO, &[gpus, ("FAKE_NCCL_HANG", "1:7")], &["hangs"]);
-    // who notices first is a race of two clocks; either names the sample
-    fails(device, &TWO, &[gpus, ("FAKE_CUDA_HANG", "add_norm:9")], &["sample 1/2"]);
+    // who notices first is a race of two clocks; either names the sample, or the step that was tried before it
+    fails(device, &TWO, &[gpus, ("FAKE_CUDA_HANG", "add_norm:9")], &["capturing a decode step"]);
+    fails(device, &TWO, &[gpus, ("FAKE_CUDA_HANG", "add_norm:40")], &["sample 1/2"]);
     fails(device, &[], &[("FAKE_CUDA_HANG", "attend_decode:6")], &["sample 1/2"]);
 }
 
