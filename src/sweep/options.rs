@@ -40,7 +40,7 @@ pub struct CellOptions {
     /// New tokens of each sequence [default: 512; on cpu 32]
     #[arg(long, value_name = "N")]
     pub output_tokens: Option<u32>,
-    /// Whether GPUs may talk to each other directly: on, off [default: on]
+    /// Whether GPUs may talk to each other directly: on, off [default: on; with link p2p-off, off]
     #[arg(long)]
     pub p2p: Option<P2p>,
     /// Who runs it: auto, sim, cpu, cuda [default: auto]
@@ -320,7 +320,8 @@ impl CellOptions {
             batch: self.batch.unwrap_or(1),
             prompt_tokens: self.prompt_tokens.unwrap_or(if cpu { 32 } else { 1024 }),
             output_tokens: self.output_tokens.unwrap_or(if cpu { 32 } else { 512 }),
-            p2p: self.p2p.unwrap_or(P2p::On),
+            // a link of the profile is one with P2P or without
+            p2p: self.p2p.unwrap_or(if link == Link::P2pOff { P2p::Off } else { P2p::On }),
             backend,
             link,
             hardware: hardware.to_owned(),
@@ -397,6 +398,24 @@ mod tests {
         let shared = Shared::default();
         let model = shared.model(options.model.as_deref().unwrap()).unwrap();
         options.choose(&model, &shared, gpus).unwrap()
+    }
+
+    #[test]
+    fn a_link_without_p2p_is_recorded_as_one() {
+        let p2p = |link: &str, p2p| {
+            let options = CellOptions {
+                backend: Some(Backend::Cpu),
+                hardware: Some("h100_sxm".into()),
+                link: Some(link.parse().unwrap()),
+                p2p,
+                ..CellOptions::default()
+            };
+            options.resolve().unwrap().0.p2p
+        };
+        assert_eq!((p2p("p2p-on", None), p2p("p2p-off", None)), (P2p::On, P2p::Off));
+        assert_eq!(p2p("native", None), P2p::On);
+        // what is said outright holds
+        assert_eq!(p2p("p2p-off", Some(P2p::On)), P2p::On);
     }
 
     #[test]
