@@ -54,3 +54,6 @@ pub use launches::MatvecChoice;
 pub use need::memory_need;
 pub use run::run;
 pub use tuning::Tuning;
+
+#[cfg(test)]
+mod gpu_tests;

@@ -125,6 +125,9 @@ inline void give_stacks_back() {
     }
 }
 
+// A library that is unloaded takes its stacks along.
+[[gnu::destructor]] static void unloaded() { give_stacks_back(); }
+
 // Parks the running fiber until somebody makes it ready.
 [[gnu::noinline]] inline void yield() {
     Fiber* self = current;
