@@ -1,8 +1,12 @@
 //! Weights into a GPU's memory: made there where they are random, else converted from the checkpoint and
 //! copied in pieces of bounded size.
 
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
 use super::driver::{Arguments, Gpu, Launch, Memory, Stream};
 use super::kernels::{Kernels, geometry};
+use super::rank::{Weights, is_whole};
 use crate::error::Result;
 use crate::model::{DType, ModelShape, WeightSource};
 use crate::plan::{Plan, Weight};
@@ -19,19 +23,61 @@ pub(super) struct Loader<'a> {
     pub shape: &'a ModelShape,
     pub dtype: DType,
     pub tp: u32,
-    /// Told how many bytes were loaded.
-    pub loaded: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
 impl Loader<'_> {
-    /// One rank's slice of a weight. Work on the stream may go on when this returns.
-    pub fn load(&mut self, weight: &Weight, rank: u32) -> Result<Memory> {
+    /// The weights of every one of `ranks`; whole tensors once. `tell` hears how far it is, for people; an
+    /// error of `alive` ends it.
+    pub fn weights_of(
+        &self,
+        ranks: Range<u32>,
+        plan: &Plan,
+        alive: &dyn Fn() -> Result<()>,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Weights>> {
+        let own = bytes(plan, self.dtype, |w| !is_whole(w));
+        let total = bytes(plan, self.dtype, is_whole) + own * ranks.len() as u64;
+        let what = if self.source.is_random() { "making random weights" } else { "loading weights" };
+        let (mut done, mut told) = (0u64, Instant::now());
+        tell(what);
+        let mut loaded = |bytes: u64| -> Result<()> {
+            done += bytes;
+            if told.elapsed() > Duration::from_secs(1) {
+                told = Instant::now();
+                let share = 100.0 * done as f64 / total as f64;
+                tell(&format!("{what}: {share:.0}% of {:.1} GB", total as f64 / 1e9));
+            }
+            alive()
+        };
+        let mut shared = Weights::default();
+        shared.add(self.shape, plan, is_whole, |weight| self.load(weight, 0, &mut loaded))?;
+        let mut of_rank = |rank| {
+            let mut weights = shared.clone();
+            weights.add(
+                self.shape,
+                plan,
+                |w| !is_whole(w),
+                |weight| self.load(weight, rank, &mut loaded),
+            )?;
+            Ok(weights)
+        };
+        ranks.map(&mut of_rank).collect()
+    }
+
+    /// One rank's slice of a weight; `loaded` is told how many bytes are there. Work on the stream may go
+    /// on when this returns.
+    fn load(
+        &self,
+        weight: &Weight,
+        rank: u32,
+        loaded: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Memory> {
         let row = weight.inputs as usize * self.dtype.bytes() as usize;
         let bytes = weight.outputs as u64 * row as u64;
         let memory = self.gpu.allocate(bytes, &format!("weight {} of rank {rank}", weight.name))?;
         if self.source.is_random() {
             self.make(weight, rank, &memory)?;
-            (self.loaded)(bytes)?;
+            loaded(bytes)?;
             return Ok(memory);
         }
         let rows = (PIECE_BYTES / row.max(1)).max(1);
@@ -40,7 +86,7 @@ impl Loader<'_> {
             let piece = first..(first + rows).min(outputs);
             let numbers = self.source.bytes(weight, rank, self.tp, self.dtype, piece)?;
             memory.upload((first * row) as u64, &numbers)?;
-            (self.loaded)(numbers.len() as u64)?;
+            loaded(numbers.len() as u64)?;
         }
         Ok(memory)
     }
@@ -74,7 +120,7 @@ impl Loader<'_> {
 }
 
 /// Bytes of the weights that `pick` picks, on one rank.
-pub(super) fn bytes(plan: &Plan, dtype: DType, pick: impl Fn(&Weight) -> bool) -> u64 {
+fn bytes(plan: &Plan, dtype: DType, pick: impl Fn(&Weight) -> bool) -> u64 {
     let weights = plan.weights.iter().filter(|w| pick(w));
     weights.map(|w| u64::from(w.inputs) * u64::from(w.outputs) * dtype.bytes()).sum()
 }
