@@ -28,8 +28,8 @@ KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
     }
 }
 
-// Packs that a thread of the emulated all-reduce has in flight. With their addresses they take about as many
-// registers as NCCL's kernels do (96), so that its blocks fit beside others as little as NCCL's.
+// Packs that a thread of the emulated all-reduce has in flight. With their addresses they take 96 registers,
+// which is assumed (not measured) to be what NCCL's kernels take, so that its blocks fit beside others as little as NCCL's.
 // The compiler needs more of them for sm_100's wider instructions.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr u32 FLIGHT = 8;

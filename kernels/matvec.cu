@@ -58,14 +58,14 @@
 #ifndef MMA
 #define MMA 0
 #endif
-#ifndef PREFETCH
-#define PREFETCH 65536
-#endif
 
 static_assert(ROWS >= 1 && ROWS <= (MMA ? 16 : 8), "ROWS is 1 to 8, through tensor cores 16");
 static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
+
+// Bytes of a block's weights that are asked for before the kernels ahead have ended.
+constexpr u32 PREFETCH = 65536;
 
 // The outputs of one block.
 struct Range {

@@ -93,11 +93,20 @@ run() { # the options that every measured cell has, then its own
     "$binary" run --backend cuda --dtype "$dtype" --prompt-tokens "$prompt" --output-tokens "$output" \
         --samples "$samples" --warmup 1 --dir "$runs" --format json "$@"
 }
-checks() { # the checks that need a GPU; their last line is the result
-    "$1" --ignored gpu >&2 && printf '{"passed": true}\n'
+checks() { # the checks that need a GPU: all pass, none was skipped, and there are some
+    "$1" --ignored --nocapture gpu >&2 || return
+    if grep -q '^skipped:' "$out/logs/checks.log"; then
+        echo 'some checks were skipped' >&2
+        return 1
+    fi
+    "$1" --ignored --list gpu 2>/dev/null | grep -q ': test$' || {
+        echo 'this binary has no checks that need a GPU: it must be the test binary of src/lib.rs' >&2
+        return 1
+    }
+    printf '{"passed": true}\n'
 }
 export -f run checks
-export binary dtype prompt output samples runs
+export binary dtype prompt output samples runs out
 
 part doctor 120 10 "$binary" doctor --format json
 [ -n "$tests" ] && part checks 300 30 bash -c 'checks "$1"' _ "$(realpath "$tests")"

@@ -117,13 +117,15 @@ fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
     // Before a context is made, so that an idle GPU is shown as one.
     let state = nvml::state(&info.uuid, &info.pci).ok();
     let nvlinks = nvml::links(&info.uuid, &info.pci).unwrap_or_default();
-    let device = Device::open(info.index);
-    let memory_free_bytes = device.as_ref().ok().and_then(|gpu| gpu.memory().ok()).map(|(free, _)| free);
-    let on_device = || match (measure, &device) {
-        (true, Ok(gpu)) if gpu.is_abandoned() => Err("the GPU does not answer any more".into()),
-        (true, Ok(gpu)) => Ok(gpu),
-        (true, Err(error)) => Err(error.to_string()),
-        (false, _) => Err("--quick".to_owned()),
+    // A context takes memory of the GPU: none is made where nothing is measured.
+    let device = measure.then(|| Device::open(info.index));
+    let memory = |gpu: &Device| gpu.memory().ok().map(|(free, _)| free);
+    let memory_free_bytes = device.as_ref().and_then(|gpu| gpu.as_ref().ok()).and_then(memory);
+    let on_device = || match &device {
+        Some(Ok(gpu)) if gpu.is_abandoned() => Err("the GPU does not answer any more".into()),
+        Some(Ok(gpu)) => Ok(gpu),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("--quick".to_owned()),
     };
     let read = on_device().and_then(|gpu| read_bandwidth(gpu).map_err(|error| error.to_string()));
     let gemm = on_device().and_then(|gpu| measure::gemm_rate(gpu).map_err(|error| error.to_string()));

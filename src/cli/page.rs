@@ -82,18 +82,22 @@ fn directory(args: &Args, dir: &Path) -> Vec<String> {
     }
 }
 
-/// A condition on the ids of runs, where they were named one by one. Ids hold the batches and the
-/// beginnings by which they can be named.
+/// A condition that the runs meet alone, where they were named one by one: their ids. Where a batch is
+/// named, its rows' ids hold it.
 fn named(args: &Args, store: &Store) -> Result<String> {
     if args.runs.iter().any(|name| Path::new(name).is_dir()) {
         return Ok(String::new());
     }
-    let id = |name: &String| match name.as_str() {
-        "last" => store.get(name).map(|record| record.run),
-        _ => Ok(name.clone()),
-    };
-    let ids: Vec<String> = args.runs.iter().map(id).collect::<Result<_>>()?;
-    Ok(if ids.is_empty() { String::new() } else { format!("id:{}", ids.join("|")) })
+    if args.runs.is_empty() {
+        return Ok(String::new());
+    }
+    let whole: Vec<Option<String>> =
+        args.runs.iter().map(|name| store.get(name).ok().map(|record| record.run)).collect();
+    if let Some(ids) = whole.iter().cloned().collect::<Option<Vec<String>>>() {
+        return Ok(format!("id={}", ids.join("|")));
+    }
+    let held = args.runs.iter().zip(whole).map(|(name, id)| id.unwrap_or_else(|| format!("{name}:")));
+    Ok(format!("id:{}", held.collect::<Vec<_>>().join("|")))
 }
 
 /// What the runs' experiments ask: of files at hand and of built-in ones.

@@ -141,7 +141,12 @@ impl ProcessExecutor {
         }
         drop(sender);
         let mut seen = Seen::default();
-        let stop = self.listen_and_watch(&child, &heard, stopped, log, &mut seen, emit);
+        // on GPUs a run's own watchdog comes first, and says more
+        let watch = match job.spec.backend {
+            Backend::Cuda => Self { silence: self.silence.max(self.timeout * 2), ..self.clone() },
+            _ => self.clone(),
+        };
+        let stop = watch.listen_and_watch(&child, &heard, stopped, log, &mut seen, emit);
         let status = child.wait().ok();
         drop(stdin);
         Ending { seen, status, stop }
@@ -164,8 +169,6 @@ impl ProcessExecutor {
         let mut killed = false;
         let mut ended: Option<Instant> = None;
         let mut said_all: Option<Instant> = None;
-        // its own watchdog comes first, and says more
-        let silence = self.silence.max(self.timeout * 2);
         loop {
             match heard.recv_timeout(POLL) {
                 Ok(message) => {
@@ -196,8 +199,8 @@ impl ProcessExecutor {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
             if stop.is_none() {
-                let silent = last_sign.elapsed() > silence && ended.is_none();
-                let why = stopped().or_else(|| silent.then_some(Stop::Silent(silence)));
+                let silent = last_sign.elapsed() > self.silence && ended.is_none();
+                let why = stopped().or_else(|| silent.then_some(Stop::Silent(self.silence)));
                 if let Some(why) = why {
                     stop = Some((why, Instant::now()));
                     let _ = rustix::process::kill_process_group(group, Signal::TERM);

@@ -414,8 +414,6 @@ mod tests {
         assert_eq!(place(&both).0, Launcher::Mpirun);
         both.push((LAUNCHER, "srun"));
         assert_eq!(place(&both).0, Launcher::Srun);
-        both.push((LAUNCHER, "none"));
-        let both = without(&both[..both.len() - 2], "");
         assert_eq!(with(&changed(&both, LAUNCHER, "none")).unwrap(), None);
         assert!(message(with(&changed(&both, LAUNCHER, "srum"))).contains("'srum'"));
     }

@@ -107,6 +107,7 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
         });
     };
     told("link", &|cell| Some(cell.spec.link.to_string()));
+    told("no_graph", &|cell| Some(cell.spec.no_graph.to_string()));
     told("seed", &|cell| Some(cell.spec.seed.to_string()));
     told("host", &host);
     let cells = || all.iter().flat_map(|set| &set.cells);

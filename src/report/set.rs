@@ -39,8 +39,14 @@ pub fn section(
     let records: Vec<Record> = ok.iter().filter(|r| runs.contains(r.run.as_str())).cloned().collect();
     let facts = report.facts_of(&records);
     let commands = Commands::of_set(report, set, all);
-    let own = if whole.is_none() { Some(Compared::of(&records)?) } else { None };
-    let Some(Compared { by_architecture, by_p2p }) = whole.or(own.as_ref()) else { return Ok(()) };
+    let own;
+    let Compared { by_architecture, by_p2p } = match whole {
+        Some(whole) => whole,
+        None => {
+            own = Compared::of(&records)?;
+            &own
+        }
+    };
     let points = analysis::pareto(&records);
 
     html.raw(&format!("<section id=\"set{index}\">\n")).element("h2", &set.name);

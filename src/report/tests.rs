@@ -163,6 +163,7 @@ fn sets() -> Vec<Record> {
         (spec.link, spec.batch) = (crate::spec::Link::Emulated { alpha_us: 2.0, gb_s: 500.0 }, 4);
     });
     add("seed", None, &|spec| spec.seed = 7);
+    add("eager", Some("node1"), &|spec| spec.no_graph = true);
     all
 }
 
@@ -170,7 +171,7 @@ fn sets() -> Vec<Record> {
 fn the_conditions_of_a_set_choose_its_runs_and_no_others() {
     let records = sets();
     let sets = crate::analysis::comparable(&records);
-    assert_eq!(sets.len(), 11);
+    assert_eq!(sets.len(), 12);
     let table = crate::analysis::RunTable::new(&records, &crate::store::Annotations::default());
     for set in &sets {
         let conditions = super::commands::conditions(set, &sets);

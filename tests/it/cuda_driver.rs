@@ -4,9 +4,9 @@
 //! ignored test of this binary, in a process of its own.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::cuda_device::{Device, device};
+use crate::support::finish;
 
 /// Set in the process that runs a body.
 const INSIDE: &str = "LADDERSCOPE_TEST_INSIDE";
@@ -23,21 +23,8 @@ fn run(body: &str, mut command: Command) {
     let cache = tempfile::tempdir().expect("a temporary folder");
     command.args(["--exact", &format!("cuda_driver::inside::{body}"), "--ignored", "--nocapture"]);
     command.env("XDG_CACHE_HOME", cache.path()).env(INSIDE, "1");
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut child = command.spawn().expect("this binary starts");
-    let begun = Instant::now();
-    while child.try_wait().expect("the process is asked").is_none() {
-        if begun.elapsed() > Duration::from_secs(120) {
-            let _ = child.kill();
-            panic!("{body} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = child.wait_with_output().expect("the process ends");
-    let text = [output.stdout, output.stderr]
-        .map(|text| String::from_utf8_lossy(&text).into_owned())
-        .join("\n");
-    assert!(output.status.success() && text.contains("1 passed"), "{body}: {text}");
+    let done = finish(command);
+    assert!(done.code == 0 && done.stdout.contains("1 passed"), "{body}: {done:?}");
 }
 
 #[test]

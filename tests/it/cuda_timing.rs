@@ -161,11 +161,11 @@ fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
     );
     is_whole(&trace, 1, &[0, 8]);
     assert_eq!(record["provenance"], "emulated-link");
-    // every all-reduce takes what the link says, at least
+    // every all-reduce takes what the link says, less what timing is taken to have stretched
     let comm: Vec<_> = trace.spans.iter().filter(|s| s.lane == Lane::Comm).collect();
     assert!(comm.iter().all(|s| s.last_arrival_ns == s.start_ns));
-    let longest = comm.iter().map(|s| s.end_ns - s.start_ns).max().unwrap_or(0);
-    assert!(longest >= 30_000, "{longest}");
+    let lengths: Vec<i64> = comm.iter().map(|s| s.end_ns - s.start_ns).collect();
+    assert!(!lengths.is_empty() && lengths.iter().all(|ns| *ns >= 36_000), "{lengths:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish};
+use crate::support::{Done, Place, finish, finish_within};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/gpu").join(name)
@@ -27,12 +27,16 @@ fn interpreters() -> bool {
 }
 
 fn measure(device: &Device, place: &Place, more: &[&str]) -> Done {
-    let mut command = device.command(place, &[]);
-    let binary = command.get_program().to_owned();
-    let variables: Vec<_> =
-        command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect();
-    command = Command::new("bash");
-    command.envs(variables).current_dir(place.path());
+    let cell = device.command(place, &[]);
+    let binary = cell.get_program();
+    let mut command = Command::new("bash");
+    command.current_dir(place.path());
+    for (name, value) in cell.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.arg(script("measure.sh")).arg(binary).arg(place.path().join("results"));
     command.args([
         "--model",
@@ -60,13 +64,7 @@ fn measure(device: &Device, place: &Place, more: &[&str]) -> Done {
     ]);
     command.args(["--links", "p2p-off", "--no-torch"]).args(more);
     // a dozen runs, which the budget bounds
-    let output = assert_cmd::Command::from_std(command).timeout(Duration::from_secs(600)).output();
-    let output = output.expect("the script runs");
-    Done {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).expect("UTF-8 on standard output"),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+    finish_within(Duration::from_secs(600), command)
 }
 
 fn summary(place: &Place) -> Value {

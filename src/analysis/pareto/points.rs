@@ -195,8 +195,9 @@ pub(in crate::analysis) fn group(record: &Record) -> String {
     if let Some(host) = host(record).filter(|host| *host != spec.hardware) {
         hardware.push_str(&format!(" on {host}"));
     }
+    let eager = if spec.no_graph { " eager" } else { "" };
     format!(
-        "{} {}, prompt {}, output {}, {hardware}, {} {}, {}",
+        "{} {}, prompt {}, output {}, {hardware}, {} {}{eager}, {}",
         spec.model,
         spec.dtype,
         spec.prompt_tokens,

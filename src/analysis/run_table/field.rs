@@ -24,6 +24,8 @@ pub enum Unit {
     Percent,
     /// A ratio, shown as percent.
     Share,
+    /// A ratio, as it is.
+    Factor,
     /// Tokens a second.
     Rate,
 }
@@ -150,7 +152,7 @@ fn number(
 /// The built-in columns, in the order of CSV files.
 pub(super) fn built_in() -> Vec<Field> {
     use Search::{Letters, Never, Words};
-    use Unit::{Bytes, Count, Ms, Percent, Rate, Share};
+    use Unit::{Bytes, Count, Factor, Ms, Percent, Rate, Share};
     vec![
         text("run", &["id"], Words, |r| Some(r.run.as_str().into())),
         text("status", &[], Letters, |r| Some(r.status.as_str().into())),
@@ -197,9 +199,10 @@ pub(super) fn built_in() -> Vec<Field> {
         lane("overlap_pct", &["overlap"], "overlap", Percent, |o| o.overlap_pct),
         lane("compute_ms", &["compute"], "compute ms", Ms, |o| Some(o.compute_ms)),
         lane("idle_ms", &["idle"], "idle ms", Ms, |o| Some(o.idle_ms)),
-        number("overhead", &[], "overhead", Count, |r| {
+        number("overhead", &[], "overhead", Factor, |r| {
             r.instrumented.as_ref().and_then(|arm| arm.overhead)
         }),
+        text("no_graph", &[], Letters, |r| Some(if r.spec.no_graph { "true" } else { "false" }.into())),
         number("seed", &[], "seed", Count, |r| Some(r.spec.seed as f64)),
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),

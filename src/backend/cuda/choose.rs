@@ -5,21 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::blas::Operands;
 use super::collective::plain;
-use super::driver::{Arguments, DevicePtr, Event};
+use super::driver::{Arguments, DevicePtr};
 use super::engine::Engine;
 use super::kernels::matvec;
 use super::launches::{MatvecChoice, matmul_shape, matvec_call};
+use super::stopwatch::{CLEARLY, median_us};
 use crate::error::Result;
 use crate::model::DType;
-
-/// Rounds over the weights of a shape; the median of them counts.
-const ROUNDS: usize = 5;
-
-/// Products of a round at least, so that the clock's resolution does not matter.
-const LEAST_PRODUCTS: usize = 8;
-
-/// By how much our own kernel must be faster: noise is no reason to change results from run to run.
-const CLEARLY: f64 = 0.98;
 
 /// A product of a decode step, and memory to try it with.
 #[derive(Clone, Debug)]
@@ -119,25 +111,11 @@ fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
     let (function, geometry) =
         matvec_call(engine.kernels(), multiprocessors, rows, [inputs, outputs], logits)?;
     let launch = plain(&geometry);
-    let clock: [Event; 2] = [engine.gpu().event(true)?, engine.gpu().event(true)?];
-    let products = product.weights.len().max(LEAST_PRODUCTS);
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    // one round more, to warm up
-    for round in 0..=ROUNDS {
-        engine.main().record(&clock[0])?;
-        for w in product.weights.iter().cycle().take(products) {
-            let mut arguments = Arguments::new();
-            arguments.pointer(x).pointer(*w).pointer(out).u32(inputs).u32(outputs);
-            engine.main().launch(&function, &launch, &mut arguments)?;
-        }
-        engine.main().record(&clock[1])?;
-        engine.wait_idle("timing matrix-vector products")?;
-        if round > 0 {
-            rounds.push(f64::from(clock[1].elapsed_ms(&clock[0])?) * 1e3 / products as f64);
-        }
-    }
-    rounds.sort_by(f64::total_cmp);
-    Ok(rounds[ROUNDS / 2])
+    median_us(engine.gpu(), engine.main(), &product.weights, |w| {
+        let mut arguments = Arguments::new();
+        arguments.pointer(x).pointer(w).pointer(out).u32(inputs).u32(outputs);
+        engine.main().launch(&function, &launch, &mut arguments)
+    })
 }
 
 #[cfg(test)]

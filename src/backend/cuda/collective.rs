@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::model::DType;
 
 /// Most blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked
-/// for.
+/// for. Assumed, not measured, as the next; `LADDERSCOPE_SMS_FOR_COMM` replaces what follows from both for the
+/// kernels beside a collective.
 const NCCL_CTAS: u32 = 24;
 
 /// Bytes of a message for each of NCCL's blocks, below which it takes fewer of them: 512 threads of 8

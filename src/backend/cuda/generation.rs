@@ -86,19 +86,27 @@ impl Generation {
             wait_for(engine, &self.ends, step)?;
             pace.look(&self.ends, step, told)?;
         }
-        let ns = |event: &Event| -> Result<i64> {
-            Ok((f64::from(event.elapsed_ms(&self.started)?) * 1e6) as i64)
-        };
-        // times are f32: the sum of differences keeps the resolution that a long generation's would lose
-        let mut at = ns(&self.ends[0])?;
-        let prefill_end = at;
-        let mut step_ends = Vec::with_capacity(steps);
-        for pair in self.ends.windows(2) {
-            at += (f64::from(pair[1].elapsed_ms(&pair[0])?) * 1e6) as i64;
-            step_ends.push(at);
-        }
-        Ok(Times { started: 0, prefill_end, step_ends })
+        step_ends(&self.started, &self.ends)
     }
+}
+
+/// When steps ended, as a sample has it: ns since the generation's start.
+pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
+    // times are f32: the sum of differences keeps the resolution that a long generation's would lose
+    let Some(first) = ends.first() else { return Ok(Times::default()) };
+    let mut at = ns(first.elapsed_ms(started)?);
+    let prefill_end = at;
+    let mut after = Vec::with_capacity(ends.len() - 1);
+    for pair in ends.windows(2) {
+        at += ns(pair[1].elapsed_ms(&pair[0])?);
+        after.push(at);
+    }
+    Ok(Times { started: 0, prefill_end, step_ends: after })
+}
+
+/// A driver's milliseconds, rounded to nanoseconds.
+pub(super) fn ns(milliseconds: f32) -> i64 {
+    (f64::from(milliseconds) * 1e6).round() as i64
 }
 
 /// Waits for the end of the prefill (0) or of a decode step.

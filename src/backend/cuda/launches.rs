@@ -2,6 +2,7 @@
 //! with its arguments and its geometry for a step of a given size.
 
 use super::blas::MatMul;
+use super::collective::plain;
 use super::driver::{Arguments, DevicePtr, Function, Launch, Memory};
 use super::kernels::{Kernels, attention, geometry, matvec};
 use super::program::Program;
@@ -143,12 +144,7 @@ impl Binder<'_> {
         geometry: geometry::Geometry,
         arguments: Arguments,
     ) -> Result<Call> {
-        let launch = Launch {
-            grid: geometry.grid,
-            block: geometry.block,
-            shared_bytes: geometry.shared_bytes,
-            programmatic: self.programmatic,
-        };
+        let launch = Launch { programmatic: self.programmatic, ..plain(&geometry) };
         Ok(Call::Kernel { function, launch, arguments })
     }
 

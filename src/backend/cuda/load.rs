@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::driver::{Arguments, Gpu, Launch, Memory, Stream};
+use super::collective::plain;
+use super::driver::{Arguments, Gpu, Memory, Stream};
 use super::kernels::{Kernels, geometry};
 use super::rank::{Weights, is_whole};
 use crate::error::Result;
@@ -106,13 +107,7 @@ impl Loader<'_> {
             arguments.u32(u32::from(random.signs)).u64(start).u64(width);
             arguments.u32(columns.len() as u32).u64(rows.len() as u64);
             let geometry = geometry::elements(numbers, self.gpu.info().multiprocessors);
-            let launch = Launch {
-                grid: geometry.grid,
-                block: geometry.block,
-                shared_bytes: geometry.shared_bytes,
-                programmatic: false,
-            };
-            self.stream.launch(&function, &launch, &mut arguments)?;
+            self.stream.launch(&function, &plain(&geometry), &mut arguments)?;
             out = out.offset(numbers * self.dtype.bytes());
         }
         Ok(())

@@ -44,6 +44,7 @@ pub mod program;
 mod rank;
 mod run;
 pub mod schedule;
+mod stopwatch;
 pub mod timing;
 mod tuning;
 

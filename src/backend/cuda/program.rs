@@ -61,36 +61,16 @@ impl Program {
     /// For each operation, whether a collective may be in flight while it computes: one that needs
     /// nothing of it, and on which it does not wait.
     pub(super) fn beside_collectives(&self) -> Vec<bool> {
-        let operations = &self.plan.operations;
-        // for each operation, how many of each lane are known to have ended when it has
-        let mut known: Vec<[usize; 2]> = Vec::with_capacity(operations.len());
+        let clocks = self.plan.clocks();
         // for each collective, how many compute operations have ended when it starts
-        let mut needed = Vec::new();
-        let mut started = Vec::with_capacity(operations.len());
-        for (operation, waits) in operations.iter().zip(self.plan.dependencies()) {
-            let mut clock = [0, 0];
-            for wait in waits {
-                for (mine, theirs) in clock.iter_mut().zip(known[wait.index()]) {
-                    *mine = theirs.max(*mine);
-                }
-            }
-            started.push(clock);
-            if operation.lane == Lane::Comm {
-                needed.push(clock[Lane::Compute as usize]);
-            }
-            clock[operation.lane as usize] += 1;
-            known.push(clock);
-        }
-        operations
-            .iter()
-            .zip(started)
-            .map(|(operation, clock)| {
-                // collectives end in order: the first one that has not is the one that may be in flight
-                let next = needed.get(clock[Lane::Comm as usize]);
-                let before = clock[Lane::Compute as usize];
-                operation.lane == Lane::Compute && next.is_some_and(|needs| *needs <= before)
-            })
-            .collect()
+        let comm = clocks.iter().filter(|(lane, ..)| *lane == Lane::Comm);
+        let needed: Vec<u32> = comm.map(|(.., known)| known[Lane::Compute as usize]).collect();
+        let beside = |(lane, _, known): &(Lane, u32, [u32; 2])| {
+            // collectives end in order: the first one that has not is the one that may be in flight
+            let next = needed.get(known[Lane::Comm as usize] as usize);
+            *lane == Lane::Compute && next.is_some_and(|needs| *needs <= known[Lane::Compute as usize])
+        };
+        clocks.iter().map(beside).collect()
     }
 
     /// The buffer of a value.

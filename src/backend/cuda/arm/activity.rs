@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use super::Context;
-use super::events::{step_ends, wait_for};
+use super::events::wait_for;
 use super::ranks::{RankTimes, StepTimes, triple};
 use crate::backend::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble, settle};
 use crate::backend::cuda::driver::Event;
 use crate::backend::cuda::engine::Step;
+use crate::backend::cuda::generation::step_ends;
 use crate::backend::cuda::timing::Skeleton;
 use crate::backend::measure::Times;
 use crate::error::Result;

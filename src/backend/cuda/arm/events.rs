@@ -7,6 +7,7 @@ use super::Context;
 use super::ranks::{RankTimes, StepTimes, triple};
 use crate::backend::cuda::driver::Event;
 use crate::backend::cuda::engine::{Engine, Step};
+use crate::backend::cuda::generation::{ns, step_ends};
 use crate::backend::cuda::program::Program;
 use crate::backend::cuda::schedule::Schedule;
 use crate::backend::cuda::timing::{Marks, RoundTrip, Seams, Skeleton, Tie, Timeline, Windows, compose};
@@ -213,19 +214,6 @@ fn composed(
     })
 }
 
-/// When steps ended, as a sample has it: ns since the generation's start.
-pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
-    let Some(first) = ends.first() else { return Ok(Times::default()) };
-    let mut at = ns(first.elapsed_ms(started)?);
-    let prefill_end = at;
-    let mut after = Vec::with_capacity(ends.len() - 1);
-    for pair in ends.windows(2) {
-        at += ns(pair[1].elapsed_ms(&pair[0])?);
-        after.push(at);
-    }
-    Ok(Times { started: 0, prefill_end, step_ends: after })
-}
-
 /// Ties the GPU's clock to the host's by one of these events; which, and when it was.
 fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)> {
     let mut trips = Vec::with_capacity(events.len());
@@ -240,8 +228,4 @@ fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)>
 
 pub(super) fn wait_for(engine: &Engine, event: &Event, what: impl Fn() -> String) -> Result<()> {
     engine.wait(|| event.is_done(), what)
-}
-
-fn ns(milliseconds: f32) -> i64 {
-    (f64::from(milliseconds) * 1e6).round() as i64
 }

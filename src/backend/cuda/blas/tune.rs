@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::library::Candidate;
 use super::plan::{Alignment, Descriptors};
 use super::{Blas, MatMul, Plan, lock};
-use crate::backend::cuda::driver::{DevicePtr, Event, Stream};
+use crate::backend::cuda::driver::{DevicePtr, Stream};
+use crate::backend::cuda::stopwatch::{CLEARLY, median_us};
 use crate::error::{Error, Result};
 
 /// Memory to time with; the output is overwritten.
@@ -36,8 +36,6 @@ pub struct Tuned {
 
 /// How many algorithms are timed.
 const CANDIDATES: usize = 8;
-/// Rounds over the weights; the median of them counts.
-const ROUNDS: usize = 5;
 /// Before the first algorithm is timed the GPU works so long, so that it runs at the same clocks as later.
 const WARM_UP: Duration = Duration::from_millis(20);
 
@@ -52,7 +50,6 @@ impl Blas {
         let descriptors = Descriptors::new(self.handle.lt, matmul)?;
         self.gpu.bind()?;
         let candidates = descriptors.candidates(self.handle.handle, matmul, alignment, CANDIDATES)?;
-        let clock = (self.gpu.event(true)?, self.gpu.event(true)?);
         let begun = Instant::now();
         while begun.elapsed() < WARM_UP {
             self.run(stream, matmul, &descriptors, &candidates[0], (operands.x, first, operands.out))?;
@@ -60,41 +57,14 @@ impl Blas {
         }
         let mut times = Vec::new();
         for candidate in &candidates {
-            times.push(self.time(stream, matmul, &descriptors, candidate, operands, &clock)?);
+            times.push(median_us(&self.gpu, stream, operands.weights, |w| {
+                self.run(stream, matmul, &descriptors, candidate, (operands.x, w, operands.out))
+            })?);
         }
         let best = fastest(&times);
         let plan = Arc::new(Plan { descriptors, candidate: candidates[best] });
         lock(&self.plans).insert((*matmul, alignment), plan);
         Ok(Tuned { candidates: candidates.len(), best, best_us: times[best], first_us: times[0] })
-    }
-
-    /// Median time of a product (us).
-    fn time(
-        &self,
-        stream: &Stream,
-        matmul: &MatMul,
-        descriptors: &Descriptors,
-        candidate: &Candidate,
-        operands: &Operands<'_>,
-        (start, end): &(Event, Event),
-    ) -> Result<f64> {
-        // Enough products that the clock's resolution does not matter.
-        let products = operands.weights.len().max(8);
-        let mut rounds = Vec::new();
-        // One round more, to warm up.
-        for round in 0..=ROUNDS {
-            stream.record(start)?;
-            for w in operands.weights.iter().cycle().take(products) {
-                self.run(stream, matmul, descriptors, candidate, (operands.x, *w, operands.out))?;
-            }
-            stream.record(end)?;
-            end.synchronize()?;
-            if round > 0 {
-                rounds.push(f64::from(end.elapsed_ms(start)?) * 1e3 / products as f64);
-            }
-        }
-        rounds.sort_by(f64::total_cmp);
-        Ok(rounds[ROUNDS / 2])
     }
 }
 
@@ -102,7 +72,7 @@ impl Blas {
 /// not change results from run to run.
 fn fastest(times: &[f64]) -> usize {
     let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
-    if times[best] < 0.98 * times[0] { best } else { 0 }
+    if times[best] < CLEARLY * times[0] { best } else { 0 }
 }
 
 #[cfg(test)]

@@ -28,17 +28,6 @@ pub struct Matvec {
     pub geometry: Geometry,
 }
 
-impl Matvec {
-    /// The same with so many bytes of weights for each block asked for ahead of the previous kernel's end,
-    /// instead of 64 KB; 0: none, where they compete with a collective. Only kernels that may begin early
-    /// ask at all.
-    pub fn prefetching(mut self, bytes: u32) -> Self {
-        self.defines.retain(|(name, _)| *name != "PREFETCH");
-        self.defines.push(("PREFETCH", bytes));
-        self
-    }
-}
-
 /// Rows of x that a product of this format can have: twice as many where tensor cores do it.
 pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
     if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::backend::cuda::schedule;
 use crate::plan::Lane;
 
 /// A timing event of one rank and one window: an index into the events that the engine made for it.
@@ -27,9 +28,9 @@ pub struct Marks {
 
 impl Marks {
     /// On the compute stream before anything of the step, and before the comm stream is forked off it.
-    pub const STEP_START: Mark = 0;
+    pub const STEP_START: Mark = schedule::STEP_START;
     /// On the compute stream after everything of the step, the comm stream joined.
-    pub const STEP_END: Mark = 1;
+    pub const STEP_END: Mark = schedule::STEP_END;
 
     /// The events of `window`. `lanes` and `waits` are by operation of the plan: its lane, and whether
     /// its stream waits for an event of another stream right before it.

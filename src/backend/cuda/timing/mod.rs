@@ -1,6 +1,6 @@
 //! Timings of decode steps on GPUs by CUDA events, so that measuring disturbs little.
 //!
-//! An event between two kernels of a replayed graph takes about as long as a small kernel. So a replay
+//! An event between two kernels of a replayed graph may take as long as a small kernel. So a replay
 //! times only one [window](Windows) of the step's operations, the next replay the next window, and
 //! consecutive replays are [composed](compose()) into one step of the trace. Everything here but the
 //! reading of events is arithmetic, checked without a GPU.

@@ -5,10 +5,10 @@ use std::ops::Range;
 use crate::plan::Lane;
 use crate::spec::Coverage;
 
-/// Windows of a rotation, where there are operations and steps enough. An event takes up to about
-/// 1.5 us of a stream, the smallest operations of a decode step about 6 us, and an operation needs 1.3
-/// events: timing everything would stretch a step of small operations by a third, an eighth of them by
-/// 4%.
+/// Windows of a rotation, where there are operations and steps enough. Estimated, not measured: if an
+/// event takes 1.5 us of a stream, the smallest operations of a decode step 6 us, and an operation needs
+/// 1.3 events, timing everything stretches a step of small operations by a third, an eighth of them by
+/// 4%. A record has the stretch that was measured.
 const WINDOWS: usize = 8;
 
 /// Operations that a window has at least.
