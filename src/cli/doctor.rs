@@ -10,6 +10,7 @@ use super::doctor_gpu_text;
 use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_memory::{self, Bandwidth};
 use super::output::{self, Field, Format, FormatArgs, Rows, bytes};
+use crate::backend::cuda::usable;
 use crate::comm::nccl::{self, Probe as Nccl};
 use crate::error::{Error, Result};
 
@@ -140,11 +141,8 @@ fn cuda_state(cuda: &Gpus, nccl: &Nccl) -> (bool, String) {
     if let Some(problem) = &cuda.problem {
         return (false, problem.clone());
     }
-    let needed = |name: &str| cuda.libraries.iter().find(|library| library.name == name);
-    let missing: Vec<&str> =
-        ["NVRTC", "cuBLASLt"].into_iter().filter_map(|name| needed(name)?.problem.as_deref()).collect();
-    if !missing.is_empty() {
-        return (false, missing.join("; "));
+    if let Err(why) = usable::gpus() {
+        return (false, why.to_string());
     }
     let count = cuda.gpus.len();
     let detail = match (&nccl.problem, count) {

@@ -9,8 +9,7 @@ use serde_json::json;
 use super::output::{self, Field, Format, FormatArgs, Rows};
 use super::patience::Patience;
 use super::report;
-use crate::backend::cuda::driver::Gpu;
-use crate::backend::cuda::driver::libraries::{Library, open};
+use crate::backend::cuda::usable;
 use crate::backend::{GenerateRequest, Generated, cpu, cuda};
 use crate::error::{Error, Result};
 use crate::model::{DType, Model, Tokenizer, read_prompts};
@@ -179,12 +178,7 @@ fn model(args: &Args) -> Result<Model> {
 
 /// Who generates where nobody said, and why.
 fn choose(model: &Model, dtype: Option<DType>) -> (Backend, String) {
-    let gpus = Gpu::count().and_then(|count| {
-        open(Library::Nvrtc)?;
-        open(Library::CublasLt)?;
-        Ok(count)
-    });
-    match gpus {
+    match usable::gpus().map(|gpus| gpus.len()) {
         Ok(0) => (Backend::Cpu, "no GPU".into()),
         Ok(count) => (Backend::Cuda, format!("{count} GPU{}", if count == 1 { "" } else { "s" })),
         Err(error) if dtype == Some(DType::F16) => {

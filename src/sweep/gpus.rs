@@ -2,13 +2,14 @@
 
 use std::sync::OnceLock;
 
-use crate::backend::cuda::driver::{Gpu, GpuInfo};
+use crate::backend::cuda::driver::GpuInfo;
+use crate::backend::cuda::usable;
 use crate::launch::ranks;
 
 /// What is known of the GPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Gpus {
-    /// Those that this process sees, or why there are none.
+    /// Those that this process can use, or why there are none.
     pub found: Result<Vec<GpuInfo>, String>,
     /// How many ranks a launcher started, or what is wrong with its variables; `None` without one.
     pub launched: Result<Option<usize>, String>,
@@ -19,7 +20,7 @@ impl Gpus {
     pub fn of_machine() -> &'static Self {
         static FOUND: OnceLock<Gpus> = OnceLock::new();
         FOUND.get_or_init(|| Self {
-            found: Gpu::list().map_err(|e| e.to_string()),
+            found: usable::gpus().map_err(|e| e.to_string()),
             launched: ranks::of_process()
                 .map(|launched| launched.map(|launched| launched.ranks))
                 .map_err(|e| e.to_string()),

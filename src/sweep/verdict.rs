@@ -33,9 +33,6 @@ pub(super) fn verdict_with(spec: &Spec, shared: &Shared) -> Result<Verdict> {
 /// Of a GPU's memory, what is left to the driver, its context, compiled kernels, graphs and NCCL.
 const RESERVE: f64 = 0.05;
 
-/// The oldest GPUs that kernels are compiled for.
-const OLDEST: (u32, u32) = (8, 0);
-
 /// Whether a cell can run on these GPUs.
 pub(super) fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Verdict {
     let all = match &gpus.found {
@@ -44,12 +41,6 @@ pub(super) fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Sha
     };
     if let Some(why) = too_few(spec, gpus, all.len()) {
         return Verdict::Skipped(why);
-    }
-    if let Some(old) = all.iter().find(|gpu| gpu.sm < OLDEST) {
-        return Verdict::Skipped(format!(
-            "GPU {} ({}) has compute capability {}.{}; the cuda backend needs {}.{} or newer",
-            old.index, old.name, old.sm.0, old.sm.1, OLDEST.0, OLDEST.1
-        ));
     }
     let Some(gpu) = gpus.smallest() else {
         return Verdict::Skipped("no GPU answers (sim predicts this cell)".into());
@@ -127,6 +118,7 @@ pub(super) fn memory(spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cuda::usable;
     use crate::backend::sim::testing::{shape_70b, spec};
     use crate::spec::Link;
     use crate::sweep::gpus::made_up as gpus;
@@ -193,11 +185,12 @@ mod tests {
     fn machines_without_gpus_and_old_ones_say_so() {
         let none = Gpus { found: Err("no NVIDIA driver".into()), launched: Ok(None) };
         assert_eq!(skipped(judged(&cell(1), &none)), "no NVIDIA driver (sim predicts this cell)");
-        let mut old = gpus(2, H200);
-        if let Ok(all) = &mut old.found {
-            all[1].sm = (7, 5);
-        }
-        let why = skipped(judged(&cell(2), &old));
+        let mut two = gpus(2, H200).found.unwrap();
+        assert_eq!(usable::too_old(&two), None);
+        two[1].sm = (7, 5);
+        let why = usable::too_old(&two).unwrap();
         assert!(why.contains("GPU 1 (NVIDIA H200) has compute capability 7.5"), "{why}");
+        let old = Gpus { found: Err(why.clone()), launched: Ok(None) };
+        assert!(skipped(judged(&cell(2), &old)).starts_with(&why));
     }
 }

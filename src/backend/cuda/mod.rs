@@ -47,6 +47,7 @@ pub mod schedule;
 mod stopwatch;
 pub mod timing;
 mod tuning;
+pub mod usable;
 
 pub use choose::ProductTimes;
 pub use collective::Collective;
