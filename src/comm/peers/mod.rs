@@ -335,7 +335,16 @@ impl Drop for Peers {
             self.abort(&format!("rank {} panicked", self.rank));
         }
         match &self.way {
-            Way::Threads(boxes) => boxes.iter().for_each(|other| other.take(self.rank, Frame::Leave)),
+            Way::Threads(boxes) => {
+                // who gave up tells one mailbox after the other: nobody may see this rank go before the reason
+                let known = self.mine.check().err();
+                for other in boxes {
+                    if let Some(why) = &known {
+                        other.abort(why);
+                    }
+                    other.take(self.rank, Frame::Leave);
+                }
+            }
             Way::Processes(wires) => wires.leave(),
         }
     }
