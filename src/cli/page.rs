@@ -46,7 +46,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         environments,
         arguments: arguments(args, &dir),
         directory: directory(args, &dir),
-        named: named(args, &Store::open(&dir))?,
+        named: named(args, &Store::open(&dir), &records),
         filter: args.filter.clone().unwrap_or_default(),
         questions: questions(&records),
         overlaps: overlaps(&ok, &stores),
@@ -82,22 +82,18 @@ fn directory(args: &Args, dir: &Path) -> Vec<String> {
     }
 }
 
-/// A condition that the runs meet alone, where they were named one by one: their ids. Where a batch is
-/// named, its rows' ids hold it.
-fn named(args: &Args, store: &Store) -> Result<String> {
-    if args.runs.iter().any(|name| Path::new(name).is_dir()) {
-        return Ok(String::new());
+/// A condition that the runs meet alone, where they were named. Whole batches by their names, which the
+/// ids of their rows begin with; otherwise the ids themselves: a part of one may be a part of another.
+fn named(args: &Args, store: &Store, records: &[Record]) -> String {
+    if args.runs.is_empty() || args.runs.iter().any(|name| Path::new(name).is_dir()) {
+        return String::new();
     }
-    if args.runs.is_empty() {
-        return Ok(String::new());
+    if args.runs.iter().all(|name| store.get(name).is_err()) {
+        let batches: Vec<String> = args.runs.iter().map(|name| format!("{name}:")).collect();
+        return format!("id:{}", batches.join("|"));
     }
-    let whole: Vec<Option<String>> =
-        args.runs.iter().map(|name| store.get(name).ok().map(|record| record.run)).collect();
-    if let Some(ids) = whole.iter().cloned().collect::<Option<Vec<String>>>() {
-        return Ok(format!("id={}", ids.join("|")));
-    }
-    let held = args.runs.iter().zip(whole).map(|(name, id)| id.unwrap_or_else(|| format!("{name}:")));
-    Ok(format!("id:{}", held.collect::<Vec<_>>().join("|")))
+    let ids: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
+    format!("id={}", ids.join("|"))
 }
 
 /// What the runs' experiments ask: of files at hand and of built-in ones.

@@ -164,3 +164,27 @@ fn a_report_of_named_runs_says_commands_that_mean_these() {
     let listed = place.run(&["runs", "--filter", &filter, "--format", "json"]).exits(0).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(8), "the run that was not named is not among them");
 }
+
+#[test]
+fn a_report_of_one_row_does_not_mean_the_rows_whose_numbers_begin_alike() {
+    let place = Place::new();
+    place.write("experiments/asks.toml", &SWEEP.replace("batch = [1, 4]", "batch = [1, 2, 4]"));
+    place.run(&["sweep", "experiments/asks.toml"]).exits(0);
+    let runs = place.run(&["runs", "--all", "--format", "json"]).exits(0).json();
+    let ids: Vec<&str> = runs.as_array().unwrap().iter().filter_map(|run| run["run"].as_str()).collect();
+    let begins = |of: &str| ids.iter().filter(|id| id.starts_with(of)).count();
+    let row = *ids.iter().find(|id| begins(id) > 1).expect("rows 1 and 10");
+    place.write("experiments/more.toml", &SWEEP.replace("batch = [1, 4]", "batch = [8]"));
+    place.run(&["sweep", "experiments/more.toml"]).exits(0);
+    let all = place.run(&["runs", "--all", "--format", "json"]).exits(0).json();
+    let mut others = all.as_array().unwrap().iter().filter_map(|run| run["run"].as_str());
+    let more = others.find(|id| !ids.contains(id)).and_then(|id| id.split_once(':')).unwrap().0;
+    for (arguments, rows) in [(&[row][..], 1), (&[row, more], 5)] {
+        place.run(&[&["report"], arguments, &["-o", "r.html"]].concat()).exits(0);
+        let html = std::fs::read_to_string(place.path().join("r.html")).unwrap();
+        let (_, filter) = html.split_once("ladderscope runs --filter ").expect("its command");
+        let filter = filter.split_once("</code>").unwrap().0.replace("&#39;", "");
+        let listed = place.run(&["runs", "--filter", &filter, "--format", "json"]).exits(0).json();
+        assert_eq!(listed.as_array().map(Vec::len), Some(rows), "{filter}");
+    }
+}

@@ -114,6 +114,27 @@ pub fn number(value: f64, unit: Unit) -> String {
         Unit::Bytes => si(value, "B"),
         Unit::Percent => percent(Some(value)),
         Unit::Share => percent(Some(100.0 * value)),
-        _ => digits(value),
+        // an overhead of timing is judged by its thousandths
+        Unit::Factor => format!("{value:.3}"),
+        Unit::Ms | Unit::Rate | Unit::Text | Unit::Words => digits(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_their_unit_asks() {
+        for (value, unit, shown) in [
+            (1.0204, Unit::Factor, "1.020"),
+            (0.9966, Unit::Factor, "0.997"),
+            (4.0, Unit::Count, "4"),
+            (0.031, Unit::Share, "3.1%"),
+            (62.5, Unit::Percent, "62.5%"),
+            (12.345, Unit::Ms, "12.3"),
+        ] {
+            assert_eq!(number(value, unit), shown, "{unit:?}");
+        }
     }
 }
