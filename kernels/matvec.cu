@@ -5,20 +5,22 @@
 //
 // How: a block takes a contiguous range of outputs (equal to one row over the grid, so no multiprocessor has
 // more than one row too many), and all its warps share each row, split along the inputs. So a warp needs only its
-// slice of x, which stays in registers as it is stored. No atomics: partial sums of the warps meet in shared
-// memory and are added in the order of warps; results do not depend on timing.
+// slice of x. No atomics: partial sums of the warps meet in shared memory and are added in the order of warps;
+// results do not depend on timing.
 //
-// Bytes in flight: each thread keeps a ring of DEPTH x UNIT packs of 16 bytes under way and refills a slot as
-// soon as it is consumed: 8 packs x 512 threads = 64 KB a multiprocessor (half of it at the worst moment); an
-// H200 needs 4.8 TB/s x 0.8 us / 132 = 29 KB. The first ring is filled before `wait_for_previous`, for weights
-// do not change, and one thread asks for the next PREFETCH bytes of the block's weights in the second-level
-// cache: the start of a matrix streams while the kernels before this one still run.
+// Bytes in flight: each thread has SLOTS groups of packs under way into its own part of shared memory (`Ring`) and
+// asks for a new one as soon as it has taken the oldest: 8 to 12 packs x 512 threads = 64 to 86 KB a multiprocessor,
+// all but one group of it at the worst moment; an H200 needs 4.8 TB/s x 0.8 us / 132 = 29 KB. Registers would not do:
+// the compiler has six barriers for loads, lets all of a loop's loads share one, and so waits for the newest where
+// it needs the oldest. The first ring is filled before `wait_for_previous`, for weights do not change, and
+// the next 64 KB or so of the block's weights are asked for in the second-level cache: the start of a
+// matrix streams while the kernels before this one still run.
 //
-// Two ways of the arithmetic. VECTOR (f32 always, 16 bits for few rows): FMA, about 3 instructions a weight at
-// one row, lanes of a warp read 512 contiguous bytes. MMA (16 bits): 16 outputs x 8 rows x 32 inputs take two
-// tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8 outputs.
-// x is read again for each 16 outputs then, from the first-level cache where it fits (ROWS x inputs x 2 bytes); for
-// 16 rows of 14336 inputs it does not.
+// Two ways of the arithmetic. VECTOR (f32 always, 16 bits for one row): FMA, about 3 instructions a weight at
+// one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16 bits): 16 outputs x 8 rows x 32
+// inputs take two tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8
+// outputs. There x is read again for each TILES x 16 outputs, from the caches: half a byte for each of weights at
+// 16 rows.
 //
 // Registers: 64 a thread for 16 bits, so that beside a block of 512 threads there is room on a multiprocessor for
 // the blocks of the next kernel, or of a collective.
@@ -30,7 +32,8 @@
 //   1024 x 8192: 128 threads, 4 blocks a multiprocessor, 15 or 16 outputs each, 97%
 //
 // Constants: ROWS; INPUTS (0: known at the launch only, slow); THREADS; BLOCKS (at least so many on a multiprocessor:
-// bounds registers); UNIT_ROWS, UNIT_PACKS, DEPTH: the ring; MMA: 1 for tensor cores. `matvec_geometry` chooses them.
+// bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
+// tensor cores take at a time, 0 for FMA. `matvec_geometry` chooses them. The launch gives the ring's shared memory.
 #include "mma.cuh"
 #include "stream.cuh"
 
@@ -46,25 +49,25 @@
 #ifndef BLOCKS
 #define BLOCKS 1
 #endif
+#ifndef SLOTS
+#define SLOTS 4
+#endif
 #ifndef UNIT_ROWS
 #define UNIT_ROWS 2
 #endif
 #ifndef UNIT_PACKS
 #define UNIT_PACKS 2
 #endif
-#ifndef DEPTH
-#define DEPTH 2
-#endif
-#ifndef MMA
-#define MMA 0
+#ifndef TILES
+#define TILES 0
 #endif
 
-static_assert(ROWS >= 1 && ROWS <= (MMA ? 16 : 8), "ROWS is 1 to 8, through tensor cores 16");
+static_assert(ROWS >= 1 && ROWS <= (TILES > 0 ? 16 : 8), "ROWS is 1 to 8, through tensor cores 16");
 static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
 
-// Bytes of a block's weights that are asked for before the kernels ahead have ended.
+// Bytes of a block's weights, beyond the ring, that are asked for before the kernels ahead have ended.
 constexpr u32 PREFETCH = 65536;
 
 // The outputs of one block.
@@ -83,26 +86,56 @@ DEVICE void store(T* out, float x) { *out = to_number(x); }
 DEVICE void store(float* out, float x) { *out = x; }
 #endif
 
-// Sums of WARPS warps for COUNT outputs x ROWS rows meet here; two of them, so that one barrier a round is enough:
-// what is read after a barrier is written again only after the next one.
+// Sums of WARPS warps for COUNT outputs x ROWS rows meet here.
 template <u32 COUNT> struct Partial {
-    float sums[2][WARPS][ROWS * COUNT];
+    float sums[WARPS][ROWS * COUNT];
 };
 
 // Adds up and stores one round of COUNT outputs from `first` on.
 template <u32 COUNT, class Out>
-DEVICE void finish_round(float (&sums)[WARPS][ROWS * COUNT], Out* out, u32 first, u32 end, u32 outputs) {
+DEVICE void finish_round(const Partial<COUNT>& partial, Out* out, u32 first, u32 end, u32 outputs) {
     __syncthreads();
 #pragma unroll 1
-    for (u32 from = 0; from < ROWS * COUNT; from += THREADS) {
-        u32 i = from + threadIdx.x, row = i / COUNT, output = first + i % COUNT;
-        if (i >= ROWS * COUNT) break;
-        float sum = sums[0][i];
+    for (u32 i = threadIdx.x; i < ROWS * COUNT; i += THREADS) {
+        u32 row = i / COUNT, output = first + i % COUNT;
+        float sum = partial.sums[0][i];
 #pragma unroll 4
-        for (u32 warp = 1; warp < WARPS; warp++) sum += sums[warp][i];
+        for (u32 warp = 1; warp < WARPS; warp++) sum += partial.sums[warp][i];
         if (output < end) store(&out[u64(row) * outputs + output], sum);
     }
+    __syncthreads();
 }
+
+// What a thread has under way from memory into its own part of shared memory: SLOTS groups of PACKS packs, taken in
+// the order in which they were asked for. A thread reads only what it copied itself, so there are no barriers. The
+// packs of a group are THREADS apart: lanes read neighbours. Loops take TURN groups at a time, by their index k, which
+// is known when the kernel is compiled.
+template <u32 PACKS, u32 TURN> class Ring {
+    static_assert(SLOTS % TURN == 0, "whole turns");
+    Pack* const mine;
+    u32 turn = 0; // where the oldest one begins
+
+    DEVICE Pack* at(u32 k, u32 pack) const { return mine + turn + (k * PACKS + pack) * THREADS; }
+
+  public:
+    DEVICE explicit Ring(Pack* memory) : mine(memory + threadIdx.x) {}
+    // Asks for a pack (zeros where not `valid`) of the group that takes the place of the one taken last.
+    DEVICE void ask(u32 k, u32 pack, const T* from, bool valid) { copy_async(at(k, pack), from, valid); }
+    // Ends that group.
+    DEVICE void asked(u32 k) {
+        commit_copies();
+        constexpr u32 LENGTH = TURN * PACKS * THREADS;
+        if (k + 1 == TURN && TURN < SLOTS) turn = turn == (SLOTS / TURN - 1) * LENGTH ? 0 : turn + LENGTH;
+    }
+    // Waits for the oldest group and takes it; another must be asked for next.
+    DEVICE void take(u32 k, Pack (&packs)[PACKS]) const {
+        wait_for_copies<SLOTS - 1>();
+#pragma unroll
+        for (u32 i = 0; i < PACKS; i++) packs[i] = load_pack(at(k, i));
+    }
+    // Nothing may be under way (zeros, at the end) when the block gives its shared memory back.
+    DEVICE void end() const { wait_for_copies<0>(); }
+};
 
 // Asks for what follows the first `rows` outputs of this block.
 DEVICE void prefetch_after(const T* w, Range range, u32 rows, u32 inputs) {
@@ -112,102 +145,101 @@ DEVICE void prefetch_after(const T* w, Range range, u32 rows, u32 inputs) {
     }
 }
 
-#if MMA
+#if TILES > 0
 
 static_assert(INPUTS > 0 && INPUTS % PACK == 0, "tensor cores take inputs in whole packs");
 
-// Steps of 32 inputs that a warp takes of each output, a multiple of DEPTH (what is past the end counts as zero).
-constexpr u32 STEPS = ((INPUTS + 32 * WARPS - 1) / (32 * WARPS) + DEPTH - 1) / DEPTH * DEPTH;
-// Whether a warp's slice of x stays in registers.
-constexpr bool KEPT = STEPS <= 8 && ROWS <= 8 && THREADS * BLOCKS <= 512;
+// A warp takes 32 inputs of outputs in a step, and RUN steps beside one another in a turn (128 contiguous bytes of an
+// output, a line of the caches); the next warp's are beside those, its own next turn's WARPS x RUN steps further.
+constexpr u32 RUN = 2;
+constexpr u32 STRIDE = WARPS * RUN * 32;
+constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
+// Whether every pack of every turn is one of the row (what is past the end counts as zero).
+constexpr bool EXACT = INPUTS % STRIDE == 0;
 // Tiles of 8 rows of x.
 constexpr u32 COLUMNS = (ROWS + 7) / 8;
-constexpr u32 TILE = 16;
-
-// The pack of a row that lane t of a group of 4 takes in a step, less what is the lane's own. Warps take turns by
-// DEPTH steps, so that each reads DEPTH x 64 contiguous bytes and all together a contiguous part of the row.
-DEVICE constexpr u32 pack_of_step(u32 step) { return (step / DEPTH * WARPS * DEPTH + step % DEPTH) * 4; }
-DEVICE u32 pack_of_lane() { return warp_index() * DEPTH * 4 + lane_index() % 4; }
-// Whether every pack of every step is one of the row.
-constexpr bool EXACT = INPUTS / PACK == STEPS * WARPS * 4;
+// Outputs between two barriers.
+constexpr u32 COUNT = 16 * TILES;
 
 template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 outputs) {
-    constexpr u32 PACKS = INPUTS / PACK;
-    SHARED(Partial<TILE>, partial, 1);
+    SHARED(Partial<COUNT>, partial, 1);
+    DYNAMIC_SHARED(Pack, memory);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
     const Range range = outputs_of_block(outputs);
+    // this lane's first input, and whether it has a pack in a step of a turn
+    const u32 own = warp_index() * RUN * 32 + t * PACK;
+    auto inside = [&](u32 turn, u32 step) { return EXACT || turn * STRIDE + step * 32 + own < INPUTS; };
 
-    const u32 own = pack_of_lane();
-    auto inside = [&](u32 step) { return EXACT || pack_of_step(step) + own < PACKS; };
-    Pack ring[DEPTH][2];
-    // this lane's first pack of output `load_first` + g, the tile to load from
-    u32 load_first = range.first;
-    const T* row = w + u64(range.first + g) * INPUTS + own * PACK;
-    auto load = [&](u32 slot, u32 step) {
-        const T* at = row + pack_of_step(step) * PACK;
-        ring[slot][0] = load_weights(at, inside(step) && load_first + g < range.end);
-        ring[slot][1] = load_weights(at + 8 * INPUTS, inside(step) && load_first + g + 8 < range.end);
-    };
-    const T* row_of_x = x + g * INPUTS + own * PACK;
-    auto load_x = [&](u32 step, Pack (&column)[COLUMNS]) {
-#pragma unroll
-        for (u32 n = 0; n < COLUMNS; n++) {
-            const T* at = row_of_x + n * 8 * INPUTS + pack_of_step(step) * PACK;
-            column[n] = load_shared(at, inside(step) && g + n * 8 < ROWS);
+    // a group of the ring: this lane's packs of outputs g and g + 8 of a tile, in a step
+    Ring<2, RUN * TILES> ring(memory);
+    u32 ask_first = range.first, ask_turn = 0;
+    const T* row = w + u64(range.first + g) * INPUTS + own;
+    auto ask = [&](u32 k) {
+        const u32 step = k / TILES, tile = k % TILES, output = ask_first + tile * 16 + g;
+        const T* at = row + tile * 16 * INPUTS + step * 32;
+        ring.ask(k, 0, at, inside(ask_turn, step) && output < range.end);
+        ring.ask(k, 1, at + 8 * INPUTS, inside(ask_turn, step) && output + 8 < range.end);
+        ring.asked(k);
+        if (k + 1 < RUN * TILES) return;
+        row += STRIDE;
+        if (++ask_turn == TURNS) {
+            ask_turn = 0;
+            ask_first += COUNT;
+            row += COUNT * INPUTS - TURNS * STRIDE;
         }
     };
 #pragma unroll
-    for (u32 slot = 0; slot < DEPTH; slot++) load(slot, slot);
-    prefetch_after(w, range, TILE, INPUTS);
+    for (u32 slot = 0; slot < SLOTS; slot++) ask(slot % (RUN * TILES));
+    // what follows in the outputs that the ring began, or else the outputs that follow
+    constexpr u32 BEGUN = SLOTS / (RUN * TILES) * STRIDE;
+    if constexpr (BEGUN < INPUTS) {
+        constexpr u32 MORE = INPUTS - BEGUN < STRIDE ? INPUTS - BEGUN : STRIDE;
+        u32 output = range.first + threadIdx.x;
+        if (threadIdx.x < COUNT && output < range.end) prefetch_to_l2(w + u64(output) * INPUTS + BEGUN, MORE * sizeof(T));
+    } else {
+        prefetch_after(w, range, COUNT, INPUTS);
+    }
     let_next_start();
     wait_for_previous();
 
-    Pack kept[KEPT ? STEPS : 1][COLUMNS];
-    if constexpr (KEPT) {
+    const T* row_of_x = x + g * INPUTS + own;
+    auto load_x = [&](u32 turn, u32 step, Pack (&column)[COLUMNS]) {
 #pragma unroll
-        for (u32 step = 0; step < STEPS; step++) load_x(step, kept[step]);
-    }
-    u32 round = 0;
-    for (u32 first = range.first; first < range.end; first += TILE, round ^= 1) {
-        float c[COLUMNS][4] = {};
-        auto steps = [&](u32 from) {
-            constexpr u32 AHEAD = DEPTH < 2 ? DEPTH : 2; // packs of x that are loaded before they are needed
-            Pack column[AHEAD][COLUMNS];
-            if constexpr (!KEPT) {
-#pragma unroll
-                for (u32 slot = 0; slot < AHEAD; slot++) load_x(from + slot, column[slot]);
-            }
-            bool last = from + DEPTH == STEPS;
-            if (last) {
-                load_first += TILE;
-                row += TILE * INPUTS;
-            }
-#pragma unroll
-            for (u32 slot = 0; slot < DEPTH; slot++) {
-#pragma unroll
-                for (u32 n = 0; n < COLUMNS; n++) {
-                    const Pack& pack = KEPT ? kept[KEPT ? from + slot : 0][n] : column[slot % AHEAD][n];
-                    mma_packs(c[n], ring[slot][0], ring[slot][1], pack);
-                }
-                load(slot, last ? slot : from + DEPTH + slot);
-                if (!KEPT && slot + AHEAD < DEPTH) load_x(from + slot + AHEAD, column[slot % AHEAD]);
-            }
-        };
-        if constexpr (KEPT) {
-#pragma unroll
-            for (u32 from = 0; from < STEPS; from += DEPTH) steps(from);
-        } else {
+        for (u32 n = 0; n < COLUMNS; n++) {
+            const T* at = row_of_x + n * 8 * INPUTS + turn * STRIDE + step * 32;
+            column[n] = load_shared(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
+        }
+    };
+    for (u32 first = range.first; first < range.end; first += COUNT) {
+        float c[TILES][COLUMNS][4] = {};
+        Pack column[RUN][COLUMNS]; // each is asked for while the one before it is used
+        load_x(0, 0, column[0]);
 #pragma unroll 1
-            for (u32 from = 0; from < STEPS; from += DEPTH) steps(from);
-        }
-        float(&sums)[WARPS][ROWS * TILE] = partial[0].sums[round];
+        for (u32 turn = 0; turn < TURNS; turn++) {
 #pragma unroll
-        for (u32 i = 0; i < COLUMNS * 4; i++) {
-            u32 row = i / 4 * 8 + 2 * t + i % 2;
-            if (row < ROWS) sums[warp_index()][row * TILE + g + i % 4 / 2 * 8] = c[i / 4][i % 4];
+            for (u32 step = 0; step < RUN; step++) {
+                load_x(turn + (step + 1) / RUN, (step + 1) % RUN, column[(step + 1) % RUN]);
+#pragma unroll
+                for (u32 tile = 0; tile < TILES; tile++) {
+                    Pack weights[2];
+                    ring.take(step * TILES + tile, weights);
+                    ask(step * TILES + tile);
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS; n++) mma_packs(c[tile][n], weights[0], weights[1], column[step][n]);
+                }
+            }
         }
-        finish_round<TILE>(sums, out, first, range.end, outputs);
+#pragma unroll
+        for (u32 tile = 0; tile < TILES; tile++) {
+#pragma unroll
+            for (u32 i = 0; i < COLUMNS * 4; i++) {
+                u32 row = i / 4 * 8 + 2 * t + i % 2, output = tile * 16 + g + i % 4 / 2 * 8;
+                if (row < ROWS) partial[0].sums[warp_index()][row * COUNT + output] = c[tile][i / 4][i % 4];
+            }
+        }
+        finish_round(partial[0], out, first, range.end, outputs);
     }
+    ring.end();
 }
 
 #else
@@ -218,8 +250,8 @@ constexpr bool WHOLE_PACKS = INPUTS > 0 && INPUTS % PACK == 0;
 template <bool PACKS> struct Load {
     static constexpr u32 NUMBERS = PACK;
     Pack pack;
-    DEVICE void weights(const T* at, bool valid) { pack = load_weights(at, valid); }
-    DEVICE void activations(const T* at, bool valid) { pack = load_shared(at, valid); }
+    DEVICE void set(const Pack& from) { pack = from; }
+    DEVICE void load(const T* at, bool valid) { pack = load_shared(at, valid); }
     DEVICE float number(u32 i) const {
 #if defined(NUMBER_F32)
         return __uint_as_float(pack.words[i]);
@@ -232,8 +264,8 @@ template <bool PACKS> struct Load {
 template <> struct Load<false> {
     static constexpr u32 NUMBERS = 1;
     float x;
-    DEVICE void weights(const T* at, bool valid) { x = valid ? to_float(*at) : 0.0f; }
-    DEVICE void activations(const T* at, bool valid) { x = valid ? to_float(*at) : 0.0f; }
+    DEVICE void set(const Pack&) {} // no ring then
+    DEVICE void load(const T* at, bool valid) { x = valid ? to_float(*at) : 0.0f; }
     DEVICE float number(u32) const { return x; }
 };
 
@@ -246,6 +278,8 @@ constexpr u32 PARTS = INPUTS > 0 ? (INPUTS + PART - 1) / PART : 0;
 constexpr bool EXACT = INPUTS > 0 && INPUTS % PART == 0;
 // Whether a thread's slice of x stays in registers.
 constexpr bool KEPT = PARTS == 1 && WHOLE_PACKS && ROWS * UNIT_PACKS <= 8;
+// Outputs of a unit that are taken at a time: where x is read again, once for all of them.
+constexpr u32 GRAIN = KEPT ? 1 : UNIT_ROWS;
 
 // Sums of each thread for UNIT_ROWS outputs x ROWS rows, padded to a power of two.
 constexpr u32 SUMS = UNIT_ROWS * ROWS;
@@ -278,6 +312,7 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
     if (INPUTS > 0) inputs = INPUTS;
     const u32 parts = PARTS > 0 ? PARTS : (inputs + PART - 1) / PART;
     SHARED(Partial<COUNT>, partial, 1);
+    DYNAMIC_SHARED(Pack, memory);
     const Range range = outputs_of_block(outputs);
 
     // where a load of this thread lies in a row
@@ -285,77 +320,90 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         return ((part * UNIT_PACKS + i) * THREADS + threadIdx.x) * Loaded::NUMBERS;
     };
     auto inside = [&](u32 part, u32 i) { return EXACT || column(part, i) < inputs; };
-    Loaded ring[DEPTH][UNIT_ROWS][UNIT_PACKS];
-    // the next unit to load: UNIT_ROWS outputs from `load_first` on, their part `load_part`
-    u32 load_first = range.first, load_part = 0;
+    // the unit that is asked for next: UNIT_ROWS outputs from `ask_first` on, their part `ask_part`
+    u32 ask_first = range.first, ask_part = 0;
     const T* row = w + u64(range.first) * inputs + column(0, 0);
-    auto load = [&](u32 slot) {
-#pragma unroll
-        for (u32 j = 0; j < UNIT_ROWS; j++) {
-#pragma unroll
-            for (u32 i = 0; i < UNIT_PACKS; i++) {
-                bool valid = load_first + j < range.end && inside(load_part, i);
-                ring[slot][j][i].weights(row + j * u64(inputs) + column(load_part, i) - column(0, 0), valid);
-            }
-        }
-        if (++load_part == parts) {
-            load_part = 0;
-            load_first += UNIT_ROWS;
+    auto place = [&](u32 j, u32 i) { return row + j * u64(inputs) + column(ask_part, i) - column(0, 0); };
+    auto valid = [&](u32 j, u32 i) { return ask_first + j < range.end && inside(ask_part, i); };
+    auto next = [&](u32 j) {
+        if (j + 1 == UNIT_ROWS && ++ask_part == parts) {
+            ask_part = 0;
+            ask_first += UNIT_ROWS;
             row += UNIT_ROWS * u64(inputs);
         }
     };
+    // a group of the ring: this thread's packs of row j of that unit
+    Ring<UNIT_PACKS, UNIT_ROWS> ring(memory);
+    auto ask = [&](u32 j) {
 #pragma unroll
-    for (u32 slot = 0; slot < DEPTH; slot++) load(slot);
-    if (PARTS == 1) prefetch_after(w, range, DEPTH * UNIT_ROWS, inputs);
+        for (u32 i = 0; i < UNIT_PACKS; i++) ring.ask(j, i, place(j, i), valid(j, i));
+        ring.asked(j);
+        next(j);
+    };
+    auto take = [&](u32 j, Loaded (&weights)[UNIT_PACKS]) {
+        if constexpr (WHOLE_PACKS) {
+            Pack packs[UNIT_PACKS];
+            ring.take(j, packs);
+            ask(j);
+#pragma unroll
+            for (u32 i = 0; i < UNIT_PACKS; i++) weights[i].set(packs[i]);
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < UNIT_PACKS; i++) weights[i].load(place(j, i), valid(j, i));
+            next(j);
+        }
+    };
+    if constexpr (WHOLE_PACKS) {
+#pragma unroll
+        for (u32 slot = 0; slot < SLOTS; slot++) ask(slot % UNIT_ROWS);
+    }
+    if (PARTS == 1) prefetch_after(w, range, SLOTS, inputs);
     let_next_start();
     wait_for_previous();
 
     Loaded kept[KEPT ? ROWS : 1][UNIT_PACKS];
+    auto load_x = [&](u32 r, u32 part, u32 i, Loaded& loaded) {
+        loaded.load(x + r * u64(inputs) + column(part, i), inside(part, i));
+    };
     if constexpr (KEPT) {
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
 #pragma unroll
-            for (u32 i = 0; i < UNIT_PACKS; i++) {
-                kept[r][i].activations(x + r * u64(inputs) + column(0, i), inside(0, i));
-            }
+            for (u32 i = 0; i < UNIT_PACKS; i++) load_x(r, 0, i, kept[r][i]);
         }
     }
     float sums[PADDED] = {};
-    // the unit that is consumed (its slot is refilled before its sums go anywhere), the first output of its round, and which half of `partial` the round uses
-    u32 first = range.first, part = 0, round_first = range.first, round = 0;
-    auto consume = [&](u32 slot) {
+    // the unit that is taken, and the first output of its round
+    u32 part = 0, round_first = range.first;
+    for (u32 first = range.first; first < range.end;) {
 #pragma unroll
-        for (u32 i = 0; i < UNIT_PACKS; i++) {
-            Loaded loaded[KEPT ? 1 : ROWS];
-            if constexpr (!KEPT) {
+        for (u32 from = 0; from < UNIT_ROWS; from += GRAIN) {
+            Loaded weights[GRAIN][UNIT_PACKS];
 #pragma unroll
-                for (u32 r = 0; r < ROWS; r++) {
-                    loaded[r].activations(x + r * u64(inputs) + column(part, i), inside(part, i));
-                }
-            }
+            for (u32 j = 0; j < GRAIN; j++) take(from + j, weights[j]);
 #pragma unroll
-            for (u32 n = 0; n < Loaded::NUMBERS; n++) {
-                float activation[ROWS];
+            for (u32 i = 0; i < UNIT_PACKS; i++) {
+                Loaded loaded[KEPT ? 1 : ROWS];
+                if constexpr (!KEPT) {
 #pragma unroll
-                for (u32 r = 0; r < ROWS; r++) {
-                    if constexpr (KEPT) {
-                        activation[r] = kept[r][i].number(n);
-                    } else {
-                        activation[r] = loaded[r].number(n);
-                    }
+                    for (u32 r = 0; r < ROWS; r++) load_x(r, part, i, loaded[r]);
                 }
 #pragma unroll
-                for (u32 j = 0; j < UNIT_ROWS; j++) {
-                    float weight = ring[slot][j][i].number(n);
+                for (u32 n = 0; n < Loaded::NUMBERS; n++) {
 #pragma unroll
-                    for (u32 r = 0; r < ROWS; r++) {
-                        sums[j * ROWS + r] = fmaf(weight, activation[r], sums[j * ROWS + r]);
+                    for (u32 j = 0; j < GRAIN; j++) {
+                        float weight = weights[j][i].number(n);
+#pragma unroll
+                        for (u32 r = 0; r < ROWS; r++) {
+                            float activation = KEPT ? kept[KEPT ? r : 0][i].number(n) : loaded[KEPT ? 0 : r].number(n);
+                            float& sum = sums[(from + j) * ROWS + r];
+                            sum = fmaf(activation, weight, sum);
+                        }
                     }
                 }
             }
         }
-        load(slot);
-        if (++part < parts) return;
+        if (++part < parts) continue;
         part = 0;
         float sum = sums_over_lanes<WARP / 2>(sums);
 #pragma unroll
@@ -363,26 +411,21 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         u32 index = lane_index() / (WARP / PADDED);
         if (lane_index() % (WARP / PADDED) == 0 && index < SUMS) {
             u32 output = first - round_first + index / ROWS;
-            partial[0].sums[round][warp_index()][index % ROWS * COUNT + output] = sum;
+            partial[0].sums[warp_index()][index % ROWS * COUNT + output] = sum;
         }
         first += UNIT_ROWS;
         if (first - round_first == COUNT || first >= range.end) {
-            finish_round<COUNT>(partial[0].sums[round], out, round_first, range.end, outputs);
+            finish_round(partial[0], out, round_first, range.end, outputs);
             round_first = first;
-            round ^= 1;
-        }
-    };
-    while (first < range.end) {
-#pragma unroll
-        for (u32 slot = 0; slot < DEPTH; slot++) {
-            if (first < range.end) consume(slot);
         }
     }
+    ring.end();
 }
 
 #endif
 
-// Grid: any number of blocks of THREADS threads. x [ROWS][inputs], w [outputs][inputs], out [ROWS][outputs]; rows
+// Grid: any number of blocks of THREADS threads, with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS packs of shared
+// memory (none where INPUTS is no multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out [ROWS][outputs]; rows
 // begin on 16 bytes where INPUTS is a multiple of a pack.
 BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const T* w, T* out, u32 inputs, u32 outputs) {
     matvec_any(x, w, out, inputs, outputs);

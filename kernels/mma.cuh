@@ -86,31 +86,14 @@ DEVICE Pack load_transposed(const T* row) {
 
 // ---- copies from global into shared memory that go on beside arithmetic
 
-#ifdef SHIM
-// Copies happen as late as they may, in `wait_for_copies`, so that a wait too few is seen.
-namespace shim_copies {
-struct Copy {
-    void* to;
-    const void* from;
-    bool valid;
-    u32 group;
-};
-constexpr u32 LIMIT = 128;
-static Copy copies[1024][LIMIT];
-static u32 waiting[1024], groups[1024];
-} // namespace shim_copies
-#endif
-
 // Sixteen bytes (both ends aligned); zeros where not `valid` (`from` must still be an address).
 DEVICE void copy_async(void* to, const void* from, bool valid) {
 #ifndef SHIM
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))),
                  "l"(from), "r"(valid ? 16u : 0u)
                  : "memory");
 #else
-    using namespace shim_copies;
-    if (waiting[threadIdx.x] == LIMIT) shim::fail("more than %u copies wait", LIMIT);
-    copies[threadIdx.x][waiting[threadIdx.x]++] = {to, from, valid, groups[threadIdx.x]};
+    shim::copy_async(to, from, valid);
 #endif
 }
 
@@ -119,7 +102,7 @@ DEVICE void commit_copies() {
 #ifndef SHIM
     asm volatile("cp.async.commit_group;" ::: "memory");
 #else
-    shim_copies::groups[threadIdx.x]++;
+    shim::commit_copies();
 #endif
 }
 
@@ -128,16 +111,6 @@ template <u32 LATEST> DEVICE void wait_for_copies() {
 #ifndef SHIM
     asm volatile("cp.async.wait_group %0;" ::"n"(LATEST) : "memory");
 #else
-    using namespace shim_copies;
-    u32 thread = threadIdx.x, kept = 0;
-    for (u32 i = 0; i < waiting[thread]; i++) {
-        Copy copy = copies[thread][i];
-        if (copy.group + LATEST < groups[thread]) {
-            store_pack(copy.to, copy.valid ? load_pack(copy.from) : Pack{});
-        } else {
-            copies[thread][kept++] = copy;
-        }
-    }
-    waiting[thread] = kept;
+    shim::wait_for_copies(LATEST);
 #endif
 }

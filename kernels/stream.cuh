@@ -15,19 +15,7 @@
                  : "memory")
 #endif
 
-// Sixteen bytes (aligned; zeros where not `valid`) that are read once and that nobody writes while the kernel
-// runs, also before `wait_for_previous`: weights.
-DEVICE Pack load_weights(const void* at, bool valid) {
-#ifndef SHIM
-    Pack p;
-    PREDICATED_LOAD(".nc.L1::no_allocate.L2::128B", p, at, valid);
-    return p;
-#else
-    return valid ? load_pack_once(at) : Pack{};
-#endif
-}
-
-// The same of memory that an earlier kernel wrote, which may only have ended at `wait_for_previous`; read once.
+// Sixteen bytes (aligned; zeros where not `valid`) that are read once, of memory that an earlier kernel may have written.
 DEVICE Pack load_once(const void* at, bool valid) {
 #ifndef SHIM
     Pack p;

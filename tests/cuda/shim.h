@@ -32,6 +32,7 @@
 #pragma GCC visibility push(hidden)
 #define SHIM_EXPORT extern "C" __attribute__((used, visibility("default")))
 
+#include "shim/copies.h"
 #include "shim/fibers.h"
 #include "shim/launch.h"
 #include "shim/warp.h"

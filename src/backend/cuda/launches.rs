@@ -386,6 +386,7 @@ pub(super) fn matvec_call(
         matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
+    function.set_shared(chosen.geometry.shared_bytes)?;
     Ok((function, chosen.geometry))
 }
 

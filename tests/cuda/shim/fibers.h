@@ -77,11 +77,44 @@ struct Order {
     }
     uint64_t operator()(uint64_t i) const { return (i * factor + shift) % n; }
 };
-inline Order thread_order;
+// In even orders but 0 a warp goes on alone for as long as it can, through its collectives up to the next barrier:
+// what it does too early is seen. In the others all warps go from collective to collective together.
+inline bool warps_alone() { return order_seed != 0 && order_seed % 2 == 0; }
+
+// The order of a block's threads.
+struct ThreadOrder {
+    Order warps, lanes, all;
+    void begin(uint64_t block) {
+        all = Order(threads, 3 * block + 1);
+        warps = Order((threads + 31) / 32, 3 * block + 2);
+        lanes = Order(32, 3 * block + 3);
+    }
+    template <class F> void each(F f) const {
+        if (!warps_alone()) {
+            for (unsigned i = 0; i < threads; i++) f(fibers[all(i)]);
+            return;
+        }
+        for (unsigned warp = 0; warp < warps.n; warp++) {
+            for (unsigned lane = 0; lane < 32; lane++) {
+                uint64_t thread = warps(warp) * 32 + lanes(lane);
+                if (thread < threads) f(fibers[thread]);
+            }
+        }
+    }
+};
+inline ThreadOrder thread_order;
 
 inline void make_ready(Fiber* fiber) {
     fiber->state = State::Ready;
     ready[(ready_first + ready_count++) % (MAX_THREADS * 2)] = fiber->linear;
+}
+
+// Before all that are ready.
+inline void make_first(Fiber* fiber) {
+    fiber->state = State::Ready;
+    ready_first = (ready_first + MAX_THREADS * 2 - 1) % (MAX_THREADS * 2);
+    ready[ready_first] = fiber->linear;
+    ready_count++;
 }
 
 void fiber_main();
@@ -155,15 +188,19 @@ inline void give_stacks_back() {
 
 inline void release_barrier() {
     at_barrier = 0;
-    for (unsigned i = 0; i < threads; i++) {
-        Fiber& fiber = fibers[thread_order(i)];
+    thread_order.each([](Fiber& fiber) {
         if (fiber.state == State::AtBarrier) make_ready(&fiber);
-    }
+    });
 }
+
+inline void begin_copies();
+inline void end_copies();
 
 inline void fiber_main() {
     for (;;) {
+        begin_copies();
         thread_body();
+        end_copies();
         current->state = State::Left;
         left++;
         // those that wait at a barrier wait for the threads that are left
@@ -235,7 +272,12 @@ inline void collective(unsigned mask, const char* what, const void* in, void* ou
     }
     compute(lanes);
     for (unsigned i = 0; i < 32; i++) {
-        if (i != lane && (mask >> i & 1)) make_ready(&fibers[first + i]);
+        if (i == lane || !(mask >> i & 1)) continue;
+        if (warps_alone()) {
+            make_first(&fibers[first + i]);
+        } else {
+            make_ready(&fibers[first + i]);
+        }
     }
 }
 

@@ -69,8 +69,8 @@ inline void check_shared() {
 [[gnu::noinline]] inline void run_block() {
     left = at_barrier = ready_first = ready_count = 0;
     poison_shared();
-    thread_order = Order(threads, 1 + block_index.x + 0x10000ull * block_index.y + 0x100000000ull * block_index.z);
-    for (unsigned i = 0; i < threads; i++) make_ready(&fibers[thread_order(i)]);
+    thread_order.begin(block_index.x + 0x10000ull * block_index.y + 0x100000000ull * block_index.z);
+    thread_order.each([](Fiber& fiber) { make_ready(&fiber); });
     // back here when no thread is ready, or with an error
     if (_setjmp(launcher) == 0) go_on();
     if (failed) return;

@@ -69,7 +69,9 @@ impl Module {
             return Err(Error::failed(format!("the compiled module has no kernel '{name}'")));
         }
         gpu.check(answer, || format!("looking up kernel '{name}'"))?;
-        Ok(Function { module: Arc::clone(&self.inner), function, name: name.into() })
+        let function = Function { module: Arc::clone(&self.inner), function, name: name.into() };
+        function.share_most()?;
+        Ok(function)
     }
 }
 
@@ -105,19 +107,32 @@ impl Function {
 
     /// Allows launches with this much dynamic shared memory (above 48 KB it must be asked for).
     pub fn set_shared(&self, bytes: u32) -> Result<()> {
-        let gpu = self.gpu();
-        gpu.bind()?;
-        let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as u32;
         let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-        // SAFETY: the function's module is held.
-        let code = unsafe { (gpu.api().cuFuncSetAttribute)(self.function, which, value) };
-        gpu.check(code, || {
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value, || {
             format!(
                 "allowing {} {bytes} bytes of dynamic shared memory (a block has at most {})",
                 self.name,
-                gpu.info().shared_per_block
+                self.gpu().info().shared_per_block
             )
         })
+    }
+
+    /// Prefers as much shared memory, and as little first-level cache, as there can be. A multiprocessor
+    /// divides its memory anew only when it is idle: of kernels with other wishes the next one could not
+    /// begin beside the one before it, nor a collective beside a product. NCCL asks for the same.
+    fn share_most(&self) -> Result<()> {
+        let most = sys::CUshared_carveout::CU_SHAREDMEM_CARVEOUT_MAX_SHARED as c_int;
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, most, || {
+            format!("preferring shared memory for {}", self.name)
+        })
+    }
+
+    fn set(&self, which: Attribute, value: c_int, what: impl FnOnce() -> String) -> Result<()> {
+        let gpu = self.gpu();
+        gpu.bind()?;
+        // SAFETY: the function's module is held.
+        let code = unsafe { (gpu.api().cuFuncSetAttribute)(self.function, which as u32, value) };
+        gpu.check(code, what)
     }
 
     /// How many blocks of this many threads and bytes of dynamic shared memory run on one

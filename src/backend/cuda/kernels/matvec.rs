@@ -18,6 +18,13 @@ const THREADS: u32 = 512;
 const WARP: u32 = 32;
 /// Packs of a row that a thread may hold at a time; longer rows are read in parts.
 const MOST_PACKS: u32 = 4;
+/// Bytes of a pack.
+const PACK: u32 = 16;
+/// Bytes of shared memory that a block's packs under way may take, beside which the sums of warps fit where a block
+/// has no more than 99 KB (sm_86 and sm_89).
+const MOST_RING: u32 = 88 << 10;
+/// Steps of 32 inputs that tensor cores take beside one another.
+const RUN: u32 = 2;
 
 /// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,30 +53,41 @@ pub fn matvec_geometry(
     outputs: u32,
     multiprocessors: u32,
 ) -> Matvec {
-    let pack = 16 / dtype.bytes() as u32;
+    let pack = PACK / dtype.bytes() as u32;
     let choice = if !inputs.is_multiple_of(pack) {
-        Choice { threads: 256, blocks: 1, unit_rows: 2, unit_packs: 2, depth: 2, tensor: false }
+        // single numbers, and none under way
+        Choice { threads: 256, blocks: 1, way: Way::Fma { rows: 2, packs: 2 }, slots: 2 }
     } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
-        tensor(inputs)
+        tensor(inputs, outputs, multiprocessors)
     } else {
         vector(rows, inputs / pack)
     };
-    let each = (THREADS / choice.threads).max(1);
-    let grid = (multiprocessors.max(1) * each).clamp(1, outputs.max(1));
     let mut defines = vec![
         ("ROWS", rows),
         ("INPUTS", inputs),
         ("THREADS", choice.threads),
         ("BLOCKS", choice.blocks),
-        ("DEPTH", choice.depth),
+        ("SLOTS", choice.slots),
     ];
-    if choice.tensor {
-        defines.push(("MMA", 1));
-    } else {
-        defines.push(("UNIT_ROWS", choice.unit_rows));
-        defines.push(("UNIT_PACKS", choice.unit_packs));
-    }
-    Matvec { defines, geometry: Geometry::flat(grid, choice.threads) }
+    let packs = match choice.way {
+        Way::Fma { rows, packs } => {
+            defines.extend([("UNIT_ROWS", rows), ("UNIT_PACKS", packs)]);
+            packs
+        }
+        Way::Tensor { tiles } => {
+            defines.push(("TILES", tiles));
+            2
+        }
+    };
+    let grid = grid(choice.threads, outputs, multiprocessors);
+    let ring = if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
+    let geometry = Geometry { shared_bytes: ring, ..Geometry::flat(grid, choice.threads) };
+    Matvec { defines, geometry }
+}
+
+/// As many blocks as run at once.
+fn grid(threads: u32, outputs: u32, multiprocessors: u32) -> u32 {
+    (multiprocessors.max(1) * (THREADS / threads).max(1)).clamp(1, outputs.max(1))
 }
 
 /// What a unit is compiled for; the words are those of `matvec.cu`.
@@ -77,23 +95,30 @@ struct Choice {
     threads: u32,
     /// Blocks that must fit on a multiprocessor: bounds registers.
     blocks: u32,
-    unit_rows: u32,
-    unit_packs: u32,
-    depth: u32,
-    tensor: bool,
+    way: Way,
+    /// Groups of packs under way in each thread.
+    slots: u32,
 }
 
-/// Tensor cores: steps of 32 inputs, 4 under way in each warp, and warps such that few steps are empty.
-fn tensor(inputs: u32) -> Choice {
-    let depth = 4;
+/// What does the arithmetic.
+enum Way {
+    /// FMA, on so many packs of so many outputs at a time; a group is the packs of one output.
+    Fma { rows: u32, packs: u32 },
+    /// Tensor cores, on so many tiles of 16 outputs at a time; a group is two packs of one tile.
+    Tensor { tiles: u32 },
+}
+
+/// Tensor cores: steps of 32 inputs, divided among warps such that few steps are empty.
+fn tensor(inputs: u32, outputs: u32, multiprocessors: u32) -> Choice {
     let steps = inputs.div_ceil(32);
-    let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(depth);
+    let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(RUN);
     // of those that take fewest, the most
     let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
     let threads = warps * WARP;
+    // with more tiles x is read less often; an empty tile would leave half of the ring empty
+    let tiles = if outputs.div_ceil(grid(threads, outputs, multiprocessors)) > 16 { 2 } else { 1 };
     // 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
-    let blocks = 2 * THREADS / threads;
-    Choice { threads, blocks, unit_rows: 16, unit_packs: 2, depth, tensor: true }
+    Choice { threads, blocks: 2 * THREADS / threads, way: Way::Tensor { tiles }, slots: 4 }
 }
 
 /// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.
@@ -103,25 +128,18 @@ fn vector(rows: u32, packs: u32) -> Choice {
     let found = candidates.filter(|&threads| taken(threads).1 <= MOST_PACKS).min_by_key(|&t| taken(t).0);
     let Some(threads) = found else {
         // a row in parts; x comes from the first-level cache each time
-        return Choice {
-            threads: THREADS,
-            blocks: 1,
-            unit_rows: 2,
-            unit_packs: 2,
-            depth: 2,
-            tensor: false,
-        };
+        return Choice { threads: THREADS, blocks: 1, way: Way::Fma { rows: 2, packs: 2 }, slots: 4 };
     };
-    let unit_packs = taken(threads).1;
-    let unit_rows = match unit_packs {
-        1 => 4,
-        2 => 2,
-        _ => 1,
+    let each = taken(threads).1;
+    // a unit of about 4 packs, and twice as many or more under way, as shared memory allows
+    let (unit, slots) = match each {
+        1 => (4, 8),
+        2 => (2, 4),
+        _ => (1, (MOST_RING / (threads * each * PACK)).clamp(2, 3)),
     };
     // for one row, 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
     let blocks = if rows == 1 { 2 * THREADS / threads } else { THREADS / threads };
-    let depth = if unit_packs == 3 { 3 } else { 2 };
-    Choice { threads, blocks: blocks.max(1), unit_rows, unit_packs, depth, tensor: false }
+    Choice { threads, blocks: blocks.max(1), way: Way::Fma { rows: unit, packs: each }, slots }
 }
 
 #[cfg(test)]
@@ -164,19 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn enough_bytes_are_under_way_on_each_multiprocessor() {
+    fn enough_bytes_are_under_way_on_each_multiprocessor_and_fit_it() {
         for (inputs, outputs) in SHAPES {
             for rows in 1..=most_rows(DType::Bf16, inputs) {
                 let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200);
-                let Geometry { grid, block, .. } = chosen.geometry;
-                let unit = match define(&chosen, "MMA") {
-                    1 => 2,
-                    _ => define(&chosen, "UNIT_ROWS") * define(&chosen, "UNIT_PACKS"),
-                };
-                let threads = block[0] * grid[0] / H200;
-                // when all but one unit has arrived and was not asked for again yet
-                let least = threads * (define(&chosen, "DEPTH") - 1) * unit * 16;
-                assert!(least >= 28_000, "{inputs} x {outputs}, {rows} rows: {least} bytes");
+                let Geometry { grid, block, shared_bytes } = chosen.geometry;
+                let blocks = grid[0] / H200;
+                // when one group has arrived and was not asked for again yet
+                let least = blocks * (shared_bytes - shared_bytes / define(&chosen, "SLOTS"));
+                let what = format!("{inputs} x {outputs}, {rows} rows");
+                assert!(least >= 40_000, "{what}: {least} bytes");
+                // sums of warps beside it: 128, or those of a round of tiles
+                let sums = 4 * block[0] / WARP * (rows * 16 * define(&chosen, "TILES")).max(128);
+                let block = shared_bytes + sums;
+                // what sm_86 and sm_89, the smallest, let a block have; and two such on an H200
+                assert!(block <= 99 << 10 && 2 * blocks * block <= 227 << 10, "{what}: {block}");
             }
         }
     }
@@ -193,7 +213,7 @@ mod tests {
     #[test]
     fn many_rows_and_16_bits_take_tensor_cores() {
         let tensor =
-            |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "MMA") == 1;
+            |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "TILES") > 0;
         assert!(!tensor(DType::Bf16, 1, 4096));
         assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
         assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));
@@ -214,7 +234,9 @@ mod tests {
             // sums of a unit: one a lane at most
             prop_assert!(define(&chosen, "UNIT_ROWS") * rows <= WARP);
             prop_assert!(rows <= most_rows(dtype, inputs));
-            prop_assert_eq!(shared_bytes, 0);
+            let turn = define(&chosen, "UNIT_ROWS").max(RUN * define(&chosen, "TILES"));
+            prop_assert_eq!(define(&chosen, "SLOTS") % turn, 0);
+            prop_assert!(shared_bytes <= MOST_RING);
         }
     }
 }

@@ -59,8 +59,8 @@ fn inputs_of_known_models_are_divided_well(bench: &mut Bench<'_>) {
     one(bench, DType::F32, 2, 14_336, 9, 1);
 }
 
-/// Blocks of 16-bit products leave half of a multiprocessor's registers to others, as `matvec_geometry` says, with
-/// no more than a few bytes of a thread in memory for it.
+/// Blocks of 16-bit products leave half of a multiprocessor's registers to others, as `matvec_geometry` says, and
+/// nothing of a thread is in memory for it (sm_100: a few bytes).
 #[test]
 fn what_is_chosen_compiles_within_its_registers() {
     let Some(nvrtc) = nvrtc() else { return };
@@ -79,8 +79,7 @@ fn what_is_chosen_compiles_within_its_registers() {
                     let what = format!("{kernel}, {}", options.join(" "));
                     let block = registers.next_multiple_of(8) * chosen.geometry.block[0];
                     assert!(block * (512 / chosen.geometry.block[0]) <= 36 << 10, "{what}: {registers}");
-                    // sm_80 computes addresses in more registers
-                    let few = if sm < (9, 0) { 96 } else { 32 };
+                    let few = if sm < (10, 0) { 0 } else { 64 };
                     assert!(spilled <= few, "{what}: {spilled} bytes");
                 }
             }
@@ -112,7 +111,7 @@ fn one(bench: &mut Bench<'_>, dtype: DType, rows: u32, inputs: u32, outputs: u32
     let arguments = [x.into(), w.into(), logits.into(), inputs.into(), outputs.into()];
     bench.launch_with("matvec_logits", &chosen.defines, &chosen.geometry, &arguments);
     // products of 16-bit numbers are exact in f32: only the sums are rounded; tensor cores truncate theirs
-    let tolerance = if chosen.defines.contains(&("MMA", 1)) { 3e-5 } else { 1e-5 };
+    let tolerance = if chosen.defines.iter().any(|(name, _)| *name == "TILES") { 3e-5 } else { 1e-5 };
     let largest = wanted.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
     for (i, (got, wanted)) in bench.read::<f32>(logits).iter().zip(&wanted).enumerate() {
         let error = (got - wanted).abs() / largest;

@@ -222,7 +222,7 @@ fn compiled(compiler: &str, unit: &Unit, defines: &Defines) -> Result<PathBuf, S
     let mut hash = Sha256::new();
     let mut parts = vec![unit.source.to_owned(), format!("{compiler} {defines:?}")];
     parts.extend(HEADERS.iter().map(|(_, text)| (*text).to_owned()));
-    for file in ["shim.h", "shim/fibers.h", "shim/launch.h", "shim/warp.h"] {
+    for file in ["shim.h", "shim/copies.h", "shim/fibers.h", "shim/launch.h", "shim/warp.h"] {
         let file = root.join("tests/cuda").join(file);
         parts.push(std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?);
     }

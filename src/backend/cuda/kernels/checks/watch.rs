@@ -9,7 +9,7 @@ use crate::model::DType;
 
 static MISTAKES: Unit = Unit {
     name: "mistakes.cu",
-    source: r#"#include "block.cuh"
+    source: r#"#include "mma.cuh"
 
 // Each thread takes its right neighbour's number; `barriers` of the two barriers are there.
 template <u32 BARRIERS> DEVICE void rotated(const T* x, T* out) {
@@ -24,6 +24,42 @@ template <u32 BARRIERS> DEVICE void rotated(const T* x, T* out) {
 KERNEL(right, const T* x, T* out) { rotated<2>(x, out); }
 KERNEL(one_barrier_is_missing, const T* x, T* out) { rotated<1>(x, out); }
 KERNEL(both_barriers_are_missing, const T* x, T* out) { rotated<0>(x, out); }
+
+// The same with a collective in the place of the second barrier.
+KERNEL(a_warp_gets_ahead, const T* x, T* out) {
+    SHARED(T, numbers, 64);
+    for (u32 turn = 0; turn < 2; turn++) {
+        numbers[threadIdx.x] = x[turn * 64 + threadIdx.x];
+        __syncthreads();
+        out[turn * 64 + threadIdx.x] = numbers[(threadIdx.x + 1) % 64];
+        warp_sum(1.0f);
+    }
+}
+
+// The same by copies of each thread's own, one after the other into one place.
+template <u32 LATEST, bool EARLY, bool MORE> DEVICE void copied(const T* x, T* out) {
+    SHARED(Pack, own, 64);
+    u32 from = (threadIdx.x + 1) % 64;
+    auto ask = [&](u32 turn) {
+        copy_async(&own[threadIdx.x], x + turn * 64 + from / PACK * PACK, true);
+        commit_copies();
+    };
+    auto take = [&](u32 turn) {
+        out[turn * 64 + threadIdx.x] = to_number(__uint_as_float(own[threadIdx.x].words[from % PACK]));
+    };
+    ask(0);
+    wait_for_copies<LATEST>();
+    if (EARLY) ask(1);
+    take(0);
+    if (!EARLY) ask(1);
+    wait_for_copies<0>();
+    take(1);
+    if (MORE) ask(0);
+}
+KERNEL(copies_are_right, const T* x, T* out) { copied<0, false, false>(x, out); }
+KERNEL(a_copy_is_not_waited_for, const T* x, T* out) { copied<1, false, false>(x, out); }
+KERNEL(a_copy_is_too_early, const T* x, T* out) { copied<0, true, false>(x, out); }
+KERNEL(a_copy_is_left, const T* x, T* out) { copied<0, false, true>(x, out); }
 
 KERNEL(half_a_block_waits, T* out) {
     if (threadIdx.x < 32) __syncthreads();
@@ -106,15 +142,24 @@ fn shim_is_there() -> bool {
 fn a_right_kernel_passes_in_every_order() {
     for order in 0..5 {
         assert_eq!(failure(order, "right", true, 0, 128), "");
+        assert_eq!(failure(order, "copies_are_right", true, 0, 128), "");
     }
 }
 
 #[test]
-fn a_missing_barrier_shows() {
+fn a_missing_barrier_or_wait_shows() {
     if !shim_is_there() {
         return;
     }
-    for kernel in ["one_barrier_is_missing", "both_barriers_are_missing"] {
+    let message = failure(0, "a_copy_is_left", true, 0, 128);
+    assert!(message.contains("leaves with 1 copies under way"), "{message}");
+    for kernel in [
+        "one_barrier_is_missing",
+        "both_barriers_are_missing",
+        "a_warp_gets_ahead",
+        "a_copy_is_not_waited_for",
+        "a_copy_is_too_early",
+    ] {
         assert!((0..3).any(|order| !failure(order, kernel, true, 0, 128).is_empty()), "{kernel}");
     }
 }
