@@ -10,6 +10,8 @@ typedef unsigned long long u64;
 
 #define DEVICE __device__ __forceinline__
 
+DEVICE float negative_infinity() { return __uint_as_float(0xff800000u); }
+
 // ---- conversions of 16-bit formats, by their bits
 
 DEVICE float bf16_to_float(u16 bits) { return __uint_as_float(u32(bits) << 16); }

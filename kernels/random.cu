@@ -1,15 +1,7 @@
 // Random weights on the device, the same bits as src/model/random.rs makes on the host.
 
 #include "block.cuh"
-
-constexpr u64 GOLDEN = 0x9e3779b97f4a7c15ull;
-
-// The finaliser of splitmix64.
-DEVICE u64 mix(u64 z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
+#include "hash.cuh"
 
 // Number `index` of a tensor: half of the hash of its pair, centred and scaled, never contracted to one operation.
 DEVICE float random_number(u64 hash, u64 index, float mean, float step, u32 signs) {

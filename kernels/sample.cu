@@ -4,10 +4,9 @@
 // lowest, and a draw depends on (seed, sequence, position) alone.
 
 #include "block.cuh"
+#include "hash.cuh"
 
 constexpr u32 SAMPLE_THREADS = 1024; // of sample_random's blocks
-
-DEVICE float negative_infinity() { return __uint_as_float(0xff800000u); }
 
 // ---- the highest logit
 
@@ -108,12 +107,7 @@ KERNEL(sample_greedy, const float* best_value, const u32* best_index, u32 parts,
 DEVICE double uniform(u64 seed, u64 sequence, u64 position) {
     u64 z = seed;
 #pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-        z = z + (i == 0 ? sequence : position) + 0x9e3779b97f4a7c15ull;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-        z ^= z >> 31;
-    }
+    for (u32 i = 0; i < 2; i++) z = mix(z + (i == 0 ? sequence : position) + GOLDEN);
     return double(z >> 11) * 0x1p-53;
 }
 

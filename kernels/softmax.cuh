@@ -7,7 +7,7 @@
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // The score of what is not seen: its weight is 0.
-DEVICE float unseen() { return __uint_as_float(0xff800000u); }
+DEVICE float unseen() { return negative_infinity(); }
 
 // 2 to the power of x in one instruction; relative error 2^-22, results below the normal range are 0.
 DEVICE float power_of_2(float x) {

@@ -104,6 +104,13 @@ pub struct Weight {
     pub inputs: u32,
 }
 
+impl Weight {
+    /// Whether every rank holds all of it.
+    pub fn is_whole(&self) -> bool {
+        self.parts.iter().all(|part| part.shard == Shard::Whole)
+    }
+}
+
 impl WeightPart {
     /// Row range and column range of the tensor that `rank` of `tp` holds.
     pub fn slice(

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::model::{DType, Matrix, MatrixData, Model, WeightSource};
 use crate::plan::{
-    Architecture, BufferId, Kind, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Rows, Shard, Tensor,
-    Weight,
+    Architecture, BufferId, Kind, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Rows, Tensor,
 };
 
 /// A plan and what all ranks can share about it.
@@ -92,7 +91,7 @@ impl Weights {
     pub fn shared(source: &WeightSource, model: &Model, plan: &Plan, dtype: DType) -> Result<Self> {
         let mut weights = Self::default();
         let mut embedding: Option<Arc<Matrix>> = None;
-        for weight in plan.weights.iter().filter(|w| is_whole(w)) {
+        for weight in plan.weights.iter().filter(|w| w.is_whole()) {
             let first = weight.parts[0].tensor;
             let matrix = match (first, &embedding) {
                 (Tensor::Head, Some(embedding)) if model.shape.tied_embeddings => Arc::clone(embedding),
@@ -114,7 +113,7 @@ impl Weights {
         rank: u32,
         dtype: DType,
     ) -> Result<Self> {
-        for weight in plan.weights.iter().filter(|w| !is_whole(w)) {
+        for weight in plan.weights.iter().filter(|w| !w.is_whole()) {
             let matrix = source.load(weight, rank, plan.tp, dtype)?;
             self.by_name.insert(weight.name.clone(), Arc::new(matrix));
         }
@@ -143,10 +142,6 @@ impl Weights {
             .map(|matrix| bytes(matrix))
             .sum()
     }
-}
-
-fn is_whole(weight: &Weight) -> bool {
-    weight.parts.iter().all(|part| part.shard == Shard::Whole)
 }
 
 fn bytes(matrix: &Matrix) -> u64 {

@@ -8,10 +8,11 @@ use super::collective::Collective;
 use super::driver::Gpu;
 use super::engine::{Engine, Local, Programs, Setup};
 use super::launches::MatvecChoice;
+use super::threads::{among_peers, on_threads};
 use super::tuning::Tuning;
 use crate::backend::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 use crate::comm::Peers;
-use crate::comm::nccl::{Communicator, Nccl};
+use crate::comm::nccl::Nccl;
 use crate::error::{Error, Result};
 use crate::plan::Phase;
 
@@ -102,17 +103,11 @@ fn over_nccl(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Generated> {
     let nccl = Nccl::load()?;
-    let rank = |peers: Peers, on_token: &mut dyn FnMut(usize), tell: &mut dyn FnMut(&str)| {
-        let index = peers.rank() as u32;
-        let peers = Arc::new(peers);
-        let generated = (|| {
-            let gpu = Gpu::open(index as usize)?;
-            gpu.bind()?;
-            let communicator = Communicator::join(nccl, &peers)?;
-            let local = Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
-            let watched = Arc::clone(&peers);
+    let rank = |peers: &Arc<Peers>, on_token: &mut dyn FnMut(usize), tell: &mut dyn FnMut(&str)| {
+        among_peers(nccl, peers.rank(), peers, |gpu, local| {
+            let watched = Arc::clone(peers);
             let alive = Arc::new(move || watched.check());
-            let engine = Engine::new(&gpu, setup, Arc::clone(programs), local, alive, tell)?;
+            let engine = Engine::new(gpu, setup, Arc::clone(programs), local, alive, tell)?;
             peers.barrier()?;
             let first_says = |stopped: bool| {
                 Ok(peers.broadcast(vec![u8::from(stopped)])?.first().is_some_and(|said| *said != 0))
@@ -120,25 +115,14 @@ fn over_nccl(
             let generated = on_engine(&engine, request, &first_says, on_token)?;
             peers.barrier()?;
             Ok(generated)
-        })();
-        generated.inspect_err(|error: &Error| peers.abort(&error.to_string()))
+        })
     };
-    let mut peers = Peers::threads(setup.tp as usize, setup.timeout).into_iter();
-    let first = peers.next().ok_or_else(|| Error::failed("no ranks"))?;
-    std::thread::scope(|scope| {
-        let rank = &rank;
-        let others: Vec<_> =
-            peers.map(|peers| scope.spawn(move || rank(peers, &mut |_| (), &mut |_| ()))).collect();
-        let mut result = rank(first, on_token, tell);
-        for other in others {
-            let other = other.join().unwrap_or_else(|_| Err(Error::failed("a rank panicked")));
-            // ranks agree where the architecture lets them; where it does not, rank 0 speaks
-            if let (Ok(_), Err(error)) = (&result, other) {
-                result = Err(error);
-            }
-        }
-        result
-    })
+    // ranks agree where the architecture lets them; where it does not, rank 0 speaks
+    on_threads(
+        Peers::threads(setup.tp as usize, setup.timeout),
+        |peers| rank(peers, on_token, tell),
+        |peers| rank(peers, &mut |_| (), &mut |_| ()),
+    )
 }
 
 /// `agree` makes of each rank's wish to stop one answer for all: a rank that went on alone would wait

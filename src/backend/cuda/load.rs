@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::collective::plain;
 use super::driver::{Arguments, Gpu, Memory, Stream};
 use super::kernels::{Kernels, geometry};
-use super::rank::{Weights, is_whole};
+use super::rank::Weights;
 use crate::error::Result;
 use crate::model::{DType, ModelShape, WeightSource};
 use crate::plan::{Plan, Weight};
@@ -36,8 +36,8 @@ impl Loader<'_> {
         alive: &dyn Fn() -> Result<()>,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Vec<Weights>> {
-        let own = bytes(plan, self.dtype, |w| !is_whole(w));
-        let total = bytes(plan, self.dtype, is_whole) + own * ranks.len() as u64;
+        let own = bytes(plan, self.dtype, |w| !w.is_whole());
+        let total = bytes(plan, self.dtype, Weight::is_whole) + own * ranks.len() as u64;
         let what = if self.source.is_random() { "making random weights" } else { "loading weights" };
         let (mut done, mut told) = (0u64, Instant::now());
         tell(what);
@@ -51,13 +51,13 @@ impl Loader<'_> {
             alive()
         };
         let mut shared = Weights::default();
-        shared.add(self.shape, plan, is_whole, |weight| self.load(weight, 0, &mut loaded))?;
+        shared.add(self.shape, plan, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
         let mut of_rank = |rank| {
             let mut weights = shared.clone();
             weights.add(
                 self.shape,
                 plan,
-                |w| !is_whole(w),
+                |w| !w.is_whole(),
                 |weight| self.load(weight, rank, &mut loaded),
             )?;
             Ok(weights)

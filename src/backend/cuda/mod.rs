@@ -20,6 +20,7 @@
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
 //! | `tuning` | what can be changed of how steps run, for experiments |
 //! | `generation` | one timed generation |
+//! | `threads` | ranks over NCCL, each a thread with a GPU of its own |
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
 //! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
@@ -45,6 +46,7 @@ mod rank;
 mod run;
 pub mod schedule;
 mod stopwatch;
+mod threads;
 pub mod timing;
 mod tuning;
 pub mod usable;

@@ -13,7 +13,7 @@ use crate::backend::sample::Sampling;
 use crate::error::{Error, Result};
 use crate::hardware::MemoryNeed;
 use crate::model::{DType, ModelShape};
-use crate::plan::{Plan, Shard, Tensor, Weight};
+use crate::plan::{Plan, Tensor, Weight};
 
 /// How large everything is that does not follow from the plans.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ impl Sizes {
             |w: &Weight| shape.tied_embeddings && w.parts.iter().any(|p| p.tensor == Tensor::Head);
         let weights = decode.plan.weights.iter().filter(|w| !is_tied_head(w));
         let weights = weights.fold(0u64, |sum, weight| {
-            let copies = if is_whole(weight) { 1 } else { ranks };
+            let copies = if weight.is_whole() { 1 } else { ranks };
             sum.saturating_add(bytes(weight).saturating_mul(copies))
         });
         let sum = |sizes: Vec<u64>| sizes.into_iter().fold(0, u64::saturating_add);
@@ -107,11 +107,6 @@ impl Sizes {
                 .saturating_add(self.rope_bytes(shape)),
         }
     }
-}
-
-/// Whether all ranks hold the same of a weight.
-pub(super) fn is_whole(weight: &Weight) -> bool {
-    weight.parts.iter().all(|part| part.shard == Shard::Whole)
 }
 
 /// Weights by name, and those that are shared.

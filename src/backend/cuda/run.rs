@@ -18,11 +18,12 @@ use super::driver::Gpu;
 use super::engine::{Alive, Engine, Local, Programs, Setup};
 use super::generation::Generation;
 use super::launches::MatvecChoice;
+use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;
 use crate::backend::measure::{self, Times};
 use crate::backend::sample::Sampling;
 use crate::backend::{Job, Outcome, RunEvent, RunResult};
-use crate::comm::nccl::{self, Communicator, Nccl};
+use crate::comm::nccl::{self, Nccl};
 use crate::comm::{EmulatedLink, Peers};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -150,7 +151,7 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
 /// This process is one rank.
 fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let nccl = Nccl::load()?;
-    on_nccl(shared, nccl, shared.job.device, peers, emit)
+    among(shared, nccl, shared.job.device, peers, emit)
 }
 
 /// Every rank is a thread with a GPU of its own; rank 0 is this one.
@@ -165,50 +166,23 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
              --tp",
         ));
     }
-    let mut peers = shared.job.threads(tp).into_iter().map(Arc::new);
-    let first = peers.next().ok_or_else(|| Error::failed("no ranks"))?;
-    std::thread::scope(|scope| {
-        let others: Vec<_> = peers
-            .map(|peers| {
-                let index = peers.rank();
-                let body = move || on_nccl(shared, nccl, shared.job.device + index, &peers, &mut |_| ());
-                std::thread::Builder::new()
-                    .name(format!("rank{index}"))
-                    .spawn_scoped(scope, body)
-                    .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))
-            })
-            .collect();
-        let started: Result<Vec<_>> = others.into_iter().collect();
-        let others = started.inspect_err(|error| first.abort(&error.to_string()))?;
-        let mut part = on_nccl(shared, nccl, shared.job.device, &first, emit);
-        for other in others {
-            let ended = other.join().unwrap_or_else(|_| Err(Error::failed("a rank panicked")));
-            if let (Ok(_), Err(error)) = (&part, ended) {
-                part = Err(error);
-            }
-        }
-        part
-    })
+    let device = shared.job.device;
+    on_threads(
+        shared.job.threads(tp),
+        |peers| among(shared, nccl, device, peers, emit),
+        |peers| among(shared, nccl, device + peers.rank(), peers, &mut |_| ()),
+    )
 }
 
-/// One rank among peers; its end ends all where it is a bad one.
-fn on_nccl(
+/// One rank among peers.
+fn among(
     shared: &Shared<'_>,
     nccl: &'static Nccl,
     device: usize,
     peers: &Arc<Peers>,
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<Part> {
-    let part = (|| {
-        let gpu = Gpu::open(device)?;
-        gpu.bind()?;
-        peers.phase("joining NCCL");
-        let communicator = Communicator::join(nccl, peers)?;
-        let index = peers.rank() as u32;
-        let local = Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) };
-        rank(shared, &gpu, local, Some(peers), emit)
-    })();
-    part.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
+    among_peers(nccl, device, peers, |gpu, local| rank(shared, gpu, local, Some(peers), emit))
 }
 
 /// What each rank does.
@@ -260,7 +234,7 @@ fn rank(
         let times = generation
             .run(&engine, &name, shared.job.watch && is_first, &mut told)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
-        let all = gather(peers, times)?;
+        let all: Option<Vec<Times>> = gather(peers, "times", times)?;
         if let (Some(all), Some(index)) = (all, number.checked_sub(spec.warmup)) {
             let sample = measure::combine(&all, &[], spec.tp);
             emit(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
@@ -312,25 +286,10 @@ fn choose_products(
     Ok(times)
 }
 
-/// Every rank's times, on rank 0.
-fn gather(peers: Option<&Arc<Peers>>, times: Times) -> Result<Option<Vec<Times>>> {
-    let Some(peers) = peers else { return Ok(Some(vec![times])) };
-    let bytes = serde_json::to_vec(&times).map_err(|e| Error::failed(format!("times: {e}")))?;
-    let Some(all) = peers.gather(bytes)? else { return Ok(None) };
-    let parse = |(rank, bytes): (usize, &Vec<u8>)| {
-        serde_json::from_slice(bytes)
-            .map_err(|e| Error::failed(format!("the times of rank {rank} cannot be read: {e}")))
-    };
-    all.iter().enumerate().map(parse).collect::<Result<Vec<Times>>>().map(Some)
-}
-
 /// The largest number of all ranks, on rank 0; its own on others.
 fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
-    let Some(peers) = peers else { return Ok(number) };
-    let all = peers.gather(number.to_le_bytes().to_vec())?.unwrap_or_default();
-    let numbers =
-        all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
-    Ok(numbers.fold(number, u64::max))
+    let all = gather(peers, "memory", number)?.unwrap_or_default();
+    Ok(all.into_iter().fold(number, u64::max))
 }
 
 fn environment(

@@ -73,7 +73,9 @@ impl Communicator {
         let mut comm: Comm = std::ptr::null_mut();
         let mut config = Config::non_blocking();
         // SAFETY: the pointers are to live places of the right types; NCCL copies the configuration.
-        let code = unsafe { (nccl.functions.init_rank)(&mut comm, c_ranks, id, c_rank, &mut config) };
+        let code = unsafe {
+            (nccl.functions.ncclCommInitRankConfig)(&mut comm, c_ranks, id, c_rank, &mut config)
+        };
         let joined = Self { nccl, state: Mutex::new(State { comm, ended: None }), rank, ranks, timeout };
         let what = format!("joining rank {rank} of {ranks}");
         if !matches!(code, SUCCESS | IN_PROGRESS) {
@@ -109,7 +111,7 @@ impl Communicator {
         let state = self.alive()?;
         let mut device: c_int = -1;
         // SAFETY: the communicator is alive while the state is locked; one int is written.
-        let code = unsafe { (self.nccl.functions.device)(state.comm, &mut device) };
+        let code = unsafe { (self.nccl.functions.ncclCommCuDevice)(state.comm, &mut device) };
         self.nccl.check(code, "ncclCommCuDevice", state.comm)?;
         usize::try_from(device).map_err(|_| Error::failed(format!("NCCL works on device {device}")))
     }
@@ -132,7 +134,7 @@ impl Communicator {
             let state = self.alive()?;
             // SAFETY: the communicator is alive while the state is locked; the rest is the caller's promise.
             unsafe {
-                (self.nccl.functions.all_reduce)(
+                (self.nccl.functions.ncclAllReduce)(
                     send as *const c_void,
                     receive as *mut c_void,
                     count,
@@ -176,7 +178,7 @@ impl Communicator {
         state.ended.get_or_insert_with(|| why.to_owned());
         let comm = std::mem::replace(&mut state.comm, std::ptr::null_mut());
         drop(state);
-        end(self.nccl.functions.abort, comm);
+        end(self.nccl.functions.ncclCommAbort, comm);
     }
 
     #[cfg(test)]
@@ -188,7 +190,7 @@ impl Communicator {
         let state = self.alive()?;
         let mut code = SUCCESS;
         // SAFETY: the communicator is alive while the state is locked; one int is written.
-        let asked = unsafe { (self.nccl.functions.async_error)(state.comm, &mut code) };
+        let asked = unsafe { (self.nccl.functions.ncclCommGetAsyncError)(state.comm, &mut code) };
         self.nccl.check(asked, "ncclCommGetAsyncError", state.comm)?;
         Ok(code)
     }
@@ -270,17 +272,17 @@ impl Drop for Communicator {
             return;
         }
         // SAFETY: the communicator is alive, and nobody else has it any more.
-        let code = unsafe { (functions.finalize)(comm) };
+        let code = unsafe { (functions.ncclCommFinalize)(comm) };
         let began = Instant::now();
         let mut left = code;
         while left == IN_PROGRESS && began.elapsed() < ENDING {
             std::thread::sleep(POLL.1);
             // SAFETY: as above; one int is written.
-            if unsafe { (functions.async_error)(comm, &mut left) } != SUCCESS {
+            if unsafe { (functions.ncclCommGetAsyncError)(comm, &mut left) } != SUCCESS {
                 break;
             }
         }
-        end(if left == SUCCESS { functions.destroy } else { functions.abort }, comm);
+        end(if left == SUCCESS { functions.ncclCommDestroy } else { functions.ncclCommAbort }, comm);
     }
 }
 

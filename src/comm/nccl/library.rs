@@ -7,47 +7,24 @@ use libloading::Library;
 use serde::Serialize;
 
 use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream, UniqueId, version_text};
+use crate::backend::cuda::driver::functions::functions;
 use crate::backend::cuda::driver::libraries;
 use crate::error::{Error, Result};
 
-macro_rules! functions {
-    ($($(#[$doc:meta])* $field:ident = $symbol:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions of NCCL that are used, with their types in `nccl.h`.
-        #[derive(Clone, Copy, Debug)]
-        pub(super) struct Functions {
-            $($(#[$doc])* pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl Functions {
-            /// Finds all of them; the first that is not there is named.
-            fn find(library: &'static Library) -> std::result::Result<Self, String> {
-                Ok(Self {
-                    $($field: {
-                        // SAFETY: this is the symbol's type in nccl.h, from 2.18 on; the library stays loaded.
-                        let symbol = unsafe {
-                            library.get::<unsafe extern "C" fn($($argument),*) -> $result>(
-                                concat!($symbol, "\0").as_bytes(),
-                            )
-                        };
-                        *symbol.map_err(|_| format!("it has no {}", $symbol))?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
-    get_unique_id = "ncclGetUniqueId": fn(*mut UniqueId) -> c_int;
-    init_rank = "ncclCommInitRankConfig": fn(*mut Comm, c_int, UniqueId, c_int, *mut Config) -> c_int;
-    async_error = "ncclCommGetAsyncError": fn(Comm, *mut c_int) -> c_int;
-    all_reduce = "ncclAllReduce": fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
-    device = "ncclCommCuDevice": fn(Comm, *mut c_int) -> c_int;
-    finalize = "ncclCommFinalize": fn(Comm) -> c_int;
-    destroy = "ncclCommDestroy": fn(Comm) -> c_int;
-    abort = "ncclCommAbort": fn(Comm) -> c_int;
-    error_string = "ncclGetErrorString": fn(c_int) -> *const c_char;
-    last_error = "ncclGetLastError": fn(Comm) -> *const c_char;
+    /// The functions of NCCL that are used, with their types in `nccl.h`, from 2.18 on.
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct Functions;
+    fn ncclGetUniqueId(id: *mut UniqueId) -> c_int;
+    fn ncclCommInitRankConfig(comm: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config) -> c_int;
+    fn ncclCommGetAsyncError(comm: Comm, error: *mut c_int) -> c_int;
+    fn ncclAllReduce(from: *const c_void, to: *mut c_void, count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: Stream) -> c_int;
+    fn ncclCommCuDevice(comm: Comm, device: *mut c_int) -> c_int;
+    fn ncclCommFinalize(comm: Comm) -> c_int;
+    fn ncclCommDestroy(comm: Comm) -> c_int;
+    fn ncclCommAbort(comm: Comm) -> c_int;
+    fn ncclGetErrorString(code: c_int) -> *const c_char;
+    fn ncclGetLastError(comm: Comm) -> *const c_char;
 }
 
 /// NCCL's library, loaded, with the functions that are used.
@@ -64,9 +41,9 @@ impl Nccl {
         static LOADED: OnceLock<std::result::Result<Nccl, String>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| {
             let (library, name, version) = find()?;
-            let functions = Functions::find(library).map_err(|why| {
-                let version = version_text(version);
-                format!("{name} is NCCL {version}: {why}; 2.18 or newer is needed")
+            let functions = Functions::load(library).map_err(|missing| {
+                let (version, missing) = (version_text(version), missing.join(", "));
+                format!("{name} is NCCL {version}: it has no {missing}; 2.18 or newer is needed")
             })?;
             Ok(Self { functions, version, library: name })
         });
@@ -92,7 +69,7 @@ impl Nccl {
     pub fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId { bytes: [0; 128] };
         // SAFETY: the function fills 128 bytes at a valid address.
-        let code = unsafe { (self.functions.get_unique_id)(&mut id) };
+        let code = unsafe { (self.functions.ncclGetUniqueId)(&mut id) };
         self.check(code, "ncclGetUniqueId", std::ptr::null_mut())?;
         Ok(id)
     }
@@ -110,7 +87,10 @@ impl Nccl {
         // SAFETY: both functions take any code and give a string that lives as long as the library, or
         // null; the communicator is alive or null, which asks for the thread's own last error.
         let (name, last) = unsafe {
-            (text((self.functions.error_string)(code)), text((self.functions.last_error)(comm)))
+            (
+                text((self.functions.ncclGetErrorString)(code)),
+                text((self.functions.ncclGetLastError)(comm)),
+            )
         };
         let name = name.unwrap_or_else(|| "unknown".into());
         let last = last.map(|last| format!(": {last}")).unwrap_or_default();
@@ -196,7 +176,7 @@ mod tests {
         let libc = unsafe { Library::new("libc.so.6") }.unwrap();
         let problem = version(&libc, "libc.so.6").err().unwrap_or_default();
         assert!(problem.contains("libc.so.6") && problem.contains("ncclGetVersion"), "{problem}");
-        let problem = Functions::find(Box::leak(Box::new(libc))).err().unwrap_or_default();
-        assert_eq!(problem, "it has no ncclGetUniqueId");
+        let missing = Functions::load(&libc).err().unwrap_or_default();
+        assert_eq!((missing.len(), missing[0]), (10, "ncclGetUniqueId"), "{missing:?}");
     }
 }

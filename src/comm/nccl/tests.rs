@@ -139,16 +139,16 @@ unsafe extern "C" fn last_error(comm: Comm) -> *const c_char {
 
 fn nccl() -> &'static Nccl {
     Box::leak(Box::new(Nccl::of(Functions {
-        get_unique_id,
-        init_rank,
-        async_error,
-        all_reduce,
-        device,
-        finalize,
-        destroy,
-        abort,
-        error_string,
-        last_error,
+        ncclGetUniqueId: get_unique_id,
+        ncclCommInitRankConfig: init_rank,
+        ncclCommGetAsyncError: async_error,
+        ncclAllReduce: all_reduce,
+        ncclCommCuDevice: device,
+        ncclCommFinalize: finalize,
+        ncclCommDestroy: destroy,
+        ncclCommAbort: abort,
+        ncclGetErrorString: error_string,
+        ncclGetLastError: last_error,
     })))
 }
 

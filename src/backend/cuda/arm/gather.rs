@@ -5,11 +5,10 @@ use serde_json::json;
 use super::ranks::{RankTimes, StepTimes};
 use super::{Context, Traced};
 use crate::analysis;
-use crate::backend::cuda::cupti;
 use crate::backend::cuda::timing::{Seams, Tie, place, rank_tie, recorder_name};
+use crate::backend::cuda::{cupti, threads};
 use crate::backend::measure::{self, Times};
-use crate::comm::Peers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::{Lane, Phase, Plan};
 use crate::spec::{Link, Recorder};
 use crate::store::{Environment, Instrumented, Overlap};
@@ -40,7 +39,7 @@ pub(super) fn gather(
     of_rank: RankTimes,
     offsets: &[Tie],
 ) -> Result<Option<Traced>> {
-    let Some(all) = every_rank(context.peers.map(|peers| &**peers), (times, of_rank))? else {
+    let Some(all) = threads::gather(context.peers, "timings", (times, of_rank))? else {
         return Ok(None);
     };
     let (times, mut ranks): (Vec<Times>, Vec<RankTimes>) = all.into_iter().unzip();
@@ -89,21 +88,6 @@ pub(super) fn gather(
     let environment = environment(&name, &ranks, &seams, windows, decode_steps, offsets);
     let clock = clock(spec.recorder, &ranks, offsets, windows);
     Ok(Some(Traced { instrumented, spans, ranks: executed, clock, environment, warnings }))
-}
-
-/// Every rank's part, on rank 0.
-fn every_rank(
-    peers: Option<&Peers>,
-    part: (Times, RankTimes),
-) -> Result<Option<Vec<(Times, RankTimes)>>> {
-    let Some(peers) = peers else { return Ok(Some(vec![part])) };
-    let bytes = serde_json::to_vec(&part).map_err(|e| Error::failed(format!("timings: {e}")))?;
-    let Some(all) = peers.gather(bytes)? else { return Ok(None) };
-    let parse = |(rank, bytes): (usize, &Vec<u8>)| {
-        serde_json::from_slice(bytes)
-            .map_err(|e| Error::failed(format!("the timings of rank {rank} cannot be read: {e}")))
-    };
-    all.iter().enumerate().map(parse).collect::<Result<Vec<_>>>().map(Some)
 }
 
 /// From the rank's clock to rank 0's.

@@ -22,7 +22,7 @@ use super::kernels::{KernelOptions, Kernels};
 use super::launches::{MatvecChoice, StepSize};
 use super::load::Loader;
 use super::program::Program;
-use super::rank::{Activations, RankMemory, is_whole};
+use super::rank::{Activations, RankMemory};
 use super::schedule::{Layout, Schedule, StreamId};
 use crate::error::{Error, Result};
 use crate::model::{DType, ModelShape, WeightSource};
@@ -290,7 +290,7 @@ impl Engine {
                     inputs: weight.inputs,
                     outputs: weight.outputs,
                     logits,
-                    whole: is_whole(weight),
+                    whole: weight.is_whole(),
                     multiprocessors: all.saturating_sub(taken).max(1),
                     x: activations.buffer(program.buffer(operation.reads[0])),
                     weights: vec![address],

@@ -80,7 +80,8 @@ pub fn matvec_geometry(
         }
     };
     let grid = grid(choice.threads, outputs, multiprocessors);
-    let ring = if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
+    let ring =
+        if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
     let geometry = Geometry { shared_bytes: ring, ..Geometry::flat(grid, choice.threads) };
     Matvec { defines, geometry }
 }

@@ -55,6 +55,7 @@ pub(super) const UNITS: &[Unit] = &[
 pub(super) const HEADERS: &[(&str, &str)] = &[
     ("number.cuh", include_str!("../../../../kernels/number.cuh")),
     ("block.cuh", include_str!("../../../../kernels/block.cuh")),
+    ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
     ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
     ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
