@@ -19,8 +19,8 @@
 // Two ways of the arithmetic. VECTOR (f32 always, 16 bits for one row): FMA, about 3 instructions a weight at
 // one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16 bits): 16 outputs x 8 rows x 32
 // inputs take two tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8
-// outputs. There x is read again for each TILES x 16 outputs, from the caches: half a byte for each of weights at
-// 16 rows.
+// outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows half as many bytes as
+// weights.
 //
 // Registers: 64 a thread for 16 bits, so that beside a block of 512 threads there is room on a multiprocessor for
 // the blocks of the next kernel, or of a collective.
@@ -185,7 +185,8 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
         if (++ask_turn == TURNS) {
             ask_turn = 0;
             ask_first += COUNT;
-            row += COUNT * INPUTS - TURNS * STRIDE;
+            row -= TURNS * STRIDE;
+            row += COUNT * INPUTS;
         }
     };
 #pragma unroll

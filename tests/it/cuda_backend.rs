@@ -6,16 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish};
+use crate::support::{Done, Place};
 
 fn run_command(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
     let cell = ["run", "--backend", "cuda", "--model", "tiny", "--dtype", "f32", "--recorder", "off"];
     let size = ["--prompt-tokens", "4", "--output-tokens", "6", "--samples", "2", "--warmup", "1"];
     let all: Vec<&str> =
         cell.iter().chain(&size).chain(&["--format", "json"]).chain(more).copied().collect();
-    let mut command = device.command(place, &all);
-    command.envs(variables.iter().copied());
-    finish(command)
+    device.run(place, &all, variables)
 }
 
 fn generate(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
@@ -25,9 +23,7 @@ fn generate(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &
         .chain(more)
         .copied()
         .collect();
-    let mut command = device.command(place, &all);
-    command.envs(variables.iter().copied());
-    finish(command)
+    device.run(place, &all, variables)
 }
 
 fn place() -> Place {

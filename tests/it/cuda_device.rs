@@ -8,10 +8,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::support::Place;
+use crate::support::{Done, Place, finish_within};
+
+/// A test that hangs fails. Kernels are compiled by a C++ compiler on the first use of each.
+const PATIENCE: Duration = Duration::from_secs(500);
 
 /// The libraries, built.
 pub struct Device {
@@ -87,6 +91,13 @@ impl Device {
         command.env("FAKE_NCCL_FOLDER", folder);
         command
     }
+
+    /// Runs `ladderscope` in `place` on this device, with these variables more, to its end.
+    pub fn run(&self, place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Done {
+        let mut command = self.command(place, arguments);
+        command.envs(variables.iter().copied());
+        finish_within(PATIENCE, command)
+    }
 }
 
 /// The device, or the end of a test that cannot have one.
@@ -129,7 +140,7 @@ fn sources() -> Vec<PathBuf> {
 fn build_all(folder: &Path) {
     // What an interrupted build left is built again.
     let _ = std::fs::remove_dir_all(folder);
-    for name in ["driver", "old", "lib", "kernels", "objects"] {
+    for name in ["driver", "old", "lib", "nvml", "kernels", "objects"] {
         std::fs::create_dir_all(folder.join(name)).expect("a folder of the device");
     }
     let driver: Vec<PathBuf> = sources()
@@ -167,14 +178,15 @@ fn build_all(folder: &Path) {
         succeeds(link.args(["-ldl", "-lpthread"]));
     }
     let others = [
-        ("fake_nvrtc.cpp", "libnvrtc.so.13"),
-        ("fake_cublaslt.cpp", "libcublasLt.so.13"),
-        ("nccl/fake_nccl.cpp", "libnccl.so.2"),
+        ("fake_nvrtc.cpp", "lib", "libnvrtc.so.13"),
+        ("fake_cublaslt.cpp", "lib", "libcublasLt.so.13"),
+        ("nccl/fake_nccl.cpp", "lib", "libnccl.so.2"),
+        ("nvml/fake_nvml.cpp", "nvml", "libnvidia-ml.so.1"),
     ];
-    for (source, library) in others {
+    for (source, place, library) in others {
         let mut command = compile();
         command.arg("-shared").arg(format!("-Wl,-soname,{library}"));
-        command.arg("-o").arg(folder.join("lib").join(library));
+        command.arg("-o").arg(folder.join(place).join(library));
         succeeds(command.arg(manifest("tests/cuda").join(source)).args(["-ldl", "-lpthread"]));
     }
     build_rules(folder);

@@ -1,29 +1,21 @@
 //! `doctor` on the software CUDA device: what it finds, and what it says where something is wrong.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Place, finish};
+use crate::support::Place;
 
 /// Doctor's report as JSON with these variables set, without measurements.
 fn quick(device: &Device, variables: &[(&str, &str)]) -> Value {
     let arguments = ["doctor", "--quick", "--format", "json"];
-    finish(command(device, &Place::new(), &arguments, variables)).exits(0).json()
+    device.run(&Place::new(), &arguments, variables).exits(0).json()
 }
 
 /// As [`quick`], with measurements.
 fn measured(device: &Device, variables: &[(&str, &str)]) -> Value {
-    finish(command(device, &Place::new(), &["doctor", "--format", "json"], variables)).exits(0).json()
-}
-
-fn command(device: &Device, place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
-    let mut command = device.command(place, arguments);
-    command.envs(variables.iter().copied());
-    command
+    device.run(&Place::new(), &["doctor", "--format", "json"], variables).exits(0).json()
 }
 
 /// Why there is no GPU.
@@ -75,12 +67,12 @@ fn four_gpus_have_a_matrix_of_peers() {
     assert!(detail.contains("TP up to 4"), "{detail}");
     let place = Place::new();
     let variables = [("FAKE_CUDA_DEVICES", "4")];
-    let table = finish(command(device, &place, &["doctor", "--quick"], &variables)).exits(0).stdout;
+    let table = device.run(&place, &["doctor", "--quick"], &variables).exits(0).stdout;
     for expected in ["GPU 3", "P2P", "NVRTC", "cuBLASLt", "--quick"] {
         assert!(table.contains(expected), "{expected} is missing in {table}");
     }
     let arguments = ["doctor", "--quick", "--format", "csv"];
-    let csv = finish(command(device, &place, &arguments, &variables)).exits(0).stdout;
+    let csv = device.run(&place, &arguments, &variables).exits(0).stdout;
     assert!(csv.contains("\ncuda.gpus.3.read_bandwidth,\n"), "{csv}");
 }
 
@@ -167,33 +159,8 @@ fn a_gpu_that_hangs_while_it_is_measured_is_given_up() {
 
 /// Folders in which the driver and a software NVML are found, as a value of `LD_LIBRARY_PATH`.
 fn with_nvml(device: &Device) -> String {
-    let folder = device.file("nvml");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    // Tests run beside one another: one builds, the others wait.
-    let lock = File::create(folder.join("lock")).expect("a lock file");
-    lock.lock().expect("the lock");
-    let library = folder.join("libnvidia-ml.so.1");
-    if !library.exists() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/nvml/fake_nvml.cpp");
-        let made = folder.join("made.so");
-        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "g++".into());
-        let mut command = Command::new(compiler);
-        command.args([
-            "-std=c++17",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-fPIC",
-            "-fvisibility=hidden",
-        ]);
-        command.args(["-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o"]).arg(&made).arg(source);
-        assert!(command.status().expect("the compiler starts").success(), "{command:?}");
-        std::fs::rename(made, library).expect("the library is put in its place");
-    }
-    let folders: Vec<PathBuf> = vec![device.file("driver"), folder];
-    let joined = std::env::join_paths(folders).expect("folders without colons");
-    joined.into_string().expect("UTF-8")
+    let joined = std::env::join_paths([device.file("driver"), device.file("nvml")]);
+    joined.expect("folders without colons").into_string().expect("UTF-8")
 }
 
 #[test]
@@ -228,7 +195,7 @@ fn nvml_tells_clocks_power_and_links() {
     let links = found["cuda"]["gpus"][0]["nvlinks"].as_array().expect("links");
     assert_eq!((links.len(), &links[0]["gb_s"]), (18, &26.562.into()), "{links:?}");
     let place = Place::new();
-    let table = finish(command(device, &place, &["doctor", "--quick"], &variables)).exits(0).stdout;
+    let table = device.run(&place, &["doctor", "--quick"], &variables).exits(0).stdout;
     for expected in [
         "driver 580.65.06 for CUDA 13.0, 2 GPU(s)",
         "SMs at 1200 of 1980 MHz",
@@ -278,7 +245,7 @@ fn records_have_clocks_before_and_after_and_warn_of_throttling() {
         "json",
     ];
     let variables = [("LD_LIBRARY_PATH", folders.as_str()), ("FAKE_NVML_THROTTLED_MS", "5")];
-    let record = finish(command(device, &Place::new(), &arguments, &variables)).exits(0).json();
+    let record = device.run(&Place::new(), &arguments, &variables).exits(0).json();
     let environment = &record["environment"];
     assert_eq!(environment["driver"]["version"], "580.65.06", "{environment}");
     for state in [&environment["gpus"][0]["state"], &environment["gpus_after"][0]] {

@@ -3,7 +3,7 @@
 //! words that say what to do.
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish_within};
+use crate::support::{Done, Place};
 
 fn generate(device: &Device, variables: &[(&str, &str)]) -> Done {
     let place = Place::new();
@@ -12,9 +12,7 @@ fn generate(device: &Device, variables: &[(&str, &str)]) -> Done {
     let arguments = ["generate", "--model", "tiny", "--backend", "cuda", "--tp", "2", "--dtype", "f32"];
     let more = ["--prompt-tokens-file", "prompts.txt", "--output-tokens", "4"];
     let all: Vec<&str> = arguments.into_iter().chain(more).collect();
-    let mut command = device.command(&place, &all);
-    command.envs(variables.iter().copied());
-    finish_within(std::time::Duration::from_secs(300), command)
+    device.run(&place, &all, variables)
 }
 
 /// Fails in words that hold all of `words`, and in no panic's.

@@ -1,13 +1,11 @@
 //! `generate --backend cuda` on the software device, against `--backend cpu`: the same tokens and logits
 //! for every architecture, however many ranks share the device, in whatever order nothing forbids.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
 use crate::cuda_order;
-use crate::support::{Done, Place, finish_within};
+use crate::support::{Done, Place};
 
 const ARCHITECTURES: [&str; 8] = [
     "standard",
@@ -19,9 +17,6 @@ const ARCHITECTURES: [&str; 8] = [
     "stale:2",
     "parallel+ladder",
 ];
-
-/// Kernels are compiled by a C++ compiler on the first use of each.
-const PATIENCE: Duration = Duration::from_secs(500);
 
 /// Prompts of different lengths: sequences are at different positions.
 fn place() -> Place {
@@ -37,9 +32,7 @@ fn arguments<'a>(backend: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn cuda(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
-    let mut command = device.command(place, &arguments("cuda", more));
-    command.envs(variables.iter().copied());
-    finish_within(PATIENCE, command)
+    device.run(place, &arguments("cuda", more), variables)
 }
 
 fn cpu(place: &Place, more: &[&str]) -> Value {

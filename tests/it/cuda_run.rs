@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish_within};
+use crate::support::{Done, Place};
 
 /// Seconds without progress after which a run gives up: where it is to do so, and where it is not.
 const TIMEOUT: [&str; 2] = ["10", "300"];
-/// A test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(500);
-
 /// A run that is to go well.
 fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
     run_within(TIMEOUT[1], device, place, more, variables)
@@ -30,9 +27,7 @@ fn run_within(
     let sizes = ["--prompt-tokens", "4", "--output-tokens", "4", "--samples", "2", "--warmup", "0"];
     let rest = ["--format", "json", "--timeout", timeout];
     let all: Vec<&str> = cell.iter().chain(&sizes).chain(&rest).chain(more).copied().collect();
-    let mut command = device.command(place, &all);
-    command.envs(variables.iter().copied());
-    finish_within(PATIENCE, command)
+    device.run(place, &all, variables)
 }
 
 fn number(value: &Value) -> f64 {

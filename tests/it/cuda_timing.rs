@@ -6,7 +6,7 @@ use ladderscope::plan::{Lane, Phase};
 use ladderscope::trace::{self, Trace};
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place, finish};
+use crate::support::{Done, Place};
 
 /// Runs a cell on the device; its trace is `trace.parquet` where it has one.
 fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
@@ -35,9 +35,7 @@ fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]
         arguments.extend(["--trace", path]);
     }
     arguments.extend(more);
-    let mut command = device.command(place, &arguments);
-    command.envs(variables.iter().copied());
-    finish(command)
+    device.run(place, &arguments, variables)
 }
 
 fn traced(device: &Device, more: &[&str]) -> (Value, Trace) {

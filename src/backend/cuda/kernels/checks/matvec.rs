@@ -36,6 +36,8 @@ fn rows_up_to_twice_as_many_go_through_tensor_cores(bench: &mut Bench<'_>) {
         for rows in several {
             assert!(rows <= most_rows(dtype, 520));
             one(bench, dtype, rows, 520, 61, 3);
+            // most of a turn is past the end
+            one(bench, dtype, rows, 8, 61, 1);
         }
     }
 }
