@@ -306,8 +306,8 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 // partial [sequence][head][split][HEAD_DIM + 2].
 BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
                const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale) {
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
     const Keys split = keys_of_split(min(positions[blockIdx.z] + 1, capacity), splits);
@@ -328,8 +328,8 @@ BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* 
     SHARED(float, found, COMBINE_WARPS * (HEAD_DIM + 1));
     SHARED(float, maxima, COMBINE_WARPS);
     SHARED(u32, counts, COMBINE_WARPS);
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     u64 head = u64(blockIdx.y) * gridDim.x + blockIdx.x;
     partial += head * splits * RESULT;
 

@@ -284,8 +284,8 @@ DEVICE void attend(const Part& part, Pack* shared) {
 BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T* v_cache, T* out,
                const u32* positions, u32 tokens, u32 heads, u32 kv_heads, u32 capacity, float scale) {
     DYNAMIC_SHARED(Pack, shared);
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     u32 sequence = blockIdx.z, head = blockIdx.y, block = gridDim.x - 1 - blockIdx.x;
     u64 cache = (u64(sequence) * kv_heads + head / (heads / kv_heads)) * capacity * HEAD_DIM;
     u64 rows = (u64(sequence) * tokens * heads + head) * HEAD_DIM;

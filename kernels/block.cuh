@@ -26,6 +26,11 @@ DEVICE u32 warp_index() { return threadIdx.x / WARP; }
 // ---- programmatic dependent launch: with -DPROGRAMMATIC, on sm_90 and newer, a kernel may begin while the one
 // before it in its stream still runs. Nothing that another kernel writes is read, and nothing is written,
 // before `wait_for_previous`; weights never change and may be read at once.
+//
+// Short kernels wait before they let the next one start. So the product after them begins to stream its weights while
+// they run, when memory is idle; not while the product before them still streams, whose multiprocessors it would fill
+// unevenly and in whose stream what it asked for would be lost from the second-level cache. Products let the next one
+// start first: it is a short one, which then is there when they end.
 
 DEVICE void wait_for_previous() {
 #if defined(PROGRAMMATIC) && !defined(SHIM) && __CUDA_ARCH__ >= 900

@@ -22,15 +22,15 @@ template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float
 
 // out = a + b. Grid: enough blocks for a pack a thread. Moves 3 numbers a number, 1 FLOP.
 KERNEL(add, const T* a, const T* b, T* out, u64 n) {
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     add_all<false>(a, b, out, 1.0f, n);
 }
 
 // out = b + a * scale. As `add`, 2 FLOPs.
 KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     add_all<true>(a, b, out, scale, n);
 }
 
@@ -47,8 +47,8 @@ DEVICE float silu_times(float gate, float up) {
 // Grid (rows, parts): a part is a pack a thread (a number a thread where packs do not fit).
 // Moves 3 x width numbers a row, about 5 FLOPs and an exponential for each result.
 KERNEL(silu_mul, const T* x, T* out, u32 stride, u32 offset, u32 width) {
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     const T* gates = x + u64(blockIdx.x) * stride + offset;
     const T* ups = gates + width;
     T* to = out + u64(blockIdx.x) * width;

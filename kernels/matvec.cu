@@ -1,35 +1,35 @@
 // Matrix-vector products for up to 8 rows (16 through tensor cores): out[r][o] = sum over i of x[r][i] w[o][i]. Bound by reading w once.
 //
 // Cost: outputs x inputs x sizeof(T) bytes of weights, each read once for all ROWS rows; 2 x ROWS FLOPs a weight.
-// x (ROWS x inputs) is read once by each block, mostly from the second-level cache.
+// x (ROWS x inputs) is read from the second-level cache: once by each block, by tensor cores once a round of outputs.
 //
-// How: a block takes a contiguous range of outputs (equal to one row over the grid, so no multiprocessor has
-// more than one row too many), and all its warps share each row, split along the inputs. So a warp needs only its
+// How: a block takes a contiguous range of outputs (equal to one row over the grid, so that where blocks are spread
+// evenly no multiprocessor has more than one row too many), and all its warps share each row, split along the inputs. So a warp needs only its
 // slice of x. No atomics: partial sums of the warps meet in shared memory and are added in the order of warps;
 // results do not depend on timing.
 //
 // Bytes in flight: each thread has SLOTS groups of packs under way into its own part of shared memory (`Ring`) and
-// asks for a new one as soon as it has taken the oldest: 8 to 12 packs x 512 threads = 64 to 86 KB a multiprocessor,
+// asks for a new one as soon as it has taken the oldest: 64 to 86 KB a multiprocessor (8 packs x 512 threads, 12 x 448),
 // all but one group of it at the worst moment; an H200 needs 4.8 TB/s x 0.8 us / 132 = 29 KB. Registers would not do:
 // the compiler has six barriers for loads, lets all of a loop's loads share one, and so waits for the newest where
 // it needs the oldest. The first ring is filled before `wait_for_previous`, for weights do not change, and
 // the next 64 KB or so of the block's weights are asked for in the second-level cache: the start of a
 // matrix streams while the kernels before this one still run.
 //
-// Two ways of the arithmetic. VECTOR (f32 always, 16 bits for one row): FMA, about 3 instructions a weight at
+// Two ways of the arithmetic. VECTOR (f32 always, 16 bits for one row): FMA, about 5 instructions a weight at
 // one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16 bits): 16 outputs x 8 rows x 32
 // inputs take two tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8
-// outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows half as many bytes as
-// weights.
+// outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows a quarter to half as many
+// bytes as weights where a block has so many outputs.
 //
-// Registers: 64 a thread for 16 bits, so that beside a block of 512 threads there is room on a multiprocessor for
-// the blocks of the next kernel, or of a collective.
+// Registers: 64 a thread for 16 bits (72 of 448 threads), so that beside a block there is room on a multiprocessor for
+// one of the next kernel, or of a collective.
 //
 // Waves and tails on 132 multiprocessors (inputs x outputs, bf16, one block of 448 to 512 threads each):
 //   4096 x 4096 (33.5 MB): 31 or 32 outputs a block, 97% of the blocks' time is the mean's
 //   4096 x 6144: 46 or 47, 99%;  4096 x 28672: 217 or 218, 99.6%;  14336 x 4096: 31 or 32 (448 threads x 4 packs)
 //   4096 x 128256: 971 or 972;   8192 x 1280 (one of 8 ranks of 70B): 9 or 10, 97%
-//   1024 x 8192: 128 threads, 4 blocks a multiprocessor, 15 or 16 outputs each, 97%
+//   1024 x 8192, one row: 128 threads, 4 blocks a multiprocessor, 15 or 16 outputs each, 97%
 //
 // Constants: ROWS; INPUTS (0: known at the launch only, slow); THREADS; BLOCKS (at least so many on a multiprocessor:
 // bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
@@ -149,20 +149,22 @@ DEVICE void prefetch_after(const T* w, Range range, u32 rows, u32 inputs) {
 
 static_assert(INPUTS > 0 && INPUTS % PACK == 0, "tensor cores take inputs in whole packs");
 
-// A warp takes 32 inputs of outputs in a step, and RUN steps beside one another in a turn (128 contiguous bytes of an
-// output, a line of the caches); the next warp's are beside those, its own next turn's WARPS x RUN steps further.
-constexpr u32 RUN = 2;
+// A warp takes 32 inputs of outputs in a step, and RUN steps beside one another in a turn (64 or 128 contiguous bytes of
+// an output; the caches' lines have 128); the next warp's are beside those, its own next turn's WARPS x RUN steps further.
+constexpr u32 RUN = TILES > 2 ? 1 : 2;
 constexpr u32 STRIDE = WARPS * RUN * 32;
 constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
 // Whether every pack of every turn is one of the row (what is past the end counts as zero).
 constexpr bool EXACT = INPUTS % STRIDE == 0;
 // Tiles of 8 rows of x.
 constexpr u32 COLUMNS = (ROWS + 7) / 8;
-// Outputs between two barriers.
+// Outputs of a round, and of those the ones whose sums fit into shared memory together.
 constexpr u32 COUNT = 16 * TILES;
+constexpr u32 TOGETHER = TILES < 2 ? 1 : 2;
+static_assert(TILES % TOGETHER == 0, "1 tile, or a multiple of 2");
 
 template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 outputs) {
-    SHARED(Partial<COUNT>, partial, 1);
+    SHARED(Partial<16 * TOGETHER>, partial, 1);
     DYNAMIC_SHARED(Pack, memory);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
     const Range range = outputs_of_block(outputs);
@@ -195,8 +197,9 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
     constexpr u32 BEGUN = SLOTS / (RUN * TILES) * STRIDE;
     if constexpr (BEGUN < INPUTS) {
         constexpr u32 MORE = INPUTS - BEGUN < STRIDE ? INPUTS - BEGUN : STRIDE;
-        u32 output = range.first + threadIdx.x;
-        if (threadIdx.x < COUNT && output < range.end) prefetch_to_l2(w + u64(output) * INPUTS + BEGUN, MORE * sizeof(T));
+        for (u32 i = warp_index(); i < min(COUNT, range.end - range.first); i += WARPS) {
+            if (lane_index() == 0) prefetch_to_l2(w + u64(range.first + i) * INPUTS + BEGUN, MORE * sizeof(T));
+        }
     } else {
         prefetch_after(w, range, COUNT, INPUTS);
     }
@@ -213,32 +216,39 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
     };
     for (u32 first = range.first; first < range.end; first += COUNT) {
         float c[TILES][COLUMNS][4] = {};
-        Pack column[RUN][COLUMNS]; // each is asked for while the one before it is used
-        load_x(0, 0, column[0]);
+        Pack column[COLUMNS];
+        load_x(0, 0, column);
 #pragma unroll 1
         for (u32 turn = 0; turn < TURNS; turn++) {
 #pragma unroll
             for (u32 step = 0; step < RUN; step++) {
-                load_x(turn + (step + 1) / RUN, (step + 1) % RUN, column[(step + 1) % RUN]);
+                Pack next[COLUMNS];
+                load_x(turn + (step + 1) / RUN, (step + 1) % RUN, next);
 #pragma unroll
                 for (u32 tile = 0; tile < TILES; tile++) {
                     Pack weights[2];
                     ring.take(step * TILES + tile, weights);
                     ask(step * TILES + tile);
 #pragma unroll
-                    for (u32 n = 0; n < COLUMNS; n++) mma_packs(c[tile][n], weights[0], weights[1], column[step][n]);
+                    for (u32 n = 0; n < COLUMNS; n++) mma_packs(c[tile][n], weights[0], weights[1], column[n]);
+                }
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS; n++) column[n] = next[n];
+            }
+        }
+#pragma unroll
+        for (u32 from = 0; from < TILES; from += TOGETHER) {
+#pragma unroll
+            for (u32 tile = 0; tile < TOGETHER; tile++) {
+#pragma unroll
+                for (u32 i = 0; i < COLUMNS * 4; i++) {
+                    u32 row = i / 4 * 8 + 2 * t + i % 2, output = tile * 16 + g + i % 4 / 2 * 8;
+                    float sum = c[from + tile][i / 4][i % 4];
+                    if (row < ROWS) partial[0].sums[warp_index()][row * 16 * TOGETHER + output] = sum;
                 }
             }
+            finish_round(partial[0], out, first + from * 16, range.end, outputs);
         }
-#pragma unroll
-        for (u32 tile = 0; tile < TILES; tile++) {
-#pragma unroll
-            for (u32 i = 0; i < COLUMNS * 4; i++) {
-                u32 row = i / 4 * 8 + 2 * t + i % 2, output = tile * 16 + g + i % 4 / 2 * 8;
-                if (row < ROWS) partial[0].sums[warp_index()][row * COUNT + output] = c[tile][i / 4][i % 4];
-            }
-        }
-        finish_round(partial[0], out, first, range.end, outputs);
     }
     ring.end();
 }

@@ -63,6 +63,7 @@ DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u3
     u32 first = threadIdx.x, step = blockDim.x;
     if (!packs_fit(columns)) {
         wait_for_previous();
+        let_next_start();
         float total = 0.0f;
         for (u32 i = first; i < columns; i += step) {
             float x = row_number<ADD>(a, b, sum, i);
@@ -82,6 +83,7 @@ DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u3
         if (first + k * step < packs) w[k] = load_pack(weight + (first + k * step) * PACK);
     }
     wait_for_previous();
+    let_next_start();
     float total = 0.0f;
 #pragma unroll
     for (u32 k = 0; k < KEEP; k++) {
@@ -106,7 +108,6 @@ DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u3
 // out = x / sqrt(mean(x^2) + eps) * weight for each row. Grid (rows).
 // Moves 2 x columns numbers a row and the weights once (from L2 for all rows but the first); 4 FLOPs a number.
 BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 columns, float eps) {
-    let_next_start();
     u64 row = u64(blockIdx.x) * columns;
     norm_row<false>(x + row, nullptr, weight, nullptr, out + row, columns, eps);
 }
@@ -115,7 +116,6 @@ BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 colum
 // one read less than the two kernels alone; 5 FLOPs a number.
 BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* sum, T* out, u32 columns,
                float eps) {
-    let_next_start();
     u64 row = u64(blockIdx.x) * columns;
     norm_row<true>(a + row, b + row, weight, sum + row, out + row, columns, eps);
 }

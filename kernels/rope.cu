@@ -53,8 +53,8 @@ DEVICE void rotate(const T* from, T* to, const float* angles, u32 i, bool aligne
 // Moves 2 x (heads + 2 kv_heads) x HEAD_DIM numbers a row and HEAD_DIM floats of the table; 6 FLOPs a pair.
 KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* positions, const float* rope,
        u32 stride, u32 heads, u32 kv_heads, u32 tokens, u32 capacity) {
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     u32 row = blockIdx.x, sequence = row / tokens;
     u64 position = u64(positions[sequence]) + row % tokens;
     const T* from = qkv + u64(row) * stride;

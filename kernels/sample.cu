@@ -50,7 +50,6 @@ DEVICE void finish_step(u32 sequence, u32 token, u32* tokens, u32* history, u32*
 // The highest logit of each part of a sequence's vocabulary: [sequence][part]. Grid (parts, sequences).
 // Reads 4 x vocab bytes a sequence.
 KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best_index) {
-    let_next_start();
     SHARED(float, values, 32);
     SHARED(u32, indices, 32);
     // parts begin at multiples of 4, so that they can be read 16 bytes at a time
@@ -59,6 +58,7 @@ KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best
     u32 begin = min(blockIdx.x * length, vocab), end = min(begin + length, vocab);
     const float* row = logits + u64(blockIdx.y) * vocab;
     wait_for_previous();
+    let_next_start();
     // a thread sees its logits in ascending order, so a greater one alone takes the place
     Best best{negative_infinity(), 0};
     u32 whole = vocab % 4 == 0 ? begin + (end - begin) / 4 * 4 : begin;
@@ -85,10 +85,10 @@ KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best
 // how many positions the step processed. Grid (sequences). Reads 8 bytes a part.
 KERNEL(sample_greedy, const float* best_value, const u32* best_index, u32 parts, u32* tokens, u32* history,
        u32* steps, u32* positions, u32 batch, u32 advance) {
-    let_next_start();
     SHARED(float, values, 32);
     SHARED(u32, indices, 32);
     wait_for_previous();
+    let_next_start();
     u32 sequence = blockIdx.x;
     Best best{negative_infinity(), 0};
     for (u32 part = threadIdx.x; part < parts; part += blockDim.x) {
@@ -172,7 +172,6 @@ DEVICE void sort(u64* numbers, u32 count) {
 BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab, float temperature, u32 top_k,
                u64 seed, u32 first_sequence, u64* scratch, u32* tokens, u32* history, u32* steps, u32* positions,
                u32 batch, u32 advance) {
-    let_next_start();
     constexpr u32 BINS = 2048;
     SHARED(u32, histogram, BINS);
     SHARED(u64, few, SAMPLE_THREADS);
@@ -181,6 +180,7 @@ BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab,
     SHARED(double, left_over, 1);
     SHARED(u32, chosen, 1);
     wait_for_previous();
+    let_next_start();
     u32 sequence = blockIdx.x, thread = threadIdx.x;
     const float* row = logits + u64(sequence) * vocab;
     u32 k = min(max(top_k, 1u), vocab);

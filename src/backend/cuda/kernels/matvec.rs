@@ -20,10 +20,10 @@ const WARP: u32 = 32;
 const MOST_PACKS: u32 = 4;
 /// Bytes of a pack.
 const PACK: u32 = 16;
-/// Bytes of shared memory that a block's packs under way may take, beside which the sums of warps fit where a block
-/// has no more than 99 KB (sm_86 and sm_89).
+/// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
+/// more than 99 KB (sm_86 and sm_89).
 const MOST_RING: u32 = 88 << 10;
-/// Steps of 32 inputs that tensor cores take beside one another.
+/// Steps of 32 inputs that a warp takes beside one another, up to two tiles.
 const RUN: u32 = 2;
 
 /// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
@@ -116,9 +116,13 @@ fn tensor(inputs: u32, outputs: u32, multiprocessors: u32) -> Choice {
     // of those that take fewest, the most
     let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
     let threads = warps * WARP;
-    // with more tiles x is read less often; an empty tile would leave half of the ring empty
-    let tiles = if outputs.div_ceil(grid(threads, outputs, multiprocessors)) > 16 { 2 } else { 1 };
-    // 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
+    // with more tiles x is read less often; empty ones leave a part of the ring empty
+    let tiles = match outputs.div_ceil(grid(threads, outputs, multiprocessors)) {
+        0..=16 => 1,
+        17..=32 => 2,
+        _ => 4,
+    };
+    // about 64 registers hold it: a block of the next kernel, or of a collective, fits beside these
     Choice { threads, blocks: 2 * THREADS / threads, way: Way::Tensor { tiles }, slots: 4 }
 }
 
@@ -138,7 +142,7 @@ fn vector(rows: u32, packs: u32) -> Choice {
         2 => (2, 4),
         _ => (1, (MOST_RING / (threads * each * PACK)).clamp(2, 3)),
     };
-    // for one row, 64 registers hold it: the next kernel's blocks, or a collective's, fit beside these
+    // for one row, 64 registers hold it: a block of the next kernel, or of a collective, fits beside these
     let blocks = if rows == 1 { 2 * THREADS / threads } else { THREADS / threads };
     Choice { threads, blocks: blocks.max(1), way: Way::Fma { rows: unit, packs: each }, slots }
 }
@@ -194,7 +198,7 @@ mod tests {
                 let what = format!("{inputs} x {outputs}, {rows} rows");
                 assert!(least >= 40_000, "{what}: {least} bytes");
                 // sums of warps beside it: 128, or those of a round of tiles
-                let sums = 4 * block[0] / WARP * (rows * 16 * define(&chosen, "TILES")).max(128);
+                let sums = 4 * block[0] / WARP * (rows * 16 * define(&chosen, "TILES").min(2)).max(128);
                 let block = shared_bytes + sums;
                 // what sm_86 and sm_89, the smallest, let a block have; and two such on an H200
                 assert!(block <= 99 << 10 && 2 * blocks * block <= 227 << 10, "{what}: {block}");
@@ -235,7 +239,8 @@ mod tests {
             // sums of a unit: one a lane at most
             prop_assert!(define(&chosen, "UNIT_ROWS") * rows <= WARP);
             prop_assert!(rows <= most_rows(dtype, inputs));
-            let turn = define(&chosen, "UNIT_ROWS").max(RUN * define(&chosen, "TILES"));
+            let tiles = define(&chosen, "TILES");
+            let turn = define(&chosen, "UNIT_ROWS").max(if tiles > 2 { tiles } else { RUN * tiles });
             prop_assert_eq!(define(&chosen, "SLOTS") % turn, 0);
             prop_assert!(shared_bytes <= MOST_RING);
         }
