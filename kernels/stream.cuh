@@ -41,7 +41,7 @@ DEVICE Pack load_shared(const void* at, bool valid) {
 // thread asks for all of it. Only where a kernel can begin before the one ahead of it ends, else there is
 // nothing to hide it behind.
 DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
-#if defined(PROGRAMMATIC) && !defined(SHIM)
+#if defined(PROGRAMMATIC) && !defined(NO_PREFETCH) && !defined(SHIM)
     if (bytes > 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
 #else
     (void)at;

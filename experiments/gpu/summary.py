@@ -249,6 +249,24 @@ class Summary:
             if ok(self.parts.get(name)):
                 self.timing(self.parts[name], name)
 
+    def tuning(self):
+        """What a way of running is worth: TPOT without it over TPOT with it."""
+        for name, record in self.parts.items():
+            if not name.startswith("tuning-") or not ok(record):
+                continue
+            spec = record["spec"]
+            alike = ("model", "tp", "batch", "architecture", "link", "dtype", "prompt_tokens", "output_tokens")
+            usual = [
+                other
+                for key, other in self.parts.items()
+                if key.startswith(("decode-b", "large_"))
+                and ok(other)
+                and all(other["spec"][field] == spec[field] for field in alike)
+            ]
+            if usual:
+                what = f"without: {tpot(record):.3f}, with: {tpot(usual[0]):.3f} ms"
+                self.target(name, what, tpot(record) / tpot(usual[0]), None, "x")
+
     def status(self):
         lines = []
         path = self.out / "status.tsv"
@@ -260,6 +278,7 @@ class Summary:
 
     def make(self):
         self.checks()
+        self.tuning()
         self.decoding()
         self.links()
         self.prefill()

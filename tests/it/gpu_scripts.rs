@@ -79,7 +79,7 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
         return;
     }
     let place = Place::new();
-    let parts = "decode,large_tp2,prefill,timing-cupti,trace";
+    let parts = "decode,large_tp2,prefill,timing-cupti,tuning,trace";
     let done = measure(device, &place, &["--budget", "500", "--parts", parts]).exits(0);
     for wanted in ["decode batch 1", "hidden tiny TP 2 b1 p2p-off", "prefill", "emulated-link"] {
         assert!(done.stdout.contains(wanted), "{wanted}: {done:?}");
@@ -98,6 +98,10 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
     assert!(hidden["value"].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0), "{hidden}");
     let overhead = of("timing batch 1").expect("the cost of timing");
     assert!(overhead["value"].as_f64().is_some_and(|ratio| ratio > 0.5), "{overhead}");
+    for without in ["tuning-b1-PROGRAMMATIC", "tuning-b1-PREFETCH"] {
+        let ratio = of(without).expect("what it is worth");
+        assert!(ratio["value"].as_f64().is_some_and(|ratio| ratio > 0.5), "{ratio}");
+    }
     // what failed says why, and nothing else is lost by it
     let failed: Vec<&Value> =
         said["parts"].as_array().expect("parts").iter().filter(|p| p["status"] == "failed").collect();

@@ -325,6 +325,7 @@ fn environment(
         ("collective".into(), json!(collective.as_str())),
         ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
         ("programmatic_launches".into(), json!(engine.programmatic())),
+        ("prefetch".into(), json!(engine.programmatic() && setup.tuning.prefetch)),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
         ("weights".into(), json!(weights)),

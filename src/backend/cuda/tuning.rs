@@ -5,6 +5,8 @@ use crate::error::{Error, Result};
 
 /// Whether kernels may start early: 0 or 1.
 const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";
+/// Whether a product that starts early asks for more of its weights than it has room for: 0 or 1.
+const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
 /// Multiprocessors that kernels beside a collective leave to it: a number.
 const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
 
@@ -14,13 +16,15 @@ pub struct Tuning {
     /// Whether kernels may start before those before them have ended, where the GPU can do that and
     /// nothing speaks against it.
     pub programmatic: bool,
+    /// Whether a product that starts early brings what it will read next into the second-level cache.
+    pub prefetch: bool,
     /// Multiprocessors that kernels beside a collective leave to it; what it takes, where none are named.
     pub sms_for_comm: Option<u32>,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { programmatic: true, sms_for_comm: None }
+        Self { programmatic: true, prefetch: true, sms_for_comm: None }
     }
 }
 
@@ -32,13 +36,12 @@ impl Tuning {
 
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name| variable(name).filter(|text| !text.trim().is_empty());
-        let programmatic = match set(PROGRAMMATIC).as_deref().map(str::trim) {
-            None | Some("1") => true,
-            Some("0") => false,
-            Some(other) => {
-                return Err(Error::input(format!("{PROGRAMMATIC} is '{other}'; it must be 0 or 1")));
-            }
+        let switch = |name| match set(name).as_deref().map(str::trim) {
+            None | Some("1") => Ok(true),
+            Some("0") => Ok(false),
+            Some(other) => Err(Error::input(format!("{name} is '{other}'; it must be 0 or 1"))),
         };
+        let (programmatic, prefetch) = (switch(PROGRAMMATIC)?, switch(PREFETCH)?);
         let number = |text: String| {
             text.trim().parse().map_err(|_| {
                 let wanted = "it must be a number of multiprocessors, such as 24, or 0";
@@ -46,7 +49,7 @@ impl Tuning {
             })
         };
         let sms_for_comm = set(SMS_FOR_COMM).map(number).transpose()?;
-        Ok(Self { programmatic, sms_for_comm })
+        Ok(Self { programmatic, prefetch, sms_for_comm })
     }
 }
 
@@ -54,18 +57,24 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    fn of(programmatic: &str, sms: &str) -> Result<Tuning> {
-        Tuning::of(|name| Some(if name == PROGRAMMATIC { programmatic } else { sms }.to_owned()))
+    fn of(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
+        let all = [(PROGRAMMATIC, programmatic), (PREFETCH, prefetch), (SMS_FOR_COMM, sms)];
+        Tuning::of(|name| {
+            all.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
+        })
     }
 
     #[test]
     fn variables_are_read_and_wrong_ones_refused() {
         assert_eq!(Tuning::of(|_| None).ok(), Some(Tuning::default()));
-        assert_eq!(of("", " ").ok(), Some(Tuning::default()));
-        let wanted = Tuning { programmatic: false, sms_for_comm: Some(8) };
-        assert_eq!(of("0", "8").ok(), Some(wanted));
-        for (programmatic, sms, name) in [("yes", "8", PROGRAMMATIC), ("1", "-1", SMS_FOR_COMM)] {
-            let error = of(programmatic, sms).expect_err("wrong");
+        assert_eq!(of("", "1", " ").ok(), Some(Tuning::default()));
+        let wanted = Tuning { programmatic: false, prefetch: true, sms_for_comm: Some(8) };
+        assert_eq!(of("0", "", "8").ok(), Some(wanted));
+        assert_eq!(of("1", "0", "").ok(), Some(Tuning { prefetch: false, ..Tuning::default() }));
+        for (programmatic, prefetch, sms, name) in
+            [("yes", "", "8", PROGRAMMATIC), ("1", "2", "8", PREFETCH), ("1", "", "-1", SMS_FOR_COMM)]
+        {
+            let error = of(programmatic, prefetch, sms).expect_err("wrong");
             assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
         }
     }

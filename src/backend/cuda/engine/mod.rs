@@ -125,6 +125,7 @@ impl Engine {
                 head_dim: shape.head_dim,
                 group: shape.heads / shape.kv_heads,
                 programmatic: setup.tuning.programmatic && can_overlap(gpu),
+                prefetch: setup.tuning.prefetch,
             },
         )?;
         let blas = Blas::new(gpu)?;

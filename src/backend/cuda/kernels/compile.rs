@@ -24,6 +24,9 @@ pub(super) fn defines(
     let mut defines: Defines = vec![(number.to_owned(), String::new())];
     if options.programmatic && sm >= (9, 0) {
         defines.push(("PROGRAMMATIC".to_owned(), String::new()));
+        if !options.prefetch {
+            defines.push(("NO_PREFETCH".to_owned(), String::new()));
+        }
     }
     for constant in unit.constants {
         let (name, value) = match constant {
@@ -105,7 +108,13 @@ mod tests {
 
     #[test]
     fn a_unit_is_told_what_it_reads_and_no_more() {
-        let options = KernelOptions { dtype: DType::F16, head_dim: 72, group: 4, programmatic: true };
+        let options = KernelOptions {
+            dtype: DType::F16,
+            head_dim: 72,
+            group: 4,
+            programmatic: true,
+            prefetch: false,
+        };
         let told = |kernel, constants: &[(&str, u32)], sm| {
             let unit = unit_of(kernel).expect("a kernel");
             options_for(&defines(unit, &options, constants, sm), sm)
@@ -116,6 +125,7 @@ mod tests {
                 "-std=c++17",
                 "--gpu-architecture=sm_90",
                 "-DHEAD_DIM=72",
+                "-DNO_PREFETCH",
                 "-DNUMBER_F16",
                 "-DPROGRAMMATIC"
             ]

@@ -45,12 +45,14 @@ pub struct KernelOptions {
     /// Whether a kernel may begin while the one before it still runs (sm_90 and newer; no effect before).
     /// Launches must say the same.
     pub programmatic: bool,
+    /// Whether a product that begins early asks for what it will read next.
+    pub prefetch: bool,
 }
 
 impl Default for KernelOptions {
     /// For kernels that have nothing to do with a model.
     fn default() -> Self {
-        Self { dtype: DType::Bf16, head_dim: 128, group: 1, programmatic: false }
+        Self { dtype: DType::Bf16, head_dim: 128, group: 1, programmatic: false, prefetch: true }
     }
 }
 

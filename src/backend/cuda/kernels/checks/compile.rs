@@ -49,7 +49,8 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
         for head_dim in head_dims {
             for group in groups {
                 let (head_dim, group) = (*head_dim, *group);
-                let options = KernelOptions { dtype, head_dim, group, programmatic: true };
+                let options =
+                    KernelOptions { dtype, head_dim, group, programmatic: true, prefetch: true };
                 if unit.name == "matvec.cu" {
                     all.extend(PRODUCTS.map(|(rows, inputs, outputs)| {
                         let constants = matvec_geometry(dtype, rows, inputs, outputs, 132).defines;
