@@ -4,9 +4,9 @@
 // x (ROWS x inputs) is read from the second-level cache: once by each block, by tensor cores once a round of outputs.
 //
 // How: a block takes a contiguous range of outputs (equal to one row over the grid, so that where blocks are spread
-// evenly no multiprocessor has more than one row too many), and all its warps share each row, split along the inputs. So a warp needs only its
-// slice of x. No atomics: partial sums of the warps meet in shared memory and are added in the order of warps;
-// results do not depend on timing.
+// evenly no multiprocessor has more than one row too many), and all its warps share each row, split along the inputs.
+// So a warp needs only its slice of x. No atomics: partial sums of the warps meet in shared memory and are added in
+// the order of warps; results do not depend on timing.
 //
 // Bytes in flight: each thread has SLOTS groups of packs under way into its own part of shared memory (`Ring`) and
 // asks for a new one as soon as it has taken the oldest: 64 to 86 KB a multiprocessor (8 packs x 512 threads, 12 x 448),

@@ -15,7 +15,8 @@
                  : "memory")
 #endif
 
-// Sixteen bytes (aligned; zeros where not `valid`) that are read once, of memory that an earlier kernel may have written.
+// Sixteen bytes (aligned; zeros where not `valid`) that are read once, of memory that an earlier kernel may have
+// written.
 DEVICE Pack load_once(const void* at, bool valid) {
 #ifndef SHIM
     Pack p;

@@ -95,7 +95,7 @@ run() { # the options that every measured cell has, then its own
 }
 checks() { # the checks that need a GPU: all pass, none was skipped, and there are some
     "$1" --ignored --nocapture gpu >&2 || return
-    if grep -q '^skipped:' "$out/logs/checks.log"; then
+    if grep -q 'skipped: ' "$out/logs/checks.log"; then
         echo 'some checks were skipped' >&2
         return 1
     fi
@@ -149,23 +149,6 @@ part timing-full 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$fi
 part timing-cupti 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --recorder cupti
 part timing-eager 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --no-graph
 
-# What it is worth that kernels start early, that products ask ahead for their weights, and that kernels beside a
-# collective leave it room. In a directory of their own: these are not the records that are compared.
-tuned() { # VARIABLE=VALUE, then the cell's options
-    local setting=$1
-    shift
-    env "$setting" "$binary" run --backend cuda --dtype "$dtype" --prompt-tokens "$prompt" --output-tokens "$output" \
-        --samples "$samples" --warmup 1 --recorder off --dir "$out/tuning" --format json "$@"
-}
-export -f tuned
-for batch in $batches; do
-    for setting in PROGRAMMATIC PREFETCH; do
-        part "tuning-b$batch-$setting" 60 20 bash -c 'tuned "$@"' _ "LADDERSCOPE_$setting=0" --model "$model" --tp 1 --batch "$batch"
-    done
-done
-part "tuning-ladder-SMS_FOR_COMM" 60 20 bash -c 'tuned "$@"' _ LADDERSCOPE_SMS_FOR_COMM=0 --model "$large" --tp "$large_tp" \
-    --batch "$first" --architecture ladder --link p2p-on --hardware "$hardware"
-
 # Traces to keep: few steps, so that the files are small.
 for architecture in standard ladder; do
     part "trace-$architecture" 90 20 "$binary" run --backend cuda --dtype "$dtype" --model "$large" --tp "$large_tp" \
@@ -178,6 +161,22 @@ for tp in 4 2; do
     [ "$tp" -lt "$large_tp" ] && cells "large_tp$tp" "$large" "$tp" 'standard ladder upper-bound' "$first"
 done
 cells "huge_tp$huge_tp" "$huge" "$huge_tp" 'standard ladder upper-bound' "$first"
+
+# What it is worth that kernels start early, that products ask ahead for their weights, and that kernels beside a
+# collective leave it room. In a directory of their own: these are not the records that are compared.
+tuned() { # VARIABLE=VALUE, then the cell's options
+    export "$1"
+    shift
+    runs=$out/tuning run --recorder off "$@"
+}
+export -f tuned
+for batch in $batches; do
+    for setting in PROGRAMMATIC PREFETCH; do
+        part "tuning-b$batch-$setting" 60 20 bash -c 'tuned "$@"' _ "LADDERSCOPE_$setting=0" --model "$model" --tp 1 --batch "$batch"
+    done
+done
+part "tuning-ladder-SMS_FOR_COMM" 60 20 bash -c 'tuned "$@"' _ LADDERSCOPE_SMS_FOR_COMM=0 --model "$large" --tp "$large_tp" \
+    --batch "$first" --architecture ladder --link "${links%% *}" --hardware "$hardware"
 
 # The other way in PyTorch: attention as batched products of groups of heads.
 if [ $torch = yes ]; then

@@ -255,13 +255,13 @@ class Summary:
             if not name.startswith("tuning-") or not ok(record):
                 continue
             spec = record["spec"]
-            alike = ("model", "tp", "batch", "architecture", "link", "dtype", "prompt_tokens", "output_tokens")
+            same = ("model", "tp", "batch", "architecture", "link", "dtype", "prompt_tokens", "output_tokens")
             usual = [
                 other
                 for key, other in self.parts.items()
                 if key.startswith(("decode-b", "large_"))
                 and ok(other)
-                and all(other["spec"][field] == spec[field] for field in alike)
+                and all(other["spec"][field] == spec[field] for field in same)
             ]
             if usual:
                 what = f"without: {tpot(record):.3f}, with: {tpot(usual[0]):.3f} ms"
@@ -278,10 +278,10 @@ class Summary:
 
     def make(self):
         self.checks()
-        self.tuning()
         self.decoding()
         self.links()
         self.prefill()
+        self.tuning()
         return {
             "gpu": {key: self.gpu.get(key) for key in ("name", "memory_bytes", "multiprocessors", "compute_capability")},
             "read_bandwidth_gb_s": self.bandwidth,

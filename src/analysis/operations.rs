@@ -65,7 +65,8 @@ pub struct OperationDifferences {
     pub exposed_us: (f64, f64),
     /// Groups, the largest difference first.
     pub groups: Vec<OperationDifference>,
-    /// Places of the groups, the largest difference in what was exposed first; those without any last.
+    /// Places of the groups, the largest difference in what was exposed first; those without any last. In
+    /// the groups' own order where that is not to be compared.
     pub by_exposed: Vec<usize>,
     /// The two ways of recording, where what was exposed is not to be compared because they differ. A
     /// simulation is a prediction of a measurement, however that was recorded.
@@ -94,11 +95,13 @@ pub fn operation_differences(
     };
     let exposed_us = (exposed(|row| &row.a), exposed(|row| &row.b));
     let mut by_exposed: Vec<usize> = (0..rows.len()).collect();
-    // stable: equal ones stay in the order of the difference
-    by_exposed
-        .sort_by(|x, y| rows[*y].delta_exposed_us().abs().total_cmp(&rows[*x].delta_exposed_us().abs()));
     let kinds = [a, b].map(|trace| recorder_kind(&trace.meta.recorder));
     let differ = kinds[0] != kinds[1] && !kinds.contains(&"sim");
+    if !differ {
+        let exposed = |at: &usize| rows[*at].delta_exposed_us().abs();
+        // stable: equal ones stay in the order of the difference
+        by_exposed.sort_by(|x, y| exposed(y).total_cmp(&exposed(x)));
+    }
     OperationDifferences {
         recorders: differ.then(|| kinds.map(str::to_owned)),
         by_exposed,

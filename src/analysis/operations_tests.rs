@@ -65,6 +65,17 @@ fn what_was_recorded_in_different_ways_is_not_compared_in_what_was_exposed() {
     assert_eq!(of(rotating, "sim"), None, "a prediction is held against whatever was measured");
     assert_eq!(of(rotating, "cupti"), Some(["cuda events, rotating".to_owned(), "cupti".to_owned()]));
     assert!(of("cuda events, full", rotating).is_some());
+    // nor is anything sorted by it
+    let order = |recorder: &str| {
+        let mut none = simulated(|spec| spec.architecture = "upper-bound".parse().unwrap());
+        none.meta.recorder = recorder.into();
+        // what differs most in time is no communication
+        none.spans.iter_mut().for_each(|span| span.end_ns += 1_000_000);
+        operation_differences(&by(rotating), STEP, &none, STEP).by_exposed
+    };
+    let by_time: Vec<usize> = (0..order(rotating).len()).collect();
+    assert_ne!(order(rotating), by_time);
+    assert_eq!(order("cupti"), by_time);
 }
 
 #[test]

@@ -243,11 +243,7 @@ pub fn trace_of(record: &Record, stores: &[Store]) -> Result<Trace> {
 /// Where the numbers of these runs come from. Rows of a batch share what ran them, so that one row's
 /// environment is read and not thousands.
 pub fn facts(records: &[Record], stores: &[Store]) -> Facts {
-    let mut facts = Facts::of_records(records);
-    for whole in environments(records, stores) {
-        facts.commits.extend(Facts::of_records([&whole]).commits);
-    }
-    facts
+    Facts::of_records(records).with_commits_of(&environments(records, stores))
 }
 
 /// The first record of each batch with its environment, which listed rows come without.

@@ -46,7 +46,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         environments,
         arguments: arguments(args, &dir),
         directory: directory(args, &dir),
-        named: named(args, &Store::open(&dir), &records),
+        named: named(args, &records),
         filter: args.filter.clone().unwrap_or_default(),
         questions: questions(&records),
         overlaps: overlaps(&ok, &stores),
@@ -84,13 +84,18 @@ fn directory(args: &Args, dir: &Path) -> Vec<String> {
 
 /// A condition that the runs meet alone, where they were named. Whole batches by their names, which the
 /// ids of their rows begin with; otherwise the ids themselves: a part of one may be a part of another.
-fn named(args: &Args, store: &Store, records: &[Record]) -> String {
+fn named(args: &Args, records: &[Record]) -> String {
     if args.runs.is_empty() || args.runs.iter().any(|name| Path::new(name).is_dir()) {
         return String::new();
     }
-    if args.runs.iter().all(|name| store.get(name).is_err()) {
-        let batches: Vec<String> = args.runs.iter().map(|name| format!("{name}:")).collect();
-        return format!("id:{}", batches.join("|"));
+    // a batch may have been named by its beginning
+    let batch = |name: &String| {
+        let of_rows = records.iter().filter_map(|record| record.run.split_once(':'));
+        of_rows.map(|(batch, _)| batch).find(|batch| batch.starts_with(name.as_str()))
+    };
+    if let Some(batches) = args.runs.iter().map(batch).collect::<Option<BTreeSet<&str>>>() {
+        let begins: Vec<String> = batches.iter().map(|batch| format!("{batch}:")).collect();
+        return format!("id:{}", begins.join("|"));
     }
     let ids: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
     format!("id={}", ids.join("|"))

@@ -140,29 +140,29 @@ impl ProcessExecutor {
             listen(err, sender.clone(), Heard::Log);
         }
         drop(sender);
-        let mut seen = Seen::default();
         // on GPUs a run's own watchdog comes first, and says more
-        let watch = match job.spec.backend {
-            Backend::Cuda => Self { silence: self.silence.max(self.timeout * 2), ..self.clone() },
-            _ => self.clone(),
+        let silence = match job.spec.backend {
+            Backend::Cuda => self.silence.max(self.timeout * 2),
+            _ => self.silence,
         };
-        let stop = watch.listen_and_watch(&child, &heard, stopped, log, &mut seen, emit);
+        let (seen, stop) = self.listen_and_watch(&child, &heard, silence, stopped, log, emit);
         let status = child.wait().ok();
         drop(stdin);
         Ending { seen, status, stop }
     }
 
-    /// Until the process has ended and all it said was heard. Says why it was stopped, if it was. Leaves
-    /// the process to be reaped.
+    /// Until the process has ended and all it said was heard; what that was, and why it was stopped, if it
+    /// was. Leaves the process to be reaped.
     fn listen_and_watch(
         &self,
         child: &Child,
         heard: &Receiver<Heard>,
+        silence: Duration,
         stopped: &dyn Fn() -> Option<Stop>,
         mut log: Log,
-        seen: &mut Seen,
         emit: &mut dyn FnMut(ExecutorEvent),
-    ) -> Option<Stop> {
+    ) -> (Seen, Option<Stop>) {
+        let mut seen = Seen::default();
         let group = Pid::from_child(child);
         let mut last_sign = Instant::now();
         let mut stop: Option<(Stop, Instant)> = None;
@@ -173,7 +173,7 @@ impl ProcessExecutor {
             match heard.recv_timeout(POLL) {
                 Ok(message) => {
                     last_sign = Instant::now();
-                    hear(message, &mut log, seen, emit);
+                    hear(message, &mut log, &mut seen, emit);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // all was said; what remains is its end
@@ -199,15 +199,15 @@ impl ProcessExecutor {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
             if stop.is_none() {
-                let silent = last_sign.elapsed() > self.silence && ended.is_none();
-                let why = stopped().or_else(|| silent.then_some(Stop::Silent(self.silence)));
+                let silent = last_sign.elapsed() > silence && ended.is_none();
+                let why = stopped().or_else(|| silent.then_some(Stop::Silent(silence)));
                 if let Some(why) = why {
                     stop = Some((why, Instant::now()));
                     let _ = rustix::process::kill_process_group(group, Signal::TERM);
                 }
             }
         }
-        stop.map(|(why, _)| why)
+        (seen, stop.map(|(why, _)| why))
     }
 
     fn copy_trace(&self, run: &RunDir, record: &mut Record) {

@@ -40,6 +40,12 @@ impl Facts {
         facts
     }
 
+    /// With the commits of these batches' first records: rows of a batch share what ran them.
+    pub fn with_commits_of<'a>(mut self, wholes: impl IntoIterator<Item = &'a Record>) -> Self {
+        self.commits.extend(Self::of_records(wholes).commits);
+        self
+    }
+
     /// Of traces.
     pub fn of_traces<'a>(traces: impl IntoIterator<Item = &'a Trace>) -> Self {
         let mut facts = Self::default();

@@ -43,12 +43,8 @@ impl Report<'_> {
     pub fn facts_of(&self, records: &[Record]) -> Facts {
         let batch = |record: &Record| record.run.split_once(':').map(|(batch, _)| batch.to_owned());
         let batches: HashSet<String> = records.iter().filter_map(batch).collect();
-        let mut facts = Facts::of_records(records);
         let of_these = |whole: &&Record| batch(whole).is_some_and(|batch| batches.contains(&batch));
-        for whole in self.environments.iter().filter(of_these) {
-            facts.commits.extend(Facts::of_records([whole]).commits);
-        }
-        facts
+        Facts::of_records(records).with_commits_of(self.environments.iter().filter(of_these))
     }
 }
 

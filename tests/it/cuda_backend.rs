@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place};
+use crate::support::{Done, Place, number};
 
 fn run_command(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
     let cell = ["run", "--backend", "cuda", "--model", "tiny", "--dtype", "f32", "--recorder", "off"];
@@ -30,10 +30,6 @@ fn place() -> Place {
     let place = Place::new();
     place.write("prompts.txt", "1 2 3 4 5\n9 8\n");
     place
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
 }
 
 #[test]
@@ -90,9 +86,9 @@ fn an_emulated_link_costs_what_it_says_and_ladder_hides_some_of_it() {
     };
     let (free, slow) = ("emulated:alpha_us=0,gb_s=1000", "emulated:alpha_us=50,gb_s=1000");
     let (quick, standard) = (tpot("standard", free), tpot("standard", slow));
-    // the device's clock is virtual: 4 layers have 8 all-reduces a step
+    // the device's clock is virtual: 4 layers have 8 all-reduces a step, which take 3 us or so by themselves
     let added = standard - quick;
-    assert!((8.0 * 0.03..8.0 * 0.06).contains(&added), "{added} ms for 8 x 50 us");
+    assert!((8.0 * 0.045..=8.0 * 0.05).contains(&added), "{added} ms for 8 x 50 us");
     let (ladder, none) = (tpot("ladder", slow), tpot("upper-bound", slow));
     assert!(none < ladder && ladder < standard, "{none} {ladder} {standard}");
 }
@@ -265,9 +261,10 @@ fn a_run_that_does_not_fit_says_by_how_much() {
     let device = device!();
     let place = Place::new();
     let memory = [("FAKE_CUDA_MEMORY", "4000000")];
-    let done = run_command(device, &place, &[], &memory);
-    let record = done.json();
-    assert!(record["status"] == "oom" || record["status"] == "failed", "{record}");
+    let record = run_command(device, &place, &[], &memory).exits(2).json();
+    assert_eq!(record["status"], "oom", "{record}");
     let reason = record["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("weights") && reason.contains("KV cache"), "{reason}");
+    for part in ["a rank needs weights 0.8 MB", "KV cache", "= 34.4 MB; GPU 0", "5 % are left"] {
+        assert!(reason.contains(part), "{part} is missing in: {reason}");
+    }
 }

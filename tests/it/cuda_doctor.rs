@@ -223,27 +223,9 @@ fn nvml_without_permission_is_told_and_nothing_else_is_lost() {
 fn records_have_clocks_before_and_after_and_warn_of_throttling() {
     let device = device!();
     let folders = with_nvml(device);
-    let arguments = [
-        "run",
-        "--backend",
-        "cuda",
-        "--model",
-        "tiny",
-        "--tp",
-        "1",
-        "--batch",
-        "1",
-        "--prompt-tokens",
-        "8",
-        "--output-tokens",
-        "4",
-        "--samples",
-        "1",
-        "--warmup",
-        "1",
-        "--format",
-        "json",
-    ];
+    let cell = "run --backend cuda --model tiny --tp 1 --batch 1 --prompt-tokens 8 --output-tokens 4";
+    let rest = ["--samples", "1", "--warmup", "1", "--format", "json"];
+    let arguments: Vec<&str> = cell.split(' ').chain(rest).collect();
     let variables = [("LD_LIBRARY_PATH", folders.as_str()), ("FAKE_NVML_THROTTLED_MS", "5")];
     let record = device.run(&Place::new(), &arguments, &variables).exits(0).json();
     let environment = &record["environment"];

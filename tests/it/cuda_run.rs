@@ -4,10 +4,8 @@
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::cuda_device::{Device, device};
-use crate::support::{Done, Place};
+use crate::support::{Done, Place, number};
 
 /// Seconds without progress after which a run gives up: where it is to do so, and where it is not.
 const TIMEOUT: [&str; 2] = ["10", "300"];
@@ -28,10 +26,6 @@ fn run_within(
     let rest = ["--format", "json", "--timeout", timeout];
     let all: Vec<&str> = cell.iter().chain(&sizes).chain(&rest).chain(more).copied().collect();
     device.run(place, &all, variables)
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or(f64::NAN)
 }
 
 #[test]

@@ -11,25 +11,10 @@ use crate::support::{Done, Place};
 /// Runs a cell on the device; its trace is `trace.parquet` where it has one.
 fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
     let path = place.path().join("trace.parquet");
-    let mut arguments = vec![
-        "run",
-        "--backend",
-        "cuda",
-        "--model",
-        "tiny",
-        "--dtype",
-        "f32",
-        "--prompt-tokens",
-        "4",
-        "--output-tokens",
-        "20",
-        "--samples",
-        "2",
-        "--warmup",
-        "0",
-        "--format",
-        "json",
-    ];
+    let cell =
+        "run --backend cuda --model tiny --dtype f32 --prompt-tokens 4 --output-tokens 20 --samples 2";
+    let mut arguments: Vec<&str> =
+        cell.split(' ').chain(["--warmup", "0", "--format", "json"]).collect();
     let path = path.to_str().expect("a path");
     if !more.contains(&"off") {
         arguments.extend(["--trace", path]);

@@ -12,27 +12,11 @@ use crate::cuda_device::{Device, device};
 use crate::support::{Done, PATIENCE, Place, Started, is_alive, send, wait_for};
 
 /// A cell that takes two GPUs.
-const PAIR: [&str; 16] = [
-    "run",
-    "--backend",
-    "cuda",
-    "--model",
-    "tiny",
-    "--tp",
-    "2",
-    "--dtype",
-    "bf16",
-    "--prompt-tokens",
-    "4",
-    "--output-tokens",
-    "4",
-    "--warmup",
-    "1",
-    "--samples",
-];
+const PAIR: &str =
+    "run --backend cuda --model tiny --tp 2 --dtype bf16 --prompt-tokens 4 --output-tokens 4 --warmup 1";
 
 fn pair<'a>(samples: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    PAIR.iter().copied().chain([samples]).chain(more.iter().copied()).collect()
+    PAIR.split(' ').chain(["--samples", samples]).chain(more.iter().copied()).collect()
 }
 
 /// Processes that a launcher would start.

@@ -1,8 +1,6 @@
 //! Real runs and sweeps of the smallest model, and the verbs that look at what they left.
 
-use serde_json::Value;
-
-use crate::support::{Done, Place};
+use crate::support::{Done, Place, number};
 
 const CELL: [&str; 16] = [
     "--model",
@@ -29,10 +27,6 @@ fn run(place: &Place, more: &[&str]) -> Done {
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 * a.abs().max(b.abs())
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or(f64::NAN)
 }
 
 #[test]

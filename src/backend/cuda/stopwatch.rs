@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::driver::{DevicePtr, Gpu, Stream};
+use crate::analysis::statistics::median;
 use crate::error::Result;
 
 /// By how much something must be faster to be preferred: noise is no reason to change results from run to
@@ -41,6 +42,5 @@ pub(super) fn median_us(
             rounds.push(f64::from(end.elapsed_ms(&start)?) * 1e3 / products as f64);
         }
     }
-    rounds.sort_by(f64::total_cmp);
-    Ok(rounds[ROUNDS / 2])
+    Ok(median(&rounds).unwrap_or_default())
 }

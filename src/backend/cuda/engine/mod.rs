@@ -31,7 +31,7 @@ use crate::plan::{Element, Kind, Lane, Phase};
 mod setup;
 mod step;
 
-use setup::{can_overlap, check_memory, sizes, taken};
+use setup::{can_overlap, check_memory, sizes};
 use step::reductions;
 
 pub use setup::{Local, Programs, Setup};
@@ -389,11 +389,9 @@ impl Engine {
             }
             let waited = began.elapsed();
             if waited > self.setup.timeout {
-                let ranks = self.ranks();
                 let why = format!(
-                    "rank {}: {} did not end within {} s: a kernel or a collective hangs (a rank that died \
-                     is the usual reason)",
-                    ranks.first().copied().unwrap_or_default(),
+                    "{} did not end within {} s: a kernel or a collective hangs (a rank that died is the \
+                     usual reason)",
                     what(),
                     self.setup.timeout.as_secs_f64()
                 );

@@ -96,10 +96,15 @@ impl Programs {
     }
 }
 
-/// Multiprocessors that a collective of so many rows takes of kernels beside it.
-pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
+/// Multiprocessors that a collective of so many rows needs.
+pub(super) fn needed(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
     let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
-    match (collective.multiprocessors(u64::from(rows) * row), setup.tuning.sms_for_comm) {
+    collective.multiprocessors(u64::from(rows) * row)
+}
+
+/// Multiprocessors that kernels beside a collective of so many rows leave to it.
+pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
+    match (needed(setup, collective, rows), setup.tuning.sms_for_comm) {
         (0, _) => 0,
         (_, Some(asked)) => asked,
         (taken, None) => taken,

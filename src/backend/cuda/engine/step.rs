@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Engine, PhaseState, can_overlap, taken};
+use super::setup::{can_overlap, needed, taken};
+use super::{Engine, PhaseState};
 use crate::backend::cuda::collective::{Collective, Reduction, emulated_call};
 use crate::backend::cuda::cupti;
 use crate::backend::cuda::driver::{Arguments, Event, Function, Graph, GraphExec, Launch, Stream};
@@ -141,10 +142,10 @@ impl Engine {
             }
         };
         let follows = schedule.follows_a_launch();
+        // a collective must find room: what may run beside one starts no sooner than it must
+        let needs_room = needed(&self.setup, &self.collective, size.rows()) > 0;
+        let alone = |operation: usize| !needs_room || !beside[operation];
         for (rank, calls) in calls.iter_mut().enumerate() {
-            // a collective must find room: what may run beside one starts no sooner than it must
-            let alone =
-                |operation: usize| self.taken_by_collectives(size.rows()) == 0 || !beside[operation];
             for operation in 0..calls.len() {
                 let lane = program.plan.operations[operation].lane;
                 let stream = StreamId { rank: rank as u32, lane };

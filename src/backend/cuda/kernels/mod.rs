@@ -29,7 +29,7 @@ pub use nvrtc::Nvrtc;
 
 use self::cache::Cache;
 use self::compile::{Defines, cubin, options_for};
-use super::driver::{Function, Gpu, Module};
+use super::driver::{Function, Gpu};
 use crate::error::{Error, Result};
 use crate::model::DType;
 
@@ -78,7 +78,8 @@ pub struct Kernels {
 
 #[derive(Default)]
 struct Ready {
-    modules: HashMap<(&'static str, Defines), Module>,
+    /// Of each unit and its constants all kernels.
+    units: HashMap<(&'static str, Defines), Vec<Function>>,
     compiled: Compiled,
 }
 
@@ -132,9 +133,9 @@ impl Kernels {
         let sm = self.gpu.info().sm;
         let defines = compile::defines(unit, &self.options, constants, sm);
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ready { modules, compiled } = &mut *ready;
-        let module = match modules.entry((unit.name, defines)) {
-            Entry::Occupied(module) => module.into_mut(),
+        let Ready { units, compiled } = &mut *ready;
+        let functions = match units.entry((unit.name, defines)) {
+            Entry::Occupied(functions) => functions.into_mut(),
             Entry::Vacant(place) => {
                 let begin = Instant::now();
                 let options = options_for(&place.key().1, sm);
@@ -158,10 +159,12 @@ impl Kernels {
                     }
                 };
                 compiled.time += begin.elapsed();
-                place.insert(module)
+                let functions = unit.kernels.iter().map(|kernel| module.function(kernel));
+                place.insert(functions.collect::<Result<_>>()?)
             }
         };
-        module.function(name)
+        let found = functions.iter().find(|function| function.name() == name).cloned();
+        found.ok_or_else(|| Error::failed(format!("{} has no kernel '{name}'", unit.name)))
     }
 
     /// What getting the kernels ready took so far.

@@ -130,7 +130,7 @@ fn draw_differences(
         true => report.by_exposed.get(row).and_then(|at| report.groups.get(*at)),
         false => report.groups.get(row),
     };
-    let order = if by_exposed { " by exposed " } else { " by time " };
+    let order = if by_exposed && report.recorders.is_none() { " by exposed " } else { " by time " };
     let x = inner.right().saturating_sub(order.len() as u16 + 1);
     put(buf, whole, x, inner.bottom(), order, theme.style(Role::Dim));
     for row in list.offset..list.offset + usize::from(area.height) {
