@@ -3,11 +3,11 @@
 //!
 //! Not criterion: what is compared are whole generations in pairs, not calls.
 
-use ladderscope::analysis::statistics::{median, percentile};
-use ladderscope::backend::{self, Job};
-use ladderscope::model::{DType, Model};
-use ladderscope::plan::{Architecture, Lowering, Phase, Plan, PlanSpec, Precision};
-use ladderscope::sweep::CellOptions;
+use ladderscope::base::statistics::{median, percentile};
+use ladderscope::model::Model;
+use ladderscope::plan::{Architecture, DType, Lowering, Phase, Plan, PlanSpec, Precision};
+use ladderscope::run::{self, Job};
+use ladderscope::table::CellOptions;
 
 const PAIRS: usize = 10;
 
@@ -15,7 +15,7 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
     CellOptions {
         architecture: Some(Architecture::Ladder(ladderscope::plan::LadderLayers::All)),
         model: Some("stories-110m".into()),
-        backend: Some(ladderscope::spec::Backend::Cpu),
+        backend: Some(ladderscope::table::Backend::Cpu),
         dtype: Some(dtype),
         tp: Some(tp),
         prompt_tokens: Some(8),
@@ -30,7 +30,9 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
 fn tpot(dtype: DType, tp: u32, record: bool, watch: bool) -> f64 {
     let (spec, _) = options(dtype, tp).resolve().expect("the options are valid");
     let job = Job::of(spec, record, watch);
-    let (outcome, _) = backend::run(&job, &mut |_| ()).expect("it runs anywhere");
+    let (outcome, _) = run::backend(job.spec.backend)
+        .and_then(|backend| backend.run(&job, &mut |_| ()))
+        .expect("it runs anywhere");
     let steps: Vec<f64> = outcome.samples.iter().flat_map(|s| s.steps_ms.clone()).collect();
     median(&steps).expect("there are steps")
 }
@@ -60,7 +62,7 @@ fn main() {
             let mut shares = Vec::new();
             let mut times = Vec::new();
             for _ in 0..5 {
-                let bandwidth = ladderscope::cli::read_bandwidth(tp as usize);
+                let bandwidth = ladderscope::face::cli::read_bandwidth(tp as usize);
                 let ms = tpot(dtype, tp, false, false);
                 times.push(ms);
                 shares.push(weight_bytes(dtype, tp) / (ms / 1e3) / bandwidth);

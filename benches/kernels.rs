@@ -2,8 +2,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::bf16;
-use ladderscope::backend::cpu::Kernels;
 use ladderscope::model::{Matrix, MatrixData};
+use ladderscope::run::cpu::Kernels;
 
 /// 128 MB of f32: four times the largest cache of common server CPUs' share.
 const OUTPUTS: usize = 16384;
@@ -29,7 +29,7 @@ fn matvec(criterion: &mut Criterion) {
     }
     // the yardstick: the same machine's plain reads, by one thread
     group.throughput(Throughput::Elements(1));
-    group.bench_function("read_bandwidth", |b| b.iter(|| ladderscope::cli::read_bandwidth(1)));
+    group.bench_function("read_bandwidth", |b| b.iter(|| ladderscope::face::cli::read_bandwidth(1)));
     group.finish();
 }
 

@@ -105,7 +105,8 @@ fn main() {
     made_up::directory(&dir.join("runs"), runs);
     std::fs::create_dir(dir.join("experiments")).expect("a directory");
     std::fs::write(dir.join("experiments/a.toml"), SWEEP).expect("a file");
-    trace::write(&dir.join("big.parquet"), &made_up_trace::big(spans)).expect("the disk has room");
+    trace::write(&dir.join("big.parquet"), &made_up_trace::big("llama-3.1-405b", 16, spans))
+        .expect("the disk has room");
 
     let starts = (0..15).map(|_| {
         let began = Instant::now();

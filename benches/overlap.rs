@@ -4,9 +4,10 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ladderscope::analysis::{Selection, critical_path, exposed_intervals, overlap, steps, trace_report};
 use ladderscope::plan::{Cost, Lane, Phase};
-use ladderscope::spec::Provenance;
+use ladderscope::study::analysis::{critical_path, steps, trace_report};
+use ladderscope::table::Provenance;
+use ladderscope::trace::overlap::{Selection, exposed_intervals, overlap};
 use ladderscope::trace::{ImportReport, OperationInfo, Span, Trace, TraceMeta};
 
 /// Operations of a step on a rank; every fifth is a collective.

@@ -8,12 +8,14 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ladderscope::backend::sim;
-use ladderscope::hardware::{Target, lowering};
-use ladderscope::model::{DType, Model};
-use ladderscope::plan::{Architecture, LadderLayers, Phase, Plan, PlanSpec, Precision};
-use ladderscope::spec::{Backend, Spec};
-use ladderscope::sweep::{CellOptions, Experiment, Verdict, simulate_cells};
+use ladderscope::lab::sweep::{Experiment, simulate_cells};
+use ladderscope::machine::hardware::{Target, lowering};
+use ladderscope::model::Model;
+use ladderscope::plan::{Architecture, DType, LadderLayers, Phase, Plan, PlanSpec, Precision};
+use ladderscope::run::Feasibility;
+use ladderscope::run::sim;
+use ladderscope::table::CellOptions;
+use ladderscope::table::{Backend, Spec};
 
 /// 1,000 cells: five models and architectures, four TPs and batches, five context lengths.
 const GRID: &str = r#"
@@ -99,7 +101,7 @@ fn sweeps(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("sweep");
     group.sample_size(10);
     for (name, experiment) in [("paper-70b", &paper), ("grid-1000", &grid)] {
-        let cells = experiment.cells.iter().filter(|cell| cell.verdict == Verdict::Runs);
+        let cells = experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs);
         let specs: Vec<&Spec> = cells.map(|cell| &cell.spec).collect();
         group.throughput(Throughput::Elements(specs.len() as u64));
         group.bench_function(BenchmarkId::new("simulate", name), |b| {

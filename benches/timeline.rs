@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ladderscope::face::tui::Preview;
 use ladderscope::plan::{Cost, Lane, Phase};
-use ladderscope::spec::Provenance;
+use ladderscope::table::Provenance;
 use ladderscope::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
-use ladderscope::tui::Preview;
 
 const RANKS: u32 = 16;
 const LAYERS: i64 = 126;

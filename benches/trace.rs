@@ -12,7 +12,7 @@ const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
 
 fn files(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut trace = big(SIZES[SIZES.len() - 1]);
+    let mut trace = big("llama-3.1-405b", 16, SIZES[SIZES.len() - 1]);
     println!("a span in memory: {} bytes", size_of::<trace::Span>());
     let mut group = criterion.benchmark_group("trace");
     group.sample_size(10).sampling_mode(SamplingMode::Flat);

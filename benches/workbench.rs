@@ -9,11 +9,11 @@ mod made_up;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use ladderscope::analysis::RunTable;
-use ladderscope::analysis::filter::Filter;
-use ladderscope::spec::Backend;
-use ladderscope::store::{Annotations, Record, Store};
-use ladderscope::tui::Preview;
+use ladderscope::face::tui::Preview;
+use ladderscope::lab::store::{Annotations, Store};
+use ladderscope::study::analysis::RunTable;
+use ladderscope::study::analysis::filter::Filter;
+use ladderscope::table::{Backend, Record};
 
 use made_up::{directory, record};
 

@@ -1,4 +1,4 @@
-// Numbers that look random, as src/model/random.rs and src/backend/sample.rs make them.
+// Numbers that look random, as src/model/random.rs and src/run/sample.rs make them.
 #pragma once
 
 #include "number.cuh"

@@ -1,6 +1,6 @@
 // The next token from logits: the highest, or one drawn from the k highest; and the step's state after it.
 //
-// The same choices as src/backend/sample.rs makes: of equal logits the first token counts as highest, NaN as
+// The same choices as src/run/sample.rs makes: of equal logits the first token counts as highest, NaN as
 // lowest, and a draw depends on (seed, sequence, position) alone.
 
 #include "block.cuh"

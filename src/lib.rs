@@ -1,27 +1,30 @@
 //! Ladderscope: a workbench for research on tensor-parallel LLM decoding.
 //!
-//! Data flows one way: experiment file -> [`sweep`] -> [`launch`] -> [`model`] -> [`plan`] ->
-//! [`backend`] -> [`trace`] and record -> [`store`] -> [`analysis`] -> [`cli`], [`tui`], [`plot`].
-//! Beside it, [`whatif`]: one simulated cell under sliders.
+//! The house has wings, and each uses only those before it in this list (a test reads `src/` and fails
+//! on an arrow that points back):
+//!
+//! | wing | what lives in it |
+//! |---|---|
+//! | [`base`] | errors, text, atomic files, statistics |
+//! | [`plan`] | architectures as plans: operations over values on two lanes |
+//! | [`model`] | configurations, weights and tokenizers of checkpoints |
+//! | [`table`] | options (what a cell is asked for) and measures (what a run yields) |
+//! | [`machine`] | hardware profiles, this machine, the CUDA driver |
+//! | [`trace`] | what every rank's lanes did: format, importers, overlap |
+//! | [`run`] | backends that execute plans, their all-reduces and recorders |
+//! | [`lab`] | experiments: stored runs, child processes, sweeps |
+//! | [`study`] | analysis, figures, reports, what-if, calibration |
+//! | [`desk`] | use cases that both faces share: open, select, describe, start, export |
+//! | [`face`] | the command line and the workbench |
 
-pub mod analysis;
-pub mod backend;
-pub mod calibrate;
-pub mod cli;
-pub mod comm;
-pub mod environment;
-pub mod error;
-pub mod hardware;
-pub mod launch;
+pub mod base;
+pub mod desk;
+pub mod face;
+pub mod lab;
+pub mod machine;
 pub mod model;
 pub mod plan;
-pub mod plot;
-pub mod record;
-pub mod report;
-pub mod spec;
-pub mod store;
-pub mod sweep;
-mod text;
+pub mod run;
+pub mod study;
+pub mod table;
 pub mod trace;
-pub mod tui;
-pub mod whatif;

@@ -1,13 +1,10 @@
 //! Made-up runs for benches: deterministic, their records whole (4 samples of 63 decode steps, an
 //! environment).
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use ladderscope::analysis::metrics;
-use ladderscope::model::DType;
-use ladderscope::spec::{Backend, Collective, Link, P2p, Spec};
-use ladderscope::store::{Overlap, Record, Sample, Status};
+use ladderscope::plan::DType;
+use ladderscope::table::{Backend, Overlap, P2p, Record, Sample, Spec, Status, metrics};
 
 /// The runs of a grid over architecture, TP, batch, P2P and model, round after round.
 pub fn record(i: usize, backend: Backend) -> Record {
@@ -24,18 +21,11 @@ pub fn record(i: usize, backend: Backend) -> Record {
         output_tokens: 64,
         p2p,
         backend,
-        link: Link::Native,
         hardware: if backend == Backend::Sim { "h100_sxm".into() } else { "host".into() },
         stack: "gpt-fast".into(),
-        collective: Collective::Nccl,
         samples: 4,
         warmup: 1,
-        seed: 0,
-        env: BTreeMap::new(),
-        set: BTreeMap::new(),
-        recorder: Default::default(),
-        coverage: Default::default(),
-        no_graph: false,
+        ..Spec::default()
     };
     spec.env.insert("NCCL_ALGO".into(), pick(&["Ring", "Tree"], 600).into());
     let failed = i.is_multiple_of(97);

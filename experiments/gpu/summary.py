@@ -305,7 +305,7 @@ def communication_ms(record, shape):
 
 def published(model, architecture, tp, batch, link):
     """TPOT of the paper's cell (8 H100, gpt-fast), for context."""
-    path = pathlib.Path(__file__).resolve().parents[2] / "src/analysis/published/ladder-residual.tsv"
+    path = pathlib.Path(__file__).resolve().parents[2] / "src/study/analysis/published/ladder-residual.tsv"
     p2p = {"p2p-on": "on", "p2p-off": "off"}.get(link)
     wanted = [architecture, model, str(tp), str(batch), p2p]
     try:

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 
 const WHOLE: &[u8] = include_bytes!("../../traces/cpu-ladder-tp2-600us.parquet");
 
-fn read(bytes: &[u8]) -> ladderscope::error::Result<trace::Trace> {
+fn read(bytes: &[u8]) -> ladderscope::base::error::Result<trace::Trace> {
     let mut path = tempfile::NamedTempFile::new().expect("a temporary file");
     path.write_all(bytes).expect("written");
     trace::read(path.path())

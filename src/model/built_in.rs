@@ -1,7 +1,8 @@
 //! The built-in model shapes: those of the Ladder Residual paper's benchmarks, released Llama-family
 //! models, and small ones for tests and laptops.
 
-use super::{Model, ModelShape, Rope, RopeScaling};
+use super::Model;
+use crate::plan::{ModelShape, Rope, RopeScaling};
 
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
@@ -22,7 +23,7 @@ struct Row {
     note: Option<&'static str>,
 }
 
-/// RoPE without scaling.
+/// A rotary embedding with base `theta` and no scaling of its frequencies.
 const fn plain(theta: f64) -> Rope {
     Rope { theta, scaling: None }
 }

@@ -9,9 +9,9 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::convert::{Number, convert};
-use super::{DType, ModelShape};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::plan::Tensor;
+use crate::plan::{DType, ModelShape};
 
 /// Bytes of the header's length at the start of a file.
 const LENGTH_BYTES: usize = 8;
@@ -132,8 +132,8 @@ fn corrupt(path: &Path, what: impl std::fmt::Display) -> Error {
     )
 }
 
-/// Parses a file's header and checks it against the file's length: where the data begin, and what is
-/// in them.
+/// Parses a file's header and checks it against the file's length: where the data begin, and
+/// what is in them.
 fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(Error::input_help(

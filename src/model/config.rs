@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::{DType, ModelShape};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::plan::LadderLayers;
+use crate::plan::{DType, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
 const MAX_SIZE: u32 = 1 << 22;
-/// Most layers that are believed.
+/// The most layers that a config is believed to mean.
 const MAX_LAYERS: u32 = 10_000;
 
 /// A parsed `config.json` with its text, so that errors can show the place.
@@ -67,8 +67,8 @@ impl Config {
         self.root.get(key).filter(|value| !value.is_null())
     }
 
-    /// The error for a key with a wrong value, pointing at the key where the text has it. `key` may be
-    /// a path (`rope_scaling.factor`).
+    /// The error for a key with a wrong value, pointing at the key where the text has it. `key` may
+    /// be a path (`rope_scaling.factor`).
     pub(super) fn wrong(&self, key: &str, found: &Value, right: impl Into<String>) -> Error {
         let (help, path) = (Some(right.into()), self.path.display());
         let message = format!("{path}: \"{key}\" is {}", shown(found));

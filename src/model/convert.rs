@@ -2,13 +2,14 @@
 
 use half::{bf16, f16};
 
-use super::DType;
+use crate::plan::DType;
 
-/// A format in which weights can be had.
+/// A format to which weights can be converted while they are loaded.
 pub(super) trait Number: Copy + Default + bytemuck::Pod {
     /// Rounded to nearest even.
     fn from_f32(x: f32) -> Self;
-    /// As [`Self::from_f32`], but `x` is known to be finite and far from overflow: no NaN to keep.
+    /// Rounds like [`Self::from_f32`], for an `x` that is known to be finite and far from overflow:
+    /// no NaN to keep.
     fn from_small(x: f32) -> Self;
     /// Exact where the format holds it, else rounded to nearest even.
     fn from_bf16(x: bf16) -> Self;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
-/// Reads a prompt file: one prompt a line, ids below `vocab` separated by blanks; blank lines are
-/// ignored.
+/// Reads a prompt file: one prompt a line, ids below `vocab` separated by blanks;
+/// blank lines are ignored.
 ///
 /// # Errors
 /// Input errors naming file, line, column and value: something that is no number, an id that is not

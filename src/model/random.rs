@@ -20,8 +20,8 @@
 //! Where head and embedding are tied, the final norm's weights have random signs: without, a token's own
 //! embedding in the residual would make the model repeat its last token for ever.
 
-use super::ModelShape;
 use super::convert::Number;
+use crate::plan::ModelShape;
 use crate::plan::Tensor;
 
 /// Odd constant of the Weyl sequence that splitmix64 hashes.
@@ -38,16 +38,16 @@ pub(super) struct RandomWeights {
     seed: u64,
 }
 
-/// How the numbers of one tensor follow from their index (row x columns + column), for whoever makes them
-/// elsewhere: number i is `mean + step x b`, rounded to f32 after each of the two operations and then to
-/// its format, where `b` are the low (i even) or the high 32 bits, signed, of hash i / 2; its sign is
-/// turned where `signs` and `b` is odd. Hash j is splitmix64's finaliser of `key + j x
-/// 0x9e3779b97f4a7c15`.
+/// How the numbers of one tensor follow from their index (row x columns + column), for whoever
+/// makes them elsewhere: number i is `mean + step x b`, rounded to f32 after each of the two
+/// operations and then to its format, where `b` are the low (i even) or the high 32 bits, signed,
+/// of hash i / 2; its sign is turned where `signs` and `b` is odd. Hash j is splitmix64's finaliser
+/// of `key + j x 0x9e3779b97f4a7c15`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomStream {
-    /// Of seed and tensor.
+    /// The key of the stream, which follows from the seed and the tensor.
     pub key: u64,
-    /// Of the numbers.
+    /// The mean of the numbers that are drawn.
     pub mean: f32,
     /// By which a number grows with its hash.
     pub step: f32,

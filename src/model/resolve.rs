@@ -1,10 +1,32 @@
 //! From what a user typed to a [`Model`]: a built-in name, or an HF directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::config::Config;
-use super::{Model, files};
-use crate::error::{Error, Result, nearest};
+use super::files;
+use crate::base::error::{Error, Result, nearest};
+use crate::plan::{DType, LadderLayers, ModelShape};
+
+/// A model by name or directory: its shape, and its checkpoint if it has one.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// The built-in name, or the directory as given.
+    pub name: String,
+    /// The sizes of the model: layers, widths, heads, vocabulary.
+    pub shape: ModelShape,
+    /// The HF directory, where it is one.
+    pub dir: Option<PathBuf>,
+    /// `ladder_layers` of the checkpoint's config, where it was trained with Ladder Residual.
+    pub ladder_layers: Option<LadderLayers>,
+    /// The checkpoint's number format (`torch_dtype`), if it says one.
+    pub dtype: Option<DType>,
+    /// The ids of the tokens that end a text, from the checkpoint's config.
+    pub eos: Vec<u32>,
+    /// Whether the directory has weights (else they are random).
+    pub has_weights: bool,
+    /// Anything to say about it (bloom-176b's gated MLP, llama-3.1-405b's 16 KV heads).
+    pub note: Option<&'static str>,
+}
 
 impl Model {
     /// A built-in shape by name, or an HF directory (`config.json`; weights optional). A built-in name

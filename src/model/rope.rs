@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::config::Config;
-use super::{Rope, RopeScaling};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::plan::{Rope, RopeScaling};
 
 /// HF's default where a config names no base.
 const DEFAULT_THETA: f64 = 10_000.0;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
-/// A checkpoint's tokenizer.
+/// A checkpoint's tokenizer: `tokenizer.json` of its directory, through Hugging Face's library.
 #[derive(Debug)]
 pub struct Tokenizer {
     path: PathBuf,

@@ -5,27 +5,28 @@ use std::ops::Range;
 use super::checkpoint::Checkpoint;
 use super::convert::Number;
 use super::random::{RandomStream, RandomWeights};
-use super::{DType, Model, ModelShape, files};
-use crate::error::{Error, Result};
+use super::{Model, files};
+use crate::base::error::{Error, Result};
+use crate::plan::{DType, ModelShape};
 use crate::plan::{Tensor, Weight};
 
 /// One rank's slice of a weight, row-major `[outputs, inputs]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
-    /// Rows.
+    /// Rows on this rank: outputs of the product.
     pub outputs: usize,
-    /// Columns.
+    /// Columns on this rank: inputs of the product.
     pub inputs: usize,
-    /// The numbers.
+    /// The numbers, `outputs` rows of `inputs` each, one row after another.
     pub data: MatrixData,
 }
 
 /// The numbers of a matrix in their format.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MatrixData {
-    /// f32.
+    /// Numbers in single precision.
     F32(Vec<f32>),
-    /// bf16.
+    /// Numbers in bfloat16, as the checkpoint has them; arithmetic widens them.
     Bf16(Vec<half::bf16>),
 }
 
@@ -78,8 +79,8 @@ impl WeightSource {
     /// read (or generated) and copied.
     ///
     /// # Errors
-    /// An input error for f16; a failure where `rank` is not below `tp`, or `weight` is not of this model
-    /// and TP.
+    /// An input error for f16; a failure where `rank` is not below `tp`, or `weight` is not of
+    /// this model and TP.
     pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
         let all = 0..weight.outputs as usize;
         let data = match dtype {

@@ -10,16 +10,16 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Which layers of a Ladder Residual model are wired as ladder (`ladder_layers` of HF configs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LadderLayers {
-    /// Every layer.
+    /// Every layer of the model is wired as ladder.
     All,
-    /// The last K layers.
+    /// The last K layers are wired as ladder, those before them as standard (`ladder:K`).
     Last(u32),
-    /// Just these layers, ascending.
+    /// Just these layers are wired as ladder, ascending and each once.
     Only(Vec<u32>),
 }
 
@@ -45,11 +45,12 @@ pub enum Architecture {
 /// When partial outputs are summed over the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
-    /// After every module.
+    /// Partial outputs are summed after every module, so that each ends in an all-reduce.
     Each,
     /// After every N-th module, and the last; the residual is averaged with it.
     Every(u32),
-    /// Never.
+    /// Partial outputs are never summed: every rank goes on with what it has
+    /// (`upper-bound`, or one rank).
     Never,
 }
 

@@ -16,7 +16,7 @@ pub struct BufferId(pub u32);
 pub struct Buffer {
     /// Rows in a step.
     pub rows: Rows,
-    /// Columns on one rank.
+    /// How many columns one rank holds.
     pub columns: u32,
     /// What the elements are.
     pub element: Element,
@@ -25,7 +25,8 @@ pub struct Buffer {
 /// Which buffer each value lies in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// The buffers.
+    /// Every piece of memory that one rank needs for the values of a step; none is shared by values
+    /// that live at once.
     pub buffers: Vec<Buffer>,
     /// For each value of the plan, its buffer.
     pub of_value: Vec<BufferId>,
@@ -62,8 +63,8 @@ impl Plan {
         clocks[later.index()].2[lane as usize] >= at
     }
 
-    /// Assigns buffers. The step's tokens and outputs keep theirs to themselves: the next step's
-    /// replay reads them.
+    /// Assigns buffers. The step's tokens and outputs keep theirs to themselves: the next
+    /// step's replay reads them.
     pub fn buffers(&self) -> Buffers {
         let clocks = self.clocks();
         let mut users: Vec<Vec<OpId>> = vec![Vec::new(); self.values.len()];

@@ -14,7 +14,8 @@ use super::{
 /// Why no plan could be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// TP does not divide the model.
+    /// TP does not divide the heads, the KV heads, the MLP's columns or (with a sharded head) the
+    /// vocabulary; the text has the arithmetic.
     #[error("{0}")]
     Shape(String),
     /// An operation would read a value whose placement does not allow it.
@@ -22,11 +23,11 @@ pub enum PlanError {
     Placement {
         /// The operation that was to be emitted.
         operation: String,
-        /// The operand.
+        /// The name of the operand that has the wrong placement.
         value: String,
-        /// What the operand is.
+        /// The placement that the operand has.
         found: Placement,
-        /// What would be right.
+        /// Which placement the operation needs, in words.
         wanted: String,
     },
     /// An operation has the wrong number of operands.
@@ -34,9 +35,9 @@ pub enum PlanError {
     Operands {
         /// The operation that was to be emitted.
         operation: String,
-        /// Given.
+        /// How many operands were given.
         found: usize,
-        /// Right.
+        /// How many operands the kind takes.
         wanted: usize,
     },
 }
@@ -216,7 +217,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Emits one operation without a weight; `columns` of what it writes.
+    /// Emits one operation without a weight; `columns` is the width of what it writes on one rank.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Operands`] where the kind takes another number of operands; [`PlanError::Placement`]
+    /// where an operand's placement does not allow it.
     pub fn emit(
         &mut self,
         name: &str,
@@ -228,6 +234,11 @@ impl<'a> Builder<'a> {
     }
 
     /// Emits a multiplication by slices of `tensors`, one below the other.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Placement`] where `x` is not placed as a weight sharded so needs it: replicated for
+    /// rows of the weight, sharded for columns.
     pub fn matmul(
         &mut self,
         name: &str,
@@ -358,7 +369,8 @@ impl<'a> Builder<'a> {
         cost
     }
 
-    /// The finished plan.
+    /// Ends building: the plan of what was emitted, with the values that a step begins with (`tokens`),
+    /// is sampled from (`logits`) and ends with (`output`).
     pub fn finish(self, tokens: ValueId, logits: ValueId, output: ValueId) -> Plan {
         Plan {
             phase: self.spec.phase,
@@ -534,7 +546,7 @@ fn head(
 
 /// For tests of other modules: operations by name.
 impl Plan {
-    /// The operation of this name.
+    /// The operation of this name, if the plan has one.
     pub fn find(&self, name: &str) -> Option<OpId> {
         self.operations.iter().position(|o| o.name == name).map(|i| OpId(i as u32))
     }

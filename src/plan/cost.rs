@@ -48,21 +48,21 @@ impl Step {
 pub struct Quantity {
     /// Independent of the step (weights).
     pub fixed: u64,
-    /// For each row.
+    /// Added once for each row of an activation (sequence and new token).
     pub row: u64,
-    /// For each sequence.
+    /// Added once for each sequence of the batch.
     pub sequence: u64,
-    /// For each token in the KV cache.
+    /// Added once for each token in the KV cache, over all sequences.
     pub kv_token: u64,
-    /// For each query-key pair.
+    /// Added once for each query-key pair under the causal mask, of one head.
     pub pair: u64,
 }
 
 impl Quantity {
-    /// Nothing.
+    /// A cost of nothing, in every step.
     pub const ZERO: Self = Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0 };
 
-    /// The value for one step.
+    /// How much it is in one step.
     pub fn at(&self, step: &Step) -> u64 {
         self.fixed
             + self.row * step.rows()

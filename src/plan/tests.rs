@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Rope;
+use crate::plan::Rope;
 
 fn shape(layers: u32, kv_heads: u32, group: u32, tied: bool) -> ModelShape {
     ModelShape {

@@ -2,35 +2,35 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::ModelShape;
+use crate::plan::ModelShape;
 
 /// A tensor of a Llama-family checkpoint, by role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tensor {
-    /// `[vocab, hidden]`
+    /// The embedding of tokens, `[vocab, hidden]`: a row a token.
     Embedding,
-    /// `[1, hidden]`, before attention.
+    /// The RMSNorm before a layer's attention, `[1, hidden]`.
     InputNorm(u32),
-    /// `[heads x head_dim, hidden]`
+    /// A layer's query projection, `[heads x head_dim, hidden]`.
     Query(u32),
-    /// `[kv_heads x head_dim, hidden]`
+    /// A layer's key projection, `[kv_heads x head_dim, hidden]`.
     Key(u32),
-    /// `[kv_heads x head_dim, hidden]`
+    /// A layer's value projection, `[kv_heads x head_dim, hidden]`.
     Value(u32),
-    /// `[hidden, heads x head_dim]`
+    /// A layer's output projection of attention, `[hidden, heads x head_dim]`.
     Output(u32),
-    /// `[1, hidden]`, before the MLP.
+    /// The RMSNorm before a layer's MLP, `[1, hidden]`.
     PostAttentionNorm(u32),
-    /// `[intermediate, hidden]`
+    /// A layer's gate projection, `[intermediate, hidden]`; its SiLU multiplies [`Tensor::Up`].
     Gate(u32),
-    /// `[intermediate, hidden]`
+    /// A layer's up projection, `[intermediate, hidden]`.
     Up(u32),
-    /// `[hidden, intermediate]`
+    /// A layer's down projection, `[hidden, intermediate]`.
     Down(u32),
-    /// `[1, hidden]`, after the last layer.
+    /// The RMSNorm after the last layer, `[1, hidden]`.
     FinalNorm,
-    /// `[vocab, hidden]`; the embedding itself where they are tied.
+    /// The head, `[vocab, hidden]`: the embedding itself where they are tied.
     Head,
 }
 
@@ -74,33 +74,34 @@ impl Tensor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shard {
-    /// All of it.
+    /// All of the tensor, the same on every rank: embedding, norms, an unsharded head.
     Whole,
     /// Rows `[rank x rows / tp, (rank + 1) x rows / tp)`: Megatron's column parallel.
     Rows,
-    /// Columns, likewise: Megatron's row parallel.
+    /// Columns `[rank x columns / tp, (rank + 1) x columns / tp)`: Megatron's row parallel, whose
+    /// product is a partial sum.
     Columns,
 }
 
 /// One tensor's contribution to a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WeightPart {
-    /// Which tensor.
+    /// The tensor of the checkpoint that is sliced.
     pub tensor: Tensor,
-    /// Which part of it.
+    /// Which part of the tensor a rank holds.
     pub shard: Shard,
 }
 
 /// What one operation multiplies by: the parts' slices, one below the other (rows are outputs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Weight {
-    /// Unique name: `L3/attn/qkv`.
+    /// A name that no other weight of the plan has: that of the operation that reads it, `L3/attn/qkv`.
     pub name: String,
     /// Slices, concatenated along the outputs.
     pub parts: Vec<WeightPart>,
-    /// Rows on one rank.
+    /// How many rows (outputs) one rank holds, over all parts.
     pub outputs: u32,
-    /// Columns on one rank.
+    /// How many columns (inputs) one rank holds.
     pub inputs: u32,
 }
 

@@ -5,7 +5,6 @@ mod chrome;
 mod csv;
 mod events;
 mod flows;
-mod output;
 #[cfg(test)]
 mod tests;
 
@@ -13,20 +12,20 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Trace;
-use crate::error::{Error, Result};
+use crate::base::atomic::AtomicFile;
+use crate::base::error::{Error, Result};
 
 pub use chrome::{Ranks, chrome};
 pub use csv::csv;
-pub use output::Output;
 
 /// A format that traces are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Chrome JSON in Kineto's shape.
     Json,
-    /// The same, gzipped.
+    /// Chrome JSON in Kineto's shape, gzipped.
     JsonGz,
-    /// The own format.
+    /// The format of this program ([`super::write()`]): Parquet with metadata in its footer.
     Parquet,
     /// A row a span.
     Csv,
@@ -34,6 +33,10 @@ pub enum Format {
 
 impl Format {
     /// The format that a file's name asks for.
+    ///
+    /// # Errors
+    ///
+    /// An input error for another extension than those of the formats.
     pub fn of(path: &Path) -> Result<Self> {
         let name =
             path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -55,7 +58,7 @@ impl Format {
         )
     }
 
-    /// Its name for people.
+    /// The format's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json | Self::JsonGz => "Chrome JSON",
@@ -65,12 +68,25 @@ impl Format {
     }
 }
 
+/// The error of a file that is in the way.
+pub fn exists(path: &Path) -> Error {
+    Error::input_help(
+        format!("{}: there is such a file already", path.display()),
+        "choose another name, or replace it with --force",
+    )
+}
+
 /// Writes a trace to one file in the format of its name; nothing is there until all of it is.
+///
+/// # Errors
+///
+/// An input error for a name that tells no format; a failure where the file cannot be written, which
+/// then is not there.
 pub fn write(trace: &Trace, path: &Path) -> Result<()> {
     match Format::of(path)? {
         Format::Parquet => super::write(path, trace),
         format => {
-            let mut output = Output::create(path)?;
+            let mut output = AtomicFile::create(path)?;
             text(trace, format, Ranks::All, &mut output)?;
             output.finish()
         }
@@ -79,16 +95,20 @@ pub fn write(trace: &Trace, path: &Path) -> Result<()> {
 
 /// Writes a Chrome JSON file a rank into a directory, which is made where there is none: what Holistic
 /// Trace Analysis reads. Returns the files. Where one of them exists, nothing is written unless `replace`.
+///
+/// # Errors
+///
+/// A failure where the directory or a file cannot be written.
 pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> =
         (0..trace.meta.ranks).map(|rank| directory.join(format!("rank-{rank}.json.gz"))).collect();
     if let Some(there) = paths.iter().find(|path| !replace && path.exists()) {
-        return Err(Output::exists(there));
+        return Err(exists(there));
     }
     std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
     let mut outputs = Vec::new();
     for (rank, path) in (0..).zip(&paths) {
-        let mut output = Output::create(path)?;
+        let mut output = AtomicFile::create(path)?;
         text(trace, Format::JsonGz, Ranks::One(rank), &mut output)?;
         outputs.push(output);
     }
@@ -98,7 +118,7 @@ pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec
     Ok(paths)
 }
 
-fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut Output) -> Result<()> {
+fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut AtomicFile) -> Result<()> {
     let path = output.path().to_owned();
     let mut buffered = BufWriter::with_capacity(1 << 18, output);
     let written = match format {

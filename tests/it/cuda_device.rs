@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use ladderscope::base::hash::hex;
 use sha2::{Digest, Sha256};
 
 use crate::support::{Done, Place, finish_within};
@@ -45,7 +46,7 @@ impl Device {
             hash.update(source.file_name().expect("a file has a name").as_encoded_bytes());
             hash.update(std::fs::read(source).expect("a source file"));
         }
-        let name: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let name = hex(&hash.finalize()[..8]);
         let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda");
         std::fs::create_dir_all(&base).expect("a folder for the device");
         // Test processes may run beside one another: one builds, the others wait.

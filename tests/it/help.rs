@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-const VERBS: [&str; 21] = [
+pub const VERBS: [&str; 21] = [
     "sweep",
     "run",
     "runs",

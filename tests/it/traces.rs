@@ -1,8 +1,13 @@
 //! The recorded traces that come with the repository: whole, as the manifest says, and readable.
 
+#[path = "../../benches/made_up/trace.rs"]
+mod made_up;
+
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
+use ladderscope::base::hash::sha256;
+use ladderscope::plan::Lane;
+use ladderscope::trace::Span;
 
 #[test]
 fn every_trace_is_what_the_manifest_says() {
@@ -16,8 +21,7 @@ fn every_trace_is_what_the_manifest_says() {
             |key: &str| trace[key].as_str().unwrap_or_else(|| panic!("{key} is missing: {trace}"));
         let path = dir.join(text("file"));
         let bytes = std::fs::read(&path).unwrap();
-        let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(sum, text("sha256"), "{}", path.display());
+        assert_eq!(sha256(&bytes), text("sha256"), "{}", path.display());
         for key in ["hardware", "software", "command"] {
             assert!(!text(key).is_empty(), "{key} of {}", path.display());
         }
@@ -79,4 +83,19 @@ fn every_table_of_overlap_is_csv_with_a_row_for_each() {
     let none = overlap(&trace, &["--by", "range"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).contains("no NVTX ranges"));
+}
+
+#[test]
+fn a_big_noisy_trace_comes_back_and_is_small() {
+    let trace = made_up::big("llama-3-8b", 4, 300_000);
+    assert_eq!(trace.spans.len(), 300_000);
+    let key = |s: &Span| (s.sample, s.phase as u8, s.step, s.rank, s.lane as u8, s.start_ns);
+    assert!(trace.spans.is_sorted_by_key(key), "ordered like those of a run");
+    let waited = |s: &Span| s.lane == Lane::Comm && s.last_arrival_ns > s.start_ns;
+    assert!(trace.spans.iter().any(waited), "ranks wait for each other");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("big.parquet");
+    ladderscope::trace::write(&path, &trace).unwrap();
+    assert!(ladderscope::trace::read(&path).unwrap() == trace);
+    assert!(std::fs::metadata(&path).unwrap().len() < 300_000 * 10);
 }

@@ -9,9 +9,9 @@ use super::{
     CONFIG, LOADED, Stored, all_tensors, config_with, fixture_number, model_dir, numbers, refusal,
     resolve, safetensors, stored, weight_of,
 };
-use crate::error::Error;
-use crate::model::{Model, ModelShape, WeightSource};
-use crate::plan::{Shard, Tensor};
+use crate::base::error::Error;
+use crate::model::{Model, WeightSource};
+use crate::plan::{ModelShape, Shard, Tensor};
 
 fn shape() -> ModelShape {
     resolve(model_dir(CONFIG).path()).expect("valid").shape
@@ -187,7 +187,7 @@ fn a_tied_head_is_the_embedding_and_an_untied_one_must_be_there() {
         let source = open(dir.path()).expect("opens");
         let load = |tensor| {
             let weight = weight_of(tensor, Shard::Rows, &shape(), 2);
-            numbers(&source.load(&weight, 1, 2, crate::model::DType::F32).expect("loads"))
+            numbers(&source.load(&weight, 1, 2, crate::plan::DType::F32).expect("loads"))
         };
         assert_eq!(load(Tensor::Head), load(Tensor::Embedding));
     }

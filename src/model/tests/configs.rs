@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::{CONFIG, config_with, model_dir, refusal, resolve};
-use crate::error::Error;
-use crate::model::{DType, Model, Rope, RopeScaling};
-use crate::plan::LadderLayers;
+use crate::base::error::Error;
+use crate::model::Model;
+use crate::plan::{DType, LadderLayers, Rope, RopeScaling};
 
 fn with(key: &str, value: &str) -> Result<Model, Error> {
     resolve(model_dir(&config_with(key, value)).path())

@@ -9,9 +9,9 @@ use std::path::Path;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::{DType, Matrix, MatrixData, Model, ModelShape};
-use crate::error::Error;
-use crate::plan::{Shard, Tensor, Weight, WeightPart};
+use super::{Matrix, MatrixData, Model};
+use crate::base::error::Error;
+use crate::plan::{DType, ModelShape, Shard, Tensor, Weight, WeightPart};
 
 /// A config of 2 layers, hidden 8, 4 heads of 2, 2 KV heads, MLP 12, vocabulary 10.
 const CONFIG: &str = r#"{
@@ -141,5 +141,5 @@ fn numbers(matrix: &Matrix) -> Vec<f32> {
     }
 }
 
-/// Formats in which a matrix can be had.
+/// Formats in which a matrix can be loaded.
 const LOADED: [DType; 2] = [DType::F32, DType::Bf16];

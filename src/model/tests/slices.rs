@@ -6,8 +6,8 @@ use super::{
     CONFIG, LOADED, all_tensors, model_dir, numbers, resolve, safetensors, stored, weight_of,
     weight_of_all,
 };
-use crate::model::{DType, Matrix, MatrixData, Model, ModelShape, WeightSource};
-use crate::plan::{Architecture, Phase, Plan, PlanSpec, Precision, Shard, Tensor};
+use crate::model::{Matrix, MatrixData, Model, WeightSource};
+use crate::plan::{Architecture, DType, ModelShape, Phase, Plan, PlanSpec, Precision, Shard, Tensor};
 
 /// A checkpoint's source and a random one, both of the same small shape (KV heads 2: up to TP 2).
 fn sources() -> (tempfile::TempDir, Model, [WeightSource; 2]) {

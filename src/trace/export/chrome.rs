@@ -13,15 +13,15 @@ use super::annotations;
 use super::events::{Events, Micros, Row, quoted};
 use super::flows::Flows;
 use crate::plan::Lane;
-use crate::spec::Provenance;
+use crate::table::Provenance;
 use crate::trace::{OperationInfo, Span, Trace};
 
 /// Which ranks go into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// All.
+    /// The spans and ranges of every rank.
     All,
-    /// This one.
+    /// Those of one rank alone, as Holistic Trace Analysis wants them.
     One(u32),
 }
 
@@ -39,6 +39,10 @@ const MORE_DEVICES: i64 = 50_000;
 const HOSTS: i64 = 100_000;
 
 /// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace.
+///
+/// # Errors
+///
+/// The errors of writing to `out`, and no others.
 pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<()> {
     let mut head = serde_json::to_string_pretty(&head(trace, ranks))?;
     // the events come last, into this object
@@ -293,9 +297,9 @@ fn host(rank: u32) -> i64 {
 /// What the spans of an operation share.
 struct OperationEvent {
     cat: &'static str,
-    /// Quoted.
+    /// The operation's name as a JSON string, quotes included.
     name: String,
-    /// Quoted.
+    /// The name of the call that launched it as a JSON string, quotes included.
     launch: &'static str,
     /// Further arguments, each after a comma.
     args: String,

@@ -1,47 +1,62 @@
 //! A row a span, with names for everything.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
-use crate::text::csv_field;
-use crate::trace::{Stream, Trace};
+use crate::table::render::write_csv;
+use crate::trace::{OperationInfo, Trace};
 
 /// Writes the spans as CSV (RFC 4180, with plain line feeds); times in nanoseconds.
+///
+/// # Errors
+///
+/// The errors of writing to `out`, and no others.
 pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "sample,phase,step,rank,lane,process,device,stream,operation,kind,module,layer,\
-         ready_ns,start_ns,end_ns,last_arrival_ns,provenance"
-    )?;
-    let optional = |number: Option<i64>| number.map(|n| n.to_string()).unwrap_or_default();
-    let streams: Vec<String> = (trace.meta.streams.iter())
-        .map(|Stream { process, device, id, .. }| {
-            format!("{},{},{id}", optional(*process), optional(*device))
-        })
-        .collect();
-    let operations: Vec<String> = (trace.operations.iter())
-        .map(|o| {
-            let layer = optional(o.layer.map(i64::from));
-            format!("{},{},{},{layer}", csv_field(&o.name), csv_field(&o.kind), csv_field(&o.module))
-        })
-        .collect();
-    for span in &trace.spans {
-        let arrival = Some(span.last_arrival_ns).filter(|ns| *ns != -1);
-        writeln!(
-            out,
-            "{},{},{},{},{},{},{},{},{},{},{},{}",
-            span.sample,
-            span.phase.as_str(),
-            span.step,
-            span.rank,
-            span.lane.as_str(),
-            streams.get(usize::from(span.stream)).map_or(",,", String::as_str),
-            operations.get(span.operation as usize).map_or(",,,", String::as_str),
-            span.ready_ns,
-            span.start_ns,
-            span.end_ns,
-            optional(arrival),
-            trace.meta.provenance
-        )?;
-    }
-    Ok(())
+    let header = [
+        "sample",
+        "phase",
+        "step",
+        "rank",
+        "lane",
+        "process",
+        "device",
+        "stream",
+        "operation",
+        "kind",
+        "module",
+        "layer",
+        "ready_ns",
+        "start_ns",
+        "end_ns",
+        "last_arrival_ns",
+        "provenance",
+    ];
+    let number = |number: i64| Cow::Owned(number.to_string());
+    let optional = |of: Option<i64>| of.map_or(Cow::Borrowed(""), number);
+    let provenance = trace.meta.provenance.as_str();
+    let rows = trace.spans.iter().map(|span| {
+        let stream = trace.meta.streams.get(usize::from(span.stream));
+        let operation = trace.operations.get(span.operation as usize);
+        let text = |of: fn(&OperationInfo) -> &str| Cow::Borrowed(operation.map_or("", of));
+        [
+            number(span.sample.into()),
+            span.phase.as_str().into(),
+            number(span.step.into()),
+            number(span.rank.into()),
+            span.lane.as_str().into(),
+            optional(stream.and_then(|s| s.process)),
+            optional(stream.and_then(|s| s.device)),
+            optional(stream.map(|s| s.id)),
+            text(|o| &o.name),
+            text(|o| &o.kind),
+            text(|o| &o.module),
+            optional(operation.and_then(|o| o.layer.map(i64::from))),
+            number(span.ready_ns),
+            number(span.start_ns),
+            number(span.end_ns),
+            optional(Some(span.last_arrival_ns).filter(|ns| *ns != -1)),
+            provenance.into(),
+        ]
+    });
+    write_csv(out, header, rows)
 }

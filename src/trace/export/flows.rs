@@ -5,9 +5,9 @@ use crate::trace::{OperationInfo, Span};
 
 /// Finds the consumers of collectives, a rank's step at a time.
 pub(super) struct Flows {
-    /// Of each operation, the collectives that it waits for.
+    /// For each operation, the collectives that it waits for.
     awaited: Vec<Vec<u32>>,
-    /// Of each operation, its span in the step at hand.
+    /// For each operation, its span in the step at hand.
     place: Vec<Option<usize>>,
 }
 

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{Format, Ranks, chrome, csv, write, write_ranks};
-use crate::backend::sim::{simulate, testing};
-use crate::hardware::Target;
+use crate::machine::hardware::Target;
 use crate::plan::{Lane, Phase};
-use crate::spec::Spec;
+use crate::run::sim::{simulate, testing};
+use crate::table::Spec;
 use crate::trace::{Range, Span, Stream, Trace};
 
 fn simulated(architecture: &str) -> Trace {
@@ -19,12 +19,12 @@ fn simulated(architecture: &str) -> Trace {
     simulate(&spec, &testing::shape_tiny(), &target, true).unwrap().1.unwrap()
 }
 
-/// As an importer leaves a trace: streams, ranges, no spec.
+/// A trace as an importer leaves it: streams, ranges, no spec.
 fn imported() -> Trace {
     let mut trace = simulated("ladder");
     trace.meta.spec = None;
     trace.meta.import = Some(crate::trace::ImportReport::default());
-    trace.meta.provenance = crate::spec::Provenance::Measured;
+    trace.meta.provenance = crate::table::Provenance::Measured;
     trace.meta.ranks = 2;
     let stream = |rank, device, id| Stream { rank, process: Some(9), device: Some(device), id };
     trace.meta.streams = vec![stream(0, 0, 7), stream(0, 1, 7), stream(1, 2, 7)];

@@ -16,15 +16,13 @@ use crate::trace::{Range, Span};
 pub(super) struct ColumnInfo {
     pub(super) name: &'static str,
     pub(super) dtype: DataType,
-    /// Whether it may have nulls.
+    /// Whether the column may have nulls.
     pub(super) nulls: bool,
-    /// The first version of the format that has it.
-    pub(super) since: u32,
 }
 
 /// All columns, in file order.
 pub(super) fn schema() -> [ColumnInfo; 12] {
-    let column = |name, dtype| ColumnInfo { name, dtype, nulls: false, since: 1 };
+    let column = |name, dtype| ColumnInfo { name, dtype, nulls: false };
     [
         column("sample", DataType::UInt32),
         column("decode", DataType::Boolean),
@@ -36,12 +34,12 @@ pub(super) fn schema() -> [ColumnInfo; 12] {
         column("duration_ns", DataType::Int64),
         column("wait_ns", DataType::Int64),
         ColumnInfo { nulls: true, ..column("arrival_ns", DataType::Int64) },
-        ColumnInfo { since: 2, ..column("stream", DataType::UInt32) },
-        ColumnInfo { since: 2, ..column("range", DataType::Boolean) },
+        column("stream", DataType::UInt32),
+        column("range", DataType::Boolean),
     ]
 }
 
-/// Likewise, as Parquet has it.
+/// The columns of [`schema`] as Arrow fields, from which the Parquet schema is made.
 pub(super) fn arrow_schema() -> ArrowSchema {
     schema()
         .into_iter()
@@ -112,7 +110,7 @@ impl Rows {
         rows
     }
 
-    /// Ranges.
+    /// Named ranges as rows: `stream` is the thread, `step` the depth, `operation` the name.
     pub(super) fn of_ranges(ranges: &[Range]) -> Self {
         let mut rows = Self::with_capacity(ranges.len());
         for range in ranges {

@@ -27,13 +27,13 @@ pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Sp
     let wait = columns.get("wait_ns")?;
     let wait = i64s(&wait)?;
     let (decode, comm) = (bools(&columns.get("decode")?)?, bools(&columns.get("comm")?)?);
-    let stream = if head.version < 2 { None } else { Some(columns.get("stream")?) };
-    let stream = stream.as_ref().map(u32s).transpose()?;
+    let stream = columns.get("stream")?;
+    let stream = u32s(&stream)?;
     let arrival = columns.column("arrival_ns")?;
     let limits = head.limits();
     let arrivals = arrival.i64()?.downcast_iter().flat_map(|array| array.iter());
     for ((row, span), arrival) in into.iter_mut().enumerate().zip(arrivals) {
-        let stream = stream.map_or(0, |stream| stream[row]);
+        let stream = stream[row];
         let stream = u16::try_from(stream)
             .map_err(|_| columns.wrong(row, &format!("stream is {stream}, above {}", u16::MAX)))?;
         *span = Span {
@@ -86,7 +86,7 @@ fn u32s(series: &Series) -> Read<&[u32]> {
     Ok(series.u32()?.cont_slice()?)
 }
 
-/// Likewise.
+/// The values of an Int64 column, which decoding leaves in one piece.
 fn i64s(series: &Series) -> Read<&[i64]> {
     Ok(series.i64()?.cont_slice()?)
 }

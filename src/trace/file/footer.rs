@@ -11,6 +11,7 @@ use std::ops::Range;
 use sha2::{Digest, Sha256};
 
 use super::problem::{Problem, Read};
+use crate::base::hash::hex;
 
 /// What begins and ends every Parquet file.
 const MAGIC: &[u8] = b"PAR1";
@@ -20,7 +21,7 @@ const TAIL: usize = 8;
 const SEAL: &str = "ladderscope.footer.sha256=";
 const DIGITS: usize = 64;
 
-/// A file's footer.
+/// A file's footer as bytes, of which the length and the seal are checked.
 #[derive(Debug)]
 pub(super) struct FooterBytes {
     /// Where it begins: what lies before is data.
@@ -112,7 +113,7 @@ impl FooterBytes {
             .chain_update(&self.bytes[..place.start])
             .chain_update([b'0'; DIGITS])
             .chain_update(&self.bytes[place.end..]);
-        super::hex(hash)
+        hex(hash.finalize())
     }
 }
 

@@ -4,44 +4,38 @@
 //! checked and decoded on its own.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use super::hex;
+use crate::base::hash::sha256;
 
 /// What a row group holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Holds {
-    /// Spans.
+    /// Every row is an executed operation.
     Spans,
-    /// Ranges.
+    /// Every row is a named range.
     Ranges,
 }
 
-/// A row group.
+/// One row group as the footer's table describes it: what it holds, its length, its checksum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group {
     pub(super) holds: Holds,
     pub(super) rows: u64,
     /// Length in the file.
     pub(super) bytes: u64,
-    /// Of those bytes, in hex.
+    /// The SHA-256 of the group's bytes, in hex.
     pub(super) sha256: String,
 }
 
 impl Group {
     /// The entry of a row group that was just encoded.
     pub(super) fn of(holds: Holds, rows: usize, bytes: &[u8]) -> Self {
-        Self {
-            holds,
-            rows: rows as u64,
-            bytes: bytes.len() as u64,
-            sha256: hex(Sha256::new_with_prefix(bytes)),
-        }
+        Self { holds, rows: rows as u64, bytes: bytes.len() as u64, sha256: sha256(bytes) }
     }
 
     /// Whether these bytes are what was written.
     pub(super) fn is(&self, bytes: &[u8]) -> bool {
-        hex(Sha256::new_with_prefix(bytes)) == self.sha256
+        sha256(bytes) == self.sha256
     }
 }

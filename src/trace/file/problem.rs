@@ -4,8 +4,8 @@ use std::path::Path;
 
 use polars::prelude::PolarsError;
 
-use super::contain::contained;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::panic::contained;
 use crate::trace::FORMAT_VERSION;
 
 /// Why a file cannot be read.
@@ -17,6 +17,8 @@ pub(super) enum Problem {
     Foreign(String),
     /// It is, or was, a trace and is damaged.
     Damaged(String),
+    /// Written in a format before the present one, by the version of the format.
+    Older(u32),
     /// Written by a later version, and not readable.
     Newer(u32, String),
 }
@@ -25,7 +27,7 @@ pub(super) enum Problem {
 pub(super) type Read<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    /// As the user sees it.
+    /// The problem as an error that names the file.
     pub(super) fn of(self, path: &Path) -> Error {
         let shown = path.display();
         match self {
@@ -37,6 +39,12 @@ impl Problem {
             Self::Damaged(what) => Error::input_help(
                 format!("{shown}: damaged trace: {what}"),
                 "record it again, or copy it again from where it was whole",
+            ),
+            Self::Older(version) => Error::input_help(
+                format!(
+                    "{shown}: trace format {version} is older than {FORMAT_VERSION} and no longer read"
+                ),
+                "record it again: traces of that format were never part of a release",
             ),
             Self::Newer(version, what) => Error::input_help(
                 format!(

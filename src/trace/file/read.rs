@@ -14,11 +14,16 @@ use super::footer::FooterBytes;
 use super::groups::Holds;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read, inside};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::plan::{Lane, Phase};
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta};
 
 /// Reads a trace file; errors name the file, the column and what would be right.
+///
+/// # Errors
+///
+/// An input error for a file that is no trace, that is damaged or cut short (with what is damaged), or
+/// that is of a newer format (with its version).
 pub fn read(path: &Path) -> Result<Trace> {
     let reader = TraceReader::open(path)?;
     let (spans, ranges) = reader.all().map_err(|problem| reader.wrong(problem))?;
@@ -26,6 +31,10 @@ pub fn read(path: &Path) -> Result<Trace> {
 }
 
 /// Reads only metadata and operations. What it does not read, it does not check.
+///
+/// # Errors
+///
+/// An input error for a file that is no trace, whose footer is damaged, or that is of a newer format.
 pub fn read_meta(path: &Path) -> Result<(TraceMeta, Vec<OperationInfo>)> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let head = FooterBytes::locate(&mut file).and_then(|footer| {
@@ -50,19 +59,22 @@ impl std::fmt::Debug for TraceReader {
 
 impl TraceReader {
     /// Reads the footer. Spans and ranges are checked when they are read.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a file that is no trace, whose footer is damaged, or that is
+    /// of a newer format.
     pub fn open(path: &Path) -> Result<Self> {
         let mut file = File::open(path).map_err(Error::io(path))?;
         let head = FooterBytes::locate(&mut file).and_then(|footer| {
             footer.check()?;
-            let head = inside(|| Head::read(&footer))?;
-            head.verify(&mut file)?;
-            Ok(head)
+            inside(|| Head::read(&footer))
         });
         let head = head.map_err(|problem| problem.of(path))?;
         Ok(Self { path: path.to_owned(), file, head })
     }
 
-    /// What was run.
+    /// What was run, where and how, from the footer.
     pub fn meta(&self) -> &TraceMeta {
         &self.head.meta
     }
@@ -78,6 +90,10 @@ impl TraceReader {
     }
 
     /// The spans, some ten thousand at a time, in file order.
+    ///
+    /// # Errors
+    ///
+    /// A piece that is damaged is an input error; the pieces after it are read all the same.
     pub fn chunks(&self) -> impl Iterator<Item = Result<Vec<Span>>> {
         self.head.parts(Holds::Spans).map(|(part, rows)| {
             let mut spans = vec![NO_SPAN; rows];
@@ -95,7 +111,7 @@ impl TraceReader {
         .of(&self.path)
     }
 
-    /// Everything, on all cores.
+    /// Reads all row groups, on all cores.
     fn all(&self) -> Read<(Vec<Span>, Vec<Range>)> {
         let rows = |holds| self.head.parts(holds).map(|(_, rows)| rows).sum::<usize>();
         let mut spans = Vec::new();
@@ -136,10 +152,7 @@ impl TraceReader {
     fn bytes(&self, part: &Part<'_>) -> Read<Vec<u8>> {
         let mut bytes = vec![0; part.length];
         self.file.read_exact_at(&mut bytes, part.offset)?;
-        match part.group {
-            Some(group) if !group.is(&bytes) => Err(Problem::changed()),
-            _ => Ok(bytes),
-        }
+        if part.group.is(&bytes) { Ok(bytes) } else { Err(Problem::changed()) }
     }
 }
 

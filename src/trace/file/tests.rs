@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::{TraceReader, TraceWriter, read, read_meta, write};
-use crate::backend::sim::{simulate, testing};
-use crate::error::Error;
-use crate::hardware::Target;
+use crate::base::error::Error;
+use crate::machine::hardware::Target;
 use crate::plan::{Lane, Phase};
-use crate::spec::{Provenance, Spec};
+use crate::run::sim::{simulate, testing};
+use crate::table::{Provenance, Spec};
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 
 fn operation(name: &str, lane: Lane) -> OperationInfo {
@@ -113,16 +113,6 @@ fn same(found: &[Span], wanted: &[Span]) {
     {
         panic!("span {at} is {found:?}, not {wanted:?}");
     }
-}
-
-#[test]
-fn a_big_noisy_trace_comes_back_and_is_small() {
-    let spec = Spec { tp: 4, ..testing::spec("ladder", "llama-3-8b") };
-    let trace = crate::trace::testing::big(&spec, 300_000).unwrap();
-    let (_dir, path) = place();
-    write(&path, &trace).unwrap();
-    same(&read(&path).unwrap().spans, &trace.spans);
-    assert!(std::fs::metadata(&path).unwrap().len() < 300_000 * 10);
 }
 
 #[test]
@@ -234,32 +224,22 @@ fn spans_and_ranges_may_be_written_in_turns() {
     assert!(pieces.len() > 2 && pieces.concat() == whole.spans);
 }
 
-/// The recorded traces that come with the repository were written by version 1.
-fn version_1() -> Vec<u8> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-ladder-tp2-600us.parquet");
-    std::fs::read(path).unwrap()
-}
-
+/// The recorded traces that come with the repository.
 #[test]
-fn version_1_is_read_and_becomes_the_current_version_when_written() {
-    let old = read_bytes(&version_1()).unwrap();
-    assert_eq!((old.meta.version, old.meta.ranks, old.ranges.len()), (1, 2, 0));
-    assert!(old.spans.len() > 1000 && old.spans.iter().all(|span| span.stream == 0));
-    let new = read_bytes(&written(&old)).unwrap();
-    assert_eq!(new.meta.version, FORMAT_VERSION);
-    assert!(new.spans == old.spans && new.operations == old.operations);
-}
-
-#[test]
-fn damage_to_version_1_is_found_too() {
-    let whole = version_1();
-    for at in [5, 1000, whole.len() / 2, whole.len() - 30_000, whole.len() - 100, whole.len() - 6] {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 64;
-        let message = refused(&bytes);
-        assert!(message.contains("damaged trace"), "byte {at}: {message}");
+fn shipped_traces_are_read_and_their_damage_is_found() {
+    for name in ["cpu-standard-tp2-600us", "cpu-ladder-tp2-600us"] {
+        let path = format!("{}/traces/{name}.parquet", env!("CARGO_MANIFEST_DIR"));
+        let whole = std::fs::read(path).unwrap();
+        let trace = read_bytes(&whole).unwrap();
+        assert_eq!((trace.meta.version, trace.meta.ranks), (FORMAT_VERSION, 2));
+        assert_eq!((trace.spans.len(), trace.ranges.len()), (7682, 0));
+        for at in [5, 1000, whole.len() / 2, whole.len() - 30_000, whole.len() - 100, whole.len() - 6] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 64;
+            let message = refused(&bytes);
+            assert!(message.contains("damaged trace"), "{name}, byte {at}: {message}");
+        }
     }
-    assert!(refused(&whole[..whole.len() - 1]).contains("cut off"));
 }
 
 #[test]
@@ -320,17 +300,27 @@ fn a_newer_format_is_read_where_it_fits() {
     assert_eq!(read_bytes(&written(&newer)).unwrap(), newer);
 }
 
-#[test]
-fn a_newer_format_that_does_not_fit_says_which_version_it_needs() {
-    let text = format!("{}", FORMAT_VERSION + 1);
-    let entries = vec![(super::VERSION.to_owned(), text)];
+/// A file that says it is a trace of this format, and has other columns.
+fn of_format(version: u32) -> Vec<u8> {
+    let entries = vec![(super::VERSION.to_owned(), version.to_string())];
     let mut bytes = Vec::new();
     let mut frame = DataFrame::new_infer_height(vec![Column::new("sample".into(), [1_u64])]).unwrap();
     ParquetWriter::new(&mut bytes)
         .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
         .finish(&mut frame)
         .unwrap();
-    let message = refused(&bytes);
+    bytes
+}
+
+#[test]
+fn an_older_format_is_refused_with_its_version() {
+    let message = refused(&of_format(FORMAT_VERSION - 1));
+    assert!(message.contains("trace format 1 is older than 2 and no longer read"), "{message}");
+}
+
+#[test]
+fn a_newer_format_that_does_not_fit_says_which_version_it_needs() {
+    let message = refused(&of_format(FORMAT_VERSION + 1));
     assert!(
         message.contains("trace format 3 is newer than 2") && message.contains("column sample"),
         "{message}"

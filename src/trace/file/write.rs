@@ -2,22 +2,20 @@
 //! its place.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polars_parquet::write::{FileWriter, KeyValue, SchemaDescriptor, schema_to_metadata_key};
 use rayon::prelude::*;
-use tempfile::NamedTempFile;
 
 use super::columns::{self, Limits, Rows};
-use super::contain::contained;
 use super::encode::{self, Pages};
 use super::footer::{self, FooterBytes};
 use super::groups::{Group, Holds};
-use crate::error::{Error, Result};
+use crate::base::atomic::AtomicFile;
+use crate::base::error::{Error, Result};
+use crate::base::panic::contained;
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 
 /// Rows of a row group: few enough that one and its columns stay in a core's cache, many enough that
@@ -29,8 +27,7 @@ const WAVE: usize = 4;
 /// Writes a trace streaming. Nothing is at the path until [`TraceWriter::finish`]; a writer that is
 /// dropped before leaves nothing.
 pub struct TraceWriter {
-    path: PathBuf,
-    file: NamedTempFile,
+    file: AtomicFile,
     parquet: FileWriter<Sink>,
     schema: SchemaDescriptor,
     /// What `parquet` wrote and the file does not have yet.
@@ -40,7 +37,7 @@ pub struct TraceWriter {
     footer: Vec<(String, String)>,
     /// Spans of the row groups to come.
     spans: Vec<Span>,
-    /// Ranges likewise.
+    /// Named ranges of the row groups to come.
     ranges: Vec<Range>,
     pub(super) limits: Limits,
 }
@@ -48,7 +45,7 @@ pub struct TraceWriter {
 impl fmt::Debug for TraceWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TraceWriter")
-            .field("path", &self.path)
+            .field("file", &self.file)
             .field("groups", &self.groups.len())
             .field("pending", &self.spans.len())
             .finish_non_exhaustive()
@@ -57,6 +54,10 @@ impl fmt::Debug for TraceWriter {
 
 impl TraceWriter {
     /// Starts writing beside `path`.
+    ///
+    /// # Errors
+    ///
+    /// A failure where no file can be made in the directory.
     pub fn create(path: &Path, meta: &TraceMeta, operations: &[OperationInfo]) -> Result<Self> {
         let failed = |what: &str, error: &dyn fmt::Display| {
             Error::failed(format!("{}: {what}: {error}", path.display()))
@@ -65,12 +66,7 @@ impl TraceWriter {
         let meta = TraceMeta { version: meta.version.max(FORMAT_VERSION), ..meta.clone() };
         let meta_text = serde_json::to_string(&meta).map_err(|e| failed("metadata", &e))?;
         let operations_text = serde_json::to_string(operations).map_err(|e| failed("operations", &e))?;
-        let file = tempfile::Builder::new()
-            .prefix(".trace-")
-            // as any other new file, not private as temporary ones are
-            .permissions(std::fs::Permissions::from_mode(0o666))
-            .tempfile_in(directory(path))
-            .map_err(Error::io(path))?;
+        let file = AtomicFile::create(path)?;
         let sink = Sink::default();
         let arrow = columns::arrow_schema();
         let schema =
@@ -78,7 +74,6 @@ impl TraceWriter {
         let parquet = FileWriter::try_new(sink.clone(), arrow, encode::options())
             .map_err(|e| failed("columns", &e))?;
         Ok(Self {
-            path: path.to_owned(),
             file,
             parquet,
             schema,
@@ -101,6 +96,11 @@ impl TraceWriter {
     }
 
     /// Appends spans. A span that no reader would accept is an error.
+    ///
+    /// # Errors
+    ///
+    /// A failure for a span that ends before it starts, or points at an operation or rank that there is
+    /// not, and where writing fails.
     pub fn write(&mut self, spans: &[Span]) -> Result<()> {
         let limits = self.limits;
         self.check(spans.iter().try_for_each(|span| limits.check_span(span)), "span")?;
@@ -111,6 +111,11 @@ impl TraceWriter {
     }
 
     /// Appends ranges. A range that no reader would accept is an error.
+    ///
+    /// # Errors
+    ///
+    /// A failure for a range that ends before it starts, or points at a name or rank that there is not,
+    /// and where writing fails.
     pub fn write_ranges(&mut self, ranges: &[Range]) -> Result<()> {
         let limits = self.limits;
         self.check(ranges.iter().try_for_each(|range| limits.check_range(range)), "range")?;
@@ -122,6 +127,10 @@ impl TraceWriter {
     }
 
     /// Writes the footer and renames the file into place.
+    ///
+    /// # Errors
+    ///
+    /// A failure where writing or renaming fails; then there is no file.
     pub fn finish(mut self) -> Result<()> {
         let (spans, ranges) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.ranges));
         self.append(&spans, Holds::Spans, Rows::of_spans)?;
@@ -138,13 +147,7 @@ impl TraceWriter {
         self.parquet.end(Some(footer)).map_err(|error| self.failed(&error))?;
         self.flush()?;
         self.seal()?;
-        self.file.as_file().sync_all().map_err(Error::io(&self.path))?;
-        self.file.persist(&self.path).map_err(|error| Error::io(&self.path)(error.error))?;
-        // the name must survive a crash too; where directories cannot be synced, the file still is
-        if let Ok(directory) = File::open(directory(&self.path)) {
-            let _ = directory.sync_all();
-        }
-        Ok(())
+        self.file.finish()
     }
 
     /// Encodes rows as row groups, all cores at a time, and appends them.
@@ -172,32 +175,32 @@ impl TraceWriter {
     /// Writes to the file what Parquet wrote into memory, and returns it.
     fn flush(&mut self) -> Result<Vec<u8>> {
         let bytes = self.sink.take();
-        self.file.as_file_mut().write_all(&bytes).map_err(Error::io(&self.path))?;
+        self.file.write_all(&bytes).map_err(Error::io(self.file.path()))?;
         Ok(bytes)
     }
 
     /// Writes the footer's own checksum into it.
     fn seal(&mut self) -> Result<()> {
-        let file = self.file.as_file_mut();
+        let file = self.file.file_mut();
         let seal = FooterBytes::locate(file).map(|footer| footer.seal());
         let (at, digits) = match seal {
             Ok(Some(seal)) => seal,
             Ok(None) => return Err(self.failed(&"the footer has no place for its checksum")),
-            Err(problem) => return Err(problem.of(&self.path)),
+            Err(problem) => return Err(problem.of(self.file.path())),
         };
         file.seek(SeekFrom::Start(at))
             .and_then(|_| file.write_all(digits.as_bytes()))
-            .map_err(Error::io(&self.path))
+            .map_err(Error::io(self.file.path()))
     }
 
     fn check(&self, result: Result<(), String>, what: &str) -> Result<()> {
         result.map_err(|problem| {
-            Error::failed(format!("{}: a {what} is wrong: {problem}", self.path.display()))
+            Error::failed(format!("{}: a {what} is wrong: {problem}", self.file.path().display()))
         })
     }
 
     fn failed(&self, error: &dyn fmt::Display) -> Error {
-        Error::failed(format!("{}: writing the trace failed: {error}", self.path.display()))
+        Error::failed(format!("{}: writing the trace failed: {error}", self.file.path().display()))
     }
 }
 
@@ -222,11 +225,6 @@ fn append<T: Copy>(
     write(now)?;
     pending.extend_from_slice(later);
     Ok(())
-}
-
-/// The directory of `path`.
-pub(super) fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Where Parquet writes to: memory, of which the file then gets a row group at a time. (Parquet writes

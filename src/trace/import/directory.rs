@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use super::recognise::{Content, recognise};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Far enough to tell a trace from other JSON: profilers write about devices first (bytes).
 const HEAD: usize = 256 << 10;
@@ -17,7 +17,7 @@ const MOST_NAMED: usize = 10;
 pub(super) struct Found {
     pub content: Content,
     pub files: Vec<PathBuf>,
-    /// A sentence each.
+    /// What was left because it is no trace, or one of another kind: a sentence for each.
     pub skipped: Vec<String>,
 }
 

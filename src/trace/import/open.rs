@@ -1,15 +1,20 @@
-//! The door to all traces: recognised by content, imported where they are others', classified by rules.
+//! Opening traces of any kind: recognised by content, imported where they are others', classified by rules.
 
 use std::path::{Path, PathBuf};
 
 use super::recognise::{Content, Packing, recognise, unknown, unpacked};
 use super::{directory, kineto, nsight};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::trace::rules::{RuleReport, Rules};
 use crate::trace::{self, Trace};
 
 /// Opens a trace file, or a directory of them, a file a rank. Traces of other profilers are imported and
 /// classified by the default rules.
+///
+/// # Errors
+///
+/// An input error for a file that is no trace that is known, with what it looks like; else the errors of
+/// reading or importing it.
 pub fn open(path: &Path) -> Result<Trace> {
     open_with(path, &Rules::default()).map(|(trace, _)| trace)
 }
@@ -17,6 +22,11 @@ pub fn open(path: &Path) -> Result<Trace> {
 /// Opens a trace and classifies it by `rules`. Own traces are not: their plan says what everything is, and
 /// the report is empty. An imported trace that was converted keeps its classification under the default
 /// rules, and is classified anew by any others.
+///
+/// # Errors
+///
+/// An input error for a file that is no trace that is known, with what it looks like; else the errors of
+/// reading or importing it.
 pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
     let (mut trace, fresh) = if path.is_dir() { of_directory(path)? } else { of_file(path)? };
     let classify = trace.meta.import.is_some() && (fresh || !rules.is_default());

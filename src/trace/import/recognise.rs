@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// How a file is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub(super) enum Content {
     Unknown,
 }
 
-/// A file, recognised.
+/// A file whose content was recognised by its first bytes.
 #[derive(Debug)]
 pub(super) struct Recognised {
     pub content: Content,
     pub packing: Packing,
-    /// Its first bytes, unpacked.
+    /// The first bytes of the file, unpacked.
     pub head: Vec<u8>,
 }
 

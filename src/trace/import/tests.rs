@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::directory::natural;
 use super::{open, open_with};
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::trace::rules::Rules;
 use crate::trace::write;
 

@@ -8,6 +8,10 @@ use super::report::{Matched, RuleMatches, RuleReport, Unsure};
 use crate::plan::Lane;
 use crate::trace::{OperationInfo, Span, Trace};
 
+/// Kind of an operation that is neither computation, communication nor memory: it keeps the device
+/// busy and counts for nothing else.
+pub const OTHER: &str = "other";
+
 /// Words in a function's name that hint at communication.
 const HINTS: [&str; 21] = [
     "reduce",

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::OTHER;
 use super::glob::Glob;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Names and texts of the built-in rule files.
 pub const BUILT_IN: [(&str, &str); 3] = [
@@ -23,11 +23,11 @@ const LONGEST: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
-    /// Communication between ranks.
+    /// It moves data between ranks: a collective, a send or a receive.
     Communication,
-    /// Copies and fills.
+    /// It copies or fills memory of one rank.
     Memory,
-    /// Computation.
+    /// It computes; what no rule matches does.
     Compute,
     /// None of them: busy, and nothing else.
     Other,
@@ -45,14 +45,14 @@ impl What {
     }
 }
 
-/// One rule.
+/// One rule of a file: patterns of names, and what operations with such names are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name, for reports.
+    /// The name of the rule, for reports.
     pub name: String,
     /// What it takes matching operations for.
     pub what: What,
-    /// Kind that they get: `all_reduce`.
+    /// The kind that operations get which the rule matches: `all_reduce`.
     pub kind: String,
     /// Whether patterns look at the function only, not at the whole name.
     pub(super) function_only: bool,
@@ -124,6 +124,10 @@ impl Default for Rules {
 
 impl Rules {
     /// Built-in rules by name, or a rule file.
+    ///
+    /// # Errors
+    ///
+    /// Input errors: no such rules, with the nearest name; a file that is wrong, with line and column.
     pub fn load(name_or_file: &str) -> Result<Self> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_file) {
             return Self::parse(name, text);
@@ -158,6 +162,10 @@ impl Rules {
     }
 
     /// Rules of a text; `file` is its name in errors.
+    ///
+    /// # Errors
+    ///
+    /// An input error with `file`, line and column of what is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         let parsed: FileText = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         let wrong =

@@ -11,7 +11,7 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// Of a pattern's text.
+    /// Parses the text of a pattern.
     pub fn new(pattern: &str, ignore_case: bool) -> Self {
         let fold = |part: &str| if ignore_case { part.to_ascii_lowercase() } else { part.to_owned() };
         Self { parts: pattern.split('*').map(fold).collect(), ignore_case }
@@ -60,7 +60,7 @@ mod tests {
         assert!(!matches("*ALLREDUCE*", "oneShotAllReduceKernel", false));
     }
 
-    /// The definition, slowly.
+    /// What a pattern matches by its definition, in exponential time: the tests compare with it.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

@@ -11,11 +11,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use classify::sort;
+pub use classify::{OTHER, sort};
 pub use file::{BUILT_IN, Rule, Rules, What};
 pub use function::function;
 pub use report::{Matched, RuleMatches, RuleReport, Unsure};
-
-/// Kind of an operation that is neither computation, communication nor memory: it keeps the device
-/// busy and counts for nothing else.
-pub const OTHER: &str = "other";

@@ -19,9 +19,9 @@ pub struct RuleReport {
 /// What a rule matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleMatches {
-    /// The rule's name.
+    /// The name of the rule in its file.
     pub rule: String,
-    /// What it takes operations for.
+    /// What the rule takes operations for.
     pub what: What,
     /// Its operations, longest in all first.
     pub operations: Vec<Matched>,
@@ -30,21 +30,21 @@ pub struct RuleMatches {
 /// An operation, over all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matched {
-    /// Its name.
+    /// The kernel's name as the rules saw it.
     pub name: String,
-    /// Executions.
+    /// How often it was executed, over all ranks.
     pub count: u64,
-    /// Sum of their durations (ns).
+    /// The sum of the durations of its executions (ns).
     pub total_ns: u64,
 }
 
 /// An operation that might be communication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsure {
-    /// The operation.
+    /// The operation, with how often and how long it ran.
     #[serde(flatten)]
     pub operation: Matched,
-    /// What it was taken for.
+    /// What the rules took the operation for.
     pub taken_for: What,
     /// Why one may doubt it, in words.
     pub why: String,

@@ -3,24 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::Error;
-use crate::plan::{Cost, Lane, Phase};
-use crate::spec::Provenance;
+use crate::base::error::Error;
+use crate::plan::{Lane, Phase};
+use crate::table::Provenance;
 use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
 
 fn operation(name: &str, kind: &str) -> OperationInfo {
-    OperationInfo {
-        name: name.into(),
-        phase: Phase::Decode,
-        kind: kind.into(),
-        module: String::new(),
-        layer: None,
-        lane: Lane::Compute,
-        shape: String::new(),
-        cost: Cost::default(),
-        origins: Vec::new(),
-        waits_for: Vec::new(),
-    }
+    OperationInfo::imported(name.into(), kind)
 }
 
 /// A trace with one execution of `ns` nanoseconds of each operation.

@@ -7,15 +7,15 @@ use super::operations::{Names, Operations};
 use super::ranks::{Place, places};
 use super::report::{report, warnings};
 use super::table::{PART, Table};
-use super::top::Facts;
-use crate::spec::Provenance;
+use super::top::Metadata;
+use crate::table::Provenance;
 use crate::trace::{FORMAT_VERSION, Range, Stream, Trace, TraceMeta};
 
 /// A file, read and linked.
 pub(super) struct ReadFile {
     pub(super) name: String,
     pub(super) table: Table,
-    pub(super) facts: Facts,
+    pub(super) metadata: Metadata,
     pub(super) warnings: Vec<String>,
     /// Spans whose launch is known.
     pub(super) launched: usize,
@@ -129,7 +129,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
         spec: None,
         ranks: placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1),
         plan_hashes: Vec::new(),
-        environment: files.first().map(|file| file.facts.environment.clone()).unwrap_or_default(),
+        environment: files.first().map(|file| file.metadata.environment.clone()).unwrap_or_default(),
         clock: clock(&files, &shifts),
         recorder: "kineto".into(),
         streams,
@@ -141,7 +141,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
 
 /// What to add to each file's times so that all count from the earliest base.
 fn shifts(files: &[ReadFile], said: &mut Vec<String>) -> Vec<i64> {
-    let bases: Vec<Option<i64>> = files.iter().map(|file| file.facts.base_ns).collect();
+    let bases: Vec<Option<i64>> = files.iter().map(|file| file.metadata.base_ns).collect();
     let first = bases.iter().flatten().min().copied();
     if files.len() > 1 && bases.iter().any(Option::is_none) && first.is_some() {
         said.push("some files do not say what their times count from (baseTimeNanoseconds); times of ranks may be apart".into());

@@ -33,7 +33,7 @@ pub(super) enum Class {
     Launch,
     /// Annotations on a thread of the host.
     HostRange,
-    /// The same, as the device's streams saw them.
+    /// A user annotation as the device's streams saw it.
     DeviceRange,
     /// Operators of the framework: ranges if asked for.
     Operator,
@@ -83,7 +83,7 @@ pub(super) struct Event<'a> {
     args: Option<usize>,
 }
 
-/// The arguments that matter.
+/// The arguments of an event that an importer needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arguments<'a> {
     pub(super) stream: Option<&'a [u8]>,

@@ -23,7 +23,7 @@ impl Interner {
         number
     }
 
-    /// How many texts.
+    /// How many different texts have a number.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }

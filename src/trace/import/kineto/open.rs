@@ -1,4 +1,4 @@
-//! The doors of the importer: a path, several, or bytes.
+//! The importer of Kineto traces, from a path, from several, or from bytes.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,8 +11,8 @@ use super::link::link;
 use super::pipeline::{Reading, read};
 use super::source::unpack;
 use super::split::PIECE;
-use super::top::facts;
-use crate::error::{Error, Result};
+use super::top::metadata;
+use crate::base::error::{Error, Result};
 use crate::trace::Trace;
 
 /// What to read besides GPU work and annotations, and how.
@@ -34,11 +34,19 @@ impl Default for Options {
 }
 
 /// Reads a trace of the PyTorch profiler: a file, or a directory whose files are ranks.
+///
+/// # Errors
+///
+/// An input error for a file that is no profiler's JSON, with the byte, or whose elements are no trace events.
 pub fn import(path: &Path) -> Result<Trace> {
     import_with(path, Options::default())
 }
 
-/// [`import`], with options.
+/// Imports a file, or a directory of them, a rank each, with the options given.
+///
+/// # Errors
+///
+/// An input error for a file that is no profiler's JSON, with the byte, or whose elements are no trace events.
 pub fn import_with(path: &Path, options: Options) -> Result<Trace> {
     if !path.is_dir() {
         return import_files(&[path.to_path_buf()], options);
@@ -64,6 +72,11 @@ pub fn import_with(path: &Path, options: Options) -> Result<Trace> {
 
 /// Reads several files as one trace, a rank a file: the rank that `distributedInfo` names, else the one in
 /// the file's name (`rank3`, `trace_3`), else in this order.
+///
+/// # Errors
+///
+/// An input error where no file is given, or one is no profiler's JSON (with the byte); a failure where
+/// one cannot be read.
 pub fn import_files(paths: &[PathBuf], options: Options) -> Result<Trace> {
     if paths.is_empty() {
         return Err(Error::input("no trace files were given"));
@@ -79,6 +92,10 @@ pub fn import_files(paths: &[PathBuf], options: Options) -> Result<Trace> {
 }
 
 /// Reads a trace from memory, plain or packed; `name` is what messages call it.
+///
+/// # Errors
+///
+/// An input error for text that is no profiler's JSON, with the byte, or whose elements are no trace events.
 pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
     Ok(assemble(vec![read_file(name, bytes, options)?]))
 }
@@ -93,7 +110,7 @@ pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<
             "expected a PyTorch profiler trace: an object with traceEvents, or an array of events",
         ));
     }
-    let facts = facts(&top);
+    let metadata = metadata(&top);
     let launched = link(&mut table);
-    Ok(ReadFile { name: name.to_owned(), table, facts, warnings: top.warnings, launched })
+    Ok(ReadFile { name: name.to_owned(), table, metadata, warnings: top.warnings, launched })
 }

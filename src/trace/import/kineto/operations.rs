@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use super::assemble::ReadFile;
 use super::event::Gpu;
 use super::scan::unescape;
-use crate::plan::{Cost, Lane, Phase};
 use crate::trace::OperationInfo;
 
-/// Names of all files, decoded and numbered in their own order, so that numbers do not depend on which
-/// thread read what.
+/// Names of all files, decoded and numbered in their own order, so that numbers do not depend on
+/// which thread read what.
 pub(super) struct Names {
     pub(super) texts: Vec<String>,
     /// How many hold bytes that had to be replaced.
@@ -17,8 +16,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Of every file's used names. The result's second part says, for each file, what its numbers are
-    /// called here; 0 for those that are not used.
+    /// Gathers every file's used names. The result's second part says, for each file, what its numbers
+    /// are called here; 0 for those that are not used.
     pub(super) fn of(files: &[ReadFile], used: &[Vec<bool>]) -> (Self, Vec<Vec<u32>>) {
         let mut replaced = 0;
         let mut all: BTreeMap<String, u32> = BTreeMap::new();
@@ -55,7 +54,7 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Of all files' spans.
+    /// Gathers the operations of all files' spans.
     pub(super) fn of(files: &[ReadFile]) -> Self {
         let used: Vec<Vec<bool>> = files
             .iter()
@@ -88,19 +87,11 @@ impl Operations {
         Self { names, pairs: pairs.into_keys().collect(), maps }
     }
 
-    /// The trace's table of them.
+    /// The operations as the table of a trace.
     pub(super) fn table(&self) -> Vec<OperationInfo> {
-        let operation = |(name, kind): &(u32, usize)| OperationInfo {
-            name: self.names.texts[*name as usize].clone(),
-            phase: Phase::Decode,
-            kind: Gpu::ALL[*kind].as_str().into(),
-            module: String::new(),
-            layer: None,
-            lane: Lane::Compute,
-            shape: String::new(),
-            cost: Cost::default(),
-            origins: Vec::new(),
-            waits_for: Vec::new(),
+        let operation = |(name, kind): &(u32, usize)| {
+            let name = self.names.texts[*name as usize].clone();
+            OperationInfo::imported(name, Gpu::ALL[*kind].as_str())
         };
         self.pairs.iter().map(operation).collect()
     }

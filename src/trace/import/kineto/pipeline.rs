@@ -9,9 +9,9 @@ use crossbeam_channel::{bounded, unbounded};
 use super::source::Source;
 use super::split::{Piece, Top, split};
 use super::table::Table;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
-/// How to read.
+/// How the text of a file is read: by how many threads, and what is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     /// Threads that parse; 0: this one does.

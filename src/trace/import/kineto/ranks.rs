@@ -110,7 +110,7 @@ fn parts(file: &ReadFile, keys: &[StreamKey], said: &mut Vec<String>) -> Vec<u32
         return vec![0; keys.len()];
     }
     let name = &file.name;
-    if let (Some(rank), Some(2..)) = (file.facts.rank, file.facts.world_size) {
+    if let (Some(rank), Some(2..)) = (file.metadata.rank, file.metadata.world_size) {
         said.push(format!(
             "{name}: kernels of {} {what}; taken as one rank, because the file says it is rank {rank}",
             distinct.len()
@@ -132,13 +132,13 @@ fn file_ranks(files: &[ReadFile], said: &mut Vec<String>) -> Vec<u32> {
         let different: BTreeSet<u32> = ranks.iter().copied().collect();
         (different.len() == ranks.len()).then_some(ranks)
     };
-    let told: Vec<Option<u32>> = files.iter().map(|file| file.facts.rank).collect();
-    if let Some(ranks) = distinct(told.clone()) {
+    let known: Vec<Option<u32>> = files.iter().map(|file| file.metadata.rank).collect();
+    if let Some(ranks) = distinct(known.clone()) {
         return ranks;
     }
     let named = |loose| files.iter().map(|file| rank_in_name(&file.name, loose)).collect();
     if let Some(ranks) = distinct(named(false)).or_else(|| distinct(named(files.len() > 1))) {
-        if told.iter().any(Option::is_some) {
+        if known.iter().any(Option::is_some) {
             said.push("several files say they are of the same rank, or do not say; ranks are taken from the files' names".into());
         }
         return ranks;

@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         Ok(&self.bytes[start..end])
     }
 
-    /// The value here.
+    /// Reads the value at which the cursor stands and moves behind it.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Value<'a>, Broken> {
         match self.peek() {

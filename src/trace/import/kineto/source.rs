@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// A stream of JSON.
 pub(super) struct Source<'a> {

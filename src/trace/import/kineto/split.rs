@@ -4,7 +4,7 @@
 use super::blocks::{Elements, after_close};
 use super::scan::closing_quote;
 use super::source::Source;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Bytes of a piece: small enough for a core's own cache, large enough that handing it on costs nothing.
 pub(super) const PIECE: usize = 512 << 10;

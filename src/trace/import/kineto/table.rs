@@ -40,7 +40,7 @@ pub(super) struct BrokenAt {
     pub(super) expected: &'static str,
 }
 
-/// Rows and counts.
+/// The events that one parsing thread read, as rows of numbers, and how many it left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     /// Whether operators are kept as ranges.

@@ -7,7 +7,7 @@ mod truth;
 
 use super::generate::{Generated, Shape, Style, TrueSpan, generate};
 use super::{Options, import_bytes};
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::trace::Trace;
 
 /// Small pieces, so that small traces cross their borders; one thread, so that tests are quick.

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::split::Top;
-use crate::store::Environment;
+use crate::table::Environment;
 
 /// Ranks above this are no ranks but timestamps and the like.
 pub(super) const MOST_RANK: u32 = u16::MAX as u32;
 
-/// The facts that importing needs, and the environment for people.
+/// The metadata that importing needs, and the environment for people.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct Metadata {
     /// The file's own rank, from `distributedInfo`.
     pub(super) rank: Option<u32>,
     /// Ranks of the job.
@@ -21,9 +21,9 @@ pub(super) struct Facts {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the facts off the values at the top.
-pub(super) fn facts(top: &Top) -> Facts {
-    let mut facts = Facts::default();
+/// Reads the metadata off the values at the top.
+pub(super) fn metadata(top: &Top) -> Metadata {
+    let mut metadata = Metadata::default();
     for (key, text) in &top.values {
         let interesting =
             matches!(key.as_str(), "distributedInfo" | "deviceProperties" | "baseTimeNanoseconds")
@@ -33,14 +33,14 @@ pub(super) fn facts(top: &Top) -> Facts {
         }
         let lossy = String::from_utf8_lossy(text);
         match serde_json::from_str::<Value>(&lossy) {
-            Ok(value) => facts.take(key, value),
-            Err(error) => facts.warnings.push(format!("{key} at the top could not be read: {error}")),
+            Ok(value) => metadata.take(key, value),
+            Err(error) => metadata.warnings.push(format!("{key} at the top could not be read: {error}")),
         }
     }
-    facts
+    metadata
 }
 
-impl Facts {
+impl Metadata {
     fn take(&mut self, key: &str, value: Value) {
         let mut put = |key: &str, value: Value| {
             if !value.is_null() {
@@ -91,8 +91,8 @@ fn gpus(devices: &Value) -> Value {
     Value::Array(gpus.collect())
 }
 
-/// The rank that a file's name tells: `rank3`, `rank_3`, `rank-3`; and with `loose` also the last number,
-/// as in `trace_3.json.gz`.
+/// The rank that a file's name tells: `rank3`, `rank_3`, `rank-3`; and with `loose` also the last
+/// number, as in `trace_3.json.gz`.
 pub(super) fn rank_in_name(name: &str, loose: bool) -> Option<u32> {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let after_rank =
@@ -151,13 +151,13 @@ mod tests {
             values: values.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect(),
             ..Top::default()
         };
-        let facts = facts(&top);
-        assert_eq!((facts.rank, facts.world_size), (Some(3), Some(8)));
-        assert_eq!(facts.base_ns, Some(1_711_964_646_000_000_000));
-        assert_eq!(facts.environment["gpus"][0]["name"], "NVIDIA H100");
-        assert_eq!(facts.environment["driver"], "12.9");
-        assert_eq!(facts.environment["nccl"], "2.21.5");
-        assert!(!facts.environment.contains_key("traceName"));
-        assert_eq!(facts.warnings.len(), 1, "{:?}", facts.warnings);
+        let metadata = metadata(&top);
+        assert_eq!((metadata.rank, metadata.world_size), (Some(3), Some(8)));
+        assert_eq!(metadata.base_ns, Some(1_711_964_646_000_000_000));
+        assert_eq!(metadata.environment["gpus"][0]["name"], "NVIDIA H100");
+        assert_eq!(metadata.environment["driver"], "12.9");
+        assert_eq!(metadata.environment["nccl"], "2.21.5");
+        assert!(!metadata.environment.contains_key("traceName"));
+        assert_eq!(metadata.warnings.len(), 1, "{:?}", metadata.warnings);
     }
 }

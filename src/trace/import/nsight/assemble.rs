@@ -9,9 +9,8 @@ use super::launches::{Finder, Launches, Process, process};
 use super::nest::nest;
 use super::ranges::{HostRange, HostRanges};
 use super::steps::{Steps, preference, step};
-use crate::plan::{Cost, Lane, Phase};
-use crate::spec::Provenance;
-use crate::store::Environment;
+use crate::plan::{Lane, Phase};
+use crate::table::{Environment, Provenance};
 use crate::trace::rules::sort;
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 
@@ -39,8 +38,12 @@ pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, Str
     let steps = steps(&parts.ranges, notes);
     let (spans, threads) = spans(&parts, &layout, &steps, notes);
     let (ranges, range_names) = ranges(parts.ranges, &parts.gpu, &layout, &threads, notes);
-    let operations =
-        parts.gpu.operations.into_iter().map(|(name, kind)| operation(name, kind)).collect();
+    let operations = parts
+        .gpu
+        .operations
+        .into_iter()
+        .map(|(name, kind)| OperationInfo::imported(name, kind))
+        .collect();
     Ok(Trace {
         meta: TraceMeta {
             version: FORMAT_VERSION,
@@ -62,22 +65,7 @@ pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, Str
     })
 }
 
-fn operation(name: String, kind: &str) -> OperationInfo {
-    OperationInfo {
-        name,
-        phase: Phase::Decode,
-        kind: kind.into(),
-        module: String::new(),
-        layer: None,
-        lane: Lane::Compute,
-        shape: String::new(),
-        cost: Cost::default(),
-        origins: Vec::new(),
-        waits_for: Vec::new(),
-    }
-}
-
-/// Ranks and streams.
+/// Which rank each process and device is, and which streams the ranks have.
 struct Layout {
     /// Process and device of each rank.
     ranks: Vec<(Option<Process>, i64)>,

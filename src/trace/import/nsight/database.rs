@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
-/// An open file.
+/// An SQLite file that is open for reading, with its tables and their columns.
 pub(super) struct Database {
     connection: Connection,
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Database {
 /// How reading a table ended.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// Rows read.
+    /// Rows that were read before the end or the first broken one.
     pub count: u64,
     /// What broke it off, in words.
     pub broken: Option<String>,
@@ -87,7 +87,7 @@ impl Database {
         Ok(Self { connection, path: path.to_path_buf(), tables })
     }
 
-    /// The file.
+    /// The file's path, for messages about it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -102,7 +102,7 @@ impl Database {
         self.tables.contains_key(table)
     }
 
-    /// Those of the columns that a table lacks.
+    /// Which of the columns a table lacks.
     pub fn missing<'a>(&self, table: &str, columns: &[&'a str]) -> Vec<&'a str> {
         columns.iter().copied().filter(|column| self.column(table, column).is_none()).collect()
     }
@@ -150,7 +150,7 @@ impl Database {
     }
 }
 
-/// An SQL name.
+/// A table's or column's name as SQL quotes it.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

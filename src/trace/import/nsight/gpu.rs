@@ -6,7 +6,7 @@ use super::database::{Database, Row};
 use super::import::{Notes, interval};
 use super::launches::{Process, process};
 use super::memory;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
@@ -18,7 +18,7 @@ const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
 /// Columns that name a kernel, the best first.
 const NAMES: [&str; 3] = ["demangledName", "shortName", "mangledName"];
 
-/// Where something ran.
+/// Where something ran: a stream of a device of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Place {
     /// The process; `None` in exports that do not say.
@@ -27,16 +27,16 @@ pub(super) struct Place {
     pub stream: i64,
 }
 
-/// One GPU event.
+/// A kernel, copy or fill on a GPU (times in ns).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub start: i64,
     pub end: i64,
     /// 0 where it is not known.
     pub correlation: u32,
-    /// Index into [`Gpu::operations`].
+    /// Which name and kind it has: an index into [`Gpu::operations`].
     pub operation: u32,
-    /// Index into [`Gpu::places`].
+    /// Where it ran: an index into [`Gpu::places`].
     pub place: u32,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct GraphLaunch {
 pub(super) struct Gpu {
     pub events: Vec<Event>,
     pub places: Vec<Place>,
-    /// Names and kinds.
+    /// The name and the kind of each different operation.
     pub operations: Vec<(String, &'static str)>,
     pub graphs: Vec<GraphLaunch>,
 }

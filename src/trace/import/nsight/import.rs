@@ -9,7 +9,7 @@ use super::gpu::Gpu;
 use super::launches::Launches;
 use super::ranges::HostRanges;
 use super::{environment, join};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::trace::{ImportReport, Trace};
 
 /// Times beyond 73 years from the clock's zero are damage; differences of those within cannot overflow (ns).
@@ -18,8 +18,8 @@ pub(super) const MOST: u64 = 1 << 61;
 /// Warnings of one kind are not repeated beyond this.
 const MOST_WARNINGS: usize = 50;
 
-/// Imports Nsight Systems SQLite exports, unclassified; several files are of several nodes or ranks, in
-/// that order.
+/// Imports Nsight Systems SQLite exports, unclassified; several files are of several nodes or
+/// ranks, in that order.
 ///
 /// # Errors
 /// A file that is not an SQLite database, not an export of Nsight Systems, or has no GPU work in it.
@@ -127,7 +127,7 @@ impl Notes {
         }
     }
 
-    /// Events became something.
+    /// Counts events that became `what` in the trace.
     pub fn use_(&mut self, what: &str, count: u64) {
         count_up(&mut self.used, what, count);
     }

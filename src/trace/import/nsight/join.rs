@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::import::MOST;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::trace::rules::sort;
 use crate::trace::{ImportReport, OperationInfo, Trace};
 

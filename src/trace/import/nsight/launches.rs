@@ -21,9 +21,9 @@ pub(super) struct Launch {
     correlation: u32,
     /// Rows of the table that it stands for.
     rows: u32,
-    /// Start (ns).
+    /// When the host's call began (ns).
     pub start: i64,
-    /// End (ns).
+    /// When the host's call returned (ns).
     pub end: i64,
     /// Serialized id of the thread.
     pub thread: i64,

@@ -3,7 +3,7 @@
 //! Pushed ranges of one NVTX domain nest; those of several domains, and ranges that were started and
 //! ended by hand, may cross. What does not nest in a row goes to the next.
 
-/// Most rows of one thread.
+/// The most rows into which ranges of one thread are put.
 const MOST_ROWS: usize = 64;
 
 /// A row and the depth in it.

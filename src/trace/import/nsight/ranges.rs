@@ -14,7 +14,7 @@ pub(super) struct HostRange {
     pub end: Option<i64>,
     /// Serialized id of the thread that began it.
     pub thread: i64,
-    /// Index into [`HostRanges::names`].
+    /// Its name: an index into [`HostRanges::names`].
     pub name: u32,
 }
 

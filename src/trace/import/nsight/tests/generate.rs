@@ -50,7 +50,7 @@ impl Export {
         self.db.execute_batch(sql).expect(sql);
     }
 
-    /// A string's id.
+    /// The id of a text in the table of strings, which gets a row for it.
     pub fn string(&mut self, text: &str) -> i64 {
         self.strings += 1;
         self.db

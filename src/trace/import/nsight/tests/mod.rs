@@ -6,10 +6,10 @@ mod generate;
 use generate::{Export, global};
 
 use super::import;
-use crate::analysis::{self, Selection};
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::plan::Lane;
 use crate::trace::Trace;
+use crate::trace::overlap::Selection;
 use crate::trace::rules::Rules;
 
 fn imported(export: &Export) -> Trace {
@@ -81,7 +81,7 @@ fn overlap_of_an_import_is_exact_by_the_rules() {
     for (rules, comm_us, compute_us) in [("default", 3.501, 3.0), ("nccl-name", 3.001, 3.5)] {
         let mut trace = unclassified.clone();
         Rules::load(rules).expect("built in").classify(&mut trace);
-        let rank = &analysis::overlap(&trace, &Selection::default()).ranks[0];
+        let rank = &crate::trace::overlap::overlap(&trace, &Selection::default()).ranks[0];
         assert_eq!((rank.comm_us, rank.compute_us, rank.memory_us), (comm_us, compute_us, 0.6));
         assert_eq!((rank.overlap_us, rank.busy_us, rank.span_us), (1.0, 6.1, 8.5));
     }

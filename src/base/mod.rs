@@ -1,0 +1,9 @@
+//! What every wing stands on: errors and panics, text, hashes, files that are whole or not there, statistics, words.
+
+pub mod atomic;
+pub mod error;
+pub mod hash;
+pub mod panic;
+pub mod statistics;
+pub mod text;
+pub mod words;

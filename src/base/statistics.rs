@@ -1,0 +1,229 @@
+//! Medians, percentiles, and bootstrap intervals that know about rounds.
+//!
+//! Machines drift and processes differ, so the samples of a cell are not independent: they come in
+//! rounds. The bootstrap therefore resamples rounds first and samples within them after, and sides that
+//! are compared are resampled in the same rounds (they pair by round).
+
+/// Samples below which no interval is given, for each side.
+pub const LEAST_SAMPLES: usize = 6;
+
+/// How often the bootstrap resamples.
+pub const RESAMPLES: usize = 2000;
+
+/// The seed of all resampling, fixed so that the same data always give the same interval.
+const SEED: u64 = 0x6c61_6464_6572;
+
+/// The middle value; of an even count the mean of the two in the middle. `None` without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    percentile(values, 50.0)
+}
+
+/// The arithmetic mean. `None` without values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The percentile `p` (0 to 100) with linear interpolation between the closest ranks: position `p / 100
+/// x (n - 1)` of the sorted values (NumPy's default, Hyndman and Fan's type 7). `None` without values.
+pub fn percentile(values: &[f64], p: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    percentile_in_place(&mut sorted, p)
+}
+
+/// [`percentile`] of values that may be reordered: the bootstrap calls it thousands of times.
+fn percentile_in_place(values: &mut [f64], p: f64) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    let position = (p / 100.0).clamp(0.0, 1.0) * last as f64;
+    let (_, &mut low, above) = values.select_nth_unstable_by(position.floor() as usize, f64::total_cmp);
+    let fraction = position.fract();
+    // The next value up is the least of those above; without a fraction it is not needed.
+    let high = above.iter().copied().min_by(f64::total_cmp).filter(|_| fraction > 0.0);
+    Some(high.map_or(low, |high| low + (high - low) * fraction))
+}
+
+/// A 95% bootstrap interval of `statistic`, a function of the sides' medians: from the 2.5th to the 97.5th
+/// percentile of what [`resample`] gives (percentile method). `None` where that gives nothing.
+pub fn bootstrap<const SIDES: usize>(
+    sides: [&[Vec<f64>]; SIDES],
+    statistic: impl Fn([f64; SIDES]) -> f64,
+) -> Option<[f64; 2]> {
+    resample(sides, statistic).and_then(interval95)
+}
+
+/// Bootstraps any function of what was drawn from pools, not only a mean; [`resample_pools`] says how
+/// pools are drawn from.
+pub fn bootstrap_pools<S: Copy>(
+    sides: &[&[Vec<S>]],
+    statistic: impl FnMut(&mut [Vec<S>]) -> f64,
+) -> Option<[f64; 2]> {
+    resample_pools(sides, statistic).and_then(interval95)
+}
+
+/// `statistic`, a function of the sides' medians, of [`RESAMPLES`] resamples;
+/// `None` as of [`resample_pools`].
+pub fn resample<const SIDES: usize>(
+    sides: [&[Vec<f64>]; SIDES],
+    statistic: impl Fn([f64; SIDES]) -> f64,
+) -> Option<Vec<f64>> {
+    resample_pools(&sides, |pools| {
+        let mut medians = [f64::NAN; SIDES];
+        for (pool, to) in pools.iter_mut().zip(&mut medians) {
+            *to = percentile_in_place(pool, 50.0).unwrap_or(f64::NAN);
+        }
+        statistic(medians)
+    })
+}
+
+/// `statistic` of [`RESAMPLES`] resamples: it gets the drawn samples of each side, in any number of sides,
+/// and may reorder them. A sample may be several numbers that belong together.
+///
+/// A side is a list of rounds, a round a list of samples; round `i` of one side pairs with round `i`
+/// of the others. Each time rounds are drawn with replacement, the same ones for all sides, then within
+/// each drawn round and side samples with replacement. `None` where a side has fewer than
+/// [`LEAST_SAMPLES`] samples in all, where sides differ in rounds, or where some resample has no finite
+/// statistic (a ratio whose denominator may be nothing has no interval).
+pub fn resample_pools<S: Copy>(
+    sides: &[&[Vec<S>]],
+    mut statistic: impl FnMut(&mut [Vec<S>]) -> f64,
+) -> Option<Vec<f64>> {
+    let rounds = sides.first()?.len();
+    let enough = |side: &&[Vec<S>]| {
+        side.len() == rounds
+            && side.iter().all(|round| !round.is_empty())
+            && side.iter().map(Vec::len).sum::<usize>() >= LEAST_SAMPLES
+    };
+    if !sides.iter().all(enough) {
+        return None;
+    }
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut drawn_rounds = vec![0; rounds];
+    let mut pools: Vec<Vec<S>> = vec![Vec::new(); sides.len()];
+    let mut statistics = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        drawn_rounds.fill_with(|| random.usize(..rounds));
+        for (side, pool) in sides.iter().zip(&mut pools) {
+            pool.clear();
+            for &round in &drawn_rounds {
+                let samples = &side[round];
+                pool.extend((0..samples.len()).map(|_| samples[random.usize(..samples.len())]));
+            }
+        }
+        let value = statistic(&mut pools);
+        if !value.is_finite() {
+            return None;
+        }
+        statistics.push(value);
+    }
+    Some(statistics)
+}
+
+/// From the 2.5th to the 97.5th percentile. `None` without values.
+pub fn interval95(mut statistics: Vec<f64>) -> Option<[f64; 2]> {
+    Some([percentile_in_place(&mut statistics, 2.5)?, percentile_in_place(&mut statistics, 97.5)?])
+}
+
+/// Two-sided bootstrap p-value of "the statistic is `null`": twice the share of resamples on the rarer
+/// side of it, the sample itself counted once, so that it is never 0 (Davison and Hinkley 1997,
+/// 4.2.5). `None` without resamples.
+pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
+    let share = |count: usize| (count + 1) as f64 / (resamples.len() + 1) as f64;
+    let below = resamples.iter().filter(|value| **value <= null).count();
+    let above = resamples.iter().filter(|value| **value >= null).count();
+    (!resamples.is_empty()).then(|| (2.0 * share(below).min(share(above))).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn medians_and_percentiles_on_paper() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(percentile(&[10.0, 20.0, 30.0, 40.0, 50.0], 90.0), Some(46.0));
+        assert_eq!(percentile(&[7.0], 99.0), Some(7.0));
+    }
+
+    #[test]
+    fn few_samples_have_no_interval() {
+        let five = [vec![1.0, 2.0, 3.0], vec![4.0, 5.0]];
+        assert_eq!(bootstrap([&five], |[m]| m), None);
+        let six = [vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
+        let [low, high] = bootstrap([&six], |[m]| m).unwrap();
+        assert!((1.0..3.5).contains(&low) && (3.5..=6.0).contains(&high), "{low}..{high}");
+        assert_eq!(bootstrap([&six[..], &six[..1]], |[a, b]| a / b), None, "rounds do not pair");
+    }
+
+    #[test]
+    fn a_difference_between_rounds_widens_the_interval() {
+        let steady: Vec<Vec<f64>> = vec![vec![10.0, 10.1, 9.9, 10.0]; 3];
+        let drifting: Vec<Vec<f64>> =
+            [0.0, 2.0, 4.0].iter().map(|by| steady[0].iter().map(|v| v + by).collect()).collect();
+        let width =
+            |side: &[Vec<f64>]| bootstrap([side], |[m]| m).map(|[low, high]| high - low).unwrap();
+        assert!(width(&drifting) > 10.0 * width(&steady));
+    }
+
+    #[test]
+    fn arms_that_drift_together_have_a_tight_ratio() {
+        let drift = |speed: f64| -> Vec<Vec<f64>> {
+            [1.0, 1.5, 2.0]
+                .iter()
+                .map(|by| vec![10.0 * by * speed, 10.1 * by * speed, 9.9 * by * speed])
+                .collect()
+        };
+        let (slow, fast) = (drift(1.25), drift(1.0));
+        let [low, high] = bootstrap([&slow, &fast], |[a, b]| a / b).unwrap();
+        assert!(low > 1.2 && high < 1.3, "paired rounds cancel the drift: {low}..{high}");
+    }
+
+    #[test]
+    fn a_denominator_that_may_be_nothing_has_no_interval() {
+        let side = [vec![1.0, 2.0, 3.0, 1.0, 2.0, 3.0]];
+        let gap = |[a, b]: [f64; 2]| if a > b { 1.0 / (a - b) } else { f64::NAN };
+        assert_eq!(bootstrap([&side, &side], gap), None);
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_agree_with_sorting(mut values in prop::collection::vec(-1e6f64..1e6, 1..50), p in 0.0f64..100.0) {
+            let value = percentile(&values, p).unwrap();
+            values.sort_by(f64::total_cmp);
+            let position = p / 100.0 * (values.len() - 1) as f64;
+            let (low, high) = (values[position.floor() as usize], values[position.ceil() as usize]);
+            prop_assert!((value - (low + (high - low) * position.fract())).abs() < 1e-6);
+        }
+
+        #[test]
+        fn a_p_value_agrees_with_the_interval(
+            rounds in prop::collection::vec(prop::collection::vec(0.5f64..2.0, 3..6), 2..5),
+        ) {
+            let resamples = resample([&rounds], |[m]| m).unwrap();
+            let p = p_value(&resamples, 1.0).unwrap();
+            let [low, high] = interval95(resamples).unwrap();
+            prop_assert!(p > 0.0 && p <= 1.0);
+            // strictly inside the interval lie more than 5% of the resamples on either side, and the
+            // other way round but for ties at its ends
+            prop_assert!(!(low < 1.0 && 1.0 < high) || p >= 0.049, "{p} {low} {high}");
+            prop_assert!(!(low > 1.0 || high < 1.0) || p <= 0.052, "{p} {low} {high}");
+        }
+
+        #[test]
+        fn intervals_repeat_stay_within_the_data_and_scale_with_it(
+            rounds in prop::collection::vec(prop::collection::vec(0.1f64..100.0, 2..5), 3..5),
+            scale in 0.5f64..20.0,
+        ) {
+            let [low, high] = bootstrap([&rounds], |[m]| m).unwrap();
+            prop_assert_eq!(bootstrap([&rounds], |[m]| m), Some([low, high]));
+            let all: Vec<f64> = rounds.iter().flatten().copied().collect();
+            prop_assert!(all.iter().any(|v| *v <= low) && all.iter().any(|v| *v >= high) && low <= high);
+            let scaled: Vec<Vec<f64>> =
+                rounds.iter().map(|r| r.iter().map(|v| v * scale).collect()).collect();
+            let [a, b] = bootstrap([&scaled], |[m]| m).unwrap();
+            prop_assert!((a - low * scale).abs() < 1e-6 && (b - high * scale).abs() < 1e-6);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Text as people and other programs read it: numbers with few digits, text in XML, words of a shell's
+//! command.
+
+/// A word as a POSIX shell takes it.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A command: its words, each as a POSIX shell takes it.
+pub fn shell_command<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> String {
+    words.into_iter().map(|word| shell_word(word.as_ref())).collect::<Vec<_>>().join(" ")
+}
+
+/// A number with three significant digits, none of them an exponent: `0.123`, `4.56`, `78.9`, `1234`.
+pub fn digits(value: f64) -> String {
+    let abs = value.abs();
+    if !value.is_finite() {
+        return "-".into();
+    }
+    match abs {
+        _ if abs == 0.0 => "0".into(),
+        _ if abs < 0.01 => format!("{value:.4}"),
+        _ if abs < 1.0 => format!("{value:.3}"),
+        _ if abs < 10.0 => format!("{value:.2}"),
+        _ if abs < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// A count of `unit` with a decimal prefix: `16.8 MB`, `33.6 MFLOP`.
+pub fn si(value: f64, unit: &str) -> String {
+    let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    match steps.iter().find(|(size, _)| value.abs() >= *size) {
+        Some((size, prefix)) => format!("{} {prefix}{unit}", digits(value / size)),
+        None => format!("{} {unit}", digits(value)),
+    }
+}
+
+/// A percentage, or `-` where there is none.
+pub fn percent(value: Option<f64>) -> String {
+    value.map_or("-".into(), |v| format!("{v:.1}%"))
+}
+
+/// Text as it may stand in XML, in attributes too; what XML cannot carry becomes `�`.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\t' | '\n' | '\r' => out.push(' '),
+            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_word("paper-70b"), "paper-70b");
+        assert_eq!(shell_word("emulated:alpha_us=20,gb_s=50"), "emulated:alpha_us=20,gb_s=50");
+        assert_eq!(shell_word("tok/s>1 it's"), r"'tok/s>1 it'\''s'");
+        assert_eq!(shell_word(""), "''");
+    }
+}

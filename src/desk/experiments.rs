@@ -1,0 +1,63 @@
+//! The experiments at hand: files in a directory, and those built in.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Result};
+use crate::lab::sweep::{BUILT_IN, Experiment};
+
+/// The directory that is looked into.
+pub const DIRECTORY: &str = "experiments";
+
+/// An experiment, or why it is none.
+#[derive(Debug)]
+pub struct AtHand {
+    /// The name of the experiment: the file's, without its extension.
+    pub name: String,
+    /// The file; `None` where it is built in.
+    pub path: Option<PathBuf>,
+    /// The file's text; empty where it cannot be read.
+    pub text: String,
+    /// The experiment, or what is wrong with the file.
+    pub experiment: Result<Experiment>,
+}
+
+/// The files `*.toml` of a directory, sorted, then the built-in experiments whose names no file has.
+///
+/// # Errors
+///
+/// Where the directory is there and cannot be read. A broken file is an entry with its error.
+pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
+    let mut paths = Vec::new();
+    if dir.is_dir() {
+        for entry in std::fs::read_dir(dir).map_err(Error::io(dir))? {
+            paths.push(entry.map_err(Error::io(dir))?.path());
+        }
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    let mut found: Vec<AtHand> = paths
+        .into_iter()
+        .map(|path| AtHand {
+            name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            text: std::fs::read_to_string(&path).unwrap_or_default(),
+            experiment: Experiment::load(&path),
+            path: Some(path),
+        })
+        .collect();
+    for (name, text) in BUILT_IN {
+        if found.iter().all(|at_hand| at_hand.name != name) {
+            let experiment = Experiment::from_str(text, Path::new(&format!("{name}.toml")));
+            found.push(AtHand { name: name.into(), path: None, text: text.into(), experiment });
+        }
+    }
+    Ok(found)
+}
+
+/// The question that an experiment of this name asks: of a file at hand or built in, whether or not the
+/// rest of it can be read.
+pub fn question(name: &str) -> Option<String> {
+    let file = std::fs::read_to_string(Path::new(DIRECTORY).join(format!("{name}.toml")));
+    let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
+    let text = file.ok().or(built_in.map(|(_, text)| (*text).to_owned()))?;
+    Some(text.parse::<toml::Table>().ok()?.get("question")?.as_str()?.to_owned())
+}

@@ -1,0 +1,29 @@
+//! What people do with runs and traces, whichever face they do it through: the command line and the
+//! workbench both call these functions, and neither calls the other's.
+//!
+//! | file | use case |
+//! |---|---|
+//! | `open` | a trace from what was typed: a file, a directory of files, or a stored run |
+//! | `resimulate` | the trace of a simulated run, which is made again |
+//! | `select` | stored runs from ids, beginnings of ids, batches, directories, filters |
+//! | `origin` | where the numbers of runs come from, and their traces, in whichever store has them |
+//! | `describe` | everything about one run in named lines |
+//! | `start` | run an experiment or a cell, each executed run in a process of its own |
+//! | `experiments` | the experiments at hand: files and built-in ones |
+//! | `export` | what is shown as a figure or a table, by the file's extension |
+//!
+//! Nothing here prints: what a user should be told is in what these functions return.
+
+pub mod experiments;
+pub mod export;
+mod open;
+mod origin;
+mod resimulate;
+mod select;
+mod start;
+
+pub use open::{Named, Opened, open, open_run, trace_of};
+pub use origin::{Stores, overlap_pair};
+pub use resimulate::{Part, resimulate};
+pub use select::{Selection, filtered, picked, stored};
+pub use start::Start;

@@ -1,0 +1,185 @@
+//! A trace from what a user typed: a file, a directory with a file a rank, or a stored run by its id, a
+//! beginning of it, or `last`.
+
+use std::path::{Path, PathBuf};
+
+use super::resimulate::{Part, resimulate};
+use crate::base::error::{Error, Result};
+use crate::lab::store::Store;
+use crate::table::{Record, Status};
+use crate::trace::rules::{RuleReport, Rules};
+use crate::trace::{Trace, import};
+
+/// What a word that should open something stands for.
+#[derive(Debug)]
+pub enum Named {
+    /// A run of the store.
+    Run(Box<Record>),
+    /// A trace file, or a directory with a file a rank.
+    File(PathBuf),
+}
+
+impl Named {
+    /// A file if there is one of that name (`~` is the home directory), else a stored run.
+    ///
+    /// # Errors
+    ///
+    /// Input errors where there is neither; they say what can be named.
+    pub fn find(given: &str, store: &Store) -> Result<Self> {
+        let home = Path::new(given).strip_prefix("~").ok().zip(std::env::home_dir());
+        let path = home.map_or_else(|| PathBuf::from(given), |(rest, home)| home.join(rest));
+        if path.is_file() {
+            return Ok(Self::File(path));
+        }
+        let separated = given.contains(std::path::MAIN_SEPARATOR);
+        if path.is_dir() {
+            // A run's id may be the name of a directory; whoever writes a separator means the directory.
+            let run = if separated { None } else { store.get(given).ok() };
+            return Ok(run.map_or(Self::File(path), |record| Self::Run(Box::new(record))));
+        }
+        if separated || path.extension().is_some() {
+            return Err(Error::input_help(
+                format!("{given}: no such file"),
+                "name a trace file, a directory of them, or a stored run by its id, a prefix of it, or 'last' (see `ladderscope runs`)",
+            ));
+        }
+        store.get(given).map(|record| Self::Run(Box::new(record)))
+    }
+}
+
+/// A trace that was opened, and what it was opened from.
+#[derive(Debug)]
+pub struct Opened {
+    /// The trace, classified where it was imported.
+    pub trace: Trace,
+    /// What opens it again: the path, or the run's id.
+    pub source: String,
+    /// The name of the rules that classified it, where they are not the default ones.
+    pub rules: Option<String>,
+    /// What the rules did; nothing for traces of our own.
+    pub classified: RuleReport,
+    /// The stored run that it is of.
+    pub record: Option<Box<Record>>,
+    /// Its steps, where they are not all of the run.
+    pub part: Option<Part>,
+}
+
+impl Opened {
+    /// What to call it: the run or the file's name; a part says so first, so that nobody takes
+    /// it for the whole.
+    pub fn name(&self) -> String {
+        let name = match &self.record {
+            Some(record) => record.run.as_str(),
+            None => Path::new(&self.source).file_name().and_then(|n| n.to_str()).unwrap_or(&self.source),
+        };
+        self.part.map_or_else(|| name.to_owned(), |part| format!("{part}: {name}"))
+    }
+}
+
+/// Opens what was named. Rules apply to imported traces; `None` are the default ones. A simulated run that
+/// has too many steps to be simulated again whole is so at least up to step `upto`.
+///
+/// # Errors
+///
+/// Where nothing is found under that name, where the file is no trace, where the run has none.
+pub fn open(given: &str, store: &Store, rules: Option<&str>, upto: Option<u32>) -> Result<Opened> {
+    let loaded = rules.map_or_else(|| Ok(Rules::default()), Rules::load)?;
+    match Named::find(given, store)? {
+        Named::Run(record) => open_run(record, store, upto),
+        Named::File(path) => {
+            let (trace, classified) = import::open_with(&path, &loaded)?;
+            Ok(Opened {
+                trace,
+                source: path.display().to_string(),
+                rules: rules.map(str::to_owned),
+                classified,
+                record: None,
+                part: None,
+            })
+        }
+    }
+}
+
+/// Opens the trace of a stored run.
+///
+/// # Errors
+///
+/// Where the run has none: it did not end well, was not recorded, or the file is gone.
+pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result<Opened> {
+    let (trace, part) = trace_of(&record, store, upto)?;
+    Ok(Opened {
+        trace,
+        source: record.run.clone(),
+        rules: None,
+        classified: RuleReport::default(),
+        record: Some(record),
+        part,
+    })
+}
+
+/// The errors of [`open_run`], for the same reasons.
+pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
+    if let Some(path) = store.trace_path(record) {
+        return Ok((import::open(&path)?, None));
+    }
+    let none = |why: String| {
+        Err(Error::input_help(why, "its numbers are complete; to see its lanes, run the cell again"))
+    };
+    match (record.status, record.spec.backend.is_simulated(), &record.trace) {
+        (Status::Ok, true, _) => {
+            let (mut trace, part) = resimulate(&record.spec, upto)?;
+            trace.meta.run = Some(record.run.clone());
+            Ok((trace, part))
+        }
+        (Status::Ok, _, Some(file)) => none(format!(
+            "the trace of run {} is gone: {}",
+            record.run,
+            store.dir().join(file).display()
+        )),
+        (Status::Ok, _, None) => none(format!("run {} was not recorded: it has no trace", record.run)),
+        (status, ..) => Err(Error::input(format!(
+            "run {} is {}: it has no trace{}",
+            record.run,
+            status.as_str(),
+            record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_classified_by_the_rules_that_it_was_opened_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.json");
+        let events = r#"{"traceEvents": [
+            {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "pid": 0,
+             "tid": 7, "ts": 1.0, "dur": 2.0, "args": {"device": 0, "stream": 7}},
+            {"ph": "X", "cat": "kernel", "name": "void multimem_all_reduce<1>(x)", "pid": 0,
+             "tid": 7, "ts": 4.0, "dur": 2.0, "args": {"device": 0, "stream": 7}}]}"#;
+        std::fs::write(&path, events).unwrap();
+        let store = Store::open(dir.path());
+        let opened = |rules| open(path.to_str().unwrap(), &store, rules, None);
+        let communication = |rules| {
+            let opened = opened(rules).unwrap();
+            assert_eq!((opened.rules.as_deref(), opened.name().as_str()), (rules, "trace.json"));
+            opened.trace.spans.iter().filter(|span| span.lane == crate::plan::Lane::Comm).count()
+        };
+        assert_eq!((communication(None), communication(Some("hta"))), (2, 1));
+        let error = opened(Some("nobodys")).unwrap_err();
+        assert!(error.to_string().contains("'nobodys'"), "{error}");
+    }
+
+    #[test]
+    fn what_is_neither_a_file_nor_a_run_says_what_can_be_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path());
+        for given in ["no/such.json", "such.parquet", "~/no-such-trace.json", "20260101"] {
+            assert_eq!(Named::find(given, &store).err().map(|e| e.exit_code()), Some(2), "{given}");
+        }
+        let there = dir.path().display().to_string();
+        assert!(matches!(Named::find(&there, &store), Ok(Named::File(_))));
+    }
+}

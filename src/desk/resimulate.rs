@@ -1,0 +1,72 @@
+//! A simulated run keeps no trace: simulating its cell again gives the same spans.
+
+use std::fmt;
+
+use crate::base::error::{Error, Result};
+use crate::plan::Phase;
+use crate::run::{Shared, backend};
+use crate::table::Spec;
+use crate::trace::Trace;
+
+/// Spans of the largest trace that is simulated again whole: 16 GPUs and 80 layers for 320 tokens. A
+/// span takes 56 bytes.
+const MOST_SPANS: u64 = 4 << 20;
+
+/// The decode steps that a trace has, where it is not all that the run had: the first ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Decode steps of the trace.
+    pub steps: u32,
+    /// Decode steps of the run.
+    pub of: u32,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "first {} of {} steps", self.steps, self.of)
+    }
+}
+
+/// The trace of a simulated cell with all decode steps; of a cell whose trace would have more than
+/// four million spans with as many steps as stay below, but at least up to step `upto`. Every way to
+/// look at a simulated run takes its trace from here, so that all of them show the same steps.
+///
+/// # Errors
+///
+/// Input errors for a model, hardware or stack that there is no more, and those of simulating the cell.
+pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
+    let (backend, shared) = (backend(spec.backend)?, Shared::default());
+    let predict = |output_tokens| -> Result<Trace> {
+        let spec = Spec { output_tokens, ..spec.clone() };
+        let (_, trace) = backend.predict(&spec, &shared, true)?;
+        trace.ok_or_else(|| Error::failed("the simulation left no trace"))
+    };
+    // one step tells how many spans all have
+    let one = predict(spec.output_tokens.min(2))?;
+    let spans_a_step = one.spans.iter().filter(|span| span.phase == Phase::Decode).count() as u64;
+    let part = part(spec.output_tokens.saturating_sub(1), spans_a_step, upto);
+    Ok((predict(part.map_or(spec.output_tokens, |part| part.steps + 1))?, part))
+}
+
+/// Of so many steps those that a trace has, where it has not all.
+fn part(of: u32, spans_a_step: u64, upto: Option<u32>) -> Option<Part> {
+    let fitting = u32::try_from(MOST_SPANS / spans_a_step.max(1)).unwrap_or(u32::MAX);
+    let steps = fitting.max(1).max(upto.map_or(0, |step| step.saturating_add(1)));
+    (steps < of).then_some(Part { steps, of })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_a_part_only_beyond_the_bound_and_reaches_the_step_that_is_asked_for() {
+        let fitting = (MOST_SPANS / 4000) as u32;
+        assert_eq!(part(fitting, 4000, None), None);
+        let of = fitting + 100;
+        assert_eq!(part(of, 4000, None), Some(Part { steps: fitting, of }));
+        assert_eq!(part(of, 4000, Some(fitting + 9)).map(|p| p.steps), Some(fitting + 10));
+        assert_eq!(part(of, 4000, Some(of - 1)), None);
+        assert_eq!(part(of, u64::MAX, None).map(|p| p.steps), Some(1));
+    }
+}

@@ -1,0 +1,122 @@
+//! Running an experiment or one cell: simulations in this process, everything else in a process a run.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Error, Result};
+use crate::lab::launch::{Cancel, Leader, ProcessExecutor};
+use crate::lab::store::Store;
+use crate::lab::sweep::{self, Choice, Experiment, SweepEvent, SweepOutcome};
+use crate::run::TIMEOUT;
+use crate::table::{Record, Spec, Status};
+use crate::trace;
+
+/// How runs are started, and where they are stored.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The store in which its runs are put.
+    pub store: Store,
+    /// What stops or pauses the runs.
+    pub cancel: Cancel,
+    /// A run on GPUs in which a rank shows no progress for so long is ended.
+    pub timeout: Duration,
+    /// Whether runs tell of their decode steps.
+    pub watch: bool,
+    /// The processes of other ranks, where a launcher started several.
+    pub leader: Option<Arc<Leader>>,
+}
+
+impl Start {
+    /// Runs are stored there; nobody watches their steps, and all ranks are in one process.
+    pub fn new(store: Store, cancel: Cancel) -> Self {
+        Self { store, cancel, timeout: TIMEOUT, watch: false, leader: None }
+    }
+
+    /// Runs an experiment. Blocks until it has ended or was cancelled.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the store cannot be read or written; runs that fail are no error,
+    /// but stored as failed.
+    pub fn experiment(
+        &self,
+        experiment: &Experiment,
+        choice: Choice,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<SweepOutcome> {
+        let executor = self.executor(None)?;
+        sweep::execute(experiment, &self.store, &executor, choice, &self.cancel, emit)
+    }
+
+    /// Runs one cell `rounds` times, each in a fresh process where it is measured, and writes the trace of
+    /// its last sample to `trace`. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Input errors before the run, not after it, where the trace cannot be written.
+    pub fn cell(
+        &self,
+        spec: &Spec,
+        rounds: u32,
+        trace: Option<&Path>,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<Record> {
+        trace.map_or(Ok(()), check_writable)?;
+        let executor = self.executor(trace)?;
+        let mut record = sweep::run_one(spec, rounds, &self.store, &executor, &self.cancel, emit)?;
+        if let (Some(path), true, Status::Ok) = (trace, spec.backend.is_simulated(), record.status) {
+            // simulated runs keep none: simulating once more, with every step, gives the same numbers
+            let (mut simulated, _) = super::resimulate(spec, Some(u32::MAX - 1))?;
+            simulated.meta.run = Some(record.run.clone());
+            trace::write(path, &simulated)?;
+            record.trace = Some(path.display().to_string());
+        }
+        Ok(record)
+    }
+
+    fn executor(&self, trace: Option<&Path>) -> Result<ProcessExecutor> {
+        Ok(ProcessExecutor {
+            trace_copy: trace.map(PathBuf::from),
+            timeout: self.timeout,
+            watch: self.watch,
+            leader: self.leader.clone(),
+            ..ProcessExecutor::new()?
+        })
+    }
+}
+
+fn check_writable(path: &Path) -> Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    if path.is_dir() {
+        return Err(Error::input(format!(
+            "--trace {}: that is a directory; name a file",
+            path.display()
+        )));
+    }
+    if !parent.is_dir() {
+        return Err(Error::input_help(
+            format!("--trace {}: there is no directory {}", path.display(), parent.display()),
+            "make it first, or name a file elsewhere",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_could_not_be_written_is_refused_before_the_run() {
+        for path in ["/", "/tmp", "/no/such/directory/trace.parquet"] {
+            let error = check_writable(Path::new(path)).err();
+            assert_eq!(error.map(|e| e.exit_code()), Some(2), "{path}");
+        }
+        assert!(check_writable(Path::new("trace.parquet")).is_ok());
+    }
+}

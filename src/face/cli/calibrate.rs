@@ -1,0 +1,239 @@
+//! `ladderscope calibrate`: fit the free constants of a stack and its links to measured runs.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use toml_edit::{DocumentMut, Item, Value};
+
+use super::output::{self, Format, FormatArgs};
+use crate::base::atomic;
+use crate::base::error::{Error, Result};
+use crate::lab::store::Store;
+use crate::machine::hardware::{Profile, Stack, Target};
+use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
+use crate::table::render::{Shown, Table};
+
+/// The command line's arguments of `ladderscope calibrate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Measured runs: a CSV file with the columns model, architecture, tp, batch, p2p, prompt_tokens,
+    /// output_tokens, tokens_per_s and optionally decode_s, prefill_s, collective, dtype [default: the
+    /// stored runs that were executed, not simulated]
+    #[arg(long, value_name = "FILE.csv")]
+    pub data: Option<PathBuf>,
+    /// Hardware profile that they ran on: a built-in name, or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub hardware: String,
+    /// Software stack whose constants to fit: a built-in name, or a TOML file
+    #[arg(long, value_name = "NAME|FILE", default_value = "gpt-fast")]
+    pub stack: String,
+    /// Only these constants, separated by commas [default: all that the data tell anything about]
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+    pub fit: Option<Vec<String>>,
+    /// Write the stack and the profile with the constants into this directory, as TOML files
+    #[arg(long, value_name = "DIR")]
+    pub write: Option<PathBuf>,
+    /// Do not fit again with parts of the data left out
+    #[arg(long)]
+    pub no_cross_validation: bool,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Fits, validates, prints, writes.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if let Some(unknown) = args.fit.iter().flatten().find(|k| PARAMETERS.iter().all(|p| p.key != **k)) {
+        return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
+    }
+    let target = Target { profile: Profile::load(&args.hardware)?, stack: Stack::load(&args.stack)? };
+    let points = match &args.data {
+        Some(path) => calibrate::read_csv(path)?,
+        None => calibrate::of_records(&Store::open(&dir).list()?.records),
+    };
+    if points.is_empty() {
+        return Err(Error::input_help(
+            format!("{}: no stored run was executed, so there is nothing to fit", dir.display()),
+            "give measured runs with --data FILE.csv",
+        ));
+    }
+    let points: Vec<&Point> = points.iter().collect();
+    let keys = args.fit.as_deref();
+    eprintln!("fitting {} runs", points.len());
+    let fit = calibrate::fit(&points, &target, keys)?;
+    let residuals = calibrate::residuals(&points, &fit.target)?;
+    let held = if args.no_cross_validation {
+        Vec::new()
+    } else {
+        eprintln!("fitting again with one TP, and one batch size, left out at a time");
+        calibrate::cross_validate(&points, &target, keys)?
+    };
+    let report = Report { fit: &fit, residuals: &residuals, held: &held };
+    match args.output.format {
+        Format::Json => output::json(&report.json())?,
+        Format::Csv => output::emit(&report.residual_rows().csv())?,
+        Format::Table => output::emit(&report.text())?,
+    }
+    if let Some(into) = &args.write {
+        write(args, &fit, into)?;
+    }
+    Ok(0)
+}
+
+struct Report<'a> {
+    fit: &'a Fit,
+    residuals: &'a [Residual],
+    held: &'a [Held],
+}
+
+impl Report<'_> {
+    fn json(&self) -> serde_json::Value {
+        let constant = |c: &Constant| {
+            let p = c.parameter;
+            json!({
+                "key": p.key, "value": c.value, "interval95": c.interval, "unit": p.unit,
+                "bounds": p.bounds, "meaning": p.meaning,
+            })
+        };
+        json!({
+            "constants": self.fit.constants.iter().map(constant).collect::<Vec<_>>(),
+            "errors_pct": calibrate::errors(self.residuals),
+            "held_out": self.held,
+            "residuals": self.residuals,
+            "link_p2p_off": self.fit.target.profile.link.p2p_off,
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut constants =
+            Table::new(["constant", "value", "95 % interval", "unit", "bounds", "meaning"]);
+        for Constant { parameter, value, interval } in &self.fit.constants {
+            constants.push(vec![
+                Shown::text(parameter.key),
+                Shown::text(digits(*value)),
+                Shown::text(interval.map_or("not determined".into(), |(low, high)| {
+                    format!("{} to {}", digits(low), digits(high))
+                })),
+                Shown::text(parameter.unit),
+                Shown::text(format!("{} to {}", parameter.bounds.0, parameter.bounds.1)),
+                Shown::text(parameter.meaning),
+            ]);
+        }
+        let mut errors =
+            Table::new(["mean absolute error, %", "runs", "tokens/s", "speed-up", "decode", "prefill"]);
+        let mut push = |name: &str, e: &Errors| {
+            errors.push(vec![
+                Shown::text(name),
+                Shown::Whole(e.points as u64),
+                Shown::Number(e.tokens_per_s_pct, 2),
+                Shown::number(e.speedup_pct, 2),
+                Shown::number(e.decode_pct, 2),
+                Shown::number(e.prefill_pct, 2),
+            ]);
+        };
+        if let Some(all) = calibrate::errors(self.residuals) {
+            push("fit to all", &all);
+        }
+        for held in self.held {
+            push(&format!("not seen: {}", held.held_out), &held.errors);
+        }
+        format!(
+            "Constants\n{}\nPredicted against measured (percent)\n{}\nErrors\n{}",
+            constants.aligned(),
+            self.residual_rows().aligned(),
+            errors.aligned()
+        )
+    }
+
+    fn residual_rows(&self) -> Table {
+        let mut rows = Table::new([
+            "cell",
+            "measured_tokens_per_s",
+            "predicted_tokens_per_s",
+            "error_pct",
+            "decode_error_pct",
+            "prefill_error_pct",
+            "speedup_error_pct",
+        ]);
+        for r in self.residuals {
+            rows.push(vec![
+                Shown::text(&r.cell),
+                Shown::Number(r.measured_tokens_per_s, 1),
+                Shown::Number(r.predicted_tokens_per_s, 1),
+                Shown::Number(r.error_pct, 1),
+                Shown::number(r.decode_error_pct, 1),
+                Shown::number(r.prefill_error_pct, 1),
+                Shown::number(r.speedup_error_pct, 1),
+            ]);
+        }
+        rows
+    }
+}
+
+/// A value with four significant digits.
+fn digits(value: f64) -> String {
+    rounded(value).to_string()
+}
+
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// Writes the stack's and the profile's file with the constants replaced, comments kept.
+fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
+    std::fs::create_dir_all(into).map_err(Error::io(into))?;
+    let (profile, stack) = (&fit.target.profile, &fit.target.stack);
+    let mut stack_file = document(&args.stack, Stack::built_in_text(&args.stack))?;
+    let mut profile_file = document(&args.hardware, Profile::built_in_text(&args.hardware))?;
+    let mut link = false;
+    for Constant { parameter, value, .. } in &fit.constants {
+        if parameter.is_host_link() {
+            link = true;
+        } else if parameter.key.starts_with("link.") {
+            set(&mut profile_file, parameter.key, *value);
+        } else {
+            set(&mut stack_file, parameter.key, *value);
+        }
+    }
+    if link {
+        for (tp, point) in &profile.link.p2p_off.tp {
+            let key = |name: &str| format!("link.p2p_off.tp.{tp}.{name}");
+            set(&mut profile_file, &key("alpha_us"), point.alpha_us);
+            set(&mut profile_file, &key("gb_s"), point.gb_s);
+            if let Some(large) = point.large {
+                set(&mut profile_file, &key("large.alpha_us"), large.alpha_us);
+                set(&mut profile_file, &key("large.gb_s"), large.gb_s);
+            }
+        }
+    }
+    for (name, file) in [(&stack.name, &stack_file), (&profile.name, &profile_file)] {
+        let path = into.join(format!("{name}.toml"));
+        atomic::write(&path, file.to_string().as_bytes())?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+fn document(name_or_file: &str, built_in: Option<&str>) -> Result<DocumentMut> {
+    let text = match built_in {
+        Some(text) => text.to_owned(),
+        None => {
+            let path = Path::new(name_or_file);
+            std::fs::read_to_string(path).map_err(Error::io(path))?
+        }
+    };
+    text.parse().map_err(|error| Error::failed(format!("{name_or_file}: {error}")))
+}
+
+/// Sets a dotted path; what stands around the value stays.
+fn set(document: &mut DocumentMut, path: &str, value: f64) {
+    let mut item: &mut Item = document.as_item_mut();
+    for key in path.split('.') {
+        item = &mut item[key];
+    }
+    let decor = item.as_value().map(|old| old.decor().clone());
+    let mut new = Value::from(rounded(value));
+    if let Some(decor) = decor {
+        *new.decor_mut() = decor;
+    }
+    *item = Item::Value(new);
+}

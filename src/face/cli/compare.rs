@@ -1,0 +1,200 @@
+//! `ladderscope compare --by AXIS`: matched pairs of cells, their ratios and intervals; with `--heatmap`
+//! maps of them over TP and batch.
+
+use std::path::PathBuf;
+
+use super::output::{self, Format, FormatArgs};
+use super::{report, runs};
+use crate::base::error::{Error, Result};
+use crate::desk::Stores;
+use crate::desk::export::{self, FileKind};
+use crate::study::analysis::{
+    Axis, Cells, ComparisonReport, HeatMap, HeatValue, differences_table, pairs_table, slices,
+};
+use crate::table::render::{Shown, Table};
+use crate::table::{MEASURES, measure};
+
+/// The command line's arguments of `ladderscope compare`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    #[arg(value_name = "RUNS|DIR")]
+    pub runs: Vec<String>,
+    /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective,
+    /// stack, prompt_tokens, output_tokens, recorder, coverage, no_graph, a variable (NCCL_ALGO) or a profile value (link.alpha_us)
+    #[arg(long, value_name = "AXIS")]
+    pub by: String,
+    /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]
+    #[arg(long, value_name = "VALUE")]
+    pub baseline: Option<String>,
+    /// Also what both cells have of a measure, and its ratio, for example prefill_ms or overlap
+    #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
+    pub value: Option<String>,
+    /// Maps over TP and batch, one for each value and whatever else differs, instead of the list of pairs
+    #[arg(long)]
+    pub heatmap: bool,
+    /// Only runs that meet these conditions (as in `runs`)
+    #[arg(long, value_name = "CONDITIONS")]
+    pub filter: Option<String>,
+    /// Also write a figure (.svg, .png) or the pairs (.csv)
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Prints the pairs, or the maps.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let axis = Axis::parse(&args.by)?;
+    let export = args.export.as_deref();
+    export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
+    let records = runs::filtered(&args.runs, &dir, args.filter.as_deref())?;
+    // Runs as they are stored, not pooled: ratios pair by round.
+    let cells = Cells::of(&records);
+    let mut comparison = cells.compare(&axis, args.baseline.as_deref())?;
+    if let Some(name) = &args.value {
+        let known = || MEASURES.iter().map(|measure| measure.name);
+        let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
+        cells.measure(&mut comparison, measure);
+    }
+    if comparison.pairs.is_empty() {
+        report::note(&format!("no two finished cells differ in {} alone", args.by));
+    }
+    if let Some(path) = export {
+        let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
+        export::comparison(path, &comparison, provenance)?;
+        report::note(&format!("wrote {}", path.display()));
+    }
+    if args.heatmap {
+        print_maps(&comparison, args.output.format)?;
+    } else {
+        match args.output.format {
+            Format::Json => output::json(&comparison)?,
+            Format::Csv => output::emit(&pairs_table(&comparison).csv())?,
+            Format::Table if comparison.pairs.is_empty() => {}
+            Format::Table => output::emit(&table(&comparison))?,
+        }
+    }
+    for flag in &comparison.flags {
+        report::warn(flag);
+    }
+    Ok(0)
+}
+
+/// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells.
+fn print_maps(comparison: &ComparisonReport, format: Format) -> Result<()> {
+    let maps: Vec<HeatMap> =
+        slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
+    match format {
+        Format::Json => output::json(&maps),
+        Format::Csv => output::emit(&map_rows(comparison, &maps).csv()),
+        Format::Table => output::emit(&maps_text(comparison, &maps)),
+    }
+}
+
+/// Maps for people: rows are TPs, columns batches.
+fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap]) -> String {
+    let mut text = String::new();
+    for map in maps {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let provenance = map.cells.iter().map(|c| comparison.pairs[c.pair].provenance).max();
+        let provenance = provenance.map(|p| p.as_str()).unwrap_or_default();
+        text += &format!(
+            "{} by {}: {} ({provenance})\n",
+            HeatValue::Speedup.name(),
+            map.by,
+            map.slice.name()
+        );
+        let columns =
+            std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
+        let mut rows = Table::new(columns);
+        for &tp in &map.tps {
+            let cell = |&batch: &u32| match map.cell(tp, batch) {
+                // what is not shown to differ says so without colour
+                Some(cell) if !cell.differs => Shown::text(format!("({:.3})", cell.speedup)),
+                Some(cell) => Shown::Number(cell.speedup, 3),
+                None => Shown::None,
+            };
+            rows.push(
+                std::iter::once(Shown::Whole(tp.into())).chain(map.batches.iter().map(cell)).collect(),
+            );
+        }
+        text += &rows.aligned();
+    }
+    if maps.is_empty() {
+        return text;
+    }
+    text + &format!("(in brackets: not shown to differ) {}", said_of_many(comparison))
+}
+
+fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
+    let mut rows = Table::new([
+        "by",
+        "baseline",
+        "value",
+        "rest",
+        "tp",
+        "batch",
+        "speedup",
+        "differs",
+        "baseline_exposed_pct",
+        "exposed_pct",
+        "baseline_hidden_share",
+        "hidden_share",
+        "provenance",
+        "baseline_run",
+        "run",
+    ]);
+    for map in maps {
+        for cell in &map.cells {
+            let pair = &comparison.pairs[cell.pair];
+            rows.push(vec![
+                Shown::text(&map.by),
+                Shown::text(&pair.baseline),
+                Shown::text(&pair.value),
+                Shown::text(&map.slice.rest),
+                Shown::Whole(cell.tp.into()),
+                Shown::Whole(cell.batch.into()),
+                Shown::Number(cell.speedup, 4),
+                Shown::text(cell.differs),
+                Shown::number(cell.exposed_pct[0], 4),
+                Shown::number(cell.exposed_pct[1], 4),
+                Shown::number(cell.hidden_share[0], 4),
+                Shown::number(cell.hidden_share[1], 4),
+                Shown::text(pair.provenance),
+                Shown::text(&pair.baseline_run),
+                Shown::text(&pair.run),
+            ]);
+        }
+    }
+    rows
+}
+
+/// How many comparisons there were, and what is left of the differences when that is heeded.
+fn said_of_many(comparison: &ComparisonReport) -> String {
+    let adjusted = &comparison.adjusted;
+    let mut text = format!(
+        "{} comparison(s), {} differ: the more there are, the more of them differ by chance\n",
+        comparison.comparisons, comparison.differ
+    );
+    if adjusted.tested > 0 {
+        text += &format!(
+            "adjusted for their number ({}, false discovery rate {}): {} of {} tested differ\n",
+            adjusted.method, adjusted.false_discovery_rate, adjusted.differ, adjusted.tested
+        );
+    }
+    text
+}
+
+fn table(comparison: &ComparisonReport) -> String {
+    let differences = differences_table(comparison);
+    let differences = match differences.is_empty() {
+        true => String::new(),
+        false => {
+            format!("\nWhere the difference lies: decode phase, ms per rank\n{}", differences.aligned())
+        }
+    };
+    format!("{}{}{differences}", pairs_table(comparison).aligned(), said_of_many(comparison))
+}

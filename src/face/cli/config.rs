@@ -1,0 +1,44 @@
+//! `ladderscope config`: a settings file for the workbench, where it is read, and what is wrong with it.
+
+use super::output;
+use crate::base::error::{Error, Result};
+use crate::face::tui::{config_path, config_problems, config_template};
+
+/// The command line's arguments of `ladderscope config`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Start from this theme: terminal, dark, light, high-contrast
+    #[arg(long, value_name = "THEME", default_value = "terminal")]
+    pub theme: String,
+    /// Print where settings are read instead
+    #[arg(long, conflicts_with = "check")]
+    pub path: bool,
+    /// Check the settings file instead; exit status 2 if something in it is wrong
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Prints a template with every theme role and every key, or answers one of the questions.
+pub fn run(args: &Args) -> Result<u8> {
+    let path = || {
+        config_path().ok_or_else(|| {
+            Error::input_help("there is no home directory", "set LADDERSCOPE_CONFIG to a file's path")
+        })
+    };
+    if args.path {
+        output::emit(&format!("{}\n", path()?.display()))?;
+        return Ok(0);
+    }
+    if args.check {
+        let (path, wrong) = (path()?, config_problems());
+        if let [first, rest @ ..] = &wrong[..] {
+            let more = rest.iter().map(|w| format!("\n{w}")).collect::<String>();
+            return Err(Error::input(format!("{first}{more}")));
+        }
+        let says = if path.exists() { "is fine" } else { "does not exist; what is built in holds" };
+        output::emit(&format!("{} {says}\n", path.display()))?;
+        return Ok(0);
+    }
+    output::emit(&config_template(&args.theme)?)?;
+    Ok(0)
+}

@@ -1,0 +1,255 @@
+//! `ladderscope doctor`: what this machine can do. Never fails for want of a GPU.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::doctor_gpu::{self, Gpus};
+use super::doctor_gpu_text;
+use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
+use super::doctor_memory::{self, Bandwidth};
+use super::output::{self, Format, FormatArgs, bytes};
+use crate::base::error::{Error, Result};
+use crate::run::comm::nccl::{self, Probe as Nccl};
+use crate::run::{BACKENDS, PlanBackend};
+use crate::table::render::{Shown, Table};
+
+/// The command line's arguments of `ladderscope doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Measure nothing: answers at once and disturbs nobody who uses the machine
+    #[arg(long)]
+    pub quick: bool,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Everything doctor finds out.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    cpu: Cpu,
+    memory: Memory,
+    /// Null where nothing was to be measured.
+    memory_bandwidth: Option<Bandwidth>,
+    timer: Timer,
+    cuda: Gpus,
+    nccl: Nccl,
+    nvtx: Nvtx,
+    terminal: Terminal,
+    disk: Disk,
+    backends: Vec<BackendState>,
+}
+
+/// Whether a tool listens to NVTX ranges.
+#[derive(Debug, Serialize)]
+struct Nvtx {
+    attached: bool,
+    /// The library that listens, or how to attach one.
+    detail: String,
+}
+
+/// Whether a backend can be used here.
+#[derive(Debug, Serialize)]
+struct BackendState {
+    name: &'static str,
+    available: bool,
+    /// What it can do here, or why it cannot be used.
+    detail: String,
+}
+
+/// Probes the machine and prints what was found.
+pub fn run(args: &Args, dir: &Path) -> Result<u8> {
+    let report = probe(dir, !args.quick);
+    match args.output.format {
+        Format::Json => output::json(&report)?,
+        Format::Table => output::emit(&text(&report))?,
+        Format::Csv => {
+            let value = serde_json::to_value(&report).map_err(|e| Error::failed(e.to_string()))?;
+            let mut rows = Table::new(["key", "value"]);
+            flatten("", &value, &mut rows);
+            output::emit(&rows.csv())?;
+        }
+    }
+    Ok(0)
+}
+
+fn probe(dir: &Path, measure: bool) -> Report {
+    let cpu = doctor_machine::cpu();
+    let memory = doctor_machine::memory();
+    let memory_bandwidth =
+        measure.then(|| doctor_memory::measure(cpu.threads, cpu.l3_bytes, memory.available_bytes));
+    let cuda = doctor_gpu::probe(measure);
+    let nccl = nccl::probe();
+    let backends = backends();
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        memory_bandwidth,
+        timer: doctor_machine::timer(),
+        nvtx: nvtx(),
+        terminal: doctor_machine::terminal(),
+        disk: doctor_machine::disk(dir),
+        cpu,
+        memory,
+        cuda,
+        nccl,
+        backends,
+    }
+}
+
+/// NVTX has no way to ask; a tool attaches by naming its library in this variable.
+fn nvtx() -> Nvtx {
+    const INJECTION: &str = "NVTX_INJECTION64_PATH";
+    match std::env::var_os(INJECTION).filter(|path| !path.is_empty()) {
+        Some(path) if Path::new(&path).exists() => {
+            Nvtx { attached: true, detail: format!("{INJECTION}={}", path.to_string_lossy()) }
+        }
+        Some(path) => Nvtx {
+            attached: false,
+            detail: format!("{INJECTION}={}: no such file", path.to_string_lossy()),
+        },
+        None => Nvtx {
+            attached: false,
+            detail: "no tool listens; for example: nsys profile ladderscope run ...".into(),
+        },
+    }
+}
+
+fn backends() -> Vec<BackendState> {
+    let state = |backend: &&dyn PlanBackend| {
+        let name = backend.name().as_str();
+        match backend.available() {
+            Ok(detail) => BackendState { name, available: true, detail },
+            Err(detail) => BackendState { name, available: false, detail },
+        }
+    };
+    BACKENDS.iter().map(state).collect()
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = sections(&mut text, report);
+    text
+}
+
+fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
+    let mark = |good: bool| if good { "✔" } else { "✘" };
+    let mut line = |name: &str, value: String| writeln!(text, "{name:<12}{value}");
+    line("ladderscope", report.version.into())?;
+    let cpu = &report.cpu;
+    line(
+        "CPU",
+        format!(
+            "{}, {} core(s), {} thread(s), L3 {}",
+            cpu.model,
+            cpu.cores,
+            cpu.threads,
+            bytes(cpu.l3_bytes)
+        ),
+    )?;
+    line("SIMD", if cpu.simd.is_empty() { "scalar".into() } else { cpu.simd.join(" ") })?;
+    let memory = &report.memory;
+    line(
+        "memory",
+        format!("{} in all, {} available", bytes(memory.total_bytes), bytes(memory.available_bytes)),
+    )?;
+    let bandwidth = match &report.memory_bandwidth {
+        Some(bandwidth) => format!(
+            "{:.1} GB/s read by 1 thread, {:.1} GB/s by {} (median of {} passes over {}{})",
+            bandwidth.one_thread_gb_s,
+            bandwidth.all_threads_gb_s,
+            bandwidth.threads,
+            bandwidth.passes,
+            bytes(bandwidth.buffer_bytes),
+            if bandwidth.exceeds_caches { "" } else { "; caches may hold part of it" }
+        ),
+        None => "not measured (--quick)".into(),
+    };
+    line("bandwidth", bandwidth)?;
+    let timer = &report.timer;
+    line(
+        "timer",
+        format!(
+            "resolution {} ns, a reading {:.0} ns; sleeping {} us takes {:.0} us more (median; 99 % within {:.0} us)",
+            timer.resolution_ns,
+            timer.reading_ns,
+            timer.sleep_us,
+            timer.overshoot_p50_us,
+            timer.overshoot_p99_us
+        ),
+    )?;
+    for (name, value) in doctor_gpu_text::lines(&report.cuda) {
+        line(&name, value)?;
+    }
+    let nccl = &report.nccl;
+    match (&nccl.version, &nccl.problem) {
+        (Some(version), _) => line(
+            "NCCL",
+            format!("{} {version} ({})", mark(true), nccl.library.as_deref().unwrap_or("")),
+        )?,
+        (None, problem) => {
+            line("NCCL", format!("{} {}", mark(false), problem.as_deref().unwrap_or("not found")))?
+        }
+    }
+    line("NVTX", format!("{} {}", mark(report.nvtx.attached), report.nvtx.detail))?;
+    let terminal = &report.terminal;
+    let size =
+        terminal.columns.zip(terminal.rows).map_or("no terminal".into(), |(c, r)| format!("{c}x{r}"));
+    line(
+        "terminal",
+        format!(
+            "{size}, colour {}, unicode {}",
+            terminal.colour,
+            if terminal.unicode { "yes" } else { "no" }
+        ),
+    )?;
+    let disk = &report.disk;
+    line("disk", format!("{} free for {}", disk.free_bytes.map_or("unknown".into(), bytes), disk.path))?;
+    writeln!(text, "\nBackends")?;
+    for backend in &report.backends {
+        writeln!(text, "  {} {:<6}{}", mark(backend.available), backend.name, backend.detail)?;
+    }
+    Ok(())
+}
+
+/// `cuda.gpus.0.name` and its value, for every leaf.
+fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
+    let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+    match value {
+        serde_json::Value::Object(object) => {
+            object.iter().for_each(|(key, value)| flatten(&join(key), value, rows));
+        }
+        serde_json::Value::Array(array) => {
+            array
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| flatten(&join(&index.to_string()), value, rows));
+        }
+        serde_json::Value::Null => rows.push(vec![Shown::text(prefix), Shown::None]),
+        serde_json::Value::String(text) => rows.push(vec![Shown::text(prefix), Shown::text(text)]),
+        other => rows.push(vec![Shown::text(prefix), Shown::text(other)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_has_a_row_for_every_leaf() {
+        let mut rows = Table::new(["key", "value"]);
+        flatten("", &serde_json::json!({"a": {"b": [1, "x"]}, "c": null}), &mut rows);
+        assert_eq!(rows.csv(), "key,value\na.b.0,1\na.b.1,x\nc,\n");
+    }
+
+    #[test]
+    fn every_backend_says_what_it_can_do_here_or_what_is_missing() {
+        let states = backends();
+        let names: Vec<_> = states.iter().map(|s| s.name).collect();
+        assert!(names.starts_with(&["sim", "cpu"]), "{names:?}");
+        assert!(states[..2].iter().all(|state| state.available));
+        assert!(states.iter().all(|state| !state.detail.is_empty()));
+    }
+}

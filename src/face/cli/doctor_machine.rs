@@ -1,0 +1,273 @@
+//! The machine besides its GPUs: CPU, memory, timers, terminal, disk.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// The processor, as `/proc` and `/sys` describe it.
+#[derive(Debug, Serialize)]
+pub struct Cpu {
+    /// The name that its maker gave it.
+    pub model: String,
+    /// How many physical cores it has.
+    pub cores: usize,
+    /// Threads this process may use.
+    pub threads: usize,
+    /// Last-level cache of the whole machine; 0 where unknown.
+    pub l3_bytes: u64,
+    /// Vector extensions that matter to decoding.
+    pub simd: Vec<String>,
+}
+
+/// Memory of the machine, or of the control group where that has less.
+#[derive(Debug, Serialize)]
+pub struct Memory {
+    /// All memory that the machine or the control group has.
+    pub total_bytes: u64,
+    /// What a new process could use without swapping.
+    pub available_bytes: u64,
+}
+
+/// Clocks, on which spans and the emulated link depend.
+#[derive(Debug, Serialize)]
+pub struct Timer {
+    /// The smallest step of the clock.
+    pub resolution_ns: u64,
+    /// What a reading costs.
+    pub reading_ns: f64,
+    /// The sleep that was asked for below.
+    pub sleep_us: u64,
+    /// How much longer it took, in the median.
+    pub overshoot_p50_us: f64,
+    /// How much longer it took, in 99 of 100 cases.
+    pub overshoot_p99_us: f64,
+}
+
+/// The terminal that standard output may be.
+#[derive(Debug, Serialize)]
+pub struct Terminal {
+    /// Whether standard output is one.
+    pub is_terminal: bool,
+    /// The columns of its window; null where standard output is no terminal.
+    pub columns: Option<u16>,
+    /// The rows of its window; null where standard output is no terminal.
+    pub rows: Option<u16>,
+    /// `none (NO_COLOR)`, `16`, `256`, `true`.
+    pub colour: &'static str,
+    /// Whether the locale says UTF-8.
+    pub unicode: bool,
+}
+
+/// The disk of the runs directory.
+#[derive(Debug, Serialize)]
+pub struct Disk {
+    /// The runs directory, as it was given.
+    pub path: String,
+    /// Free for this user; `None` where it cannot be found out.
+    pub free_bytes: Option<u64>,
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Asks the operating system what processor it runs on.
+pub fn cpu() -> Cpu {
+    let info = read("/proc/cpuinfo");
+    let value = |key: &str| {
+        info.lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.trim() == key)
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let flags = value("flags").or_else(|| value("Features")).unwrap_or_default();
+    let flags: BTreeSet<&str> = flags.split_whitespace().collect();
+    const SIMD: [&str; 10] =
+        ["sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve"];
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Cpu {
+        model: value("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        cores: physical_cores(&info).unwrap_or(threads),
+        threads,
+        l3_bytes: last_level_cache(Path::new("/sys/devices/system/cpu")),
+        simd: SIMD.iter().filter(|name| flags.contains(**name)).map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+/// Distinct (socket, core) pairs of /proc/cpuinfo.
+fn physical_cores(info: &str) -> Option<usize> {
+    let mut cores = BTreeSet::new();
+    let (mut socket, mut found) = (String::new(), false);
+    for (key, value) in info.lines().filter_map(|line| line.split_once(':')) {
+        match key.trim() {
+            "physical id" => socket = value.trim().to_owned(),
+            "core id" => {
+                cores.insert((socket.clone(), value.trim().to_owned()));
+                found = true;
+            }
+            _ => {}
+        }
+    }
+    found.then_some(cores.len())
+}
+
+/// The sum of distinct highest-level caches under `/sys/devices/system/cpu`.
+fn last_level_cache(root: &Path) -> u64 {
+    let mut caches: BTreeSet<(u32, String, u64)> = BTreeSet::new();
+    for cpu in std::fs::read_dir(root).into_iter().flatten().flatten() {
+        for index in std::fs::read_dir(cpu.path().join("cache")).into_iter().flatten().flatten() {
+            let field = |name: &str| {
+                std::fs::read_to_string(index.path().join(name)).unwrap_or_default().trim().to_owned()
+            };
+            if let (Ok(level), Some(size)) = (field("level").parse(), cache_size(&field("size"))) {
+                caches.insert((level, field("shared_cpu_list"), size));
+            }
+        }
+    }
+    let last = caches.iter().map(|cache| cache.0).max().unwrap_or(0);
+    // A first-level cache alone says that the rest is hidden from us.
+    if last < 2 { 0 } else { caches.iter().filter(|cache| cache.0 == last).map(|cache| cache.2).sum() }
+}
+
+/// The bytes of a cache's size as `/sys` writes it: `32768K`.
+fn cache_size(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..split].parse().ok()?;
+    match &text[split..] {
+        "" => Some(number),
+        "K" => Some(number << 10),
+        "M" => Some(number << 20),
+        "G" => Some(number << 30),
+        _ => None,
+    }
+}
+
+/// Asks the kernel, and the control group.
+pub fn memory() -> Memory {
+    let info = read("/proc/meminfo");
+    let kilobytes = |key: &str| -> u64 {
+        info.lines()
+            .filter_map(|line| line.strip_prefix(key))
+            .find_map(|rest| rest.trim_start_matches(':').split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    let (mut total, mut available) = (kilobytes("MemTotal") * 1024, kilobytes("MemAvailable") * 1024);
+    if let Ok(limit) = read("/sys/fs/cgroup/memory.max").trim().parse::<u64>() {
+        let used = read("/sys/fs/cgroup/memory.current").trim().parse::<u64>().unwrap_or(0);
+        total = total.min(limit);
+        available = available.min(limit.saturating_sub(used));
+    }
+    Memory { total_bytes: total, available_bytes: available }
+}
+
+/// Tries the clock and short sleeps; takes about 50 ms.
+pub fn timer() -> Timer {
+    const READINGS: u32 = 20_000;
+    const SLEEP: Duration = Duration::from_micros(100);
+    let mut resolution = Duration::MAX;
+    let start = Instant::now();
+    let mut last = start;
+    for _ in 0..READINGS {
+        let now = Instant::now();
+        let step = now - last;
+        if !step.is_zero() {
+            resolution = resolution.min(step);
+        }
+        last = now;
+    }
+    let reading_ns = start.elapsed().as_nanos() as f64 / f64::from(READINGS);
+    let mut overshoot: Vec<f64> = (0..200)
+        .map(|_| {
+            let start = Instant::now();
+            std::thread::sleep(SLEEP);
+            start.elapsed().saturating_sub(SLEEP).as_nanos() as f64 / 1e3
+        })
+        .collect();
+    overshoot.sort_by(f64::total_cmp);
+    Timer {
+        resolution_ns: resolution.as_nanos() as u64,
+        reading_ns,
+        sleep_us: SLEEP.as_micros() as u64,
+        overshoot_p50_us: overshoot[overshoot.len() / 2],
+        overshoot_p99_us: overshoot[overshoot.len() * 99 / 100],
+    }
+}
+
+/// Asks the terminal and the variables that describe it.
+pub fn terminal() -> Terminal {
+    let is_terminal = std::io::stdout().is_terminal();
+    let size = is_terminal.then(crossterm::terminal::size).and_then(Result::ok);
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(variable).into_iter().find(|v| !v.is_empty());
+    let term = variable("TERM");
+    let colour = if !variable("NO_COLOR").is_empty() {
+        "none (NO_COLOR)"
+    } else if term.is_empty() || term == "dumb" {
+        "none (TERM)"
+    } else if ["truecolor", "24bit"].contains(&variable("COLORTERM").as_str()) {
+        "true"
+    } else if term.contains("256color") {
+        "256"
+    } else {
+        "16"
+    };
+    Terminal {
+        is_terminal,
+        columns: size.map(|size| size.0),
+        rows: size.map(|size| size.1),
+        colour,
+        unicode: locale.is_some_and(|locale| {
+            let locale = locale.to_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        }),
+    }
+}
+
+/// Asks the file system that holds, or would hold, the runs directory.
+pub fn disk(dir: &Path) -> Disk {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    let existing = absolute.ancestors().find(|path| path.exists());
+    let free_bytes = existing
+        .and_then(|path| rustix::fs::statvfs(path).ok())
+        .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    Disk { path: dir.display().to_string(), free_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hyperthreads_are_not_cores() {
+        let cpu = |socket, core| format!("physical id\t: {socket}\ncore id\t\t: {core}\n\n");
+        let info: String = [(0, 0), (0, 1), (0, 0), (1, 0)].map(|(s, c)| cpu(s, c)).concat();
+        assert_eq!(physical_cores(&info), Some(3));
+        assert_eq!(physical_cores("model name : x\n"), None);
+    }
+
+    #[test]
+    fn caches_shared_by_cores_count_once() -> std::io::Result<()> {
+        let root = tempfile::tempdir()?;
+        for (cpu, shared) in [("cpu0", "0-1"), ("cpu1", "0-1"), ("cpu2", "2-3")] {
+            for (index, level, size) in [("index0", "1", "32K"), ("index3", "3", "16M")] {
+                let cache = root.path().join(cpu).join("cache").join(index);
+                std::fs::create_dir_all(&cache)?;
+                std::fs::write(cache.join("level"), level)?;
+                std::fs::write(cache.join("size"), format!("{size}\n"))?;
+                std::fs::write(cache.join("shared_cpu_list"), shared)?;
+            }
+        }
+        assert_eq!(last_level_cache(root.path()), 32 << 20);
+        assert_eq!(last_level_cache(&root.path().join("none")), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn the_disk_of_a_directory_that_is_not_there_yet_is_known() {
+        let disk = disk(Path::new("/tmp/not/there/yet"));
+        assert!(disk.free_bytes.is_some_and(|free| free > 0));
+    }
+}

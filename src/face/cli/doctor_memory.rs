@@ -1,0 +1,138 @@
+//! Memory bandwidth as decoding sees it: weights streamed once, by one thread and by all.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use pulp::{Arch, Simd, WithSimd};
+use serde::Serialize;
+
+/// Last-level caches that fit into the buffer: virtual machines may not tell of all they have.
+const CACHES: u64 = 16;
+/// Timed passes over the buffer.
+const PASSES: usize = 7;
+/// Bytes of a buffer where the size of the last-level cache is not known.
+const DEFAULT_BUFFER: u64 = 256 << 20;
+/// No more than this: filling the buffer takes longer than reading it.
+const LARGEST_BUFFER: u64 = 1 << 30;
+
+/// The read bandwidth that was measured, by one thread and by all.
+#[derive(Debug, Serialize)]
+pub struct Bandwidth {
+    /// One thread (1e9 bytes a second).
+    pub one_thread_gb_s: f64,
+    /// All threads together (1e9 bytes a second).
+    pub all_threads_gb_s: f64,
+    /// How many those are.
+    pub threads: usize,
+    /// What was read in each pass.
+    pub buffer_bytes: u64,
+    /// Whether the buffer is larger than four last-level caches, so that memory was measured.
+    pub exceeds_caches: bool,
+    /// Timed passes; the median counts.
+    pub passes: usize,
+}
+
+/// Measures with one thread and with `threads`. `l3_bytes` is 0 where unknown; the buffer takes at
+/// most a quarter of `available_bytes`.
+pub fn measure(threads: usize, l3_bytes: u64, available_bytes: u64) -> Bandwidth {
+    let wanted = if l3_bytes == 0 { DEFAULT_BUFFER } else { CACHES * l3_bytes };
+    let buffer_bytes = wanted.min(LARGEST_BUFFER).min((available_bytes / 4).max(1 << 20));
+    Bandwidth {
+        one_thread_gb_s: read_bandwidth_over(1, buffer_bytes) / 1e9,
+        all_threads_gb_s: read_bandwidth_over(threads, buffer_bytes) / 1e9,
+        threads,
+        buffer_bytes,
+        exceeds_caches: l3_bytes > 0 && buffer_bytes >= 4 * l3_bytes,
+        passes: PASSES,
+    }
+}
+
+/// Read bandwidth of memory in bytes a second, as `threads` threads together stream through a
+/// buffer several times the last-level cache: the median of several passes.
+pub fn read_bandwidth(threads: usize) -> f64 {
+    let l3 = super::doctor_machine::cpu().l3_bytes;
+    let bytes = if l3 == 0 { DEFAULT_BUFFER } else { (CACHES * l3).min(LARGEST_BUFFER) };
+    read_bandwidth_over(threads, bytes)
+}
+
+fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
+    let threads = threads.max(1);
+    let floats = (bytes as usize / size_of::<f32>()).div_ceil(threads);
+    let barrier = Barrier::new(threads);
+    // each reader times its own passes: a thread that only watched would compete with them for cores
+    let read_all = || -> Vec<(Instant, Instant)> {
+        // Each thread touches its own part first: on several sockets it lies near its reader.
+        let part = vec![1.0_f32; floats];
+        let arch = Arch::new();
+        // One pass more than is timed, to warm up.
+        (0..=PASSES)
+            .map(|_| {
+                barrier.wait();
+                let start = Instant::now();
+                std::hint::black_box(arch.dispatch(Sum(std::hint::black_box(&part))));
+                (start, Instant::now())
+            })
+            .collect()
+    };
+    let readers: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(read_all)).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+    });
+    // a pass lasts from its first reader's start to its last reader's end
+    let mut seconds: Vec<f64> = (1..=PASSES)
+        .filter_map(|pass| {
+            let first = readers.iter().map(|passes| passes[pass].0).min()?;
+            let last = readers.iter().map(|passes| passes[pass].1).max()?;
+            Some((last - first).as_secs_f64())
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    let read = (floats * threads * size_of::<f32>()) as f64;
+    read / seconds.get(PASSES / 2).copied().unwrap_or(f64::INFINITY).max(f64::MIN_POSITIVE)
+}
+
+/// A sum with enough accumulators that additions are not what it waits for.
+struct Sum<'a>(&'a [f32]);
+
+impl WithSimd for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f32 {
+        let (vectors, rest) = S::as_simd_f32s(self.0);
+        let mut sums = [simd.splat_f32s(0.0); 8];
+        let (blocks, tail) = vectors.as_chunks::<8>();
+        for block in blocks {
+            for (sum, vector) in sums.iter_mut().zip(block) {
+                *sum = simd.add_f32s(*sum, *vector);
+            }
+        }
+        for vector in tail {
+            sums[0] = simd.add_f32s(sums[0], *vector);
+        }
+        let total: f32 = sums.into_iter().map(|sum| simd.reduce_sum_f32s(sum)).sum();
+        total + rest.iter().sum::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_read_once() {
+        // Lengths around the width of vectors and of blocks of them.
+        for length in [0, 1, 7, 63, 64, 65, 1000, 4096] {
+            let numbers = vec![1.0_f32; length];
+            assert_eq!(Arch::new().dispatch(Sum(&numbers)), length as f32);
+        }
+    }
+
+    #[test]
+    fn a_small_machine_is_not_filled() {
+        let bandwidth = measure(2, 64 << 20, 16 << 20);
+        assert_eq!(bandwidth.buffer_bytes, 4 << 20);
+        assert!(!bandwidth.exceeds_caches);
+        assert!(bandwidth.one_thread_gb_s > 0.0 && bandwidth.all_threads_gb_s.is_finite());
+    }
+}

@@ -1,0 +1,78 @@
+//! `ladderscope experiments`: the experiment files under `./experiments` and the built-in ones, with
+//! their questions.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::output::{self, Format, FormatArgs};
+use super::report;
+use crate::base::error::Result;
+use crate::desk::{self, experiments::DIRECTORY};
+use crate::lab::sweep::Experiment;
+use crate::run::Feasibility;
+use crate::table::render::{Shown, Table};
+
+/// Prints the list. A file with a mistake is warned of, not fatal: the others can be run.
+pub fn run(args: &FormatArgs) -> Result<u8> {
+    let mut experiments = Vec::new();
+    for found in desk::experiments::at_hand(Path::new(DIRECTORY))? {
+        match found.experiment {
+            // a built-in one is run by its name
+            Ok(experiment) if found.path.is_none() => {
+                experiments.push(Experiment { path: found.name.into(), ..experiment });
+            }
+            Ok(experiment) => experiments.push(experiment),
+            Err(error) => report::print(&error),
+        }
+    }
+    match args.format {
+        Format::Json => {
+            let list: Vec<_> = experiments
+                .iter()
+                .map(|experiment| {
+                    json!({
+                        "name": experiment.name,
+                        "path": experiment.path,
+                        "question": experiment.question,
+                        "axes": experiment.axes,
+                        "cells": experiment.cells.len(),
+                        "can_run": can_run(experiment),
+                        "rounds": experiment.rounds,
+                    })
+                })
+                .collect();
+            output::json(&list)?;
+        }
+        Format::Csv => output::emit(&rows(&experiments).csv())?,
+        Format::Table if experiments.is_empty() => {
+            report::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
+        }
+        Format::Table => {
+            output::emit(&format!(
+                "{}Run one with: ladderscope sweep PATH\n",
+                rows(&experiments).aligned()
+            ))?;
+        }
+    }
+    Ok(0)
+}
+
+fn can_run(experiment: &Experiment) -> usize {
+    experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count()
+}
+
+fn rows(experiments: &[Experiment]) -> Table {
+    let mut rows = Table::new(["path", "axes", "cells", "can_run", "rounds", "question"]);
+    for experiment in experiments {
+        rows.push(vec![
+            Shown::text(experiment.path.display()),
+            Shown::text(experiment.axes.join(" x ")),
+            Shown::Whole(experiment.cells.len() as u64),
+            Shown::Whole(can_run(experiment) as u64),
+            Shown::Whole(experiment.rounds.into()),
+            experiment.question.as_ref().map_or(Shown::None, Shown::text),
+        ]);
+    }
+    rows
+}

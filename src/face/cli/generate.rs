@@ -1,0 +1,250 @@
+//! `ladderscope generate`: greedy or sampled tokens from a checkpoint, or from a model with random weights,
+//! on a CPU or on GPUs.
+
+use std::path::{Path, PathBuf};
+
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::output::{self, Format, FormatArgs};
+use super::patience::Patience;
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::model::{Model, Tokenizer, read_prompts};
+use crate::plan::{Architecture, DType};
+use crate::run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
+use crate::table::render::{Shown, Table};
+use crate::table::{Backend, CellOptions};
+
+/// The command line's arguments of `ladderscope generate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// An HF directory: config.json and safetensors
+    #[arg(long, value_name = "DIR", required_unless_present = "model")]
+    pub weights: Option<PathBuf>,
+    /// A built-in shape (see `ladderscope models`), with random weights from the seed
+    #[arg(long, value_name = "NAME", conflicts_with = "weights")]
+    pub model: Option<String>,
+    /// A prompt, through the directory's tokenizer.json (repeatable)
+    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_tokens_file")]
+    pub prompt: Vec<String>,
+    /// A prompt a line, token ids separated by blanks, taken as they are
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub prompt_tokens_file: Option<PathBuf>,
+    /// New tokens of each prompt
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub output_tokens: u32,
+    /// Residual wiring (as in `run`) [default: the checkpoint's, else standard]
+    #[arg(long)]
+    pub architecture: Option<Architecture>,
+    /// Ranks of tensor parallelism
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tp: u32,
+    /// Who generates: auto, cpu, cuda
+    #[arg(long, default_value = "auto")]
+    pub backend: Backend,
+    /// Format: f32, bf16 (on cpu computed in f32), on cuda f16 too [default: f32; on cuda the checkpoint's, else bf16]
+    #[arg(long)]
+    pub dtype: Option<DType>,
+    /// Sample at this temperature instead of taking the likeliest token
+    #[arg(long, value_parser = temperature)]
+    pub temperature: Option<f32>,
+    /// Sample among the K likeliest tokens
+    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top_k: Option<u32>,
+    /// Seed of sampling, and of random weights
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// End a sequence at the model's end-of-text token
+    #[arg(long)]
+    pub stop_at_eos: bool,
+    /// Enqueue every operation of a step by itself instead of replaying a graph (cuda)
+    #[arg(long)]
+    pub no_graph: bool,
+    #[command(flatten)]
+    pub patience: Patience,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+fn temperature(text: &str) -> Result<f32> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err(Error::input_help(
+            format!("temperature '{text}' is not a number above 0"),
+            "leave --temperature away for the likeliest token",
+        )),
+    }
+}
+
+/// Generates tokens for every prompt and prints them.
+pub fn run(args: &Args) -> Result<u8> {
+    let model = model(args)?;
+    let directory = model.dir.clone();
+    if let Some(problem) = model.shape.tp_problem(args.tp) {
+        return Err(Error::input(problem));
+    }
+    let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();
+    let prompts = prompts(args, &model, tokenizer.as_ref())?;
+    let architecture = args.architecture.clone().unwrap_or_else(|| {
+        model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
+    });
+    if args.stop_at_eos && model.eos.is_empty() {
+        report::warn("--stop-at-eos: the model's config names no end-of-text token");
+    }
+    let backend = match args.backend {
+        Backend::Auto => {
+            let (backend, why) = choose_generator(&model, args.dtype)?;
+            report::note(&format!("backend {}: {why}", backend.name().as_str()));
+            backend
+        }
+        named => backend(named)?,
+    };
+    let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model));
+    let graphs = CellOptions { no_graph: Some(args.no_graph), ..CellOptions::default() };
+    if args.no_graph && backend.asked_for(&graphs).is_empty() {
+        report::note("--no-graph only matters on cuda");
+    }
+    let request = GenerateRequest {
+        stop_at: if args.stop_at_eos { model.eos.clone() } else { Vec::new() },
+        model,
+        architecture,
+        dtype,
+        tp: args.tp,
+        prompts,
+        output_tokens: args.output_tokens,
+        temperature: args.temperature,
+        top_k: args.top_k,
+        seed: args.seed,
+    };
+    let bar = if report::stderr_is_terminal() {
+        ProgressBar::new(u64::from(args.output_tokens))
+    } else {
+        ProgressBar::hidden()
+    };
+    let mut on_token = |done: usize| bar.set_position(done as u64);
+    let options = GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };
+    let mut say = |said: Said<'_>| match said {
+        Said::Note(note) => bar.suspend(|| report::note(note)),
+        Said::Phase(phase) => bar.set_message(phase.to_owned()),
+    };
+    let generated = backend.generate(&request, &options, &mut on_token, &mut say);
+    bar.finish_and_clear();
+    let generated = generated?;
+    let text = match &tokenizer {
+        Some(tokenizer) => {
+            generated.tokens.iter().map(|ids| tokenizer.decode(ids)).collect::<Result<Vec<_>>>()?
+        }
+        None => vec![String::new(); generated.tokens.len()],
+    };
+    print(&request, &generated, &text, args.output.format)?;
+    Ok(0)
+}
+
+/// The model that is asked for; says where its weights are random although they might not
+/// be expected to be.
+fn model(args: &Args) -> Result<Model> {
+    let Some(dir) = &args.weights else {
+        return Model::resolve(args.model.as_deref().unwrap_or_default());
+    };
+    if !dir.is_dir() {
+        return Err(Error::input_help(
+            format!("--weights {}: no such directory", dir.display()),
+            "name an HF directory with config.json and safetensors, or a built-in shape with --model",
+        ));
+    }
+    let model = Model::resolve(&dir.to_string_lossy())?;
+    if !model.has_weights {
+        report::warn(&format!("{} has no weights: they are random", dir.display()));
+    }
+    Ok(model)
+}
+
+fn open_tokenizer(dir: &Path) -> Result<Option<Tokenizer>> {
+    dir.join("tokenizer.json").exists().then(|| Tokenizer::open(dir)).transpose()
+}
+
+fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<u32>>> {
+    if let Some(path) = &args.prompt_tokens_file {
+        return read_prompts(path, model.shape.vocab);
+    }
+    let tokenizer = tokenizer.ok_or_else(|| {
+        Error::input_help(
+            match &args.weights {
+                Some(dir) => format!(
+                    "--prompt needs {}, which is not there",
+                    dir.join("tokenizer.json").display()
+                ),
+                None => "--prompt needs a tokenizer, which a built-in shape has not".into(),
+            },
+            "give token ids with --prompt-tokens-file FILE",
+        )
+    })?;
+    args.prompt
+        .iter()
+        .map(|text| {
+            let ids = tokenizer.encode(text)?;
+            match ids.iter().find(|id| **id >= model.shape.vocab) {
+                _ if ids.is_empty() => Err(Error::input(format!("--prompt '{text}' has no tokens"))),
+                Some(id) => Err(Error::input(format!(
+                    "--prompt '{text}': the tokenizer gives id {id}, but the model's vocabulary has {} entries",
+                    model.shape.vocab
+                ))),
+                None => Ok(ids),
+            }
+        })
+        .collect()
+}
+
+fn print(
+    request: &GenerateRequest,
+    generated: &Generated,
+    text: &[String],
+    format: Format,
+) -> Result<()> {
+    match format {
+        Format::Json => output::json_line(&json!({
+            "prompt_tokens": request.prompts,
+            "tokens": generated.tokens,
+            "text": text,
+            "top_logits": generated.top_logits.iter().map(|top| &top[..top.len().min(5)]).collect::<Vec<_>>(),
+            "nll": generated.nll,
+        })),
+        Format::Csv | Format::Table => {
+            let mut rows = Table::new(["prompt", "prompt_tokens", "nll", "tokens", "text"]);
+            for (index, tokens) in generated.tokens.iter().enumerate() {
+                let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+                let text = text.get(index).filter(|text| !text.is_empty());
+                rows.push(vec![
+                    Shown::Whole(index as u64),
+                    Shown::Whole(request.prompts.get(index).map_or(0, |p| p.len() as u64)),
+                    Shown::number(generated.nll.get(index).copied().flatten(), 4),
+                    Shown::text(ids),
+                    text.map_or(Shown::None, Shown::text),
+                ]);
+            }
+            if format == Format::Csv {
+                return output::emit(&rows.csv());
+            }
+            // Long texts do not belong into columns.
+            let mut out = String::new();
+            for (index, tokens) in generated.tokens.iter().enumerate() {
+                let nll = generated.nll.get(index).copied().flatten();
+                let nll =
+                    nll.map(|nll| format!(", {nll:.4} nats a token of its own")).unwrap_or_default();
+                let length = request.prompts.get(index).map_or(0, Vec::len);
+                out += &format!("prompt {index} ({length} tokens{nll})\n");
+                match text.get(index).filter(|text| !text.is_empty()) {
+                    Some(text) => out += &format!("{text}\n"),
+                    None => {
+                        out += &format!(
+                            "{}\n",
+                            tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
+                        )
+                    }
+                }
+            }
+            output::emit(&out)
+        }
+    }
+}

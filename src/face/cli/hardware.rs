@@ -1,0 +1,139 @@
+//! `ladderscope hardware [NAME|FILE]`: built-in hardware profiles, or one of any kind.
+
+use serde_json::json;
+
+use super::output::{self, Format, FormatArgs, bytes};
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::{Profile, STACKS, Stack};
+use crate::table::P2p;
+use crate::table::render::{Shown, Table};
+
+/// The command line's arguments of `ladderscope hardware`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only this profile: a built-in name, or a TOML file [default: all built-in ones]
+    #[arg(value_name = "NAME|FILE")]
+    pub name: Option<String>,
+    /// Print the TOML of a built-in profile or stack (native, gpt-fast), to write one's own from
+    #[arg(long, requires = "name")]
+    pub toml: bool,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// TPs whose links are listed.
+const TPS: [u32; 3] = [2, 4, 8];
+
+/// Prints the profiles that were asked for, or the TOML of one.
+pub fn run(args: &Args) -> Result<u8> {
+    if let Some(name) = args.name.as_deref().filter(|_| args.toml) {
+        let text = Profile::built_in_text(name).or_else(|| Stack::built_in_text(name));
+        let known = || Profile::built_in().into_iter().map(|p| p.name).chain(STACKS.map(str::to_owned));
+        let names: Vec<String> = known().collect();
+        let unknown = || Error::unknown("profile or stack", name, names.iter().map(String::as_str));
+        output::emit(text.ok_or_else(unknown)?)?;
+        return Ok(0);
+    }
+    let profiles = match &args.name {
+        Some(name) => vec![Profile::load(name)?],
+        None => Profile::built_in(),
+    };
+    match args.output.format {
+        Format::Json => output::json(&profiles.iter().map(to_json).collect::<Result<Vec<_>>>()?)?,
+        Format::Csv => output::emit(&links(&profiles).csv())?,
+        Format::Table => output::emit(&text(&profiles))?,
+    }
+    Ok(0)
+}
+
+/// The profile as its file has it, and its links as runs would see them.
+fn to_json(profile: &Profile) -> Result<serde_json::Value> {
+    let mut value = serde_json::to_value(profile).map_err(|e| Error::failed(e.to_string()))?;
+    let links: Vec<_> = [P2p::On, P2p::Off]
+        .into_iter()
+        .flat_map(|p2p| TPS.map(|tp| (p2p, tp)))
+        .map(|(p2p, tp)| {
+            let (alpha_us, gb_s) = profile.link(p2p, tp);
+            json!({"p2p": p2p, "tp": tp, "alpha_us": alpha_us, "gb_s": gb_s})
+        })
+        .collect();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("memory_bytes".into(), profile.memory_bytes.into());
+        object.insert("links".into(), links.into());
+    }
+    Ok(value)
+}
+
+/// The profiles, their links, and where the numbers come from.
+fn text(profiles: &[Profile]) -> String {
+    let mut text = gpus(profiles).aligned();
+    text += "\nLinks: one all-reduce takes alpha_us + message bytes / (gb_s x 1e9)\n";
+    text += &links(profiles).aligned();
+    for profile in profiles {
+        text += &format!("\n{}", profile.name);
+        text += &profile.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        text.push('\n');
+        for source in &profile.sources {
+            text += &format!("  {source}\n");
+        }
+    }
+    if profiles.len() > 1 {
+        text += "\nSoftware stacks (--stack)\n";
+        for stack in Stack::built_in() {
+            text += &format!("\n{}: {}\n", stack.name, stack.note.as_deref().unwrap_or_default());
+            for source in &stack.sources {
+                text += &format!("  {source}\n");
+            }
+        }
+        text += "\nYour own: start from `ladderscope hardware NAME --toml`, and name the file.\n";
+    }
+    text
+}
+
+fn gpus(profiles: &[Profile]) -> Table {
+    let mut rows =
+        Table::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "latency tables", "GPUs a node"]);
+    for profile in profiles {
+        rows.push(vec![
+            Shown::text(&profile.name),
+            Shown::text(bytes(profile.memory_bytes)),
+            Shown::Number(profile.hbm_gb_s, 0),
+            Shown::Number(profile.tflops.bf16, 1),
+            Shown::text(profile.tables.as_deref().unwrap_or("-")),
+            Shown::Whole(profile.gpus_per_node.into()),
+        ]);
+    }
+    rows
+}
+
+/// A profile, P2P and TP a row.
+fn links(profiles: &[Profile]) -> Table {
+    let mut rows = Table::new([
+        "name",
+        "memory_bytes",
+        "hbm_gb_s",
+        "gpus_per_node",
+        "p2p",
+        "tp",
+        "alpha_us",
+        "gb_s",
+    ]);
+    for profile in profiles {
+        for p2p in [P2p::On, P2p::Off] {
+            for tp in TPS {
+                let (alpha_us, gb_s) = profile.link(p2p, tp);
+                rows.push(vec![
+                    Shown::text(&profile.name),
+                    Shown::Whole(profile.memory_bytes),
+                    Shown::Number(profile.hbm_gb_s, 0),
+                    Shown::Whole(profile.gpus_per_node.into()),
+                    Shown::text(p2p.as_str()),
+                    Shown::Whole(tp.into()),
+                    Shown::Number(alpha_us, 1),
+                    Shown::Number(gb_s, 1),
+                ]);
+            }
+        }
+    }
+    rows
+}

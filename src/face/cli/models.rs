@@ -1,0 +1,82 @@
+//! `ladderscope models`: built-in model shapes.
+
+use serde_json::json;
+
+use super::output::{self, Format, FormatArgs};
+use crate::base::error::Result;
+use crate::model::Model;
+use crate::table::render::{Shown, Table};
+
+/// Prints the built-in models as a table, JSON or CSV.
+pub fn run(args: &FormatArgs) -> Result<u8> {
+    let models = Model::built_in();
+    match args.format {
+        Format::Json => {
+            let list: Vec<_> = models
+                .iter()
+                .map(|model| {
+                    json!({
+                        "name": model.name,
+                        "layers": model.shape.layers,
+                        "hidden": model.shape.hidden,
+                        "heads": model.shape.heads,
+                        "kv_heads": model.shape.kv_heads,
+                        "head_dim": model.shape.head_dim,
+                        "mlp": model.shape.intermediate,
+                        "vocabulary": model.shape.vocab,
+                        "rope_theta": model.shape.rope.theta,
+                        "norm_eps": model.shape.norm_eps,
+                        "tied_embeddings": model.shape.tied_embeddings,
+                        "parameters": model.shape.parameters(),
+                        "note": model.note,
+                    })
+                })
+                .collect();
+            output::json(&list)?;
+        }
+        Format::Csv => output::emit(&rows(&models, Shown::Whole).csv())?,
+        Format::Table => {
+            output::emit(&rows(&models, for_people).aligned())?;
+        }
+    }
+    Ok(0)
+}
+
+/// `70.55 B`, `0.24 M`.
+fn for_people(parameters: u64) -> Shown {
+    let parameters = parameters as f64;
+    Shown::text(if parameters < 1e9 {
+        format!("{:.2} M", parameters / 1e6)
+    } else {
+        format!("{:.2} B", parameters / 1e9)
+    })
+}
+
+fn rows(models: &[Model], parameters: fn(u64) -> Shown) -> Table {
+    let mut rows = Table::new([
+        "name",
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "mlp",
+        "vocabulary",
+        "parameters",
+        "note",
+    ]);
+    for model in models {
+        let shape = &model.shape;
+        rows.push(vec![
+            Shown::text(&model.name),
+            Shown::Whole(shape.layers.into()),
+            Shown::Whole(shape.hidden.into()),
+            Shown::Whole(shape.heads.into()),
+            Shown::Whole(shape.kv_heads.into()),
+            Shown::Whole(shape.intermediate.into()),
+            Shown::Whole(shape.vocab.into()),
+            parameters(shape.parameters()),
+            model.note.map_or(Shown::None, Shown::text),
+        ]);
+    }
+    rows
+}

@@ -1,0 +1,94 @@
+//! Results on standard output: tables, JSON, CSV.
+
+use std::io::Write;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use serde::ser::{SerializeSeq, Serializer};
+
+use crate::base::error::{Error, Result};
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For spreadsheets
+    Csv,
+}
+
+/// The option that every verb with results has.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct FormatArgs {
+    /// How results are printed: table, json, csv
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
+    pub format: Format,
+}
+
+const STDOUT: &str = "standard output";
+
+/// Whether whoever read our output went away (`ladderscope runs | head`): no error of ours.
+pub fn is_broken_pipe(error: &Error) -> bool {
+    matches!(error, Error::Io { path, source }
+        if path.as_os_str() == STDOUT && source.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Writes `text` to standard output, as it is.
+pub fn emit(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
+}
+
+/// Writes `value` as indented JSON.
+pub fn json(value: &impl Serialize) -> Result<()> {
+    emit(&(to_json(value, true)? + "\n"))
+}
+
+/// Writes an indented JSON list, each element when `fill` hands it over.
+pub fn json_list<T: Serialize>(
+    fill: impl FnOnce(&mut dyn FnMut(T) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    let failed = |e: serde_json::Error| Error::io(STDOUT)(e.into());
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut json = serde_json::Serializer::pretty(&mut out);
+    let mut list = json.serialize_seq(None).map_err(failed)?;
+    fill(&mut |element| list.serialize_element(&element).map_err(failed))?;
+    list.end().map_err(failed)?;
+    out.write_all(b"\n").and_then(|()| out.flush()).map_err(Error::io(STDOUT))
+}
+
+/// Writes `value` as JSON on one line.
+pub fn json_line(value: &impl Serialize) -> Result<()> {
+    emit(&(to_json(value, false)? + "\n"))
+}
+
+fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
+    let text = if indented { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    text.map_err(|e| Error::failed(format!("writing JSON: {e}")))
+}
+
+/// A byte count for people: `70.6 GB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_never_show_a_thousand_of_a_unit() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(999_950), "1.0 MB");
+        assert_eq!(bytes(70_600_000_000), "70.6 GB");
+    }
+}

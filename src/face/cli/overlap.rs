@@ -1,0 +1,98 @@
+//! `ladderscope overlap RUN|TRACE`: overlap of a trace by rank, what idle ranks waited for, what was
+//! exposed, who was late, and where the time went.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use super::output::{self, Format, FormatArgs};
+use super::rules::RulesArgs;
+use super::select::SelectArgs;
+use super::{overlap_rows as rows, overlap_text as text, report};
+use crate::base::error::{Error, Result};
+use crate::desk;
+use crate::lab::store::Store;
+use crate::study::analysis::{self, TraceReport};
+use crate::trace::overlap::Selection;
+use crate::trace::rules::RuleReport;
+
+/// The command line's arguments of `ladderscope overlap`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
+    #[arg(value_name = "RUN|TRACE")]
+    pub source: String,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// One table instead of the report: step, layer, collective, range (NVTX), kind (JSON has them all)
+    #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
+    pub by: Option<By>,
+    #[command(flatten)]
+    pub rules: RulesArgs,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// What a table has a row for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Prefill and each decode step, or each profiler step
+    Step,
+    /// Each layer
+    Layer,
+    /// Each collective operation
+    Collective,
+    /// Each name of NVTX ranges and annotations
+    Range,
+    /// Each kind of operation
+    Kind,
+}
+
+/// Prints the report of a trace, or one of its tables.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let store = Store::open(dir);
+    let opened = desk::open(&args.source, &store, args.rules.named(), args.select.step)?;
+    report::part(&opened);
+    let (trace, rules) = (opened.trace, opened.classified);
+    let selection = args.select.resolve(&trace)?;
+    let report = analysis::trace_report(&trace, &selection);
+    match args.output.format {
+        Format::Json => json(&report, &rules, &selection)?,
+        Format::Csv => output::emit(
+            &match args.by {
+                Some(by) => rows::by(&report, by),
+                None => rows::ranks(&report.overlap, false),
+            }
+            .csv(),
+        )?,
+        Format::Table => output::emit(&match args.by {
+            Some(by) => text::by(&report, by)?,
+            None => text::report(&report, &rules),
+        })?,
+    }
+    Ok(0)
+}
+
+fn json(report: &TraceReport, rules: &RuleReport, selection: &Selection) -> Result<()> {
+    let mut value = serde_json::to_value(report).map_err(|e| Error::failed(e.to_string()))?;
+    // The sum over ranks is of no rank.
+    if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
+        all.remove("rank");
+    }
+    if let Some(object) = value.as_object_mut() {
+        if !rules.is_empty() {
+            let rules = serde_json::to_value(rules).map_err(|e| Error::failed(e.to_string()))?;
+            object.insert("rules".into(), rules);
+        }
+        object.insert(
+            "selection".into(),
+            serde_json::json!({
+                "phase": selection.phase.map(|p| p.as_str()),
+                "step": selection.step,
+                "from_us": selection.from_ns.map(|ns| ns as f64 / 1e3),
+                "to_us": selection.to_ns.map(|ns| ns as f64 / 1e3),
+            }),
+        );
+    }
+    output::json(&value)
+}

@@ -1,0 +1,353 @@
+//! The report of `overlap` for people: sections of at most 100 columns, each only where it has something
+//! to say.
+
+use std::fmt::Write as _;
+
+use super::overlap::By;
+use super::{overlap_rows as rows, show};
+use crate::base::error::{Error, Result};
+use crate::base::statistics::median;
+use crate::study::analysis::{GroupRow, PathSummary, StepSummary, Stragglers, TraceReport};
+use crate::table::render::Table;
+use crate::trace::ImportReport;
+use crate::trace::rules::{Matched, RuleReport, What};
+
+/// How many collectives the report lists; `--by collective` has all.
+const COLLECTIVES: usize = 10;
+
+/// Longest name in a table; kernels' names are whole signatures.
+const NAME: usize = 56;
+
+/// Kernels that the rules section lists of each rule, and in doubt.
+const MATCHES: usize = 4;
+
+/// All sections of the report that have something to say.
+pub fn report(report: &TraceReport, matched: &RuleReport) -> String {
+    let sections = [
+        report.import.as_ref().map(import),
+        rules(matched),
+        Some(ranks(report)),
+        idle(report),
+        collectives(report),
+        steps(report),
+        report.critical_path.as_ref().map(critical_path),
+        report.stragglers.as_ref().and_then(stragglers),
+        breakdown(report),
+        Some("More tables: --by step|layer|collective|range|kind\n".into()),
+    ];
+    sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
+}
+
+/// The one table that `--by` asks for; an error that says why there is none.
+pub fn by(report: &TraceReport, by: By) -> Result<String> {
+    let provenance = provenance(report);
+    let (title, missing) = match by {
+        By::Step => ("By step: microseconds, averaged over ranks", "nothing is selected"),
+        By::Layer => match report.layers.first() {
+            Some(row) if row.from == "ranges" => {
+                ("By layer, from the names of ranges: what the device did in their time (us a rank)", "")
+            }
+            _ => (
+                "By layer: sums of durations (us a rank)",
+                "neither operations nor named ranges tell layers in this trace",
+            ),
+        },
+        By::Collective => {
+            ("By collective: sums of durations (us a rank)", "there is no communication in it")
+        }
+        By::Range => (
+            "By named range: what the device did in its time (us a rank)",
+            "the trace has no NVTX ranges or annotations there",
+        ),
+        By::Kind => ("By kind: sums of durations (us a rank)", "nothing is selected"),
+    };
+    let empty = match by {
+        By::Step => report.steps.is_empty(),
+        By::Layer => report.layers.is_empty(),
+        By::Collective => report.collectives.is_empty(),
+        By::Range => report.ranges.is_empty(),
+        By::Kind => report.kinds.is_empty(),
+    };
+    if empty {
+        return Err(Error::input(format!("no such table: {missing}")));
+    }
+    let table: Table = match by {
+        By::Collective => rows::groups("collective", &shortened(&report.collectives)),
+        by => rows::by(report, by),
+    };
+    Ok(format!("{title} ({provenance})\n{}", table.aligned()))
+}
+
+fn provenance(report: &TraceReport) -> &'static str {
+    report.overlap.provenance.map(|p| p.as_str()).unwrap_or_default()
+}
+
+/// What was read, used and left.
+fn import(import: &ImportReport) -> String {
+    let list = |counts: &std::collections::BTreeMap<String, u64>| {
+        counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    };
+    let mut text =
+        format!("Read {}: {} events of {} file(s)\n", import.format, import.events, import.files.len());
+    for (what, counts) in [("used", &import.used), ("ignored", &import.ignored)] {
+        if !counts.is_empty() {
+            text += &wrapped(&format!("  {what:<8}"), &list(counts));
+        }
+    }
+    for warning in &import.warnings {
+        text += &wrapped("  warning ", warning);
+    }
+    text
+}
+
+/// Which rule took what for communication, and what it is unsure about.
+fn rules(report: &RuleReport) -> Option<String> {
+    if report.is_empty() {
+        return None;
+    }
+    let line = |matched: &Matched| {
+        let ms = matched.total_ns as f64 / 1e6;
+        format!("    {:>7} x {ms:>9.3} ms  {}\n", matched.count, short(&matched.name))
+    };
+    let mut text = format!("Communication by the rules '{}'\n", report.rules);
+    let communication: Vec<_> =
+        report.matches.iter().filter(|matches| matches.what == What::Communication).collect();
+    if communication.is_empty() {
+        text += "  no kernel matched a rule of communication\n";
+    }
+    for matches in communication {
+        let _ = writeln!(text, "  {}: {} kernels", matches.rule, matches.operations.len());
+        text.extend(matches.operations.iter().take(MATCHES).map(line));
+    }
+    if !report.unsure.is_empty() {
+        let _ = writeln!(text, "  unsure of {} (--rules FILE decides)", report.unsure.len());
+        for unsure in report.unsure.iter().take(MATCHES) {
+            text += &line(&unsure.operation);
+            text += &wrapped(
+                "            ",
+                &format!("taken for {}: {}", unsure.taken_for.as_str(), unsure.why),
+            );
+        }
+    }
+    Some(text)
+}
+
+fn ranks(report: &TraceReport) -> String {
+    format!(
+        "Overlap by rank, in microseconds ({})\n{}",
+        provenance(report),
+        rows::ranks(&report.overlap, true).aligned()
+    )
+}
+
+fn idle(report: &TraceReport) -> Option<String> {
+    let ranks = report.idle.len().max(1) as f64;
+    let sum = |of: fn(&crate::study::analysis::IdleSplit) -> f64| {
+        report.idle.iter().map(of).sum::<f64>() / ranks
+    };
+    let all = sum(|r| r.idle_us);
+    let longest = report.idle.iter().max_by_key(|rank| rank.longest_ns)?;
+    if all <= 0.0 {
+        return None;
+    }
+    let parts = [
+        ("waiting on the host", sum(|r| r.host_us)),
+        ("on communication", sum(|r| r.communication_us)),
+        ("between kernels", sum(|r| r.between_us)),
+        ("outside the timed generations", sum(|r| r.outside_us)),
+    ];
+    let parts = parts
+        .iter()
+        .filter(|(_, us)| *us > 0.0)
+        .map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", 100.0 * us / all))
+        .collect::<Vec<_>>();
+    let mut text = wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &parts.join(" + "));
+    if longest.longest_ns > 0 {
+        let _ = writeln!(
+            text,
+            "  longest gap {:.1} us, on rank {} at {:.1} us",
+            longest.longest_ns as f64 / 1e3,
+            longest.rank,
+            longest.longest_at_ns as f64 / 1e3
+        );
+    }
+    Some(text)
+}
+
+fn shortened(groups: &[GroupRow]) -> Vec<GroupRow> {
+    groups.iter().map(|row| GroupRow { name: short(&row.name), ..row.clone() }).collect()
+}
+
+/// A name cut to what fits, at a character.
+fn short(name: &str) -> String {
+    if name.chars().count() <= NAME {
+        return name.into();
+    }
+    name.chars().take(NAME - 3).collect::<String>() + "..."
+}
+
+fn collectives(report: &TraceReport) -> Option<String> {
+    let all = &report.collectives;
+    let shown = &all[..all.len().min(COLLECTIVES)];
+    let title = if all.len() > shown.len() {
+        format!("Exposed communication: the {COLLECTIVES} most exposed of {} collectives", all.len())
+    } else {
+        "Exposed communication by collective".into()
+    };
+    (!all.is_empty()).then(|| {
+        format!("{title} (us a rank)\n{}", rows::groups("collective", &shortened(shown)).aligned())
+    })
+}
+
+fn steps(report: &TraceReport) -> Option<String> {
+    let steps = &report.steps;
+    let of = |value: fn(&StepSummary) -> f64| {
+        let worst = steps.iter().max_by(|a, b| value(a).total_cmp(&value(b)))?;
+        let median = median(&steps.iter().map(value).collect::<Vec<_>>())?;
+        let sample =
+            if worst.sample > 0 { format!(" of sample {}", worst.sample) } else { String::new() };
+        let place = match worst.phase {
+            crate::plan::Phase::Prefill => "prefill".into(),
+            crate::plan::Phase::Decode => format!("step {}", worst.step),
+        };
+        Some(format!("median {median:.1}, most {:.1} ({place}{sample})", value(worst)))
+    };
+    if steps.len() < 2 {
+        return None;
+    }
+    Some(format!(
+        "Steps: {} (us)\n  duration              {}\n  exposed communication {}\n  idle                  {}\n",
+        steps.len(),
+        of(|s| s.duration_us)?,
+        of(|s| s.exposed_us)?,
+        of(|s| s.idle_us)?
+    ))
+}
+
+fn critical_path(path: &PathSummary) -> String {
+    let share = |us: f64| if path.length_us > 0.0 { 100.0 * us / path.length_us } else { 0.0 };
+    let parts = [
+        ("compute", path.compute_us),
+        ("transfer", path.transfer_us),
+        ("waiting for peers", path.peer_us),
+        ("gaps", path.gap_us),
+    ];
+    let parts = parts
+        .iter()
+        .filter(|(_, us)| *us > 0.0)
+        .map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", share(*us)))
+        .collect::<Vec<_>>();
+    let of = if path.steps == 1 {
+        "the step".into()
+    } else {
+        let of = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
+        format!("a step, averaged over {}{of}", path.steps)
+    };
+    let mut text =
+        wrapped(&format!("Critical path of {of}: {:.1} us = ", path.length_us), &parts.join(" + "));
+    let named = path.parts.iter().filter(|part| part.share >= 0.005).take(8);
+    let named: Vec<String> = named
+        .map(|part| format!("{}\u{a0}{}\u{a0}{:.0}\u{a0}%", part.module, part.kind, 100.0 * part.share))
+        .collect();
+    if !named.is_empty() {
+        text += &wrapped("  of it ", &named.join(", "));
+    }
+    if path.rank_changes > 0.0 {
+        let _ =
+            writeln!(text, "  it changes ranks {:.1} times, to the last to arrive", path.rank_changes);
+    }
+    text
+}
+
+fn stragglers(stragglers: &Stragglers) -> Option<String> {
+    let worst = stragglers.worst.first()?;
+    let mut text = format!(
+        "Last to arrive, at {} collectives of two ranks or more (us)\n{}",
+        stragglers.matched,
+        rows::stragglers(stragglers).aligned()
+    );
+    let _ = writeln!(
+        text,
+        "  worst: rank {} at {:.1} us, {:.1} us after the one before it; others waited {:.1} us",
+        worst.last,
+        worst.at_ns as f64 / 1e3,
+        worst.late_ns as f64 / 1e3,
+        worst.waited_ns as f64 / 1e3
+    );
+    if stragglers.unmatched > 0 {
+        let _ = writeln!(text, "  {} more have no partner on another rank", stragglers.unmatched);
+    }
+    if let Some(note) = stragglers.note {
+        text += &wrapped("  note: ", note);
+    }
+    Some(text)
+}
+
+fn breakdown(report: &TraceReport) -> Option<String> {
+    let rows = &report.overlap.breakdown;
+    (!rows.is_empty()).then(|| {
+        format!(
+            "By module and kind (per rank, averaged over ranks)\n{}",
+            show::breakdown_rows(rows).aligned()
+        )
+    })
+}
+
+/// `head` and `words`, broken at blanks so that lines stay within 100 columns; U+00A0 is a blank that
+/// no line is broken at.
+fn wrapped(head: &str, words: &str) -> String {
+    let mut lines = vec![head.to_owned()];
+    let mut fresh = true;
+    for word in words.split(' ') {
+        let line = lines.len() - 1;
+        if !fresh && lines[line].chars().count() + 1 + word.chars().count() > 100 {
+            lines.push("    ".into());
+            fresh = true;
+        }
+        if let Some(line) = lines.last_mut() {
+            if !fresh {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        fresh = false;
+    }
+    lines.join("\n").replace('\u{a0}', " ") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_broken_within_a_hundred_columns() {
+        let words = vec!["17 cpu_op"; 40].join(", ");
+        let text = wrapped("  ignored ", &words);
+        assert!(text.lines().count() > 3);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert_eq!(text.matches("cpu_op").count(), 40, "nothing is lost");
+    }
+
+    #[test]
+    fn what_an_importer_left_is_said() {
+        let report = ImportReport {
+            format: "Kineto JSON".into(),
+            files: vec!["a.json".into()],
+            events: 12,
+            used: [("kernel".to_owned(), 5)].into(),
+            ignored: [("cpu_op".to_owned(), 7)].into(),
+            warnings: vec!["the file ends in the middle of an event".into()],
+        };
+        let text = import(&report);
+        for part in ["12 events of 1 file", "5 kernel", "7 cpu_op", "warning the file ends"] {
+            assert!(text.contains(part), "'{part}' is missing in {text}");
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_at_characters() {
+        let name = "ü".repeat(80);
+        assert_eq!(short(&name).chars().count(), NAME);
+        assert_eq!(short("ncclKernel"), "ncclKernel");
+    }
+}

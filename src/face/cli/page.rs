@@ -1,0 +1,126 @@
+//! `ladderscope report [RUNS|DIR] -o report.html`: one self-contained page of runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::{report, runs};
+use crate::base::error::{Error, Result};
+use crate::desk::{self, Stores, overlap_pair};
+use crate::study::analysis;
+use crate::study::plot::{self, Figure, Options, Part};
+use crate::study::report::{Report, page};
+use crate::table::{Record, Status};
+
+/// The command line's arguments of `ladderscope report`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    #[arg(value_name = "RUNS|DIR")]
+    pub runs: Vec<String>,
+    /// The page
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+    /// Only runs that meet these conditions (as in `runs`)
+    #[arg(long, value_name = "CONDITIONS")]
+    pub filter: Option<String>,
+}
+
+/// Writes the page of the runs that were chosen.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let extension = args.output.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    if !extension.eq_ignore_ascii_case("html") && !extension.eq_ignore_ascii_case("htm") {
+        return Err(Error::input_help(
+            format!("{}: a report is an HTML page", args.output.display()),
+            "name a file that ends in .html",
+        ));
+    }
+    let records = runs::filtered(&args.runs, &dir, args.filter.as_deref())?;
+    let stores = Stores::named(&args.runs, &dir);
+    let ok: Vec<Record> =
+        records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()).cloned().collect();
+    let mut environments = stores.environments(&records);
+    environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
+    let report_of_runs = Report {
+        provenance: stores.provenance(&ok),
+        environments,
+        arguments: arguments(args, &dir),
+        directory: directory(args, &dir),
+        named: named(args, &records),
+        filter: args.filter.clone().unwrap_or_default(),
+        questions: questions(&records),
+        overlaps: overlaps(&ok, &stores),
+        records: &records,
+    };
+    let html = page(&report_of_runs)?;
+    plot::write(&args.output, html.as_bytes())?;
+    report::note(&format!(
+        "wrote {}: {} runs, {:.1} MB ({})",
+        args.output.display(),
+        records.len(),
+        html.len() as f64 / 1e6,
+        report_of_runs.provenance.origin()
+    ));
+    Ok(0)
+}
+
+/// What the user wrote to name these runs.
+fn arguments(args: &Args, dir: &Path) -> Vec<String> {
+    let mut words = args.runs.clone();
+    if dir != Path::new("runs") {
+        words.extend(["--dir".into(), dir.display().to_string()]);
+    }
+    words
+}
+
+/// The directory in which they are, for verbs that take no other name: of several the first.
+fn directory(args: &Args, dir: &Path) -> Vec<String> {
+    match args.runs.iter().find(|name| Path::new(name).is_dir()) {
+        Some(named) => vec!["--dir".into(), named.clone()],
+        None if dir != Path::new("runs") => vec!["--dir".into(), dir.display().to_string()],
+        None => Vec::new(),
+    }
+}
+
+/// A condition that the runs meet alone, where they were named. Whole batches by their names, which the
+/// ids of their rows begin with; otherwise the ids themselves: a part of one may be a part of another.
+fn named(args: &Args, records: &[Record]) -> String {
+    if args.runs.is_empty() || args.runs.iter().any(|name| Path::new(name).is_dir()) {
+        return String::new();
+    }
+    // a batch may have been named by its beginning
+    let batch = |name: &String| {
+        let of_rows = records.iter().filter_map(|record| record.run.split_once(':'));
+        of_rows.map(|(batch, _)| batch).find(|batch| batch.starts_with(name.as_str()))
+    };
+    if let Some(batches) = args.runs.iter().map(batch).collect::<Option<BTreeSet<&str>>>() {
+        let begins: Vec<String> = batches.iter().map(|batch| format!("{batch}:")).collect();
+        return format!("id:{}", begins.join("|"));
+    }
+    let ids: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
+    format!("id={}", ids.join("|"))
+}
+
+/// What the runs' experiments ask: of files at hand and of built-in ones.
+fn questions(records: &[Record]) -> Vec<(String, String)> {
+    let names: BTreeSet<&str> = records.iter().filter_map(|r| r.experiment.as_deref()).collect();
+    let question = |name: &str| Some((name.to_owned(), desk::experiments::question(name)?));
+    names.into_iter().filter_map(question).collect()
+}
+
+/// Standard over ladder in the largest set, where the lanes of both are known:
+/// recorded, or simulated again.
+fn overlaps(ok: &[Record], stores: &Stores) -> BTreeMap<String, Figure> {
+    let mut sets = analysis::comparable(ok);
+    sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
+    let Some(set) = sets.first() else { return BTreeMap::new() };
+    let Ok((standard, ladder)) = overlap_pair(set) else { return BTreeMap::new() };
+    if !stores.has_trace(standard) || !stores.has_trace(ladder) {
+        return BTreeMap::new();
+    }
+    let traces = [standard, ladder].map(|record| stores.trace(record, None));
+    let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
+    let [Ok(standard), Ok(ladder)] = traces else { return BTreeMap::new() };
+    let (part, options) = (Part::default(), Options::default());
+    let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
+    figure.ok().map(|figure| (set.name.clone(), figure)).into_iter().collect()
+}

@@ -1,0 +1,349 @@
+//! `ladderscope pareto [RUNS|DIR]`: the frontier of latency against throughput, at fixed latencies too,
+//! what area one architecture gains over another, and points from elsewhere laid over it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::output::{self, Format, FormatArgs};
+use super::{report, runs};
+use crate::base::error::{Error, Result};
+use crate::desk::Stores;
+use crate::desk::export::{self, FileKind};
+use crate::study::analysis::{
+    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
+};
+use crate::table::render::{Shown, Table};
+
+/// Rows of the table at fixed latencies, where `--at auto` chooses them.
+const LIMITS: usize = 6;
+
+/// The command line's arguments of `ladderscope pareto`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    #[arg(value_name = "RUNS|DIR")]
+    pub runs: Vec<String>,
+    /// Only runs that meet these conditions (as in `runs`)
+    #[arg(long, value_name = "CONDITIONS")]
+    pub filter: Option<String>,
+    /// Only the points on the frontier
+    #[arg(long)]
+    pub frontier: bool,
+    /// Horizontal axis: completion (latency), tpot, ttft, user (tokens/s/user: more is better), or any measure of `runs --columns`
+    #[arg(long, value_name = "AXIS", default_value_t)]
+    pub x: XAxis,
+    /// Vertical axis: per-gpu (tokens/s/GPU), total (tokens/s), or any measure
+    #[arg(long, value_name = "AXIS", default_value_t)]
+    pub y: YAxis,
+    /// Logarithmic axes for --area: x, y or xy
+    #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true)]
+    pub log: Option<LogAxes>,
+    /// Best throughput of each architecture and P2P setting within these x values: 1000,2000; round ones without
+    #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto")]
+    pub at: Option<Limits>,
+    /// Area each architecture's frontier gains over that of standard, with its reference point and interval
+    #[arg(long)]
+    pub area: bool,
+    /// Reference point of --area: x,y [default: a tenth beyond the worst x; 0 tokens/s, or a tenth below the worst if logarithmic]
+    #[arg(long, value_name = "X,Y", requires = "area")]
+    pub reference: Option<Reference>,
+    /// Points from elsewhere beside the runs: 'published' (arXiv 2501.06589, 70B) or a CSV file; they join no frontier
+    #[arg(long, value_name = "published|FILE")]
+    pub overlay: Vec<String>,
+    /// Also write a figure (.svg, .png) or the points (.csv)
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Which axes are logarithmic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogAxes {
+    /// Whether the horizontal axis is logarithmic.
+    pub x: bool,
+    /// Whether the vertical axis is logarithmic.
+    pub y: bool,
+}
+
+impl std::str::FromStr for LogAxes {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "x" => Ok(Self { x: true, y: false }),
+            "y" => Ok(Self { x: false, y: true }),
+            "xy" | "yx" => Ok(Self { x: true, y: true }),
+            _ => Err(Error::unknown("axes", text, ["x", "y", "xy"])),
+        }
+    }
+}
+
+/// At which x values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Limits {
+    /// Round ones across the values of each group.
+    Auto,
+    /// Limits in the unit of the horizontal axis, as typed.
+    Given(Vec<f64>),
+}
+
+impl std::str::FromStr for Limits {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.split(',').map(positive).collect::<Result<_>>().map(Self::Given)
+    }
+}
+
+/// A reference point of areas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reference {
+    /// The point's place: x and y, in the units of the axes.
+    pub place: (f64, f64),
+}
+
+impl std::str::FromStr for Reference {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::input_help(
+                format!("'{text}' is no reference point"),
+                "write x,y in the units of the axes, for example 30000,0",
+            )
+        };
+        let (x, y) = text.split_once(',').ok_or_else(bad)?;
+        let number = |part: &str| part.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
+        Ok(Self { place: number(x).zip(number(y)).ok_or_else(bad)? })
+    }
+}
+
+fn positive(text: &str) -> Result<f64> {
+    let number = text.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0);
+    number.ok_or_else(|| {
+        Error::input_help(
+            format!("'{text}' is no limit"),
+            "write numbers above 0 in the unit of the x axis, separated by commas: 1000,2000",
+        )
+    })
+}
+
+/// What is printed as JSON where more than points is asked for.
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    axes: Axes,
+    points: &'a [ParetoPoint],
+    /// null where not asked for.
+    at: Option<&'a [AtLimit]>,
+    area: Option<&'a [AreaGained]>,
+    overlay: Option<&'a [OverlayPoint]>,
+}
+
+/// Prints the points, the frontiers or the areas that were asked for.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let export = args.export.as_deref();
+    let kind = export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
+    let overlay = read_overlays(&args.overlay)?;
+    let options = area_options(args)?;
+    let axes = Axes { x: args.x, y: args.y };
+    let records = runs::filtered(&args.runs, &dir, args.filter.as_deref())?;
+    let mut points = analysis::pareto_on(&records, axes);
+    if points.is_empty() {
+        report::note("no finished runs, so no frontier; `ladderscope runs` lists what is stored");
+    }
+    let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
+    points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
+    if let Some(path) = export {
+        // The figure shows all points, the frontier among them.
+        if kind != Some(FileKind::Csv) && !points.is_empty() && axes != Axes::default() {
+            return Err(Error::input_help(
+                format!(
+                    "--export {}: the figure is of completion latency against tokens/s per GPU, not of \
+                     {axes_x} against {axes_y}",
+                    path.display(),
+                    axes_x = axes.x,
+                    axes_y = axes.y
+                ),
+                "write the points of other axes as .csv",
+            ));
+        }
+        let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
+        export::pareto(path, &points, axes, &overlay, provenance)?;
+        report::note(&format!("wrote {}", path.display()));
+    }
+    let at = args.at.as_ref().map(|limits| at(&points, axes, limits));
+    let area = args.area.then(|| analysis::area_gained(&records, options, None));
+    let overlay = (!args.overlay.is_empty()).then_some(overlay);
+    if args.frontier {
+        points.retain(|point| point.on_frontier);
+    }
+    match args.output.format {
+        Format::Json if at.is_none() && area.is_none() && overlay.is_none() => output::json(&points)?,
+        Format::Json => output::json(&Answer {
+            axes,
+            points: &points,
+            at: at.as_deref(),
+            area: area.as_deref(),
+            overlay: overlay.as_deref(),
+        })?,
+        Format::Csv => output::emit(&csv(axes, &points, at.as_deref(), area.as_deref()))?,
+        Format::Table => {
+            output::emit(&text(axes, &points, at.as_deref(), area.as_deref(), overlay.as_deref()))?;
+        }
+    }
+    Ok(0)
+}
+
+fn area_options(args: &Args) -> Result<AreaOptions> {
+    let log = args.log.unwrap_or_default();
+    let reference = args.reference.map(|reference| reference.place);
+    if let Some((x, y)) = reference
+        && ((log.x && x == 0.0) || (log.y && y == 0.0))
+    {
+        return Err(Error::input_help(
+            format!("--reference {x},{y}: 0 has no place on a logarithmic axis"),
+            "write a number above 0",
+        ));
+    }
+    let axes = Axes { x: args.x, y: args.y };
+    if args.area && !(XAxis::ALL.contains(&args.x) && YAxis::ALL.contains(&args.y)) {
+        return Err(Error::input_help(
+            format!("--area: no area over {} against {}", args.x, args.y),
+            "areas are over completion, tpot, ttft or user against per-gpu or total",
+        ));
+    }
+    Ok(AreaOptions { axes, log_x: log.x, log_y: log.y, reference })
+}
+
+/// Points of all overlays that were named.
+pub fn read_overlays(names: &[String]) -> Result<Vec<OverlayPoint>> {
+    let mut points = Vec::new();
+    for name in names {
+        points.extend(match name.as_str() {
+            "published" => analysis::published()?,
+            path => analysis::read_overlay(Path::new(path))?,
+        });
+    }
+    Ok(points)
+}
+
+/// The table at limits: those given, or round ones for each group.
+fn at(points: &[ParetoPoint], axes: Axes, limits: &Limits) -> Vec<AtLimit> {
+    match limits {
+        Limits::Given(limits) => analysis::at_limits(points, axes, limits),
+        Limits::Auto => points
+            .chunk_by(|a, b| a.group == b.group)
+            .flat_map(|group| {
+                analysis::at_limits(group, axes, &analysis::round_limits(group, axes, LIMITS))
+            })
+            .collect(),
+    }
+}
+
+/// One table: the most particular of those asked for.
+fn csv(
+    axes: Axes,
+    points: &[ParetoPoint],
+    at: Option<&[AtLimit]>,
+    area: Option<&[AreaGained]>,
+) -> String {
+    match (area, at) {
+        (Some(area), _) => analysis::areas_table(area).csv(),
+        (None, Some(at)) => analysis::limits_table(at).csv(),
+        (None, None) => analysis::points_table(points, axes).csv(),
+    }
+}
+
+/// Tables for people, a block a group: points of different groups are not comparable.
+fn text(
+    axes: Axes,
+    points: &[ParetoPoint],
+    at: Option<&[AtLimit]>,
+    area: Option<&[AreaGained]>,
+    overlay: Option<&[OverlayPoint]>,
+) -> String {
+    let (x, y) = (axes.x.title(), axes.y.title());
+    let mut text = String::new();
+    for group in points.chunk_by(|a, b| a.group == b.group) {
+        let (name, spec, provenance) = (&group[0].group, &group[0].spec, group[0].provenance);
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &format!(
+            "{name}\n{}● on the frontier of {x} against {y}; ○ on that of its own architecture and P2P setting\n",
+            analysis::points_table(group, axes).aligned()
+        );
+        if let Some(at) = at {
+            let mut mine: Vec<&AtLimit> = at.iter().filter(|row| row.group == *name).collect();
+            mine.sort_by(|a, b| a.limit.total_cmp(&b.limit));
+            let bound = if axes.x.is_more_better() { "at least" } else { "at most" };
+            let table = analysis::limits_table(mine).aligned();
+            text += &format!("\nBest {y} with {x} {bound} the limit ({provenance})\n{table}");
+        }
+        if let Some(area) = area {
+            let mine: Vec<&AreaGained> = area.iter().filter(|row| row.group == *name).collect();
+            text += &areas(&x, &y, &mine);
+        }
+        if let Some(overlay) = overlay {
+            let mine: Vec<&OverlayPoint> = overlay.iter().filter(|p| p.goes_with(spec)).collect();
+            text += &elsewhere(axes, &mine);
+        }
+    }
+    text
+}
+
+/// The areas gained in one group.
+fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
+    let Some(first) = area.first() else {
+        return "\nno area gained: standard and another architecture need cells in common\n".into();
+    };
+    let why = first.no_interval.as_ref().map(|why| format!("no interval: {why}\n")).unwrap_or_default();
+    format!(
+        "\nArea gained over {} in {x} ({}) against {y} ({}), over the cells that both have ({})\n{}{why}",
+        first.baseline,
+        first.x_scale,
+        first.y_scale,
+        first.provenance,
+        analysis::areas_table(area.iter().copied()).aligned()
+    )
+}
+
+/// Points from elsewhere that go with a group.
+fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
+    if overlay.is_empty() {
+        return "\nno point from elsewhere is of this model and workload\n".into();
+    }
+    let table = Table::of(
+        overlay.iter().copied(),
+        &[
+            ("source", &|p: &OverlayPoint| Shown::text(&p.source)),
+            ("architecture", &|p| Shown::text(&p.architecture)),
+            ("label", &|p| Shown::text(p.name())),
+            ("p2p", &|p| p.p2p.map(|p2p| p2p.as_str()).into()),
+            (&axes.x.title(), &|p| Shown::number(p.place(axes).map(|p| p.0), 2)),
+            (&axes.y.title(), &|p| Shown::number(p.place(axes).map(|p| p.1), 2)),
+        ],
+    );
+    format!("\nFrom elsewhere, on no frontier\n{}", table.aligned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_references_are_numbers() {
+        assert_eq!("1000,2e3".parse::<Limits>().ok(), Some(Limits::Given(vec![1000.0, 2000.0])));
+        assert_eq!("auto".parse::<Limits>().ok(), Some(Limits::Auto));
+        assert_eq!("30000,0".parse::<Reference>().ok().map(|r| r.place), Some((30000.0, 0.0)));
+        for bad in ["", "1,,2", "-1", "soon"] {
+            assert_eq!(bad.parse::<Limits>().map_err(|e| e.exit_code()).err(), Some(2), "{bad}");
+            assert!(bad.parse::<Reference>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Progress of a sweep on standard error: a bar on a terminal, a line a run elsewhere.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::report;
+use crate::lab::sweep::{Cell, SweepEvent};
+use crate::run::Feasibility;
+use crate::run::RunEvent;
+use crate::table::{Record, Status};
+
+/// How often plain lines may come; thousands of simulated cells a second are not worth a line each.
+const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Cells that cannot run are told with their reasons up to so many.
+const IMPOSSIBLE_SHOWN: usize = 100;
+
+/// Draws the events of a sweep.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    cells: &'a [Cell],
+    rounds: u32,
+    bar: Option<ProgressBar>,
+    /// Runs in all: cells that can run, times rounds.
+    total: usize,
+    settled: BTreeSet<(usize, u32)>,
+    impossible: usize,
+    /// Runs executed now, and for how long: what the remaining time is estimated from.
+    executed: u32,
+    spent: Duration,
+    began: Instant,
+    last_line: Option<Instant>,
+    warned: BTreeSet<String>,
+}
+
+impl<'a> Progress<'a> {
+    /// Progress over these cells, of which nothing is done yet.
+    pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
+        let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
+        let total = can_run * rounds.max(1) as usize;
+        let bar = report::stderr_is_terminal().then(|| {
+            let bar = ProgressBar::new(total as u64);
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
+                bar.set_style(style.progress_chars("━╸─"));
+            }
+            bar
+        });
+        Self {
+            cells,
+            rounds,
+            bar,
+            total,
+            settled: BTreeSet::new(),
+            impossible: 0,
+            executed: 0,
+            spent: Duration::ZERO,
+            began: Instant::now(),
+            last_line: None,
+            warned: BTreeSet::new(),
+        }
+    }
+
+    /// Takes note of what happened, and shows it.
+    pub fn event(&mut self, event: &SweepEvent) {
+        match event {
+            SweepEvent::CellSettled { cell, round, record } => match record.status {
+                Status::Skipped | Status::Oom => self.impossible(*cell, record),
+                _ => self.settle(*cell, *round),
+            },
+            SweepEvent::RunStarted { cell, round, .. } => {
+                // Simulated cells start together: the next lasts from the end of the one before.
+                let together =
+                    self.cells.get(*cell).is_some_and(|cell| cell.spec.backend.is_simulated());
+                if !together {
+                    self.began = Instant::now();
+                }
+                self.doing(*cell, *round, "starting");
+            }
+            SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
+            SweepEvent::Run { cell, round, event } => match event {
+                RunEvent::Phase { name } => self.doing(*cell, *round, name),
+                RunEvent::SampleDone { index, of, sample } => {
+                    let tokens = self
+                        .cells
+                        .get(*cell)
+                        .map_or(0.0, |c| f64::from(c.spec.batch) * f64::from(c.spec.output_tokens));
+                    let seconds = (sample.prefill_ms + sample.decode_ms) / 1e3;
+                    let rate = if seconds > 0.0 { tokens / seconds } else { 0.0 };
+                    self.doing(*cell, *round, &format!("sample {}/{of}, {rate:.1} tok/s", index + 1));
+                }
+                RunEvent::Warning { message } => {
+                    let name = self.name(*cell, None);
+                    self.once(format!("warning: {name}: {message}"));
+                }
+                _ => {}
+            },
+            SweepEvent::Log { cell, line } => {
+                let text = format!("{}: {line}", self.name(*cell, None));
+                self.print(&text);
+            }
+            SweepEvent::RunEnded { cell, round, record } => {
+                self.executed += 1;
+                self.spent += self.began.elapsed();
+                self.began = Instant::now();
+                self.settle(*cell, *round);
+                self.ended(*cell, *round, record);
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// A cell that cannot run, and why; of a large grid not every one.
+    fn impossible(&mut self, cell: usize, record: &Record) {
+        self.impossible += 1;
+        if self.impossible > IMPOSSIBLE_SHOWN {
+            if self.impossible == IMPOSSIBLE_SHOWN + 1 {
+                self.print("... and more cells that cannot run: --format json has each with its reason");
+            }
+            return;
+        }
+        let reason = record.reason.as_deref().unwrap_or("no reason given");
+        let name = self.name(cell, None);
+        self.once(format!("{} {name}: {}: {reason}", record.status.glyph(), record.status.as_str()));
+    }
+
+    fn settle(&mut self, cell: usize, round: u32) {
+        self.settled.insert((cell, round));
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.settled.len() as u64);
+        }
+    }
+
+    fn ended(&mut self, cell: usize, round: u32, record: &Record) {
+        let done = self.settled.len();
+        let what = match (&record.metrics, &record.reason) {
+            (Some(m), _) => format!(
+                "{:.1} tok/s, TPOT {:.3} ms ({})",
+                m.tokens_per_s, m.tpot_ms.p50, record.provenance
+            ),
+            (None, Some(reason)) => format!("{}: {reason}", record.status.as_str()),
+            (None, None) => record.status.as_str().to_owned(),
+        };
+        let text = format!(
+            "[{done}/{}] {} {}: {what}{}",
+            self.total,
+            record.status.glyph(),
+            self.name(cell, Some(round)),
+            self.eta().map(|eta| format!(", {eta} to go")).unwrap_or_default()
+        );
+        let bad = record.status != Status::Ok;
+        let due = self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL);
+        if bad || (self.bar.is_none() && (due || done == self.total)) {
+            self.last_line = Some(Instant::now());
+            self.print(&text);
+        }
+    }
+
+    fn doing(&mut self, cell: usize, round: u32, what: &str) {
+        if let Some(bar) = &self.bar {
+            let eta = self.eta().map(|eta| format!(" · {eta} to go")).unwrap_or_default();
+            bar.set_message(format!("{} · {what}{eta}", self.name(cell, Some(round))));
+        }
+    }
+
+    /// `ladder tp2 b1 p2p-on (round 1/3)`.
+    fn name(&self, cell: usize, round: Option<u32>) -> String {
+        let label = self.cells.get(cell).map(|c| c.spec.label()).unwrap_or_default();
+        match round {
+            Some(round) if self.rounds > 1 => {
+                format!("{label} (round {}/{})", round + 1, self.rounds)
+            }
+            _ => label,
+        }
+    }
+
+    /// The time that the remaining runs will take if they take as long as those until now.
+    fn eta(&self) -> Option<String> {
+        let left = u32::try_from(self.total.checked_sub(self.settled.len())?).ok()?;
+        (self.executed > 0 && left > 0).then(|| duration(self.spent / self.executed * left))
+    }
+
+    /// Prints what every round would say again.
+    fn once(&mut self, text: String) {
+        if !self.warned.contains(&text) {
+            self.print(&text);
+            self.warned.insert(text);
+        }
+    }
+
+    fn print(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| report::line(text)),
+            None => report::line(text),
+        }
+    }
+}
+
+/// A duration for people: `12 s`, `3 min 05 s`, `2 h 10 min`.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().ceil() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_for_people() {
+        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (185, "3 min 05 s"), (7_800, "2 h 10 min")] {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+        }
+    }
+}

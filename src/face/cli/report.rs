@@ -1,0 +1,128 @@
+//! Errors on standard error: drawn on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, Write};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use crate::base::error::Error;
+use crate::desk::Opened;
+
+/// Whether standard error is a terminal.
+pub fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Whether colour is wanted: a terminal and no `NO_COLOR`.
+fn coloured() -> bool {
+    stderr_is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// Prints an error with its place in the file and what would be right.
+pub fn print(error: &Error) {
+    line(render(error, stderr_is_terminal(), coloured()).trim_end());
+}
+
+fn render(error: &Error, fancy: bool, colour: bool) -> String {
+    if !fancy && !matches!(error, Error::At { .. }) {
+        let help = match error {
+            Error::Input { help: Some(help), .. } => format!("\n  help: {help}"),
+            _ => String::new(),
+        };
+        return format!("error: {error}{help}");
+    }
+    let handler = match (fancy, colour) {
+        (true, true) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode()),
+        (true, false) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()),
+        // Whoever reads it without a terminal may search it: no wrapping.
+        (false, _) => GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(10_000),
+    };
+    let mut text = String::new();
+    match handler.render_report(&mut text, error) {
+        Ok(()) if fancy => text,
+        Ok(()) => format!("error: {}", text.trim_start().trim_start_matches("x ")),
+        Err(_) => format!("error: {error}"),
+    }
+}
+
+/// Prints a warning on standard error.
+pub fn warn(message: &str) {
+    line(&format!("warning: {message}"));
+}
+
+/// Prints a remark: what was chosen, and why.
+pub fn note(message: &str) {
+    line(&format!("note: {message}"));
+}
+
+/// Says so where a trace has not all steps of its run.
+pub fn part(opened: &Opened) {
+    if let Some(part) = opened.part {
+        note(&format!("{}: the {part}, simulated again; --step shows a later one", opened.source));
+    }
+}
+
+/// Prints a line; a standard error that nobody reads is no reason to fail.
+pub fn line(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Prints what is wrong with the arguments (or the help that was asked for); the exit status.
+pub fn usage(error: &clap::Error) -> u8 {
+    // Our own parsers know the nearest valid name; clap would drop it.
+    let ours = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    if let (ErrorKind::ValueValidation, Some(Error::Input { message, help })) = (error.kind(), ours) {
+        let option = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) => format!("{option}: "),
+            _ => String::new(),
+        };
+        print(&Error::Input { message: format!("{option}{message}"), help: help.clone() });
+        return 2;
+    }
+    // A closed pipe cannot be told anything.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ => 2,
+    }
+}
+
+/// The panic hook: says that it is our fault, and where.
+pub fn panicked(info: &std::panic::PanicHookInfo<'_>) {
+    let what = info.payload_as_str().unwrap_or_default();
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    line(&format!(
+        "error: this is a bug in ladderscope {}: {what} ({place})\n  help: finished runs are stored; please report it with this line",
+        env!("CARGO_PKG_VERSION")
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_errors_are_lines_with_their_help() {
+        let error = Error::unknown("backend", "cpuu", ["sim", "cpu"]);
+        assert_eq!(
+            render(&error, false, false),
+            "error: unknown backend 'cpuu'\n  help: did you mean 'cpu'? valid: sim, cpu"
+        );
+    }
+
+    #[test]
+    fn an_error_in_a_file_shows_file_line_and_column() {
+        let error = Error::At {
+            message: "unknown key 'tpp'".into(),
+            help: Some("did you mean 'tp'?".into()),
+            source_code: miette::NamedSource::new("a.toml", "[grid]\ntpp = [1]\n".to_owned()),
+            span: (7, 3).into(),
+        };
+        for fancy in [false, true] {
+            let text = render(&error, fancy, false);
+            for part in ["unknown key 'tpp'", "a.toml:2:1", "tpp = [1]", "did you mean 'tp'?"] {
+                assert!(text.contains(part), "'{part}' is missing in\n{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `ladderscope run`: one cell, through the same path as a sweep's.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::interrupt::{self, INTERRUPTED};
+use super::output::{self, Format, FormatArgs};
+use super::patience::Patience;
+use super::progress::Progress;
+use super::{record_table, report, show};
+use crate::base::error::Result;
+use crate::desk::Start;
+use crate::lab::launch::{self, Cancel, Leader};
+use crate::lab::store::Store;
+use crate::lab::sweep::Cell;
+use crate::run::Feasibility;
+use crate::table::CellOptions;
+use crate::table::{Record, Status};
+
+/// The command line's arguments of `ladderscope run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub cell: CellOptions,
+    /// Times to run the cell, each in a fresh process where it is measured
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    #[command(flatten)]
+    pub patience: Patience,
+    /// Also write the trace (of the last sample) there
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Runs the cell and prints its record; as another rank's process of a launcher, takes part in it.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let cancel = Cancel::default();
+    interrupt::cancel_on_signals(&cancel)?;
+    let timeout = args.patience.timeout();
+    launch::lead_or_follow(timeout, &cancel, |leader| lead(args, dir, &cancel, leader))
+}
+
+fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>) -> Result<u8> {
+    let (spec, note) = args.cell.resolve()?;
+    if let Some(note) = note {
+        report::note(&note);
+    }
+    let store = Store::open(dir);
+    let start =
+        Start { timeout: args.patience.timeout(), leader, ..Start::new(store.clone(), cancel.clone()) };
+    let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
+    let mut progress = Progress::new(&cells, args.rounds);
+    let ended =
+        start.cell(&spec, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
+    progress.finish();
+    let record = ended?;
+    for warning in &record.warnings {
+        report::warn(warning);
+    }
+    print(&record, &store, args.output.format)?;
+    let code = match record.status {
+        Status::Ok => 0,
+        Status::Failed => 1,
+        Status::Oom | Status::Skipped => 2,
+        Status::Interrupted => INTERRUPTED,
+    };
+    if let (true, Some(reason)) = (code != 0, &record.reason) {
+        report::line(&format!("{}: {reason}", record.status.as_str()));
+    }
+    Ok(code)
+}
+
+fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
+    match format {
+        Format::Json => output::json(&record_table::contract_object(record)),
+        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(record))),
+        Format::Table => output::emit(&show::text(record, store)),
+    }
+}

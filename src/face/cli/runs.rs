@@ -1,0 +1,237 @@
+//! `ladderscope runs`: stored runs, filtered and sorted; their tags, notes, and the trash.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::output::{self, Format, FormatArgs};
+use super::record_printer::RecordPrinter;
+use super::runs_edit::Edit;
+use super::{record_table, report};
+use crate::base::error::{Error, Result};
+use crate::desk::{self, Selection};
+use crate::lab::store::Store;
+use crate::study::analysis::filter::Filter;
+use crate::study::analysis::{RunCell, RunTable};
+use crate::table::render::{Shown, Table};
+use crate::table::{Record, Status, Unit};
+
+/// The command line's arguments of `ladderscope runs`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = LANGUAGE)]
+pub struct Args {
+    /// Only runs that meet this filter, for example 'arch:ladder tp>=4 -tag:bad' (see below)
+    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
+    pub filter: Option<String>,
+    /// Only runs with this tag (several: with all of them)
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Only runs that ended so: ok, failed, oom, skipped, interrupted
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub status: Option<StatusArg>,
+    /// Sort by columns, the first one first, for example tpot, tok/s:desc,arch; -tpot is tpot:desc [default: oldest first]
+    #[arg(long, value_name = "COLUMN[:desc],...", allow_hyphen_values = true)]
+    pub sort: Option<String>,
+    /// Show these columns in a table or CSV, for example run,arch,tp,tpot,tags,env.NCCL_ALGO
+    #[arg(long, value_name = "COLUMN,...")]
+    pub columns: Option<String>,
+    /// Only the last N rows
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// In a table, every row of every batch; without this or a condition a batch is one line
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub output: FormatArgs,
+    /// What to do with stored runs instead of listing them
+    #[command(subcommand)]
+    pub edit: Option<Edit>,
+}
+
+const LANGUAGE: &str = "\
+Filters: all terms must hold, blanks separate them.
+  ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
+  \"gpt-fast\" -failed    exactly these letters; - in front: not
+  arch:ladder tp:8      a text contains it, a number is it; a range: tp:2..8; either: p2p:on|off
+  tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
+  tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
+  NCCL_ALGO:Ring        variables and overrides by their names";
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatusArg {
+    /// To its end
+    Ok,
+    /// It died, hung or was wrong
+    Failed,
+    /// It does not fit in memory
+    Oom,
+    /// It cannot run
+    Skipped,
+    /// It was stopped
+    Interrupted,
+}
+
+impl StatusArg {
+    fn status(self) -> Status {
+        match self {
+            Self::Ok => Status::Ok,
+            Self::Failed => Status::Failed,
+            Self::Oom => Status::Oom,
+            Self::Skipped => Status::Skipped,
+            Self::Interrupted => Status::Interrupted,
+        }
+    }
+}
+
+/// Prints the list, or edits.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if let Some(edit) = &args.edit {
+        return super::runs_edit::run(edit, &dir);
+    }
+    let chosen = args.filter.is_some()
+        || !args.tag.is_empty()
+        || args.status.is_some()
+        || args.sort.is_some()
+        || args.columns.is_some()
+        || args.limit.is_some()
+        || args.all;
+    if args.output.format == Format::Table && !chosen {
+        return in_short(&dir);
+    }
+    let Selection { records, annotations, .. } = select(&[], &dir)?;
+    let stored = records.len();
+    let table = RunTable::new(&records, &annotations);
+    let rows = rows(args, &table, &records)?;
+    let columns = args.columns.as_deref().map(|names| columns(&table, names)).transpose()?;
+    match (args.output.format, columns) {
+        (Format::Csv, columns) => {
+            output::emit(&table.csv(&rows, &columns.unwrap_or_else(|| table.csv_columns())))?;
+        }
+        (Format::Json, _) => output::json_list(|print| {
+            let records = desk::picked(records, &rows);
+            Store::open(&dir).complete(records, |record| {
+                let mut object = record_table::contract_object(&record);
+                if let Some(object) = object.as_object_mut() {
+                    record_table::add_annotation(object, annotations.of(&record.run));
+                }
+                print(object)
+            })
+        })?,
+        (Format::Table, _) if rows.is_empty() => {
+            report::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
+        }
+        (Format::Table, Some(columns)) => output::emit(&shown(&table, &rows, &columns).aligned())?,
+        (Format::Table, None) => {
+            let mut printer = RecordPrinter::annotated(annotations);
+            desk::picked(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
+            printer.finish()?;
+        }
+    }
+    Ok(0)
+}
+
+/// The rows that the arguments choose, in their order.
+fn rows(args: &Args, table: &RunTable, records: &[Record]) -> Result<Vec<u32>> {
+    let mut filter = Filter::parse(args.filter.as_deref().unwrap_or_default());
+    for tag in &args.tag {
+        filter.terms.push(Filter::with_tag(tag));
+    }
+    let mut rows = filter.rows(table)?;
+    if let Some(status) = args.status.map(StatusArg::status) {
+        rows.retain(|row| records.get(*row as usize).is_some_and(|record| record.status == status));
+    }
+    if let Some(keys) = &args.sort {
+        table.sort(&mut rows, &table.sort_keys(keys)?);
+    }
+    if let Some(limit) = args.limit {
+        rows.drain(..rows.len().saturating_sub(limit));
+    }
+    Ok(rows)
+}
+
+fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
+    let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Err(Error::input_help("--columns without a column", "for example run,arch,tp,tpot"));
+    }
+    let mut columns: Vec<usize> =
+        names.into_iter().map(|name| table.column(name)).collect::<Result<_>>()?;
+    // no number without where it comes from
+    let provenance = table.column("provenance")?;
+    if !columns.contains(&provenance) {
+        columns.push(provenance);
+    }
+    Ok(columns)
+}
+
+/// Chosen columns as a table for people.
+fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
+    let mut shown = Table::new(
+        columns.iter().filter_map(|at| table.columns().get(*at)).map(|c| c.field.name.to_string()),
+    );
+    for row in rows {
+        let cell = |column: &usize| match table.cell(*row as usize, *column) {
+            RunCell::Nothing => Shown::None,
+            RunCell::Text(text) => Shown::text(text.lines().next().unwrap_or_default()),
+            RunCell::Number(value) => match table.columns().get(*column).map(|c| c.field.unit) {
+                Some(Unit::Count | Unit::Bytes) => Shown::Whole(value as u64),
+                Some(Unit::Rate | Unit::Percent) => Shown::Number(value, 1),
+                _ => Shown::Number(value, 3),
+            },
+        };
+        shown.push(columns.iter().map(cell).collect());
+    }
+    shown
+}
+
+/// Runs, a line each, then batches, a line each.
+fn in_short(dir: &Path) -> Result<u8> {
+    if !dir.exists() {
+        report::note(&format!("no runs: {} is not there", dir.display()));
+        return Ok(0);
+    }
+    let store = Store::open(dir);
+    let (runs, (batches, damaged)) = (store.list_runs()?, store.batches()?);
+    let annotations = store.annotations();
+    for damaged in runs.damaged.iter().chain(&damaged).chain(&annotations.damaged) {
+        report::warn(damaged);
+    }
+    if runs.records.is_empty() && batches.is_empty() {
+        report::note(&format!("no runs in {}", dir.display()));
+        return Ok(0);
+    }
+    if !runs.records.is_empty() {
+        let mut printer = RecordPrinter::annotated(annotations);
+        runs.records.into_iter().try_for_each(|record| printer.print(record))?;
+        printer.finish()?;
+    }
+    if !batches.is_empty() {
+        let mut rows = Table::new(["batch", "simulated runs", "ok", "experiment", "created", "state"]);
+        for batch in batches {
+            rows.push(vec![
+                Shown::text(batch.batch),
+                Shown::Whole(batch.runs as u64),
+                Shown::Whole(batch.ok as u64),
+                batch.experiment.map_or(Shown::None, Shown::Text),
+                Shown::text(batch.created),
+                if batch.unfinished { Shown::text("unfinished") } else { Shown::None },
+            ]);
+        }
+        output::emit(&rows.aligned())?;
+        report::note("a batch's runs are BATCH:ROW; --all or a condition lists them");
+    }
+    Ok(0)
+}
+
+/// The records that verbs over many runs look at (see [`Selection::named`]); damaged files are warned of.
+pub fn select(named: &[String], dir: &Path) -> Result<Selection> {
+    let chosen = Selection::named(named, dir)?;
+    chosen.damaged.iter().for_each(|damaged| report::warn(damaged));
+    Ok(chosen)
+}
+
+/// Those of them that meet a filter.
+pub fn filtered(named: &[String], dir: &Path, filter: Option<&str>) -> Result<Vec<Record>> {
+    desk::filtered(select(named, dir)?, filter, None)
+}

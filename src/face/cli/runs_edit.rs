@@ -1,0 +1,190 @@
+//! `ladderscope runs tag|note|delete|restore|trash|empty-trash`: what people do with stored runs. Records
+//! themselves are never changed.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use clap::Subcommand;
+
+use super::output::{self, Format, FormatArgs};
+use super::{report, runs};
+use crate::base::error::{Error, Result};
+use crate::desk;
+use crate::lab::store::{self, Store};
+use crate::table::render::{Shown, Table};
+
+/// What to do with stored runs.
+#[derive(Debug, Subcommand)]
+pub enum Edit {
+    /// Add tags to runs, or with '-' in front take them away
+    Tag {
+        /// For example good or good,-doubtful
+        #[arg(value_name = "TAGS", allow_hyphen_values = true)]
+        tags: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Write a note on runs, instead of the one they have; '' takes it away
+    Note {
+        /// The text
+        #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+        text: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Move runs to the trash; no verb sees them there
+    Delete {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Take runs out of the trash [default: the newest deletion]
+    Restore {
+        /// Ids and batches (all their deleted rows), as 'runs trash' lists them, or BATCH:ROW
+        #[arg(value_name = "RUN")]
+        runs: Vec<String>,
+    },
+    /// List what the trash holds
+    Trash {
+        #[command(flatten)]
+        output: FormatArgs,
+    },
+    /// Remove for good what the trash holds
+    EmptyTrash,
+}
+
+/// The runs that an edit is of.
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Ids, prefixes of ids, 'last', batches (all their rows) or BATCH:ROW
+    #[arg(value_name = "RUN", required_unless_present = "filter")]
+    pub runs: Vec<String>,
+    /// Of these, or of all where none is named, only those that meet this filter (as in 'runs')
+    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
+    pub filter: Option<String>,
+}
+
+impl Which {
+    /// The ids; at least one. Names are of runs in this directory alone: another directory's runs have
+    /// annotations and a trash of their own.
+    fn ids(&self, store: &Store) -> Result<Vec<String>> {
+        let mut chosen = runs::select(&[], store.dir())?;
+        if !self.runs.is_empty() {
+            if let Some(name) = self.runs.iter().find(|name| name.contains(std::path::MAIN_SEPARATOR)) {
+                return Err(Error::input_help(
+                    format!("'{name}' is not a run"),
+                    "to edit the runs of another directory: --dir DIRECTORY",
+                ));
+            }
+            chosen.records.clear();
+            for name in &self.runs {
+                let (records, damaged) = desk::stored(store, name)?;
+                damaged.iter().for_each(|damaged| report::warn(damaged));
+                chosen.records.extend(records);
+            }
+            let mut seen = HashSet::new();
+            chosen.records.retain(|record| seen.insert(record.run.clone()));
+        }
+        let records = desk::filtered(chosen, self.filter.as_deref(), None)?;
+        if records.is_empty() {
+            return Err(Error::input_help(
+                format!("no runs in {} are meant: nothing was done", store.dir().display()),
+                "`ladderscope runs --filter ...` shows what a filter chooses",
+            ));
+        }
+        Ok(records.into_iter().map(|record| record.run).collect())
+    }
+}
+
+/// Does it and says on standard error what was done.
+pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
+    let store = Store::open(dir);
+    match edit {
+        Edit::Tag { tags, which } => {
+            let edit = store::Edit::tags(tags)?;
+            if edit.is_empty() {
+                return Err(Error::input_help("no tags", "for example: runs tag good,-doubtful last"));
+            }
+            annotate(&store, which, &edit, "tagged")?;
+        }
+        Edit::Note { text, which } => annotate(&store, which, &store::Edit::note(text), "noted")?,
+        Edit::Delete { which } => {
+            let ids = which.ids(&store)?;
+            store.delete(&ids)?;
+            report::note(&format!(
+                "deleted {}; to have them back: ladderscope runs restore",
+                runs_of(ids.len())
+            ));
+        }
+        Edit::Restore { runs } => restore(&store, runs)?,
+        Edit::Trash { output } => list(&store, output.format)?,
+        Edit::EmptyTrash => {
+            let emptied = store.empty_trash()?;
+            let hidden = match emptied.hidden_rows {
+                0 => String::new(),
+                rows => format!("; {rows} deleted row(s) stay hidden in batches that have other rows"),
+            };
+            report::note(&format!(
+                "removed {} and {} batch file(s){hidden}",
+                runs_of(emptied.runs),
+                emptied.batches
+            ));
+        }
+    }
+    Ok(0)
+}
+
+fn annotate(store: &Store, which: &Which, edit: &store::Edit, done: &str) -> Result<()> {
+    let ids = which.ids(store)?;
+    store.annotate(&ids, edit)?;
+    report::note(&format!("{done} {}", runs_of(ids.len())));
+    Ok(())
+}
+
+fn restore(store: &Store, runs: &[String]) -> Result<()> {
+    if runs.is_empty() {
+        match store.restore_last()?.len() {
+            0 => report::note("the trash is empty: nothing to restore"),
+            count => report::note(&format!("restored {}", runs_of(count))),
+        }
+        return Ok(());
+    }
+    let mut restored = 0;
+    for run in runs {
+        let rows = store.deleted_rows(run);
+        let ids = if rows.is_empty() { std::slice::from_ref(run) } else { &rows };
+        let count = store.restore(ids)?;
+        if count == 0 {
+            return Err(Error::input_help(
+                format!("'{run}' is not in the trash"),
+                "`ladderscope runs trash` lists what is",
+            ));
+        }
+        restored += count;
+    }
+    report::note(&format!("restored {}", runs_of(restored)));
+    Ok(())
+}
+
+fn list(store: &Store, format: Format) -> Result<()> {
+    let trash = store.trash()?;
+    let mut rows = Table::new(["deleted", "runs"]);
+    for run in &trash.runs {
+        rows.push(vec![Shown::text(run), Shown::Whole(1)]);
+    }
+    for (batch, count) in &trash.rows {
+        rows.push(vec![Shown::text(batch), Shown::Whole(*count as u64)]);
+    }
+    match format {
+        Format::Json => output::json(&trash),
+        Format::Csv => output::emit(&rows.csv()),
+        Format::Table if trash.is_empty() => {
+            report::note("the trash is empty");
+            Ok(())
+        }
+        Format::Table => output::emit(&rows.aligned()),
+    }
+}
+
+fn runs_of(count: usize) -> String {
+    if count == 1 { "1 run".into() } else { format!("{count} runs") }
+}

@@ -1,0 +1,299 @@
+//! Which part of a trace to look at: `--phase`, `--step`, `--from`, `--to`.
+
+use std::str::FromStr;
+
+use clap::ValueEnum;
+
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::plan::Phase;
+use crate::trace::overlap::Selection;
+use crate::trace::{Span, Trace};
+
+/// Options that select spans.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct SelectArgs {
+    /// Only this phase: prefill, decode, all [default: decode, unless times are given or there are no decode steps]
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub phase: Option<PhaseArg>,
+    /// Only this decode step, from 0; of an imported trace, the profiler's step
+    #[arg(long, value_name = "N")]
+    pub step: Option<u32>,
+    /// From this time after the trace's first start, for example 250us, 1.5ms (no unit: us)
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<Moment>,
+    /// Up to this time after the trace's first start
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<Moment>,
+}
+
+/// A phase, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PhaseArg {
+    /// The prompt
+    Prefill,
+    /// The decode steps
+    Decode,
+    /// Everything
+    All,
+}
+
+/// A time after the trace's first start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Nanoseconds after the first start of the trace.
+    pub ns: i64,
+}
+
+impl FromStr for Moment {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (number, scale) = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e3)]
+            .iter()
+            .find_map(|(unit, scale)| text.strip_suffix(unit).map(|number| (number, *scale)))
+            .unwrap_or((text, 1e3));
+        match number.trim().parse::<f64>() {
+            Ok(value) if value.is_finite() && value >= 0.0 && value * scale < 9e18 => {
+                Ok(Self { ns: (value * scale).round() as i64 })
+            }
+            _ => Err(Error::input_help(
+                format!("'{text}' is not a time"),
+                "write a number of at least 0 with ns, us, ms or s, for example 1.5ms (no unit: us)",
+            )),
+        }
+    }
+}
+
+impl SelectArgs {
+    /// Whether anything was chosen.
+    pub fn any(&self) -> bool {
+        self.phase.is_some() || self.step.is_some() || self.from.is_some() || self.to.is_some()
+    }
+
+    /// The selection for analysis of this trace, checked against what the trace has. Says what was
+    /// chosen where the user chose nothing.
+    pub fn resolve(&self, trace: &Trace) -> Result<Selection> {
+        if let Some(step) = self.step {
+            if matches!(self.phase, Some(PhaseArg::Prefill)) {
+                return Err(Error::input(
+                    "--step counts decode steps; it does not go with --phase prefill",
+                ));
+            }
+            check_step(trace, step)?;
+        }
+        self.check_times()?;
+        let timed = self.from.is_some() || self.to.is_some();
+        let phase = match self.phase {
+            Some(PhaseArg::Prefill) => Some(Phase::Prefill),
+            Some(PhaseArg::Decode) => Some(Phase::Decode),
+            Some(PhaseArg::All) => None,
+            None if self.step.is_some() => Some(Phase::Decode),
+            None if timed || trace.meta.spec.is_none() => None,
+            None if decode(trace).next().is_some() => {
+                report::note("the decode phase only; --phase all for everything");
+                Some(Phase::Decode)
+            }
+            None => None,
+        };
+        Ok(Selection {
+            phase,
+            step: self.step,
+            from_ns: self.from.map(|m| m.ns),
+            to_ns: self.to.map(|m| m.ns),
+        })
+    }
+
+    /// The window of time (ns since the trace's first start) that a figure shows.
+    pub fn window(&self, trace: &Trace) -> Result<(i64, i64)> {
+        self.check_times()?;
+        let all = extent(trace.spans.iter()).ok_or_else(|| Error::input("the trace has no spans"))?;
+        let (from, to) = match (self.step, self.phase) {
+            (Some(step), _) => {
+                check_step(trace, step)?;
+                extent(last_sample(trace, step)).unwrap_or(all)
+            }
+            (None, Some(PhaseArg::All)) => all,
+            (None, Some(PhaseArg::Prefill)) => {
+                extent(trace.spans.iter().filter(|s| s.phase == Phase::Prefill)).unwrap_or(all)
+            }
+            (None, Some(PhaseArg::Decode)) => extent(decode(trace)).unwrap_or(all),
+            (None, None) if self.from.is_some() || self.to.is_some() => all,
+            // A whole generation is thousands of operations: one step of it can be read on paper.
+            (None, None) => match decode(trace).map(|s| s.step).max() {
+                Some(last) if trace.meta.spec.is_some() => {
+                    report::note(&format!(
+                        "decode step {} of 0 to {last}; --step, --from, --to for others",
+                        last / 2
+                    ));
+                    extent(last_sample(trace, last / 2)).unwrap_or(all)
+                }
+                _ => all,
+            },
+        };
+        let from = self.from.map_or(from - all.0, |m| m.ns);
+        let to = self.to.map_or(to - all.0, |m| m.ns);
+        if from >= to || from >= all.1 - all.0 {
+            return Err(Error::input_help(
+                format!("nothing lies between {} and {} us", from as f64 / 1e3, to as f64 / 1e3),
+                format!("the trace lasts from 0 to {} us", (all.1 - all.0) as f64 / 1e3),
+            ));
+        }
+        Ok((from, to))
+    }
+
+    fn check_times(&self) -> Result<()> {
+        match (self.from, self.to) {
+            (Some(from), Some(to)) if from.ns >= to.ns => Err(Error::input(format!(
+                "--from {} us is not before --to {} us",
+                from.ns as f64 / 1e3,
+                to.ns as f64 / 1e3
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn decode(trace: &Trace) -> impl Iterator<Item = &Span> {
+    trace.spans.iter().filter(|span| span.phase == Phase::Decode)
+}
+
+/// Spans of a decode step in the last sample that has it.
+fn last_sample(trace: &Trace, step: u32) -> impl Iterator<Item = &Span> {
+    let of_step = move |span: &&Span| span.step == step;
+    let sample = decode(trace).filter(of_step).map(|span| span.sample).max();
+    decode(trace).filter(of_step).filter(move |span| Some(span.sample) == sample)
+}
+
+fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
+    spans.fold(None, |extent, span| match extent {
+        None => Some((span.start_ns, span.end_ns)),
+        Some((from, to)) => Some((span.start_ns.min(from), span.end_ns.max(to))),
+    })
+}
+
+fn check_step(trace: &Trace, step: u32) -> Result<()> {
+    let mut steps: Vec<u32> = Vec::new();
+    // Spans are sorted by step: this leaves one number a sample and step.
+    for span in decode(trace) {
+        if span.step == step {
+            return Ok(());
+        }
+        if steps.last() != Some(&span.step) {
+            steps.push(span.step);
+        }
+    }
+    steps.sort_unstable();
+    steps.dedup();
+    let what = if trace.meta.import.is_some() { "step" } else { "decode step" };
+    let has = if steps.is_empty() { "none".into() } else { listed(&steps) };
+    Err(Error::input(format!("there is no {what} {step}: the trace has {has}")))
+}
+
+/// Ascending numbers, those in a row as one: `0, 3 to 7, 9`. Of many such groups the first few.
+fn listed(steps: &[u32]) -> String {
+    const GROUPS: usize = 12;
+    let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
+    let mut names: Vec<String> = groups
+        .iter()
+        .take(GROUPS)
+        .map(|group| match group {
+            [first, .., last] => format!("{first} to {last}"),
+            group => group.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    if let (true, Some(last)) = (groups.len() > GROUPS, steps.last()) {
+        names.push(format!("... up to {last}"));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Lane;
+    use crate::table::Provenance;
+    use crate::trace::TraceMeta;
+
+    fn trace() -> Trace {
+        let span = |sample, step, start_ns| Span {
+            sample,
+            phase: Phase::Decode,
+            step,
+            rank: 0,
+            lane: Lane::Compute,
+            stream: 0,
+            operation: 0,
+            ready_ns: start_ns,
+            start_ns,
+            end_ns: start_ns + 1_000,
+            last_arrival_ns: -1,
+        };
+        Trace {
+            meta: TraceMeta {
+                version: 1,
+                provenance: Provenance::Measured,
+                run: None,
+                spec: None,
+                ranks: 1,
+                plan_hashes: Vec::new(),
+                environment: Default::default(),
+                clock: "monotonic".into(),
+                recorder: "events".into(),
+                streams: Vec::new(),
+                range_names: Vec::new(),
+                import: None,
+            },
+            operations: Vec::new(),
+            spans: vec![span(0, 0, 5_000), span(0, 1, 7_000), span(1, 0, 15_000), span(1, 1, 17_000)],
+            ranges: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn times_take_units_and_mean_microseconds_without() -> Result<()> {
+        for (text, ns) in
+            [("250", 250_000), ("1.5ms", 1_500_000), ("3s", 3_000_000_000), ("7ns", 7), ("2 us", 2_000)]
+        {
+            assert_eq!(text.parse::<Moment>()?.ns, ns, "{text}");
+        }
+        for text in ["", "soon", "-1ms", "1h", "inf"] {
+            assert_eq!(text.parse::<Moment>().map_err(|e| e.exit_code()), Err(2), "{text}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_step_is_shown_as_the_last_sample_did_it() -> Result<()> {
+        let select = SelectArgs { step: Some(1), ..SelectArgs::default() };
+        assert_eq!(select.window(&trace())?, (12_000, 13_000));
+        Ok(())
+    }
+
+    #[test]
+    fn a_step_that_is_not_there_is_named_with_those_that_are() {
+        let select = SelectArgs { step: Some(9), ..SelectArgs::default() };
+        let error = select.resolve(&trace()).err().map(|e| e.to_string()).unwrap_or_default();
+        assert_eq!(error, "there is no decode step 9: the trace has 0 to 1");
+    }
+
+    #[test]
+    fn steps_are_listed_by_what_is_in_a_row() {
+        assert_eq!(listed(&[4]), "4");
+        assert_eq!(listed(&[0, 3, 4, 5, 9, u32::MAX]), "0, 3 to 5, 9, 4294967295");
+        let odd: Vec<u32> = (0..100).map(|n| 2 * n).collect();
+        assert!(listed(&odd).ends_with("22, ... up to 198"), "{}", listed(&odd));
+    }
+
+    #[test]
+    fn a_window_without_anything_in_it_is_refused() {
+        let select = SelectArgs { from: Some(Moment { ns: 99_000 }), ..SelectArgs::default() };
+        assert_eq!(select.window(&trace()).map_err(|e| e.exit_code()), Err(2));
+        let select = SelectArgs {
+            from: Some(Moment { ns: 9 }),
+            to: Some(Moment { ns: 9 }),
+            ..SelectArgs::default()
+        };
+        assert_eq!(select.resolve(&trace()).map_err(|e| e.exit_code()).err(), Some(2));
+    }
+}

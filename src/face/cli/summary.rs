@@ -1,0 +1,42 @@
+//! `ladderscope` without a verb: the workbench, or without a terminal a short summary.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use super::{output, runs};
+use crate::base::error::Result;
+use crate::face::tui;
+use crate::table::Status;
+
+/// Opens the workbench on a terminal, else says what this is and how to go on.
+pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        tui::run(tui::Options { dir, ..tui::Options::default() })?;
+    } else {
+        output::emit(&text(&dir)?)?;
+    }
+    Ok(0)
+}
+
+fn text(dir: &Path) -> Result<String> {
+    let records = runs::select(&[], dir)?.records;
+    let ok = records.iter().filter(|record| record.status == Status::Ok).count();
+    Ok(format!(
+        "\
+Ladderscope {}: how much of tensor-parallel decoding time is exposed communication,
+and which model architecture hides it best, on which hardware?
+
+{} stored run(s) in {} ({ok} ok). This is no terminal, so no workbench; how to go on:
+
+  ladderscope run --model tiny --backend cpu --tp 2 --architecture ladder   run one cell
+  ladderscope experiments                                                   experiment files at hand
+  ladderscope sweep FILE.toml                                               run an experiment
+  ladderscope runs                                                          list stored runs
+  ladderscope doctor                                                        what this machine can do
+  ladderscope --help                                                        everything else
+",
+        env!("CARGO_PKG_VERSION"),
+        records.len(),
+        dir.display(),
+    ))
+}

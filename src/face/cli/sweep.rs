@@ -1,0 +1,107 @@
+//! `ladderscope sweep FILE.toml`: runs an experiment's cells, resuming where an interrupted sweep stopped.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::interrupt::{self, INTERRUPTED};
+use super::output::FormatArgs;
+use super::patience::Patience;
+use super::progress::Progress;
+use super::record_printer::RecordPrinter;
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::desk::Start;
+use crate::lab::launch::{self, Cancel, Leader};
+use crate::lab::store::Store;
+use crate::lab::sweep::{Choice, Experiment, SweepEvent};
+use crate::table::Status;
+
+/// Exit status when some cells failed and the others are stored.
+const SOME_FAILED: u8 = 3;
+
+/// The command line's arguments of `ladderscope sweep`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The experiment file, or the name of a built-in one (see `ladderscope experiments`)
+    #[arg(value_name = "FILE.toml")]
+    pub file: PathBuf,
+    /// Run every cell again, finished ones included
+    #[arg(long)]
+    pub again: bool,
+    /// Run only what failed or was interrupted; what never ran stays so
+    #[arg(long, conflicts_with = "again")]
+    pub retry_failed: bool,
+    #[command(flatten)]
+    pub patience: Patience,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+impl Args {
+    fn choice(&self) -> Choice {
+        match (self.again, self.retry_failed) {
+            (true, _) => Choice::All,
+            (_, true) => Choice::Failed,
+            _ => Choice::Missing,
+        }
+    }
+}
+
+/// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
+/// when all are, or a thousand). As another rank's process of a launcher, takes part in its runs.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let cancel = Cancel::default();
+    interrupt::cancel_on_signals(&cancel)?;
+    let timeout = args.patience.timeout();
+    launch::lead_or_follow(timeout, &cancel, |leader| lead(args, dir, &cancel, leader))
+}
+
+fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>) -> Result<u8> {
+    let experiment = Experiment::open(&args.file)?;
+    if let Some(question) = &experiment.question {
+        report::note(&format!("{}: {question}", experiment.name));
+    }
+    for note in experiment.notes()? {
+        report::note(&note);
+    }
+    let store = Store::open(dir);
+    let start =
+        Start { timeout: args.patience.timeout(), leader, ..Start::new(store.clone(), cancel.clone()) };
+    let mut progress = Progress::new(&experiment.cells, experiment.rounds);
+    let mut printer = RecordPrinter::new(args.output.format);
+    let mut printed = Ok(());
+    let outcome = start.experiment(&experiment, args.choice(), &mut |event| {
+        progress.event(&event);
+        if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
+            // whoever read our output may be gone: the sweep goes on, and is stored
+            printed = printer.print(*record);
+        }
+    });
+    progress.finish();
+    let outcome = outcome?;
+    printed.and_then(|()| printer.finish())?;
+    let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
+    report::line(&format!(
+        "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; stored in {}",
+        experiment.name,
+        count(Status::Ok),
+        count(Status::Failed),
+        count(Status::Skipped),
+        count(Status::Oom),
+        count(Status::Interrupted),
+        store.dir().display()
+    ));
+    Ok(if outcome.interrupted || cancel.is_all() {
+        report::print(&Error::Interrupted);
+        report::line(&format!(
+            "  to go on: ladderscope sweep {} --dir {}",
+            args.file.display(),
+            store.dir().display()
+        ));
+        INTERRUPTED
+    } else if outcome.failed > 0 {
+        SOME_FAILED
+    } else {
+        0
+    })
+}

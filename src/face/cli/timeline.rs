@@ -1,0 +1,65 @@
+//! `ladderscope timeline RUN|TRACE [BENEATH]`: the workbench opened at one trace, or two under one
+//! another, or a figure of one.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use super::rules::RulesArgs;
+use super::select::SelectArgs;
+use super::{output, report};
+use crate::base::error::{Error, Result};
+use crate::desk;
+use crate::desk::export::FileKind;
+use crate::face::tui;
+use crate::lab::store::Store;
+use crate::study::plot;
+
+/// The command line's arguments of `ladderscope timeline`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
+    #[arg(value_name = "RUN|TRACE")]
+    pub source: String,
+    /// Another one to show beneath it, aligned at the first decode step that both have
+    #[arg(value_name = "BENEATH", conflicts_with = "export")]
+    pub beneath: Option<String>,
+    /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    pub rules: RulesArgs,
+}
+
+/// Opens or exports the timeline.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    if let Some(path) = &args.export {
+        FileKind::check(path, &FileKind::FIGURES)?;
+    } else if !std::io::stdout().is_terminal() {
+        return Err(Error::input_help(
+            "the timeline needs a terminal, and standard output is none",
+            "write a figure with --export FILE.svg, or numbers with `ladderscope overlap`",
+        ));
+    }
+    let store = Store::open(&dir);
+    let open = |source: &str| desk::open(source, &store, args.rules.named(), args.select.step);
+    let opened = open(&args.source)?;
+    report::part(&opened);
+    match &args.export {
+        Some(path) => {
+            let (from, to) = args.select.window(&opened.trace)?;
+            plot::timeline(&opened.trace, from, to, path)?;
+            output::emit(&format!("{}\n", path.display()))?;
+        }
+        None => {
+            let window = args.select.any().then(|| args.select.window(&opened.trace)).transpose()?;
+            let mut traces = vec![opened];
+            if let Some(beneath) = &args.beneath {
+                traces.push(open(beneath)?);
+            }
+            tui::run(tui::Options { dir, traces, window })?;
+        }
+    }
+    Ok(0)
+}

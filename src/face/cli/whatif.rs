@@ -1,0 +1,281 @@
+//! `ladderscope whatif`: one simulated cell over a range of link latencies, bandwidths or contention, and
+//! up to where each keeps its communication hidden.
+
+use serde_json::json;
+
+use super::output::{self, Format, FormatArgs};
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::base::text::shell_command;
+use crate::plan::Architecture;
+use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Over, Variant};
+use crate::table::Backend;
+use crate::table::CellOptions;
+use crate::table::render::{Shown, Table};
+
+/// The command line's arguments of `ladderscope whatif`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub cell: CellOptions,
+    /// Latencies of an all-reduce to go through (us), for example 5,10,20,40
+    #[arg(long, value_name = "US,...", value_delimiter = ',', group = "over")]
+    pub alpha_us: Vec<f64>,
+    /// Message bandwidths of an all-reduce to go through (1e9 bytes a second)
+    #[arg(long, value_name = "GB_S,...", value_delimiter = ',', group = "over")]
+    pub gb_s: Vec<f64>,
+    /// SMs' worth of work that a large all-reduce takes from compute, to go through
+    #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
+    pub sms: Vec<f64>,
+    /// From this overlap on communication counts as hidden (%)
+    #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
+    pub hidden_pct: f64,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Prints a line a value and architecture.
+pub fn run(args: &Args) -> Result<u8> {
+    if !(args.hidden_pct > 0.0 && args.hidden_pct <= 100.0) {
+        return Err(Error::input(format!(
+            "--hidden-pct {}: write a number above 0, up to 100",
+            args.hidden_pct
+        )));
+    }
+    let (variant, engine) = (variant(&args.cell)?, Engine::default());
+    let (slider, values) = sweep_of(args)?;
+    let mut points: Vec<(Option<f64>, Answer)> = Vec::new();
+    if values.is_empty() {
+        points.push((None, engine.answer(&variant)?));
+    }
+    for value in values {
+        let mut changed = variant.clone();
+        match slider {
+            "alpha_us" => changed.alpha_us = Some(value),
+            "gb_s" => changed.gb_s = Some(value),
+            _ => changed.sms = Some(value),
+        }
+        points.push((Some(value), engine.answer(&changed)?));
+    }
+    let found = break_evens(&engine, &variant, args.hidden_pct);
+    match args.output.format {
+        Format::Json => output::json(&object(slider, &points, &found))?,
+        Format::Csv => output::emit(&rows(slider, &points).csv())?,
+        Format::Table => {
+            let mut text = rows(slider, &points).aligned();
+            for (architecture, found) in &found {
+                text += &format!("{architecture} {}\n", in_words(found));
+            }
+            text += "all numbers are simulated\n";
+            output::emit(&text)?;
+        }
+    }
+    Ok(0)
+}
+
+/// The cell that is varied: as `run` takes it, but that the backend is the simulator, the architecture
+/// ladder and the model 70B at TP 8 where nothing is said.
+fn variant(options: &CellOptions) -> Result<Variant> {
+    if options.backend.is_some_and(|backend| backend != Backend::Auto && !backend.is_simulated()) {
+        return Err(Error::input_help(
+            "--backend: what-ifs are simulated",
+            "leave it out, or write --backend sim",
+        ));
+    }
+    let mut options = CellOptions { backend: Some(Backend::Sim), ..options.clone() };
+    let paper = Variant::default().cell;
+    options.architecture.get_or_insert(paper.architecture);
+    if options.model.is_none() {
+        options.model = Some(paper.model);
+        options.tp.get_or_insert(paper.tp);
+        options.stack.get_or_insert(paper.stack);
+    }
+    let (spec, note) = options.resolve()?;
+    if let Some(note) = note {
+        report::note(&note);
+    }
+    let (variant, note) = Variant::of(&spec);
+    if let Some(note) = note {
+        report::note(&note);
+    }
+    Ok(variant)
+}
+
+/// What is gone through, and its values.
+fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
+    let all = [
+        ("alpha_us", &args.alpha_us, 0.0),
+        ("gb_s", &args.gb_s, f64::MIN_POSITIVE),
+        ("sms", &args.sms, 0.0),
+    ];
+    let Some((name, values, least)) = all.into_iter().find(|(_, values, _)| !values.is_empty()) else {
+        return Ok(("as given", Vec::new()));
+    };
+    if let Some(wrong) = values.iter().find(|value| !value.is_finite() || **value < least) {
+        let option = name.replace('_', "-");
+        let from = if least > 0.0 { "above 0" } else { "of at least 0" };
+        return Err(Error::input(format!("--{option} {wrong}: write numbers {from}")));
+    }
+    Ok((name, values.clone()))
+}
+
+/// Of every architecture that hides communication.
+fn break_evens(engine: &Engine, variant: &Variant, hidden_pct: f64) -> Vec<(Architecture, BreakEven)> {
+    let mut architectures: Vec<Architecture> =
+        ["ladder", "stale:2", "parallel+ladder"].iter().filter_map(|name| name.parse().ok()).collect();
+    if !architectures.contains(&variant.cell.architecture) {
+        architectures.insert(0, variant.cell.architecture.clone());
+    }
+    let mut found = Vec::new();
+    for architecture in architectures {
+        let mut variant = variant.clone();
+        variant.cell.architecture = architecture.clone();
+        for over in [Over::AlphaUs, Over::GbS] {
+            // one that does not communicate, or cannot run, has none: its row says why
+            if let Ok(at) = engine.break_even(&variant, over, hidden_pct) {
+                found.push((architecture.clone(), at));
+            }
+        }
+    }
+    found
+}
+
+fn in_words(found: &BreakEven) -> String {
+    let [low, high] = found.range;
+    let unit = found.over.unit();
+    let name = match found.over {
+        Over::AlphaUs => "latency",
+        Over::GbS => "bandwidth",
+    };
+    let where_ = match (found.crossing, found.over) {
+        (Crossing::At(at), Over::AlphaUs) => format!("up to a {name} of {at:.1} {unit}"),
+        (Crossing::At(at), Over::GbS) => format!("down to a {name} of {at:.1} {unit}"),
+        (Crossing::Always, _) => format!("at every {name} from {low} to {high} {unit}"),
+        (Crossing::Never, _) => format!("at no {name} from {low} to {high} {unit}"),
+    };
+    format!("hides {}% of its communication {where_}", found.hidden_pct)
+}
+
+fn object(
+    slider: &str,
+    points: &[(Option<f64>, Answer)],
+    found: &[(Architecture, BreakEven)],
+) -> serde_json::Value {
+    let rows: Vec<serde_json::Value> = points
+        .iter()
+        .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
+        .map(|(value, answer, row)| {
+            let chosen = row.architecture == answer.spec.architecture;
+            let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
+            match &row.numbers {
+                Ok(n) => json!({
+                    "value": value, "architecture": row.architecture, "reason": null,
+                    "prefill_ms": n.prefill_ms, "decode_ms": n.decode_ms, "tpot_ms": n.tpot_ms,
+                    "completion_ms": n.completion_ms, "tokens_per_s_per_gpu": n.tokens_per_s_per_gpu,
+                    "comm_ms": n.comm_ms, "exposed_comm_ms": n.exposed_ms,
+                    "overlap_pct": n.overlap_pct, "hidden_share": n.hidden_share, "command": command,
+                }),
+                Err(why) => json!({
+                    "value": value, "architecture": row.architecture, "reason": why, "command": command,
+                }),
+            }
+        })
+        .collect();
+    let found: Vec<serde_json::Value> = found
+        .iter()
+        .map(|(architecture, found)| json!({ "architecture": architecture, "break_even": found }))
+        .collect();
+    json!({ "over": slider, "provenance": "simulated", "points": rows, "break_even": found })
+}
+
+fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
+    let mut rows = Table::new([
+        slider,
+        "architecture",
+        "tpot_ms",
+        "completion_ms",
+        "tokens_per_s_per_gpu",
+        "comm_ms",
+        "exposed_comm_ms",
+        "overlap_pct",
+        "hidden_share",
+        "provenance",
+        "reason",
+    ]);
+    for (value, answer) in points {
+        for row in &answer.rows {
+            let n = row.numbers.as_ref().ok();
+            let of = |of: fn(&crate::study::whatif::Numbers) -> f64, decimals| {
+                Shown::number(n.map(of), decimals)
+            };
+            rows.push(vec![
+                value.map_or(Shown::None, |value| Shown::Number(value, 1)),
+                Shown::text(&row.architecture),
+                of(|n| n.tpot_ms, 3),
+                of(|n| n.completion_ms, 1),
+                of(|n| n.tokens_per_s_per_gpu, 2),
+                of(|n| n.comm_ms, 3),
+                of(|n| n.exposed_ms, 3),
+                Shown::number(n.and_then(|n| n.overlap_pct), 1),
+                Shown::number(n.and_then(|n| n.hidden_share), 3),
+                Shown::text("simulated"),
+                row.numbers.as_ref().err().map_or(Shown::None, Shown::text),
+            ]);
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(words: &str) -> Args {
+        Command::try_parse_from(std::iter::once("whatif").chain(words.split(' '))).unwrap().args
+    }
+
+    #[test]
+    fn values_of_one_slider_become_points_and_mistakes_are_named() {
+        let args = parsed("--model llama-3.2-1b --tp 8 --alpha-us 5,50 --format json");
+        assert_eq!(sweep_of(&args).unwrap(), ("alpha_us", vec![5.0, 50.0]));
+        assert_eq!(variant(&args.cell).unwrap().cell.architecture.to_string(), "ladder");
+        let error = sweep_of(&parsed("--gb-s 10,0")).unwrap_err();
+        assert!(error.to_string().contains("--gb-s 0: write numbers above 0"), "{error}");
+        assert!(Command::try_parse_from(["whatif", "--gb-s", "1", "--sms", "2"]).is_err(), "one slider");
+        assert!(variant(&parsed("--backend cpu").cell).is_err());
+    }
+
+    #[test]
+    fn the_object_has_a_point_a_value_and_architecture_and_says_simulated() {
+        let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --alpha-us 5,50");
+        let (variant, engine) = (variant(&args.cell).unwrap(), Engine::default());
+        let mut points: Vec<(Option<f64>, Answer)> = [5.0, 50.0]
+            .map(|alpha| {
+                let changed = Variant { alpha_us: Some(alpha), ..variant.clone() };
+                (Some(alpha), engine.answer(&changed).unwrap())
+            })
+            .into();
+        points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
+        let found = break_evens(&engine, &variant, 95.0);
+        let object = object("alpha_us", &points, &found);
+        assert_eq!(object["provenance"], "simulated");
+        assert_eq!(object["points"].as_array().map(Vec::len), Some(10));
+        let commands = object["points"].as_array().unwrap().iter().filter_map(|p| p["command"].as_str());
+        let command = commands.into_iter().next().unwrap();
+        assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
+        let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
+        assert!(tpot(5) > tpot(0), "standard, at the higher latency");
+        assert_eq!(rows("alpha_us", &points).csv().lines().count(), 11);
+        assert!(
+            !found.is_empty() && found.iter().all(|(_, found)| in_words(found).contains("hides 95%"))
+        );
+    }
+}

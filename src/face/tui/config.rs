@@ -1,0 +1,347 @@
+//! The user's settings of the workbench: theme, colours, keys, mouse, in one TOML file. Whatever is
+//! wrong in it is said, a line each, and the rest holds: a mistake in a setting must not keep anybody
+//! from working.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use toml_edit::{Document, Item};
+
+use super::keymap::{Keymap, is_fixed};
+use super::theme::{self, Theme};
+use crate::base::error::{Error, Result};
+
+/// Overrides where the settings are read.
+const VARIABLE: &str = "LADDERSCOPE_CONFIG";
+
+/// Settings, read and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The colours of the theme in force.
+    pub theme: Theme,
+    /// Which keys do what, the user's own choices included.
+    pub keys: Keymap,
+    /// Whether the mouse is captured at first.
+    pub mouse: bool,
+    /// What is wrong with the file, a line each: `FILE:LINE: ...`.
+    pub wrong: Vec<String>,
+}
+
+/// What the environment says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Colours are not wanted (`NO_COLOR`).
+    pub no_color: bool,
+    /// The terminal shows 24 bits a colour (`COLORTERM`).
+    pub true_color: bool,
+    /// It is reached over SSH, where a captured mouse is in the way of selecting text.
+    pub ssh: bool,
+}
+
+impl Surroundings {
+    /// What this process's environment and files say.
+    pub fn of_process() -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let depth = std::env::var("COLORTERM").unwrap_or_default();
+        Self {
+            no_color: set("NO_COLOR"),
+            true_color: depth == "truecolor" || depth == "24bit",
+            ssh: set("SSH_CONNECTION") || set("SSH_TTY"),
+        }
+    }
+}
+
+/// Where the settings are: `$LADDERSCOPE_CONFIG`, or `ladderscope/config.toml` in
+/// the user's configuration directory.
+pub fn path() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+        return Some(path.into());
+    }
+    let of = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = of("XDG_CONFIG_HOME").or_else(|| Some(std::env::home_dir()?.join(".config")))?;
+    Some(base.join("ladderscope/config.toml"))
+}
+
+impl Config {
+    /// The user's settings; the built-in ones where there is no file.
+    pub fn load(around: &Surroundings) -> Self {
+        let Some(path) = path() else { return Self::parse("", Path::new(""), around) };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&text, &path, around),
+            Err(error) => {
+                let mut config = Self::parse("", &path, around);
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    config.wrong.push(format!("{}: {error}", path.display()));
+                }
+                config
+            }
+        }
+    }
+
+    /// Settings from a text that stands in a file at `path`.
+    pub fn parse(text: &str, path: &Path, around: &Surroundings) -> Self {
+        let mut reader = Reader { text, path, wrong: Vec::new() };
+        let document = Document::parse(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            reader.say(at, error.message());
+        });
+        let (mut theme, mut changes) = (Theme::new(true), Vec::new());
+        let mut mouse = !around.ssh;
+        for (key, item) in document.iter().flat_map(|d| d.iter()) {
+            match key {
+                "theme" => theme = reader.theme(item).unwrap_or(theme),
+                "mouse" => match (item.as_bool(), item.as_str()) {
+                    (Some(wanted), _) => mouse = wanted,
+                    (None, Some("auto")) => {}
+                    _ => reader.say(start(item), "mouse is true, false or \"auto\" (off over SSH)"),
+                },
+                // on top of the theme, wherever it stands
+                "colors" | "keys" => {}
+                other => reader.say(
+                    start(item),
+                    &format!("unknown setting '{other}': theme, mouse, [colors], [keys]"),
+                ),
+            }
+        }
+        if let Ok(document) = &document {
+            reader.colors(document.get("colors"), &mut theme);
+            changes = reader.keys(document.get("keys"));
+        }
+        let (keys, clashes) = Keymap::with(&changes);
+        reader.wrong.extend(clashes.iter().map(|why| format!("{}: {why}", path.display())));
+        if !around.true_color {
+            theme = theme.with_256_colors();
+        }
+        if around.no_color {
+            theme = theme.without_color();
+        }
+        Self { theme, keys, mouse, wrong: reader.wrong }
+    }
+}
+
+fn start(item: &Item) -> usize {
+    item.span().map_or(0, |span| span.start)
+}
+
+/// Reads settings, and gathers what is wrong.
+struct Reader<'a> {
+    text: &'a str,
+    path: &'a Path,
+    wrong: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn say(&mut self, at: usize, why: &str) {
+        let before = self.text.as_bytes().get(..at).unwrap_or(self.text.as_bytes());
+        let line = before.iter().filter(|b| **b == b'\n').count() + 1;
+        let why = why.trim().replace('\n', "; ");
+        self.wrong.push(format!("{}:{line}: {why}", self.path.display()));
+    }
+
+    /// A built-in theme by its name, or a file with a table of colours.
+    fn theme(&mut self, item: &Item) -> Option<Theme> {
+        let Some(name) = item.as_str() else {
+            self.say(start(item), "theme is a name or the path of a TOML file");
+            return None;
+        };
+        if let Some(theme) = Theme::built_in(name) {
+            return Some(theme);
+        }
+        if !name.ends_with(".toml") {
+            let names: Vec<_> = theme::names().collect();
+            let known = names.join(", ");
+            self.say(start(item), &format!("there is no theme '{name}': {known}, or a .toml file"));
+            return None;
+        }
+        // beside the settings, unless it is absolute
+        let path = self.path.parent().unwrap_or(Path::new("")).join(name);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.say(start(item), &format!("theme {}: {error}", path.display()));
+                return None;
+            }
+        };
+        let mut inner = Reader { text: &text, path: &path, wrong: Vec::new() };
+        let mut theme = Theme::new(true);
+        match Document::parse(text.as_str()) {
+            Ok(document) => {
+                if let Some(base) = document.get("theme") {
+                    match base.as_str().and_then(Theme::built_in) {
+                        Some(base) => theme = base,
+                        None => {
+                            inner.say(start(base), "theme is the name of a built-in one to start from")
+                        }
+                    }
+                }
+                inner.colors(document.get("colors"), &mut theme);
+            }
+            Err(error) => inner.say(error.span().map_or(0, |s| s.start), error.message()),
+        }
+        let wrong = inner.wrong;
+        self.wrong.extend(wrong);
+        Some(theme)
+    }
+
+    fn colors(&mut self, item: Option<&Item>, theme: &mut Theme) {
+        let Some(item) = item else { return };
+        let Some(table) = item.as_table_like() else {
+            return self.say(start(item), "[colors] is a table: exposed = \"bold red\"");
+        };
+        for (role, item) in table.iter() {
+            let done = match item.as_str() {
+                Some(style) => theme.set(role, style),
+                None => Err(format!("{role} wants a text such as \"bold red\"")),
+            };
+            if let Err(why) = done {
+                self.say(start(item), &why);
+            }
+        }
+    }
+
+    fn keys(&mut self, item: Option<&Item>) -> Vec<(String, Vec<String>)> {
+        let mut changes = Vec::new();
+        let Some(item) = item else { return changes };
+        let Some(table) = item.as_table_like() else {
+            self.say(start(item), "[keys] is a table: \"runs.filter\" = [\"/\", \"f\"]");
+            return changes;
+        };
+        for (name, item) in table.iter() {
+            // both "runs.filter" = ... and [keys.runs] filter = ...
+            let inner: Vec<(String, &Item)> = match item.as_table_like() {
+                Some(table) => table.iter().map(|(k, v)| (format!("{name}.{k}"), v)).collect(),
+                None => vec![(name.to_string(), item)],
+            };
+            for (id, item) in inner {
+                let words = match (item.as_str(), item.as_array()) {
+                    (Some(text), _) => Some(text.split_whitespace().map(String::from).collect()),
+                    (None, Some(list)) => list.iter().map(|k| k.as_str().map(String::from)).collect(),
+                    (None, None) => None,
+                };
+                let Some(words) = words else {
+                    self.say(start(item), &format!("{id} wants a list of keys: [\"ctrl-f\", \"F5\"]"));
+                    continue;
+                };
+                // alone first, so that what is wrong is told with its line
+                let (_, wrong) =
+                    Keymap::with(&[(id.clone(), words)].map(|(id, words): (String, Vec<String>)| {
+                        changes.push((id.clone(), words.clone()));
+                        (id, words)
+                    }));
+                if let Some(why) = wrong.first() {
+                    self.say(start(item), why);
+                    changes.pop();
+                }
+            }
+        }
+        changes
+    }
+}
+
+/// A settings file that says what is built in, to be edited: every line is a comment.
+pub fn template(theme: &str) -> Result<String> {
+    let styles = theme::written(theme).ok_or_else(|| Error::unknown("theme", theme, theme::names()))?;
+    let names: Vec<_> = theme::names().collect();
+    let mut text =
+        String::from("# Settings of the workbench. Every line shows what holds without it.\n\n");
+    let _ = writeln!(text, "# {}, or a TOML file with a table [colors]", names.join(", "));
+    let _ = writeln!(text, "# theme = \"{theme}\"\n");
+    text.push_str("# true, false, or \"auto\": captured, but not over SSH, where it is in the way of selecting text\n");
+    text.push_str("# mouse = \"auto\"\n\n");
+    text.push_str("# A style is a colour (a name, 0 to 255, #rrggbb), `on` another, and any of bold, dim, italic,\n");
+    text.push_str("# underlined, reversed. The background of `text` is the window's.\n# [colors]\n");
+    for (role, style) in styles {
+        let _ = writeln!(text, "# {role} = \"{style}\"");
+    }
+    text.push_str("\n# Keys: a character, Enter, Esc, Tab, Space, Left, PageUp, F5, ...; ctrl-, alt-, shift- before it.\n");
+    text.push_str("# An empty list takes an action's keys away; it stays in the palette. ? : q Esc Tab and digits never change.\n# [keys]\n");
+    let map = Keymap::default();
+    for bound in map.all().iter().filter(|bound| !is_fixed(bound.action)) {
+        let keys: Vec<_> =
+            bound.keys.iter().map(|key| toml_edit::Value::from(key.to_string()).to_string()).collect();
+        let keys = keys.iter().map(|k| k.trim()).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "# \"{}\" = [{keys}]  # {}", bound.id(), bound.row.name);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::action::Action;
+    use crate::face::tui::theme::Role;
+
+    fn parse(text: &str) -> Config {
+        Config::parse(
+            text,
+            Path::new("c.toml"),
+            &Surroundings { true_color: true, ..Default::default() },
+        )
+    }
+
+    #[test]
+    fn settings_hold_and_mistakes_are_told_with_their_lines() {
+        let config = parse(
+            "theme = \"dark\"\nmouse = false\n[colors]\nexposed = \"bold #ff0000\"\n[keys]\n\
+             \"everywhere.down\" = [\"ctrl-n\"]\nruns.filter = \"f F3\"\n",
+        );
+        assert_eq!(config.wrong, Vec::<String>::new());
+        assert!(!config.mouse);
+        assert_eq!(config.keys.label(Action::Down), "Ctrl-N");
+        let mut dark = Theme::built_in("dark").unwrap();
+        dark.set("exposed", "bold #ff0000").unwrap();
+        assert_eq!(config.theme, dark);
+
+        let config = parse(
+            "theme = \"drak\"\nmuose = true\n[colors]\nexposed = \"rde\"\ndim = \"245\"\n[keys]\n\
+             \"everywhere.down\" = [\"Entr\"]\n\"everywhere.quit\" = [\"Q\"]\n\"everywhere.up\" = [\"F2\"]\n",
+        );
+        let lines: Vec<_> = config.wrong.iter().map(|w| w.split(": ").next().unwrap()).collect();
+        assert_eq!(
+            lines,
+            ["c.toml:1", "c.toml:2", "c.toml:4", "c.toml:7", "c.toml:8"],
+            "{:?}",
+            config.wrong
+        );
+        assert_eq!(config.keys.label(Action::Up), "F2", "what is right holds");
+        assert_eq!(config.keys.label(Action::Down), "↓", "what is wrong is left as it was");
+        assert_ne!(config.theme.style(Role::Dim), Theme::new(true).style(Role::Dim));
+    }
+
+    #[test]
+    fn a_broken_file_is_one_line_and_everything_is_built_in() {
+        let config = parse("theme = \n[keys");
+        assert_eq!(config.wrong.len(), 1, "{:?}", config.wrong);
+        assert!(config.wrong[0].starts_with("c.toml:2: "), "{:?}", config.wrong);
+        assert_eq!(config.theme, Theme::new(true));
+    }
+
+    #[test]
+    fn the_environment_decides_where_nothing_is_said() {
+        let around = Surroundings { ssh: true, no_color: true, true_color: false };
+        let config = Config::parse("theme = \"light\"", Path::new(""), &around);
+        assert!(!config.mouse);
+        assert_eq!(config.theme, Theme::built_in("light").unwrap().without_color());
+        assert!(Config::parse("mouse = true", Path::new(""), &around).mouse);
+    }
+
+    #[test]
+    fn the_template_says_what_is_built_in() {
+        for name in theme::names() {
+            let text = template(name).unwrap();
+            let said: String = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("# "))
+                .filter(|line| line.starts_with('[') || line.contains(" = "))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            let config = parse(&said);
+            assert_eq!(config.wrong, Vec::<String>::new(), "{said}");
+            assert_eq!(config.theme, Theme::built_in(name).unwrap());
+            for (a, b) in config.keys.all().iter().zip(Keymap::default().all()) {
+                assert_eq!(a.keys, b.keys, "{}", a.id());
+            }
+        }
+        assert!(template("drak").is_err());
+    }
+}

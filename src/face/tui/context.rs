@@ -1,0 +1,188 @@
+//! What all screens share: the window, the clock, colours, keys, stored runs, what the user is told; and
+//! the ways out of a screen: questions ([`super::task`]), requests to the workbench, effects.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::keymap::Keymap;
+use super::layout;
+use super::message::Effect;
+use super::mouse::Press;
+use super::overlay::Overlay;
+use super::screen::Acts;
+use super::snapshot::Snapshot;
+use super::state::Tab;
+use super::task::Tasks;
+use super::theme::Theme;
+use crate::lab::sweep::{Choice, Experiment};
+use crate::table::{Record, Spec};
+
+/// Messages that are kept.
+const MESSAGES: usize = 200;
+
+/// What a screen sees beside itself. It does not see the other screens.
+#[derive(Debug)]
+pub struct Context {
+    /// Columns and rows of the window.
+    pub size: (u16, u16),
+    /// Milliseconds since the workbench was opened.
+    pub now_ms: u64,
+    /// The screen that is shown.
+    pub tab: Tab,
+    /// What lies on the screen, the topmost last.
+    pub overlays: Vec<Overlay>,
+    /// Something the user is told.
+    pub notice: Option<Notice>,
+    /// Which key does what.
+    pub keys: Keymap,
+    /// What was told until now, the newest last.
+    pub messages: VecDeque<(u64, Notice)>,
+    /// Whether the mouse is captured.
+    pub mouse: bool,
+    /// Where and when the mouse's button went down last.
+    pub press: Option<Press>,
+    /// The user wants to leave as soon as the cancelled sweep has ended.
+    pub leaving: bool,
+    /// The colours of the theme in force.
+    pub theme: Theme,
+    /// The directory in which runs are stored.
+    pub dir: PathBuf,
+    /// The runs directory's content, once read.
+    pub stored: Option<Arc<Snapshot>>,
+    /// Experiments that a sweep is running or will run.
+    pub sweeps: Sweeps,
+    /// The questions that are being answered in the background.
+    pub tasks: Tasks,
+    /// What the screens ask of the workbench, in order.
+    pub requests: VecDeque<Request>,
+    /// What is to be done outside of the state.
+    pub effects: Vec<Effect>,
+}
+
+/// Experiments of sweeps, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sweeps {
+    /// The one that runs.
+    pub running: Option<String>,
+    /// The experiments that wait for the one that runs.
+    pub queued: Vec<String>,
+}
+
+/// What a screen asks of the workbench, which knows the screen that does it.
+#[derive(Debug)]
+pub enum Request {
+    /// Show the timelines of stored runs (full ids), from top to bottom.
+    OpenRuns {
+        /// The full ids of the runs.
+        runs: Vec<String>,
+        /// Beneath the trace that is shown, where one is.
+        beneath: bool,
+    },
+    /// Show the timeline of a run.
+    OpenRecord(Box<Record>),
+    /// Run an experiment, behind the sweep that runs if one does.
+    Sweep {
+        /// The experiment whose cells are run.
+        experiment: Arc<Experiment>,
+        /// Which of its runs.
+        choice: Choice,
+    },
+}
+
+/// A run that is selected on a screen.
+#[derive(Clone, Debug)]
+pub struct SelectedRun {
+    /// The cell that was run, with all its options.
+    pub spec: Spec,
+    /// The full id of the run.
+    pub run: String,
+}
+
+impl Context {
+    /// What a workbench that has just been opened knows.
+    pub fn new(dir: PathBuf, theme: Theme, size: (u16, u16)) -> Self {
+        Self {
+            size,
+            now_ms: 0,
+            tab: Tab::Experiments,
+            overlays: Vec::new(),
+            notice: None,
+            keys: Keymap::default(),
+            messages: VecDeque::new(),
+            mouse: true,
+            press: None,
+            leaving: false,
+            theme,
+            dir,
+            stored: None,
+            sweeps: Sweeps::default(),
+            tasks: Tasks::default(),
+            requests: VecDeque::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// The body of the window, empty where it is too small.
+    pub fn body(&self) -> Rect {
+        layout::regions(self).map_or(Rect::ZERO, |regions| regions.body)
+    }
+
+    /// The key to tell of what can be done on a screen.
+    pub fn key<S: Acts>(&self, act: S::Act) -> String {
+        self.keys.label(Action::of::<S>(act))
+    }
+
+    /// Tells the user something that a key press takes away.
+    pub fn inform(&mut self, text: impl Into<String>) {
+        self.tell(Notice { text: text.into(), error: false });
+    }
+
+    /// Tells the user what went wrong; stays until Escape.
+    pub fn fail(&mut self, text: impl Into<String>) {
+        self.tell(Notice { text: text.into(), error: true });
+    }
+
+    /// An answer, or its error told.
+    pub fn told<T>(&mut self, answer: Result<T, String>) -> Option<T> {
+        answer.map_err(|error| self.fail(error)).ok()
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        if self.messages.len() == MESSAGES {
+            self.messages.pop_front();
+        }
+        self.messages.push_back((self.now_ms, notice.clone()));
+        // what went wrong stays until it is closed, whatever else there is to tell
+        if notice.error || !self.notice.as_ref().is_some_and(|n| n.error) {
+            self.notice = Some(notice);
+        }
+    }
+
+    /// Asks the workbench for something.
+    pub fn request(&mut self, request: Request) {
+        self.requests.push_back(request);
+    }
+
+    /// Opens the timelines of stored runs, from top to bottom, alone.
+    pub fn open_runs(&mut self, runs: impl IntoIterator<Item = String>) {
+        self.request(Request::OpenRuns { runs: runs.into_iter().collect(), beneath: false });
+    }
+
+    /// Has something done outside of the state.
+    pub fn perform(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+}
+
+/// Something the user is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What; may have several lines.
+    pub text: String,
+    /// It went wrong: shown until it is closed.
+    pub error: bool,
+}

@@ -1,0 +1,302 @@
+//! Does what `update` asks for: files, sweeps, analyses, each on a thread of its own; answers come
+//! back as messages. Nothing here touches the state.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Sender, unbounded};
+
+use super::message::{Effect, Ended, Message, StoreTask, SweepOrder, TraceSource};
+use super::screens::experiments::{check, save};
+use super::screens::live::look;
+use super::screens::pareto::picture;
+use super::screens::timeline::state::{Matches, TraceIndex};
+use super::snapshot::Snapshot;
+use super::task::guarded;
+use super::{experiments, format, terminal};
+use crate::base::error::{Error, Result};
+use crate::desk::{self, Opened, Start};
+use crate::lab::launch::Cancel;
+use crate::lab::store::Store;
+use crate::lab::sweep::{Choice, Experiment};
+use crate::plan::Phase;
+use crate::study::analysis::{self};
+use crate::trace::overlap::Selection;
+
+/// Performs effects; answers go to its channel.
+#[derive(Debug)]
+pub struct Performer {
+    store: Store,
+    experiments: PathBuf,
+    answers: Sender<Message>,
+    cancel: Cancel,
+    sweep: Option<JoinHandle<()>>,
+    /// The newest check of an edited experiment.
+    check: Arc<AtomicU64>,
+    /// Works on the runs as they were told last.
+    runs: Worker<Option<Arc<Snapshot>>>,
+    /// Works out the points of the Pareto screen.
+    pareto: Worker<()>,
+}
+
+impl Performer {
+    /// A performer that stores runs in `dir`, reads experiments from `experiments`, and answers there.
+    pub fn new(dir: &Path, experiments: PathBuf, answers: Sender<Message>) -> Self {
+        Self {
+            store: Store::open(dir),
+            experiments,
+            cancel: Cancel::default(),
+            sweep: None,
+            check: Arc::default(),
+            runs: Worker::new(answers.clone()),
+            pareto: Worker::new(answers.clone()),
+            answers,
+        }
+    }
+
+    /// Does it, or sets it going.
+    pub fn perform(&mut self, effect: Effect) {
+        let store = self.store.clone();
+        match effect {
+            // the loop's own
+            Effect::Quit { .. } => {}
+            Effect::LoadExperiments => {
+                let dir = self.experiments.clone();
+                self.spawn(move || match experiments::load(&dir) {
+                    Ok(entries) => Message::Experiments(entries),
+                    Err(error) => Message::Told(Err(format::error(&error))),
+                });
+            }
+            Effect::Ask(task) => self.spawn(move || Message::Answered(task.run())),
+            Effect::Store(task) => {
+                let answers = self.answers.clone();
+                self.runs.ask(move |told| {
+                    let mut say = |note| drop(answers.send(Message::Told(note)));
+                    Message::Runs(work_on(&store, task, told, &mut say).map_err(|e| format::error(&e)))
+                });
+            }
+            Effect::Sweep(SweepOrder::Start { experiment, choice }) => self.start(experiment, choice),
+            Effect::Sweep(SweepOrder::Pause(true)) => self.cancel.pause(),
+            Effect::Sweep(SweepOrder::Pause(false)) => self.cancel.resume(),
+            Effect::Sweep(SweepOrder::CancelCell(cell)) => self.cancel.cell(cell),
+            Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
+            Effect::LookAtCell { sweep, cell, spec } => {
+                self.spawn(move || Message::CellLooked { sweep, cell, looked: look::look(&spec) });
+            }
+            Effect::CheckDraft { serial, name, path, text, stored } => {
+                let newest = Arc::clone(&self.check);
+                newest.store(serial, Ordering::Relaxed);
+                self.spawn(move || {
+                    let stop = || newest.load(Ordering::Relaxed) != serial;
+                    let checked = check::check(serial, &text, &path, stored.as_deref(), &stop);
+                    Message::DraftChecked { name, checked }
+                });
+            }
+            Effect::SaveExperiment(save) => {
+                let dir = self.experiments.clone();
+                self.spawn(move || {
+                    let result = save::write(&save, &dir);
+                    Message::Saved { save, result }
+                });
+            }
+            Effect::OpenTraces { request, sources } => self.spawn(move || {
+                let open = |source: &TraceSource| open(&store, source).map_err(|e| format::error(&e));
+                Message::Trace { request, result: sources.iter().map(open).collect() }
+            }),
+            Effect::Analyse { request, pane, index, part } => self.spawn(move || {
+                let selection = match part {
+                    Some(key) => Selection {
+                        phase: Some(key.phase),
+                        step: Some(key.step),
+                        ..Selection::default()
+                    },
+                    None => Selection { phase: Some(Phase::Decode), ..Selection::default() },
+                };
+                let report = crate::trace::overlap::overlap(&index.trace, &selection);
+                Message::Overlap { request, pane, part, overlap_pct: report.all.overlap_pct }
+            }),
+            Effect::Search { request, pane, serial, index, query } => self.spawn(move || {
+                let matches = Arc::new(Matches::of(&index, &query));
+                Message::Found { request, pane, serial, matches }
+            }),
+            Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
+            Effect::Pareto(runs) => {
+                self.pareto.ask(move |()| Message::Pareto(analysis::pareto(&runs.records)));
+            }
+            Effect::ParetoMarks { axes, reading, runs } => self.spawn(move || {
+                let points = analysis::pareto_on(&runs.records, axes);
+                Message::ParetoMarks { axes, reading, points }
+            }),
+            Effect::ParetoAreas { key, runs } => self.spawn(move || {
+                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
+                Message::ParetoAreas { key, areas }
+            }),
+            Effect::ReadOverlay(path) => self.spawn(move || {
+                let read = |path: PathBuf| Ok((path.clone(), analysis::read_overlay(&path)?));
+                let read = path.map(read).transpose();
+                Message::Overlay(read.map_err(|e: Error| format::error(&e)))
+            }),
+            Effect::ParetoPicture(sketch) => self.spawn(move || {
+                let result = picture::paint(&sketch, terminal::cell_pixels()).map(Arc::new);
+                Message::ParetoPicture { sketch, result }
+            }),
+            Effect::Export { export, path } => {
+                self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
+                    Ok(path) => Message::Told(Ok(format!("written: {}", path.display()))),
+                    Err(error) => Message::Told(Err(format::error(&error))),
+                })
+            }
+            Effect::Copy(text) => self.report(terminal::copy(&text)),
+            Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
+        }
+    }
+
+    /// Indexes traces that the workbench was opened with; the answer is to request `request`.
+    pub fn show(&self, request: u64, traces: Vec<Opened>) {
+        self.spawn(move || {
+            let traces = traces.into_iter().map(index).collect();
+            Message::Trace { request, result: Ok(traces) }
+        });
+    }
+
+    /// Cancels what runs and waits until it has been stored. `patience`: whether to wait at all.
+    pub fn finish(self, patience: bool) {
+        self.cancel.all();
+        if let (true, Some(sweep)) = (patience, self.sweep) {
+            // a panic in it has been told as a message
+            let _ = sweep.join();
+        }
+    }
+
+    fn report(&self, result: std::io::Result<()>) {
+        if let Err(error) = result {
+            self.send(Message::Told(Err(format!("the terminal: {error}"))));
+        }
+    }
+
+    fn send(&self, message: Message) {
+        // nobody listens any more: the workbench is being left
+        let _ = self.answers.send(message);
+    }
+
+    /// Runs `work` on a thread; a panic in it becomes a message.
+    fn spawn(&self, work: impl FnOnce() -> Message + Send + 'static) {
+        let answers = self.answers.clone();
+        std::thread::spawn(move || {
+            let message = guarded(work).unwrap_or_else(|error| Message::Told(Err(error)));
+            let _ = answers.send(message);
+        });
+    }
+
+    fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
+        self.cancel = Cancel::default();
+        let start = Start { watch: true, ..Start::new(self.store.clone(), self.cancel.clone()) };
+        let answers = self.answers.clone();
+        self.sweep = Some(std::thread::spawn(move || {
+            let events = answers.clone();
+            let result = guarded(move || {
+                let outcome = start.experiment(&experiment, choice, &mut |event| {
+                    let _ = events.send(Message::Sweep(Box::new(event)));
+                })?;
+                Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
+            });
+            let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
+            let _ = answers.send(Message::SweepEnded(result));
+        }));
+    }
+}
+
+/// A thread that does one thing after the other, in the order in which they were asked for; so the answers
+/// come in that order, too.
+#[derive(Debug)]
+struct Worker<S>(Sender<Work<S>>);
+
+type Work<S> = Box<dyn FnOnce(&mut S) -> Message + Send>;
+
+impl<S: Default + 'static> Worker<S> {
+    /// One whose answers go there. Its thread ends with it.
+    fn new(answers: Sender<Message>) -> Self {
+        let (ask, asked) = unbounded::<Work<S>>();
+        std::thread::spawn(move || {
+            let mut state = S::default();
+            for work in asked {
+                let message = guarded(|| work(&mut state));
+                let message = message.unwrap_or_else(|error| Message::Told(Err(error)));
+                if answers.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(ask)
+    }
+
+    fn ask(&self, work: impl FnOnce(&mut S) -> Message + Send + 'static) {
+        // the thread ends only with the workbench
+        let _ = self.0.send(Box::new(work));
+    }
+}
+
+/// Reads or changes the stored runs; `say` tells the user more than what they are then.
+fn work_on(
+    store: &Store,
+    task: StoreTask,
+    told: &mut Option<Arc<Snapshot>>,
+    say: &mut dyn FnMut(std::result::Result<String, String>),
+) -> Result<Arc<Snapshot>> {
+    let snapshot = match (task, told.as_ref()) {
+        (StoreTask::Append(records), Some(before)) => before.and(records),
+        (StoreTask::Annotate { runs, edit }, before) => {
+            store.annotate(&runs, &edit)?;
+            match before {
+                Some(before) => before.with(store.annotations()),
+                None => list(store)?,
+            }
+        }
+        (StoreTask::Delete(runs), _) => {
+            if let Err(error) = store.delete(&runs) {
+                say(Err(format::error(&error)));
+            }
+            // what could not be deleted is shown again
+            list(store)?
+        }
+        (StoreTask::Restore, _) => {
+            say(Ok(match store.restore_last()?.as_slice() {
+                [] => "nothing is deleted that could be brought back".to_owned(),
+                [run] => format!("restored {run}"),
+                runs => format!("restored {} runs", runs.len()),
+            }));
+            list(store)?
+        }
+        (StoreTask::Read | StoreTask::Append(_), _) => list(store)?,
+    };
+    Ok(Arc::clone(told.insert(Arc::new(snapshot))))
+}
+
+/// Reads the stored runs.
+fn list(store: &Store) -> Result<Snapshot> {
+    let listing = store.list()?;
+    Ok(Snapshot::annotated(listing.records, listing.damaged, store.annotations()))
+}
+
+/// Reads and indexes a trace.
+fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
+    Ok(index(match source {
+        TraceSource::Run(record) => desk::open_run(record.clone(), store, None)?,
+        TraceSource::Path { path, rules } => {
+            desk::open(&path.to_string_lossy(), store, rules.as_deref(), None)?
+        }
+    }))
+}
+
+fn index(opened: Opened) -> Arc<TraceIndex> {
+    let name = opened.name();
+    let title = match (&opened.trace.meta.spec, &opened.trace.meta.import) {
+        (Some(spec), _) => format!("{name}  {} {} {}", spec.model, spec.label(), spec.link),
+        (None, Some(import)) => format!("{name}  {}", import.format),
+        (None, None) => name,
+    };
+    let index = TraceIndex::new(title, opened.trace);
+    Arc::new(index.opened_from(opened.source).classified_by(opened.rules))
+}

@@ -1,0 +1,238 @@
+//! The loop: waits for keys, answers, signals; updates the state; performs effects; draws when
+//! something has changed, and not otherwise.
+
+use std::io::Stdout;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossterm::event::Event;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::config::{Config, Surroundings};
+use super::context::Context;
+use super::effects::Performer;
+use super::message::{Effect, Message};
+use super::screens::pareto::picture::Pictures;
+use super::state::{State, Tab};
+use super::update::{begin, update};
+use super::{Options, format, memory, terminal, view};
+use crate::base::error::{Error, Result};
+
+/// While something runs, frames that no key asked for are at least so far apart.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// Without any news, a running sweep's clock is drawn so often.
+const CLOCK: Duration = Duration::from_millis(500);
+
+type Window = Terminal<CrosstermBackend<Stdout>>;
+
+/// Opens the workbench; returns when the user leaves it.
+pub fn run(options: Options) -> Result<()> {
+    let failed = |error: std::io::Error| Error::failed(format!("the terminal: {error}"));
+    let (sender, messages) = unbounded();
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let handle = signals.handle();
+    let config = Config::load(&Surroundings::of_process());
+    let memory = memory::path(&options.dir);
+    let guard = terminal::take(config.mouse).map_err(failed)?;
+    let mut window = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
+    let size = window.size().map_err(failed)?;
+    let mut cx = Context::new(options.dir.clone(), config.theme, (size.width, size.height));
+    (cx.keys, cx.mouse) = (config.keys, config.mouse);
+    if let Some(first) = config.wrong.first() {
+        let more = match config.wrong.len() {
+            1 => String::new(),
+            n => format!("\n{} more: ladderscope config --check lists all", n - 1),
+        };
+        cx.fail(format!("settings: {first}{more}"));
+    }
+    let mut state = State::new(cx);
+    state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
+    let signalled = sender.clone();
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = signalled.send(Message::Terminate);
+        }
+    });
+    listen_to_keys(sender.clone());
+    let performer = Performer::new(&options.dir, "experiments".into(), sender);
+    let mut workbench = Loop { state, performer, messages, opened: Instant::now() };
+    let recalled = workbench.open(options, memory.as_deref());
+    let left = workbench.work(&mut window);
+    handle.close();
+    // the terminal is the user's again before the sweep has quite ended
+    drop(guard);
+    // a state directory that cannot be written must not turn leaving into a failure
+    if let Some(path) = &memory
+        && let Err(error) = if recalled { Ok(()) } else { memory::keep_aside(path) }
+            .and_then(|()| memory::save(path, &memory::remember(&workbench.state)))
+    {
+        eprintln!("what was shown is not remembered: {error}");
+    }
+    let patience = left.as_ref().map_or(true, |left| !left.at_once);
+    workbench.performer.finish(patience);
+    match left.map_err(failed)? {
+        Left { interrupted: true, .. } => Err(Error::Interrupted),
+        Left { .. } => Ok(()),
+    }
+}
+
+/// How the workbench was left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    interrupted: bool,
+    /// Do not wait for the sweep.
+    at_once: bool,
+}
+
+struct Loop {
+    state: State,
+    performer: Performer,
+    messages: Receiver<Message>,
+    opened: Instant,
+}
+
+impl Loop {
+    /// Sets everything going; whether what was remembered could be read.
+    fn open(&mut self, options: Options, memory: Option<&Path>) -> bool {
+        let mut recalled = true;
+        for effect in begin() {
+            self.performer.perform(effect);
+        }
+        match memory.map_or(Ok(None), memory::load) {
+            Ok(Some(memory)) => {
+                memory::recall(&mut self.state, &memory, options.traces.is_empty());
+            }
+            Ok(None) => {}
+            Err(error) => {
+                recalled = false;
+                self.state.cx.fail(format::error(&error));
+            }
+        }
+        if !options.traces.is_empty() {
+            let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };
+            let request = self.state.timeline.request(what.into(), false);
+            self.state.cx.tab = Tab::Timeline;
+            self.state.timeline.opens_at = options.window;
+            self.performer.show(request, options.traces);
+        }
+        for effect in std::mem::take(&mut self.state.cx.effects) {
+            self.performer.perform(effect);
+        }
+        recalled
+    }
+
+    fn work(&mut self, window: &mut Window) -> std::io::Result<Left> {
+        self.draw(window)?;
+        let mut drawn = Instant::now();
+        loop {
+            let Some(first) = self.receive() else {
+                return Ok(Left { interrupted: true, at_once: false });
+            };
+            let began = Instant::now();
+            let (mut next, mut urgent) = (Some(first), false);
+            // everything that is waiting, before a frame is drawn of it; news of a sweep may gather a
+            // little, but no stream of news keeps frames from being drawn
+            while let Some(message) = next {
+                urgent |= is_urgent(&message);
+                if let Some(left) = self.take(message) {
+                    return Ok(left);
+                }
+                let calm = !urgent && self.state.live.is_moving();
+                let gather = if calm { FRAME.saturating_sub(drawn.elapsed()) } else { Duration::ZERO };
+                next = match began.elapsed() < FRAME {
+                    true => self.messages.recv_timeout(gather).ok(),
+                    false => None,
+                };
+            }
+            self.draw(window)?;
+            drawn = Instant::now();
+        }
+    }
+
+    /// Draws a frame of the size that the window has now: where keys and changes of size come together,
+    /// the news of a size can get lost on its way.
+    fn draw(&mut self, window: &mut Window) -> std::io::Result<()> {
+        let size = window.size()?;
+        if (size.width, size.height) != self.state.cx.size {
+            // sizes never ask to leave
+            let _ = self.take(Message::Resize(size.width, size.height));
+        }
+        draw(window, &self.state)
+    }
+
+    /// The next message; while something runs, the time of now where there is no other. `None` when
+    /// nobody can send any more.
+    fn receive(&self) -> Option<Message> {
+        if !self.state.live.is_moving() {
+            return self.messages.recv().ok();
+        }
+        match self.messages.recv_timeout(CLOCK) {
+            Err(RecvTimeoutError::Timeout) => Some(Message::Clock(self.now())),
+            other => other.ok(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.opened.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    fn take(&mut self, message: Message) -> Option<Left> {
+        let now = self.now();
+        update(&mut self.state, Message::Clock(now));
+        for effect in update(&mut self.state, message) {
+            match effect {
+                Effect::Quit { interrupted } => {
+                    return Some(Left { interrupted, at_once: self.state.live.is_running() });
+                }
+                effect => self.performer.perform(effect),
+            }
+        }
+        None
+    }
+}
+
+fn draw(window: &mut Window, state: &State) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    break_on_purpose(window);
+    window.draw(|frame| view::draw(frame.buffer_mut(), state)).map(|_| ())
+}
+
+/// Whether the user waits to see what a message does.
+fn is_urgent(message: &Message) -> bool {
+    !matches!(message, Message::Sweep(_) | Message::Clock(_))
+}
+
+/// Reads the terminal's events. The thread ends with the process: nothing else can interrupt its read.
+fn listen_to_keys(sender: Sender<Message>) {
+    std::thread::spawn(move || {
+        loop {
+            let message = match crossterm::event::read() {
+                Ok(Event::Key(key)) => Message::Key(key),
+                Ok(Event::Mouse(mouse)) => Message::Mouse(mouse),
+                Ok(Event::Resize(columns, rows)) => Message::Resize(columns, rows),
+                Ok(Event::Paste(text)) => Message::Paste(text),
+                Ok(Event::FocusGained | Event::FocusLost) => continue,
+                // the terminal is gone
+                Err(_) => {
+                    let _ = sender.send(Message::Terminate);
+                    return;
+                }
+            };
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// A defect on demand, so that a test can see what one does to the terminal; not in release builds.
+#[cfg(debug_assertions)]
+fn break_on_purpose(window: &mut Window) {
+    let wanted = std::env::var("LADDERSCOPE_PANIC_AT_FRAME").ok().and_then(|n| n.parse().ok());
+    assert!(wanted != Some(window.get_frame().count()), "a defect on purpose");
+}

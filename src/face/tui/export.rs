@@ -1,0 +1,80 @@
+//! Writing what is shown to a file, and copying the command that shows the same. Any screen can be had
+//! as a picture of itself; pages that have a figure or a table give that instead.
+
+use std::path::{Path, PathBuf};
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::message::Effect;
+use super::overlay::Prompt;
+use super::screen::{Command, Export, FileKind};
+use super::screenshot;
+use super::state::State;
+use super::view;
+use crate::base::text::shell_command;
+
+/// Asks where to write what is shown: `figure`, the screen's own figure or table where it has one, else
+/// a picture of it.
+pub fn ask(state: &mut State, figure: bool) {
+    let screen = state.cx.tab.title();
+    let (title, name, endings) = match figure {
+        false => ("picture of", "-screen", ".svg or .png"),
+        true => ("export", "", ".svg, .png or .csv"),
+    };
+    let path = state.cx.dir.join("exports").join(format!("{screen}{name}.svg"));
+    let prompt = Prompt::new(
+        format!("{title} {screen} to"),
+        format!("the ending decides: {endings}; Enter writes, Esc closes; nothing is overwritten"),
+        path.display().to_string(),
+        Box::new(move |state, typed| to(state, figure, typed)),
+    );
+    state.cx.ask_line(prompt);
+}
+
+/// Writes what is shown to the file that was typed; why that cannot be.
+fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
+    let path = PathBuf::from(typed.trim());
+    let kind = FileKind::of(&path).ok_or_else(|| {
+        format!("'{typed}' does not say what to write: end it with .svg, .png or .csv")
+    })?;
+    let figure = match figure {
+        false => None,
+        true => state.screen(state.cx.tab).export(kind, &state.cx)?,
+    };
+    let export = match figure {
+        Some(export) => export,
+        None if kind == FileKind::Csv => {
+            return Err("this screen has no table: .svg or .png write a picture of it".into());
+        }
+        None => picture(state),
+    };
+    state.cx.perform(Effect::Export { export, path });
+    Ok(())
+}
+
+/// A picture of the screen as it is, without what lies on top.
+fn picture(state: &State) -> Export {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, state.cx.size.0, state.cx.size.1));
+    view::draw_without_overlays(&mut buffer, state);
+    let light = state.cx.theme.is_light();
+    Export::new(move |path| screenshot::write(&buffer, light, path))
+}
+
+/// Copies the command that shows the same as the screen.
+pub fn copy_command(state: &mut State) {
+    let Command { mut words, beyond } = match state.screen(state.cx.tab).command() {
+        Ok(command) => command,
+        Err(why) => return state.cx.inform(why),
+    };
+    let cx = &mut state.cx;
+    if cx.dir != Path::new("runs") {
+        words.extend(["--dir".into(), cx.dir.display().to_string()]);
+    }
+    let command = shell_command(std::iter::once("ladderscope".to_owned()).chain(words));
+    cx.inform(match beyond.as_slice() {
+        [] => format!("copied: {command}"),
+        beyond => format!("copied, but for {}: {command}", beyond.join(" and ")),
+    });
+    cx.perform(Effect::Copy(command));
+}

@@ -1,0 +1,53 @@
+//! Figures that pages export: the same as those of the command line, with where the numbers come from.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::screen::Export;
+use super::snapshot::Snapshot;
+use crate::desk::{Stores, export};
+use crate::study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
+use crate::study::plot::ProvenanceSummary;
+
+/// The runs directory and what is known of it, for figures that are drawn on a thread.
+struct Source {
+    dir: PathBuf,
+    stored: Option<Arc<Snapshot>>,
+}
+
+impl Source {
+    fn of(cx: &Context) -> Self {
+        Self { dir: cx.dir.clone(), stored: cx.stored.clone() }
+    }
+
+    /// Where the numbers of these runs come from, all rounds of their cells counted.
+    fn provenance<'a>(&self, runs: impl Iterator<Item = &'a str>) -> ProvenanceSummary {
+        let Some(stored) = &self.stored else { return ProvenanceSummary::default() };
+        let runs: HashSet<&str> = runs.collect();
+        let shown = stored.records.iter().filter(|record| runs.contains(record.run.as_str()));
+        let cells: HashSet<String> = shown.map(|record| record.spec.key()).collect();
+        let finished = stored.records.iter().filter(|record| record.metrics.is_some());
+        let of_cells = finished.filter(|record| cells.contains(&record.spec.key()));
+        Stores::named(&[], &self.dir).provenance(&of_cells.cloned().collect::<Vec<_>>())
+    }
+}
+
+/// The Pareto figure of these points, with points from elsewhere beside them.
+pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, others: Vec<OverlayPoint>) -> Export {
+    let source = Source::of(cx);
+    Export::new(move |path| {
+        let runs = points.iter().map(|point| point.run.as_str());
+        export::pareto(path, &points, Axes::default(), &others, || source.provenance(runs))
+    })
+}
+
+/// The figure of a comparison.
+pub fn comparison(cx: &Context, report: ComparisonReport) -> Export {
+    let source = Source::of(cx);
+    Export::new(move |path| {
+        let runs = report.pairs.iter().flat_map(|pair| [&pair.run, &pair.baseline_run]);
+        export::comparison(path, &report, || source.provenance(runs.map(String::as_str)))
+    })
+}

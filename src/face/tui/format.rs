@@ -1,0 +1,72 @@
+//! Numbers for people: few digits, always a unit.
+
+use crate::base::error::Error;
+pub use crate::base::text::{digits, percent, si};
+
+/// A duration given in nanoseconds: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
+pub fn ns(value: i64) -> String {
+    let abs = value.unsigned_abs();
+    let v = value as f64;
+    match abs {
+        0..1_000 => format!("{value} ns"),
+        1_000..1_000_000 => format!("{} us", digits(v / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", digits(v / 1e6)),
+        _ => format!("{} s", digits(v / 1e9)),
+    }
+}
+
+/// Whole seconds as a clock: `0:07`, `12:34`, `1:02:03`.
+pub fn clock(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// An error with its place and its advice, as plain lines.
+pub fn error(error: &Error) -> String {
+    match error {
+        Error::Input { message, help: Some(help) } => format!("{message}\n{help}"),
+        Error::At { message, help, source_code, span } => {
+            let before = source_code.inner().get(..span.offset()).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+            let place = format!("{}, line {line}, column {column}: {message}", source_code.name());
+            match help {
+                Some(help) => format!("{place}\n{help}"),
+                None => place,
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_follow_the_size() {
+        assert_eq!(ns(850), "850 ns");
+        assert_eq!(ns(12_340), "12.3 us");
+        assert_eq!(ns(-4_560_000), "-4.56 ms");
+        assert_eq!(ns(1_200_000_000), "1.20 s");
+        assert_eq!(si(16_777_216.0, "B"), "16.8 MB");
+        assert_eq!(clock(3_723_000), "1:02:03");
+        assert_eq!(digits(f64::NAN), "-");
+    }
+
+    #[test]
+    fn a_place_in_a_file_names_line_and_column() {
+        let text = "a = 1\nbb = 2\n".to_string();
+        let shown = error(&Error::At {
+            message: "no such key".into(),
+            help: Some("write cc".into()),
+            source_code: miette::NamedSource::new("x.toml", text),
+            span: (8, 1).into(),
+        });
+        assert_eq!(shown, "x.toml, line 2, column 3: no such key\nwrite cc");
+    }
+}

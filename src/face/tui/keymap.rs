@@ -1,0 +1,399 @@
+//! Which key does what: the built-in bindings of all pages, changed by the user's own.
+//!
+//! Everything that shows a key (help, palette, footer, notices) asks this map, so that none of them can
+//! tell of a key that does something else.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::action::{Action, Binding, DIGITS, EVERYWHERE, MOVING, Row};
+use super::state::Tab;
+
+/// Where a binding holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The binding holds on every screen.
+    Anywhere,
+    /// On this screen; it wins over a binding that holds anywhere.
+    On(Tab),
+}
+
+impl Scope {
+    /// The word before the dot of a binding's full name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Anywhere => "everywhere",
+            Self::On(tab) => tab.title(),
+        }
+    }
+}
+
+/// A key, as pressed. Shift is part of a character, and a modifier of all other keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    code: KeyCode,
+    modifiers: KeyModifiers,
+}
+
+/// Names of keys that are no characters.
+const NAMES: [(&str, KeyCode); 17] = [
+    ("Enter", KeyCode::Enter),
+    ("Esc", KeyCode::Esc),
+    ("Tab", KeyCode::Tab),
+    ("Backspace", KeyCode::Backspace),
+    ("Delete", KeyCode::Delete),
+    ("Insert", KeyCode::Insert),
+    ("Left", KeyCode::Left),
+    ("Right", KeyCode::Right),
+    ("Up", KeyCode::Up),
+    ("Down", KeyCode::Down),
+    ("PageUp", KeyCode::PageUp),
+    ("PageDown", KeyCode::PageDown),
+    ("Home", KeyCode::Home),
+    ("End", KeyCode::End),
+    ("Space", KeyCode::Char(' ')),
+    ("Minus", KeyCode::Char('-')),
+    ("Plus", KeyCode::Char('+')),
+];
+
+impl Key {
+    /// The key of an event.
+    pub fn of(event: &KeyEvent) -> Self {
+        let (mut code, mut modifiers) = (event.code, event.modifiers);
+        modifiers &= KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT;
+        match code {
+            KeyCode::Char(_) => modifiers -= KeyModifiers::SHIFT,
+            KeyCode::BackTab => {
+                code = KeyCode::Tab;
+                modifiers |= KeyModifiers::SHIFT;
+            }
+            _ => {}
+        }
+        Self { code, modifiers }
+    }
+
+    /// How help calls it: `Ctrl-U`, `↑`.
+    pub fn label(self) -> String {
+        let name = match self.code {
+            KeyCode::Left => "←".into(),
+            KeyCode::Right => "→".into(),
+            KeyCode::Up => "↑".into(),
+            KeyCode::Down => "↓".into(),
+            KeyCode::PageUp => "PgUp".into(),
+            KeyCode::PageDown => "PgDn".into(),
+            KeyCode::Char('-') => "-".into(),
+            KeyCode::Char('+') => "+".into(),
+            code => name_of(code),
+        };
+        let name =
+            if self.modifiers.contains(KeyModifiers::CONTROL) { name.to_uppercase() } else { name };
+        format!("{}{name}", self.prefix(["Ctrl-", "Alt-", "Shift-"]))
+    }
+
+    fn prefix(self, words: [&str; 3]) -> String {
+        [KeyModifiers::CONTROL, KeyModifiers::ALT, KeyModifiers::SHIFT]
+            .into_iter()
+            .zip(words)
+            .filter_map(|(modifier, word)| self.modifiers.contains(modifier).then_some(word))
+            .collect()
+    }
+}
+
+fn name_of(code: KeyCode) -> String {
+    match (NAMES.iter().find(|(_, c)| *c == code), code) {
+        (Some((name, _)), _) => (*name).into(),
+        (None, KeyCode::Char(c)) => c.to_string(),
+        (None, KeyCode::F(n)) => format!("F{n}"),
+        (None, other) => format!("{other:?}"),
+    }
+}
+
+/// As it is written in a key map: `ctrl-u`, `shift-Left`, `F5`, `j`.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.prefix(["ctrl-", "alt-", "shift-"]), name_of(self.code))
+    }
+}
+
+impl FromStr for Key {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut rest, mut modifiers) = (text, KeyModifiers::NONE);
+        while let Some((word, behind)) = rest.split_once('-') {
+            modifiers |= match word.to_ascii_lowercase().as_str() {
+                "ctrl" => KeyModifiers::CONTROL,
+                "alt" => KeyModifiers::ALT,
+                "shift" => KeyModifiers::SHIFT,
+                _ => break,
+            };
+            rest = behind;
+        }
+        let mut chars = rest.chars();
+        let code = match (chars.next(), chars.next()) {
+            (Some(c), None) if !c.is_control() => KeyCode::Char(c),
+            _ => named(rest).ok_or_else(|| unknown(text, rest))?,
+        };
+        if let (KeyCode::Char(c), true) = (code, modifiers.contains(KeyModifiers::SHIFT)) {
+            return Err(format!("'{text}': shift is part of a character; write {:?}", shifted(c)));
+        }
+        Ok(Self { code, modifiers })
+    }
+}
+
+fn named(name: &str) -> Option<KeyCode> {
+    if let Some((_, code)) = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
+        return Some(*code);
+    }
+    let number = name.strip_prefix(['F', 'f'])?.parse().ok()?;
+    (1..=24).contains(&number).then_some(KeyCode::F(number))
+}
+
+fn unknown(text: &str, name: &str) -> String {
+    let names = NAMES.iter().map(|(n, _)| *n).chain(["ctrl-", "alt-", "shift-"]);
+    let near = names
+        .map(|n| (strsim::jaro_winkler(&n.to_lowercase(), &name.to_lowercase()), n))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match near {
+        Some((_, near)) => format!("no key is called '{text}': did you mean {near}?"),
+        None => {
+            format!("no key is called '{text}': a character, Enter, Left, F5, ctrl-u, shift-Tab, ...")
+        }
+    }
+}
+
+fn shifted(c: char) -> String {
+    c.to_uppercase().collect()
+}
+
+/// A binding with the keys that it has now.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// Whether the binding holds on every screen or on one.
+    pub scope: Scope,
+    /// Its name, and what it does in words.
+    pub row: Row,
+    /// What the keys of the binding do.
+    pub action: Action,
+    /// The keys, the one to advertise first; none: it is in the palette only.
+    pub keys: Vec<Key>,
+}
+
+impl Bound {
+    /// All its keys, for help: `↓ j`.
+    pub fn label(&self) -> String {
+        self.keys.iter().map(|k| k.label()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Its name in a key map: `runs.filter`.
+    pub fn id(&self) -> String {
+        format!("{}.{}", self.scope.word(), self.row.id)
+    }
+
+    /// Whether it can be used on this screen.
+    pub fn holds_on(&self, tab: Tab) -> bool {
+        match self.scope {
+            Scope::Anywhere => true,
+            Scope::On(on) => on == tab,
+        }
+    }
+}
+
+/// Actions whose keys are promised never to change.
+pub fn is_fixed(action: Action) -> bool {
+    matches!(
+        action,
+        Action::Help
+            | Action::Close
+            | Action::Palette
+            | Action::Quit
+            | Action::NextScreen
+            | Action::PreviousScreen
+            | Action::Show(_)
+    )
+}
+
+/// The bindings of the workbench.
+#[derive(Clone, Debug)]
+pub struct Keymap {
+    all: Vec<Bound>,
+}
+
+impl Default for Keymap {
+    fn default() -> Self {
+        let bound = |scope, row: Row, action| {
+            // a test parses every key of the tables
+            let keys = row.keys.split_whitespace().filter_map(|key| key.parse().ok()).collect();
+            Bound { scope, row, action, keys }
+        };
+        let mut all = Vec::new();
+        for tab in Tab::ALL {
+            let rows = tab.bindings().into_iter().enumerate();
+            all.extend(rows.map(|(at, row)| bound(Scope::On(tab), row, Action::On(tab, at))));
+        }
+        let of = |bindings: &'static [Binding<Action>]| {
+            bindings.iter().map(|binding| bound(Scope::Anywhere, binding.row, binding.act))
+        };
+        all.extend(of(MOVING));
+        let digits = DIGITS.into_iter().chain(std::iter::repeat(""));
+        all.extend(Tab::ALL.into_iter().zip(Tab::SHOW).zip(digits).map(|((tab, (id, name)), keys)| {
+            bound(Scope::Anywhere, Row { id, keys, name, hint: None }, Action::Show(tab))
+        }));
+        all.extend(of(EVERYWHERE));
+        Self { all }
+    }
+}
+
+impl Keymap {
+    /// The built-in map with the user's changes, `(full name, keys)`, and what is wrong with them, a line
+    /// each. What is wrong is left as it was.
+    pub fn with(changes: &[(String, Vec<String>)]) -> (Self, Vec<String>) {
+        let mut map = Self::default();
+        let mut wrong = Vec::new();
+        for (id, keys) in changes {
+            if let Err(why) = map.change(id, keys) {
+                wrong.push(format!("{id}: {why}"));
+            }
+        }
+        wrong.extend(map.clashes());
+        (map, wrong)
+    }
+
+    fn change(&mut self, id: &str, keys: &[String]) -> Result<(), String> {
+        let Some(at) = self.all.iter().position(|bound| bound.id() == id) else {
+            let names = self.all.iter().map(Bound::id);
+            let near = names.max_by(|a, b| strsim::jaro(a, id).total_cmp(&strsim::jaro(b, id)));
+            let near = near.map_or_else(String::new, |near| format!(": did you mean {near}?"));
+            return Err(format!("there is no such action{near}"));
+        };
+        if is_fixed(self.all[at].action) {
+            return Err("its keys never change".into());
+        }
+        let keys: Vec<Key> = keys.iter().map(|key| key.parse()).collect::<Result<_, _>>()?;
+        for key in &keys {
+            let fixed = self.all.iter().find(|b| is_fixed(b.action) && b.keys.contains(key));
+            if let Some(fixed) = fixed {
+                return Err(format!("{key} is '{}' and stays so", fixed.row.name));
+            }
+        }
+        self.all[at].keys = keys;
+        Ok(())
+    }
+
+    /// Keys that mean two things in one place.
+    fn clashes(&self) -> Vec<String> {
+        let mut clashes = Vec::new();
+        for (i, a) in self.all.iter().enumerate() {
+            for b in self.all[i + 1..].iter().filter(|b| b.scope == a.scope) {
+                for key in a.keys.iter().filter(|key| b.keys.contains(key)) {
+                    clashes.push(format!("{key} is both {} and {}; the first wins", a.id(), b.id()));
+                }
+            }
+        }
+        clashes
+    }
+
+    /// What a key does on a screen: the screen's own bindings first.
+    pub fn lookup(&self, tab: Tab, event: &KeyEvent) -> Option<Action> {
+        let key = Key::of(event);
+        let find = |scope| self.all.iter().find(|b| b.scope == scope && b.keys.contains(&key));
+        find(Scope::On(tab)).or_else(|| find(Scope::Anywhere)).map(|bound| bound.action)
+    }
+
+    /// All bindings: screens first, then what holds anywhere; in a scope in the order of help.
+    pub fn all(&self) -> &[Bound] {
+        &self.all
+    }
+
+    /// The key to tell of an action, `not bound` where it has none.
+    pub fn label(&self, action: Action) -> String {
+        let bound = self.all.iter().find(|bound| bound.action == action);
+        bound
+            .and_then(|bound| Some(bound.keys.first()?.label()))
+            .unwrap_or_else(|| "(not bound; in the palette)".into())
+    }
+
+    /// How to have a first run, where a page has none to show.
+    pub fn to_first_run(&self) -> String {
+        let key = self.label(Action::Show(Tab::Experiments));
+        format!("{key} lists experiments, the quickstart among them")
+    }
+
+    /// What is done to the selected row of a screen: what Enter does if nobody has bound it anew.
+    pub fn main_action(&self, tab: Tab) -> Option<Action> {
+        let mut own = self.all.iter().filter(|bound| bound.scope == Scope::On(tab));
+        let main = own.find(|bound| bound.row.keys.split_whitespace().any(|key| key == "Enter"));
+        main.map(|bound| bound.action)
+    }
+
+    /// Whether a screen's own bindings use the key.
+    pub fn is_taken(&self, tab: Tab, key: Key) -> bool {
+        self.all.iter().any(|b| b.scope == Scope::On(tab) && b.keys.contains(&key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn no_built_in_key_is_misspelt_or_means_two_things_in_one_place() {
+        let map = Keymap::default();
+        assert_eq!(map.clashes(), Vec::<String>::new());
+        for bound in map.all() {
+            let written = bound.row.keys.split_whitespace().count();
+            assert_eq!(bound.keys.len(), written, "{}: {}", bound.id(), bound.row.keys);
+            let same = map.all().iter().filter(|b| b.id() == bound.id()).count();
+            assert_eq!(same, 1, "{} stands for two actions", bound.id());
+        }
+        for tab in Tab::ALL {
+            let shown = map.all().iter().any(|b| b.action == Action::Show(tab));
+            assert!(shown, "{tab:?} cannot be reached");
+        }
+    }
+
+    #[test]
+    fn a_change_replaces_keys_and_says_what_is_wrong() {
+        let change = |id: &str, keys: &[&str]| {
+            let keys = keys.iter().map(ToString::to_string).collect();
+            Keymap::with(&[(id.to_string(), keys)])
+        };
+        let (map, wrong) = change("everywhere.down", &["ctrl-n", "F5"]);
+        assert_eq!(wrong, Vec::<String>::new());
+        assert_eq!(map.label(Action::Down), "Ctrl-N");
+        let event = KeyEvent::new(KeyCode::F(5), KeyModifiers::NONE);
+        assert_eq!(map.lookup(Tab::Runs, &event), Some(Action::Down));
+        let j = KeyEvent::new(KeyCode::Char('j'), KeyModifiers::NONE);
+        assert_ne!(map.lookup(Tab::Runs, &j), Some(Action::Down));
+
+        let says = |id, keys: &[&str]| change(id, keys).1.join("; ");
+        assert!(says("everywhere.dwon", &["n"]).contains("did you mean everywhere.down?"));
+        assert!(says("everywhere.down", &["Entr"]).contains("did you mean Enter?"));
+        assert!(says("everywhere.down", &["?"]).contains("stays so"));
+        assert!(says("everywhere.quit", &["Q"]).contains("never change"));
+        assert!(says("everywhere.down", &["shift-n"]).contains("\"N\""));
+        assert!(says("everywhere.down", &["k"]).contains("both"));
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_read_as_they_are_written(c in any::<char>(), f in 1u8..25, n in 0..NAMES.len(), m in 0u8..8) {
+            let modifiers = KeyModifiers::from_bits_truncate(m);
+            for code in [KeyCode::Char(c), KeyCode::F(f), NAMES[n].1] {
+                if c.is_control() { continue }
+                let key = Key::of(&KeyEvent::new(code, modifiers));
+                prop_assert_eq!(key.to_string().parse::<Key>(), Ok(key));
+            }
+        }
+
+        #[test]
+        fn no_text_breaks_the_reader(text in ".*") {
+            let _ = text.parse::<Key>();
+        }
+    }
+}

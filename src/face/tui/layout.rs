@@ -1,0 +1,107 @@
+//! Where things are on the screen: shared by those who draw and by those who ask what was clicked.
+//!
+//! ```text
+//! | 1 experiments  2 live  3 runs ...            ▶ 3/12 |   tabs
+//! |                                                     |
+//! |                     the screen                      |   body
+//! |                                                     |
+//! | Enter run  e file  ...         ? help  : palette    |   footer
+//! ```
+
+use ratatui::layout::Rect;
+
+use super::context::Context;
+use super::state::Tab;
+use super::widgets::paint;
+
+/// The smallest window that shows the workbench.
+pub const SMALLEST: (u16, u16) = (80, 24);
+
+/// The parts of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Regions {
+    /// The row of tabs.
+    pub tabs: Rect,
+    /// The part of the window that the screen has to itself.
+    pub body: Rect,
+    /// What went wrong; the body makes room for it.
+    pub notice: Rect,
+    /// Key hints, or something the user is told.
+    pub footer: Rect,
+}
+
+/// The most rows that what went wrong takes, its title included.
+const NOTICE_ROWS: usize = 6;
+
+/// The parts of the window; `None` where it is too small.
+pub fn regions(cx: &Context) -> Option<Regions> {
+    let mut regions = regions_of(cx.size)?;
+    if let Some(notice) = cx.notice.as_ref().filter(|n| n.error) {
+        let lines = paint::wrap(&notice.text, usize::from(regions.body.width.saturating_sub(2))).len();
+        let rows = (lines + 1).min(NOTICE_ROWS) as u16;
+        (regions.body, regions.notice) = cut_bottom(regions.body, rows);
+    }
+    Some(regions)
+}
+
+/// The parts of a window of this size while nothing has gone wrong; `None` where it is too small.
+pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
+    let (width, height) = size;
+    if width < SMALLEST.0 || height < SMALLEST.1 {
+        return None;
+    }
+    Some(Regions {
+        tabs: Rect::new(0, 0, width, 1),
+        body: Rect::new(0, 1, width, height - 2),
+        notice: Rect::new(0, height - 1, width, 0),
+        footer: Rect::new(0, height - 1, width, 1),
+    })
+}
+
+/// Each tab's first column and width.
+pub fn tabs() -> impl Iterator<Item = (Tab, u16, u16)> {
+    let mut x = 0;
+    Tab::ALL.into_iter().map(move |tab| {
+        // ` 1 experiments`: seven of them, and the sweep's progress, in 80 columns
+        let width = tab.title().len() as u16 + 3;
+        let at = x;
+        x += width;
+        (tab, at, width)
+    })
+}
+
+/// Cuts `rows` rows off the top: (them, the rest).
+pub fn cut_top(area: Rect, rows: u16) -> (Rect, Rect) {
+    let rows = rows.min(area.height);
+    let top = Rect { height: rows, ..area };
+    (top, Rect { y: area.y + rows, height: area.height - rows, ..area })
+}
+
+/// Cuts `rows` rows off the bottom: (the rest, them).
+pub fn cut_bottom(area: Rect, rows: u16) -> (Rect, Rect) {
+    let rows = rows.min(area.height);
+    cut_top(area, area.height - rows)
+}
+
+/// Cuts `columns` columns off the left: (them, the rest).
+pub fn cut_left(area: Rect, columns: u16) -> (Rect, Rect) {
+    let columns = columns.min(area.width);
+    let left = Rect { width: columns, ..area };
+    (left, Rect { x: area.x + columns, width: area.width - columns, ..area })
+}
+
+/// The inside of a frame.
+pub fn inside(area: Rect) -> Rect {
+    Rect {
+        x: area.x.saturating_add(1),
+        y: area.y.saturating_add(1),
+        width: area.width.saturating_sub(2),
+        height: area.height.saturating_sub(2),
+    }
+}
+
+/// The middle of an area, at most as large as it.
+pub fn centered(area: Rect, width: u16, height: u16) -> Rect {
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
+}

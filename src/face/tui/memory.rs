@@ -1,0 +1,174 @@
+//! What the workbench remembers from one start to the next: the screen, and of each screen its sort
+//! order, filter, zoom. Kept by runs directory in the user's state directory, since several people may
+//! look at the same runs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::state::{State, Tab};
+use crate::base::error::{Error, Result};
+use crate::base::{atomic, hash};
+
+/// Raised when older versions could misread what is kept.
+const VERSION: u32 = 1;
+
+/// What the workbench keeps from one start to the next.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    version: u32,
+    /// The runs directory, for people who look into the file.
+    dir: PathBuf,
+    /// The title of the screen that was shown.
+    screen: String,
+    /// By title of a screen.
+    pages: BTreeMap<String, Value>,
+}
+
+/// Where the memory of a runs directory is; `None` where there is no home directory.
+pub fn path(dir: &Path) -> Option<PathBuf> {
+    let of = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = of("XDG_STATE_HOME").or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let name = hash::sha256(dir.as_os_str().as_encoded_bytes());
+    Some(base.join("ladderscope").join(format!("workbench-{}.json", &name[..12])))
+}
+
+/// What is kept in a file; nothing where there is none.
+pub fn load(path: &Path) -> Result<Option<Memory>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(path)(error)),
+    };
+    let memory: Memory = serde_json::from_slice(&bytes).map_err(|error| {
+        Error::input_help(
+            format!("{}: {error}", path.display()),
+            "the last session is not restored; on leaving the file is kept beside as .json.old",
+        )
+    })?;
+    if memory.version > VERSION {
+        return Err(Error::input(format!(
+            "{}: written by a newer version (format {}, this one reads {VERSION})",
+            path.display(),
+            memory.version
+        )));
+    }
+    Ok(Some(memory))
+}
+
+/// Moves a file that could not be read aside: edits that were not saved may be in it.
+pub fn keep_aside(path: &Path) -> Result<()> {
+    std::fs::rename(path, path.with_extension("json.old")).map_err(Error::io(path))
+}
+
+/// Writes what is kept, for the next start.
+pub fn save(path: &Path, memory: &Memory) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(memory).map_err(|e| Error::failed(e.to_string()))?;
+    text.push('\n');
+    atomic::write(path, text.as_bytes())
+}
+
+/// What is worth keeping of a state.
+pub fn remember(state: &State) -> Memory {
+    let kept = |tab: Tab| Some((tab.title().to_string(), state.screen(tab).remember()?));
+    Memory {
+        version: VERSION,
+        dir: std::path::absolute(&state.cx.dir).unwrap_or_else(|_| state.cx.dir.clone()),
+        screen: state.cx.tab.title().into(),
+        pages: Tab::ALL.into_iter().filter_map(kept).collect(),
+    }
+}
+
+/// Takes up what was kept. `tab`: also which screen is shown.
+pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
+    if let Some(shown) = Tab::ALL.into_iter().find(|s| tab && s.title() == memory.screen) {
+        state.cx.tab = shown;
+    }
+    for tab in Tab::ALL {
+        if let Some(kept) = memory.pages.get(tab.title()) {
+            let (screen, cx) = state.split(tab);
+            screen.recall(kept, cx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::face::tui::context::Context;
+    use crate::face::tui::theme::Theme;
+
+    fn state() -> State {
+        State::new(Context::new("runs".into(), Theme::new(true), (80, 24)))
+    }
+
+    #[test]
+    fn the_screen_is_remembered_and_nothing_else_is_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/memory.json");
+        assert_eq!(load(&path).unwrap(), None, "the first time");
+        let mut before = state();
+        before.cx.tab = Tab::Compare;
+        save(&path, &remember(&before)).unwrap();
+        let memory = load(&path).unwrap().unwrap();
+        let mut after = state();
+        recall(&mut after, &memory, true);
+        assert_eq!(after.cx.tab, Tab::Compare);
+        let mut opened_at_a_trace = state();
+        opened_at_a_trace.cx.tab = Tab::Timeline;
+        recall(&mut opened_at_a_trace, &memory, false);
+        assert_eq!(opened_at_a_trace.cx.tab, Tab::Timeline);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_says_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memory.json");
+        for text in ["", "{", "[]", "{\"version\":99,\"dir\":\"\",\"screen\":\"\",\"pages\":{}}"] {
+            std::fs::write(&path, text).unwrap();
+            let error = load(&path).unwrap_err().to_string();
+            assert!(error.contains("memory.json"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_runs_directory_has_its_own() {
+        assert_ne!(path(Path::new("a")), path(Path::new("b")));
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".*".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            let key =
+                prop_oneof!["[a-z_]{1,8}", "sort|filter|columns|group|axis|window|run|from|to|values"];
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((key, inner), 0..4)
+                    .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
+            let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
+            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), pages };
+            let mut state = state();
+            recall(&mut state, &memory, true);
+            let again = remember(&state);
+            recall(&mut state, &again, true);
+        }
+    }
+}

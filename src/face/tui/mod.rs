@@ -1,0 +1,121 @@
+//! The workbench: a terminal interface to experiments, runs, timelines, frontiers, comparisons.
+//!
+//! ```text
+//! event     waits for keys, answers and the sweep, updates the state, performs effects, draws
+//! update    what happens to the state: pure, no clock, no file, no thread
+//! screen    what a screen is ([`screen::Screen`]); screens/ holds one folder each
+//! context   what all screens share, and their ways out
+//! task      questions that take longer than a key press, and which answers are stale
+//! overlay   help, palette, texts, questions and lines that lie on a screen
+//! effects   performs: threads for questions, the store's worker, the sweep, the terminal
+//! view      draws the tabs, the screen, the footer, what lies on top
+//! ```
+//!
+//! # A screen
+//!
+//! A screen is a value with its own state: `impl Acts` says what can be done on it and with which keys (help,
+//! palette, footer and key maps read the same table), `impl Screen` draws it, takes keys that are typed into
+//! something, the mouse, new runs, and what was kept at the last start. It gets its own `&mut self` and the
+//! `context::Context`, and cannot see another screen. What another screen has to do is asked of the
+//! workbench as a `context::Request`: open these runs, sweep this experiment. A new screen is a folder in
+//! `screens/` and its line in `screens/mod.rs`: tab, digit, help, palette, memory and export follow.
+//!
+//! # A question
+//!
+//! What takes longer than a key press is asked where it is wanted, with what is done about its answer:
+//!
+//! ```ignore
+//! let store = Store::open(&cx.dir);
+//! cx.want("whole", &run, move |_| store.get(&run), |screen: &mut Self, whole, cx| {
+//!     screen.whole = cx.told(whole).map(Box::new);
+//! });
+//! ```
+//!
+//! `cx.ask` asks now; a newer question of the same name makes the older one stale: its work can see that it
+//! should stop, and its answer never arrives. `want`, called from `settle` after every message, asks when its
+//! key has changed; `follow` does so one after the other, so that a held key is followed by answers.
+//! A panic in the work is an error of the answer. What lives on for long (the sweep, the worker that reads
+//! and changes the stored runs) is an effect of its own.
+//!
+//! # Asking the user
+//!
+//! `cx.prompt` asks for a line and has it used, or shows why it cannot be; `cx.confirm` asks yes or no;
+//! `cx.inform` and `cx.fail` tell something.
+
+mod action;
+mod config;
+mod context;
+mod effects;
+mod event;
+mod experiments;
+mod export;
+mod figures;
+mod format;
+mod keymap;
+mod keys;
+mod layout;
+mod memory;
+mod message;
+mod mouse;
+mod overlay;
+mod palette;
+mod preview;
+mod screen;
+mod screens;
+mod screenshot;
+mod snapshot;
+mod state;
+mod task;
+mod terminal;
+mod theme;
+mod update;
+mod view;
+mod widgets;
+
+#[cfg(test)]
+mod tests;
+
+pub use preview::Preview;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use crate::base::error::{Error, Result};
+use crate::desk::Opened;
+
+/// How the workbench is opened.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The directory in which runs are stored.
+    pub dir: PathBuf,
+    /// Open at the timeline of these traces, the first above the second.
+    pub traces: Vec<Opened>,
+    /// Show this stretch of the first (ns since its first start).
+    pub window: Option<(i64, i64)>,
+}
+
+/// Where the workbench's settings are read; `None` where there is no home directory.
+pub fn config_path() -> Option<PathBuf> {
+    config::path()
+}
+
+/// What is wrong with the user's settings, a line each.
+pub fn config_problems() -> Vec<String> {
+    config::Config::load(&config::Surroundings::of_process()).wrong
+}
+
+/// A settings file that says what is built in, with the colours of a theme.
+pub fn config_template(theme: &str) -> Result<String> {
+    config::template(theme)
+}
+
+/// Opens the workbench; returns when the user quits. The terminal is restored whatever happens.
+pub fn run(options: Options) -> Result<()> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Error::input_help(
+            "the workbench needs a terminal",
+            "every screen has a verb: ladderscope sweep, runs, show, overlap, pareto, compare",
+        ));
+    }
+    event::run(options)
+}

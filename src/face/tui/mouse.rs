@@ -1,0 +1,103 @@
+//! The mouse: clicks on tabs and rows, the wheel, drags; what happens on a screen is the screen's.
+
+use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::Position;
+
+use super::layout;
+use super::overlay::Overlay;
+use super::screen::{Pointer, PointerKind};
+use super::state::State;
+use super::update::{act, step};
+
+/// Rows that one notch of the wheel scrolls.
+const NOTCH: isize = 3;
+
+/// Two clicks within so many milliseconds are a double click.
+const DOUBLE_CLICK_MS: u64 = 400;
+
+/// The mouse's button went down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Press {
+    /// The column and the row of the terminal where it happened.
+    pub at: Position,
+    /// When, on the clock of the state.
+    pub ms: u64,
+    /// The mouse was moved since, with the button held.
+    pub dragged: bool,
+}
+
+/// Does what a mouse event asks.
+pub fn handle(state: &mut State, event: MouseEvent) {
+    let at = Position::new(event.column, event.row);
+    let kind = match event.kind {
+        MouseEventKind::ScrollUp => PointerKind::Wheel(-1),
+        MouseEventKind::ScrollDown => PointerKind::Wheel(1),
+        MouseEventKind::ScrollLeft => PointerKind::WheelSideways(-1),
+        MouseEventKind::ScrollRight => PointerKind::WheelSideways(1),
+        MouseEventKind::Down(MouseButton::Left) => {
+            let now = state.cx.now_ms;
+            let before = state.cx.press.replace(Press { at, ms: now, dragged: false });
+            let again = before.is_some_and(|b| {
+                b.at == at && !b.dragged && now.saturating_sub(b.ms) <= DOUBLE_CLICK_MS
+            });
+            if again { PointerKind::DoubleClick } else { PointerKind::Click }
+        }
+        MouseEventKind::Drag(MouseButton::Left) => {
+            let Some(press) = &mut state.cx.press else { return };
+            press.dragged = true;
+            PointerKind::Drag(press.at)
+        }
+        MouseEventKind::Up(MouseButton::Left) => match state.cx.press {
+            Some(press) if press.dragged => PointerKind::Drop(press.at),
+            _ => return,
+        },
+        _ => return,
+    };
+    let shift = event.modifiers.contains(KeyModifiers::SHIFT);
+    point(state, Pointer { kind, at, shift });
+}
+
+fn point(state: &mut State, event: Pointer) {
+    if let Some(top) = state.cx.overlays.last_mut() {
+        if let (Overlay::Help { scroll } | Overlay::Text { scroll, .. }, PointerKind::Wheel(notches)) =
+            (top, event.kind)
+        {
+            *scroll = scroll.saturating_add_signed(notches * NOTCH);
+        }
+        return;
+    }
+    let Some(regions) = layout::regions(&state.cx) else { return };
+    let clicked = matches!(event.kind, PointerKind::Click | PointerKind::DoubleClick);
+    if clicked && regions.tabs.contains(event.at) {
+        let on = |(_, x, width): &(_, u16, u16)| (*x..*x + *width).contains(&event.at.x);
+        if let Some((tab, ..)) = layout::tabs().find(on) {
+            state.cx.tab = tab;
+        }
+        return;
+    }
+    let (screen, cx) = state.split(state.cx.tab);
+    // what was dragged out of the body still ends its drag there
+    let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
+    if (dragging || regions.body.contains(event.at)) && screen.pointer(regions.body, event, cx) {
+        return;
+    }
+    match event.kind {
+        PointerKind::Wheel(notches) => step(state, notches * NOTCH),
+        PointerKind::Click | PointerKind::DoubleClick => {
+            let Some((len, area)) = screen.list_area(regions.body) else { return };
+            let Some(list) = screen.list() else { return };
+            let row = list.offset + usize::from(event.at.y.saturating_sub(area.y));
+            if !area.contains(event.at) || row >= len {
+                return;
+            }
+            list.selected = row;
+            // a double click is what Enter is, whatever keys that has now
+            if event.kind == PointerKind::DoubleClick
+                && let Some(action) = cx.keys.main_action(cx.tab)
+            {
+                act(state, action);
+            }
+        }
+        _ => {}
+    }
+}

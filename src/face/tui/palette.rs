@@ -1,0 +1,135 @@
+//! The palette: every action that can be used now, found by fuzzy search, with its shortcut; and paths
+//! of trace files, typed or dropped.
+
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher};
+
+use super::action::Action;
+use super::keymap::{Bound, Keymap, Scope};
+use super::state::Tab;
+
+struct Named<'a>(&'a Bound);
+
+impl AsRef<str> for Named<'_> {
+    fn as_ref(&self) -> &str {
+        self.0.row.name
+    }
+}
+
+/// The bindings that can be used on a screen and match what was typed, the best first; without a
+/// query those of the screen come first.
+pub fn matches<'a>(keys: &'a Keymap, tab: Tab, query: &str) -> Vec<&'a Bound> {
+    let usable = keys
+        .all()
+        .iter()
+        .filter(|b| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close))
+        // hidden behind a binding of the screen that has all its keys
+        .filter(|b| b.scope != Scope::Anywhere || !hidden(keys, tab, b));
+    let pattern = Pattern::parse(query, CaseMatching::Ignore, Normalization::Smart);
+    let mut matcher = Matcher::new(Config::DEFAULT);
+    pattern.match_list(usable.map(Named), &mut matcher).into_iter().map(|(named, _)| named.0).collect()
+}
+
+/// Whether the screen does the same thing in its own way: all keys of a binding that holds anywhere
+/// are the screen's own.
+fn hidden(keys: &Keymap, tab: Tab, bound: &Bound) -> bool {
+    !bound.keys.is_empty() && bound.keys.iter().all(|k| keys.is_taken(tab, *k))
+}
+
+/// Typed before a path: open it.
+pub const OPEN: &str = "open ";
+
+/// Typed before a path: open it beneath the trace that is shown.
+pub const BENEATH: &str = "beneath ";
+
+/// A trace to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its path, or a run's id.
+    pub path: String,
+    /// Beneath the one that is shown.
+    pub beneath: bool,
+}
+
+/// The trace that what was typed names: `open PATH`, `beneath PATH`, or a path alone; `None` where it
+/// is to be understood as words of an action.
+pub fn path(keys: &Keymap, tab: Tab, typed: &str) -> Option<Open> {
+    let command = [(OPEN, false), (BENEATH, true)]
+        .into_iter()
+        .find_map(|(word, beneath)| Some((typed.trim_start().strip_prefix(word)?, beneath)));
+    let (text, beneath) = command.unwrap_or((typed, false));
+    let path = clean(text);
+    let meant = looks_like_path(text) || (command.is_some() && matches(keys, tab, typed).is_empty());
+    (meant && !path.is_empty()).then_some(Open { path, beneath })
+}
+
+/// Whether a text is a path rather than words.
+pub fn looks_like_path(text: &str) -> bool {
+    let text = text.trim();
+    let name = text.rsplit('/').next().unwrap_or(text);
+    text.starts_with(['/', '~', '\'', '"'])
+        || text.contains('/')
+        || name.rsplit_once('.').is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
+}
+
+/// A path as terminals drop it: quoted, with escaped blanks, or as a URL.
+fn clean(text: &str) -> String {
+    let text = text.trim();
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote) {
+            return inner.strip_suffix(quote).unwrap_or(inner).into();
+        }
+    }
+    text.strip_prefix("file://").unwrap_or(text).replace("\\ ", " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::screens::{experiments, runs, timeline};
+
+    fn first(tab: Tab, typed: &str) -> Option<Action> {
+        matches(&Keymap::default(), tab, typed).first().map(|bound| bound.action)
+    }
+
+    #[test]
+    fn a_few_letters_find_an_action() {
+        assert_eq!(
+            first(Tab::Timeline, "undo"),
+            Some(Action::of::<timeline::Timeline>(timeline::Act::Undo))
+        );
+        assert_eq!(first(Tab::Runs, "rvrs"), Some(Action::of::<runs::Runs>(runs::Act::SortReverse)));
+        assert_eq!(first(Tab::Runs, "undo zoom"), None, "not on this screen");
+        assert_eq!(first(Tab::Runs, "qqqq"), None);
+    }
+
+    #[test]
+    fn paths_are_told_from_words() {
+        let open =
+            |typed: &str| path(&Keymap::default(), Tab::Timeline, typed).map(|o| (o.path, o.beneath));
+        let at = |path: &str, beneath| Some((path.to_string(), beneath));
+        assert_eq!(open("open /tmp/a.parquet"), at("/tmp/a.parquet", false));
+        assert_eq!(open("/tmp/a.parquet"), at("/tmp/a.parquet", false), "dropped into the palette");
+        assert_eq!(open("'/tmp/a b.json' "), at("/tmp/a b.json", false));
+        assert_eq!(open("open /tmp/a\\ b.json"), at("/tmp/a b.json", false));
+        assert_eq!(open("file:///tmp/x.sqlite"), at("/tmp/x.sqlite", false));
+        assert_eq!(open("beneath trace.json.gz"), at("trace.json.gz", true));
+        assert_eq!(open("open 20260102-0304-1"), at("20260102-0304-1", false), "a run");
+        assert_eq!(open("open"), None);
+        assert_eq!(open("open "), None);
+        assert_eq!(
+            path(&Keymap::default(), Tab::Runs, "open the run"),
+            None,
+            "an action of that screen"
+        );
+        assert_eq!(open("undo"), None);
+    }
+
+    #[test]
+    fn without_a_query_the_screen_comes_first() {
+        let map = Keymap::default();
+        let all = matches(&map, Tab::Experiments, "");
+        assert_eq!(all[0].action, Action::of::<experiments::Experiments>(experiments::Act::Run));
+        assert!(all.iter().any(|b| b.action == Action::Quit));
+    }
+}

@@ -1,0 +1,106 @@
+//! The timeline without a terminal: what it costs to index a trace and to draw a frame of it can be
+//! measured, and a frame can be had as text.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::context::Context;
+use super::message::{Effect, Message};
+use super::screens::timeline::state::TraceIndex;
+use super::screens::timeline::state::overview::Overview;
+use super::snapshot::Snapshot;
+use super::state::{State, Tab};
+use super::theme::Theme;
+use super::{update, view};
+use crate::table::Record;
+use crate::trace::Trace;
+
+/// A workbench that shows traces, in a window of its own.
+#[derive(Debug)]
+pub struct Preview {
+    state: State,
+    buffer: Buffer,
+}
+
+impl Preview {
+    /// Indexes one trace, or two to be shown under one another, in a window of so many columns and rows.
+    pub fn open(traces: Vec<Trace>, (columns, rows): (u16, u16)) -> Self {
+        let mut state = State::new(Context::new(PathBuf::new(), Theme::new(true), (columns, rows)));
+        let index = |trace| Arc::new(TraceIndex::new("preview".into(), trace));
+        let request = state.timeline.request("traces".into(), false);
+        let result = Ok(traces.into_iter().map(index).collect());
+        state.cx.tab = Tab::Timeline;
+        let effects = update::update(&mut state, Message::Trace { request, result });
+        let mut preview = Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) };
+        preview.answer(effects);
+        preview
+    }
+
+    /// A workbench at the page of these runs, in a window of so many columns and rows.
+    pub fn runs(records: Vec<Record>, (columns, rows): (u16, u16)) -> Self {
+        let mut state = State::new(Context::new(PathBuf::new(), Theme::new(true), (columns, rows)));
+        let snapshot = Arc::new(Snapshot::new(records, Vec::new()));
+        update::update(&mut state, Message::Runs(Ok(snapshot)));
+        state.cx.tab = Tab::Runs;
+        Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
+    }
+
+    /// How many of the runs are shown.
+    pub fn shown_runs(&self) -> usize {
+        self.state.runs.count
+    }
+
+    /// Answers what the timeline asks for; nothing else that a key asks for is done.
+    fn answer(&mut self, mut effects: Vec<Effect>) {
+        while let Some(effect) = effects.pop() {
+            if let Effect::Timeline(ask) = effect {
+                let answer = Message::Timeline(Box::new(ask.answer()));
+                effects.extend(update::update(&mut self.state, answer));
+            }
+        }
+    }
+
+    /// Presses a key (Backspace for `\u{8}`, Enter for `\n`), and does what it asks to know of the trace.
+    pub fn press(&mut self, key: char) {
+        let effects = update::update(&mut self.state, Message::Key(event(key)));
+        self.answer(effects);
+    }
+
+    /// Presses a key; what it asks for is not answered.
+    pub fn tap(&mut self, key: char) {
+        update::update(&mut self.state, Message::Key(event(key)));
+    }
+
+    /// Makes the overview of the first trace in so many columns; how many of them show computation.
+    pub fn overview(&self, columns: usize) -> usize {
+        let pane = self.state.timeline.view.as_ref().and_then(|view| view.panes.first());
+        let overview = pane.map(|pane| Overview::of(&pane.index, columns)).unwrap_or_default();
+        overview.columns.iter().filter(|density| density.compute > 0.0).count()
+    }
+
+    /// Draws one frame of the timeline into memory.
+    pub fn draw(&mut self) -> &Buffer {
+        self.buffer.reset();
+        view::draw(&mut self.buffer, &self.state);
+        &self.buffer
+    }
+
+    /// Bytes that the indices take beside the traces.
+    pub fn index_bytes(&self) -> usize {
+        let panes = self.state.timeline.view.iter().flat_map(|view| &view.panes);
+        panes.map(|pane| pane.index.bytes()).sum()
+    }
+}
+
+fn event(key: char) -> KeyEvent {
+    let code = match key {
+        '\u{8}' => KeyCode::Backspace,
+        '\n' => KeyCode::Enter,
+        key => KeyCode::Char(key),
+    };
+    KeyEvent::new(code, KeyModifiers::NONE)
+}

@@ -1,0 +1,161 @@
+//! The selected pair: both sides beside each other, and bars of where the decode phase went.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::draw::p;
+use crate::face::tui::format::{digits, percent};
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::study::analysis::{Axis, Comparison, Side};
+use crate::table::{Link, Provenance, Spec};
+
+/// A link in few columns: what tells `p2p-on` from `p2p-off` from an emulated one at a glance; nothing
+/// for the machine's own.
+pub fn link(spec: &Spec) -> String {
+    match spec.link {
+        Link::Native => String::new(),
+        Link::P2pOn | Link::P2pOff => format!("link={}", spec.link),
+        Link::Emulated { alpha_us, gb_s } => format!("{alpha_us}us+{gb_s}GB/s"),
+    }
+}
+
+/// Parts of the decode phase: glyph, name, role.
+const PARTS: [(&str, &str, Role); 5] = [
+    ("█", "work", Role::Series(0)),
+    ("▓", "contention", Role::Warn),
+    ("╱", "exposed transfer", Role::Exposed),
+    ("░", "waiting for peers", Role::Waiting),
+    ("·", "idle", Role::Dim),
+];
+
+/// How much of the decode phase each of [`PARTS`] took (ms); without a split what the lanes tell: busy
+/// with compute, exposed communication, idle.
+fn parts(side: &Side) -> Option<([f64; 5], bool)> {
+    let idle = side.idle_ms?;
+    if let Some(split) = side.split {
+        let parts = [split.work_ms, split.contention_ms, split.transfer_ms, split.peer_wait_ms, idle];
+        return Some((parts, true));
+    }
+    let exposed = side.exposed_comm_ms?;
+    let compute = (side.decode_ms - exposed - idle).max(0.0);
+    Some(([compute, 0.0, exposed, 0.0, idle], false))
+}
+
+/// Draws it into a frame.
+pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comparison) {
+    let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
+    let name = format!("{axis}: {} against {}", pair.value, pair.baseline);
+    let inner = frame(buf, area, &name, theme);
+    let label = format!("[{}] ", pair.provenance);
+    let x = put(buf, inner, inner.x, inner.y, &label, theme.provenance(pair.provenance));
+    let runs = format!("{}  runs {} and {}", pair.matched, pair.run, pair.baseline_run);
+    put(buf, inner, x, inner.y, &runs, dim);
+    let interval =
+        |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.3}, {b:.3}]")).unwrap_or_default();
+    let ratio = format!("{:.3}x{}", pair.speedup, interval(pair.speedup_ci95));
+    let differs = match (pair.differs, pair.speedup > 1.0) {
+        (true, true) => "▲ differs",
+        (true, false) => "▼ differs",
+        _ => "· not shown to differ",
+    };
+    let adjusted = match pair.adjusted_p {
+        Some(_) => format!(", p {} (adjusted {})", p(pair.p_value), p(pair.adjusted_p)),
+        None => String::new(),
+    };
+    let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
+    let samples = match sides.map(|(_, side)| (side.samples, side.rounds)) {
+        [a, b] if a == b => format!("; {} samples in {} rounds each", a.0, a.1),
+        [a, b] => format!("; {} and {} samples in {} and {} rounds", a.0, b.0, a.1, b.1),
+    };
+    let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
+    let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text)];
+    line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
+    let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
+    let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
+    let head = format!(
+        "{:<12} {:>20} {:>8} {:>8} {:>8} {:>7} {:>7}",
+        "", "TPOT ms [95%]", "comm ms", "exposed", "of TPOT", "overlap", "hidden"
+    );
+    put(buf, inner, inner.x, inner.y + 2, &head, title);
+    for (index, (value, side)) in sides.iter().enumerate() {
+        let y = inner.y + 3 + index as u16;
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
+        let name: String = value.chars().take(12).collect();
+        let tpot = format!("{}{}", digits(tpots[index]), interval(side.tpot_ms_ci95));
+        let hidden = side.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
+        let mut row = format!(
+            "{name:<12} {tpot:>20} {:>8} {:>8} {:>8} {:>7} {hidden:>7}",
+            ms(side.comm_ms),
+            ms(side.exposed_comm_ms),
+            percent(side.exposed_pct),
+            percent(overlaps[index]),
+        );
+        let from = link(&side.spec);
+        if !from.is_empty() {
+            row += &format!("  {from}");
+        }
+        put(buf, inner, inner.x, y, &row, text);
+    }
+    bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
+    let by = [
+        (format!("{} less {}", pair.baseline, pair.value), pair.saved),
+        (format!("{} less upper-bound", pair.value), pair.above_upper_bound),
+    ];
+    let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
+    for (row, (name, by)) in known.enumerate() {
+        let words = format!(
+            "{name}: {} ms = transfer {} + peers {} + contention {} + operations {} + idle {}",
+            digits(by.decode_ms),
+            digits(by.transfer_ms),
+            digits(by.peer_wait_ms),
+            digits(by.contention_ms),
+            digits(by.operations_ms),
+            digits(by.idle_ms)
+        );
+        line(buf, inner, 9 + row as u16, &[(&words, text)]);
+    }
+}
+
+/// A bar a side on one scale, and what its parts are.
+fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2]) {
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let told: Vec<_> = sides.iter().map(|(_, side)| parts(side)).collect();
+    let (Some((first, whole)), Some((second, _))) = (told[0], told[1]) else {
+        put(buf, inner, inner.x, inner.y + 5, "where the time went was not recorded", dim);
+        return;
+    };
+    let longest = [first, second].iter().map(|parts| parts.iter().sum::<f64>()).fold(0.0, f64::max);
+    if longest <= 0.0 {
+        return;
+    }
+    let columns = f64::from(inner.width.saturating_sub(15 + 17));
+    for (index, parts) in [first, second].iter().enumerate() {
+        let y = inner.y + 5 + index as u16;
+        let name: String = sides[index].0.chars().take(14).collect();
+        put(buf, inner, inner.x, y, &name, text);
+        let mut x = inner.x + 15;
+        let mut done = 0.0;
+        for (part, (glyph, _, role)) in parts.iter().zip(PARTS) {
+            let from = (done / longest * columns).round() as usize;
+            done += part.max(0.0);
+            let to = (done / longest * columns).round() as usize;
+            x = put(buf, inner, x, y, &glyph.repeat(to - from), theme.style(role));
+        }
+        put(buf, inner, x + 1, y, &format!("{} ms decode", digits(parts.iter().sum())), text);
+    }
+    let mut x = inner.x;
+    for (index, (glyph, name, role)) in PARTS.into_iter().enumerate() {
+        if (first[index], second[index]) == (0.0, 0.0) {
+            continue;
+        }
+        let name = match (index, whole) {
+            (0, false) => "compute",
+            (2, false) => "exposed communication",
+            _ => name,
+        };
+        x = put(buf, inner, x, inner.y + 7, glyph, theme.style(role));
+        let words = format!(" {name} {} → {}  ", digits(first[index]), digits(second[index]));
+        x = put(buf, inner, x, inner.y + 7, &words, dim);
+    }
+}

@@ -1,0 +1,297 @@
+//! Draws screen 6: what is compared, the table of pairs or the map, the selected pair, pickers.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::Compare;
+use super::state::{Choice, Compared, Order};
+use super::{Act, areas, detail, heat};
+use crate::face::tui::context::Context;
+use crate::face::tui::format::{digits, percent};
+use crate::face::tui::layout::centered;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, wrap};
+use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::study::analysis::Comparison;
+
+const COLUMNS: [Column; 12] = [
+    Column::text("", 1, 0),
+    Column::text("baseline → other", 22, 0).growing(14),
+    Column::number("ratio", 7, 0),
+    Column::text("95% interval", 14, 6),
+    Column::text("differs", 7, 1),
+    Column::number("adj. p", 6, 7),
+    Column::text("TPOT ms", 15, 8),
+    Column::text("exposed", 15, 9),
+    Column::text("overlap", 15, 10),
+    Column::number("hidden", 6, 5),
+    Column::text("provenance", 13, 2),
+    Column::text("cell", 27, 0),
+];
+
+/// The column that is left out where all pairs have the same.
+const PROVENANCE: usize = 10;
+
+/// The column that shows what pairs are ordered by.
+fn column_of(order: Order) -> Option<usize> {
+    match order {
+        Order::Stored => None,
+        Order::Speedup => Some(2),
+        Order::Adjusted => Some(5),
+        Order::Tpot => Some(6),
+        Order::Exposed => Some(7),
+        Order::Overlap => Some(8),
+        Order::Hidden => Some(9),
+        Order::Grid => Some(11),
+    }
+}
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
+    let theme = cx.theme;
+    let compared = match &compare.compared {
+        None => {
+            let text = format!("comparing by {}…", compare.asked.axis);
+            return empty(buf, body, &text, theme);
+        }
+        Some(Err(error)) => {
+            let key = cx.key::<Compare>(Act::NextAxis);
+            return empty(buf, body, &format!("{error}\n{key} compares by another axis"), theme);
+        }
+        Some(Ok(compared)) => compared,
+    };
+    let places = areas(body);
+    header(buf, places.title, compare, cx, compared);
+    if compared.report.pairs.is_empty() {
+        empty(buf, places.table, &nothing(cx, compared), theme);
+    } else if let Some(map) = &compare.map {
+        heat::draw(buf, places.table, theme, map, compare);
+    } else {
+        pairs(buf, places.table, compare, cx, compared);
+    }
+    if compare.flags {
+        flags(buf, places.detail, theme, &compared.report.flags);
+    } else if let Some(selected) = compare.selected() {
+        detail::draw(buf, places.detail, theme, &compare.asked.axis, selected);
+    }
+    if compare.picker.is_some() {
+        picker(buf, body, compare, cx);
+    }
+}
+
+fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &Compared) {
+    let (theme, report) = (cx.theme, &compared.report);
+    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    let baseline = match &compare.asked.baseline {
+        Some(baseline) => baseline.clone(),
+        None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
+    };
+    let wide = area.width >= 110;
+    let adjusted = match report.adjusted.tested {
+        0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
+        0 => "no p-values".to_owned(),
+        tested => format!(
+            "{} of {tested} after {} {}%",
+            report.adjusted.differ,
+            if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
+            100.0 * report.adjusted.false_discovery_rate
+        ),
+    };
+    let made = format!(": {} comparisons, {} differ; ", report.comparisons, report.differ);
+    line(
+        buf,
+        area,
+        0,
+        &[
+            (" by ", text),
+            (&report.by, title),
+            (" against ", text),
+            (&baseline, title),
+            (&made, text),
+            (&adjusted, dim),
+        ],
+    );
+    let mut x = area.x;
+    if let Some(provenance) = compared.provenance {
+        let label = format!(" [{provenance}]");
+        x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
+    }
+    let mut words = format!(" {} of {} pairs", compare.shown.len(), report.pairs.len());
+    if compare.map.is_none() {
+        let way = if compare.descending { "▼" } else { "▲" };
+        words += &format!(", by {} {way}", compare.order.name());
+    }
+    if !compare.marked.is_empty() {
+        words += &format!(", {} marked ●", compare.marked.len());
+    }
+    let x = put(buf, area, x, area.y + 1, &words, dim);
+    let filter = compare.filter.value();
+    let x = match (compare.typing, filter.is_empty()) {
+        (true, _) => put(buf, area, x, area.y + 1, &format!("  /{filter}▏"), theme.style(Role::Key)),
+        (false, false) => put(buf, area, x, area.y + 1, &format!("  /{filter}"), text),
+        (false, true) => put(buf, area, x, area.y + 1, "  above 1 is faster", dim),
+    };
+    if !report.flags.is_empty() {
+        let key = cx.key::<Compare>(Act::Flags);
+        let flags = format!("  ⚑ {} flags: {key}", report.flags.len());
+        put(buf, area, x, area.y + 1, &flags, theme.style(Role::Warn));
+    }
+}
+
+/// Why there are no pairs, and what to do.
+fn nothing(cx: &Context, compared: &Compared) -> String {
+    if cx.stored.as_ref().is_none_or(|s| s.records.is_empty()) {
+        return format!("no runs yet: {}", cx.keys.to_first_run());
+    }
+    let key = cx.key::<Compare>(Act::PickAxis);
+    let with = compared.axes.iter().filter(|axis| axis.pairs > 0).map(|axis| axis.axis.to_string());
+    let others: Vec<String> = with.collect();
+    let by = &compared.report.by;
+    match others.is_empty() {
+        true => format!("no two runs differ in {by} alone, nor in anything else alone"),
+        false => {
+            format!("no two runs differ in {by} alone: {key} chooses among {}", others.join(", "))
+        }
+    }
+}
+
+fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &Compared) {
+    let theme = cx.theme;
+    let way = if compare.descending { "▼" } else { "▲" };
+    let told = compared.provenance.is_some();
+    let kept: Vec<usize> = (0..COLUMNS.len()).filter(|column| *column != PROVENANCE || !told).collect();
+    let columns: Vec<Column> = kept.iter().map(|column| COLUMNS[*column]).collect();
+    let mark = column_of(compare.order)
+        .and_then(|column| kept.iter().position(|kept| *kept == column))
+        .map(|column| (column, way));
+    let rows = Rows { list: &compare.list, len: compare.shown.len(), mark };
+    table::draw(buf, area, theme, &columns, rows, |row, column| {
+        let column = kept[column];
+        let pair = compare.shown.get(row).and_then(|index| compared.report.pairs.get(*index));
+        pair.map_or_else(Default::default, |pair| {
+            content(pair, column, theme, compare.is_marked(pair), &compared.report.by)
+        })
+    });
+    if compare.shown.is_empty() {
+        empty(buf, area, "no pair matches the filter", theme);
+    }
+}
+
+fn content(pair: &Comparison, column: usize, theme: Theme, marked: bool, by: &str) -> (String, Style) {
+    let text = theme.style(Role::Text);
+    let both = |a: String, b: String| (format!("{a} → {b}"), text);
+    let sides = [&pair.baseline_side, &pair.side];
+    match column {
+        0 => ((if marked { "●" } else { "" }).into(), theme.style(Role::Active)),
+        1 => both(pair.baseline.clone(), pair.value.clone()),
+        2 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
+        3 => {
+            let interval = pair.speedup_ci95.map(|[a, b]| format!("{a:.3} to {b:.3}"));
+            (interval.unwrap_or_else(|| "-".into()), text)
+        }
+        4 if pair.differs && pair.speedup > 1.0 => ("▲ yes".into(), theme.style(Role::Good)),
+        4 if pair.differs => ("▼ yes".into(), theme.style(Role::Bad)),
+        4 => ("· no".into(), theme.style(Role::Dim)),
+        5 => (p(pair.adjusted_p), text),
+        6 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
+        7 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
+        8 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
+        9 => (sides[1].hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}")), text),
+        10 => (pair.provenance.to_string(), theme.provenance(pair.provenance)),
+        _ => (short_cell(pair, by), theme.style(Role::Dim)),
+    }
+}
+
+/// A p-value: never more digits than the resamples tell.
+pub fn p(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(p) if p < 0.001 => "<.001".into(),
+        Some(p) => format!("{p:.3}"),
+    }
+}
+
+/// What a pair has in common, in the order of what tells pairs apart on a narrow screen: TP and batch,
+/// the link where it is not the machine's own, then the rest.
+fn short_cell(pair: &Comparison, by: &str) -> String {
+    let spec = &pair.side.spec;
+    let mut words = Vec::new();
+    if by != "tp" {
+        words.push(format!("tp{}", spec.tp));
+    }
+    if by != "batch" {
+        words.push(format!("b{}", spec.batch));
+    }
+    if by != "p2p" {
+        words.push(format!("p2p-{}", spec.p2p.as_str()));
+    }
+    let link = detail::link(&pair.side.spec);
+    if by != "link" && !link.is_empty() {
+        words.push(link);
+    }
+    let told = |word: &&str| word.starts_with("p2p-") || *word == spec.link.to_string();
+    words.extend(pair.rest.split(' ').filter(|word| !told(word)).map(str::to_owned));
+    words.join(" ")
+}
+
+fn flags(buf: &mut Buffer, area: Rect, theme: Theme, flags: &[String]) {
+    let inner = frame(buf, area, "what looks wrong", theme);
+    let rows = usize::from(inner.height);
+    let (mut lines, mut whole) = (Vec::new(), 0);
+    // there may be thousands: no more are wrapped than fit
+    while let Some(flag) = flags.get(whole) {
+        lines.extend(wrap(&format!("⚑ {flag}"), usize::from(inner.width)));
+        if lines.len() > rows {
+            break;
+        }
+        whole += 1;
+    }
+    for (row, text) in lines.iter().take(rows).enumerate() {
+        line(buf, inner, row as u16, &[(text, theme.style(Role::Warn))]);
+    }
+    if whole < flags.len() {
+        let more = format!(" {} more: `ladderscope compare` prints all ", flags.len() - whole);
+        put(buf, area, area.x + 2, area.bottom().saturating_sub(1), &more, theme.style(Role::Dim));
+    }
+    if flags.is_empty() {
+        empty(buf, inner, "nothing looks wrong", theme);
+    }
+}
+
+fn picker(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
+    let theme = cx.theme;
+    let Some(picker) = &compare.picker else { return };
+    let title = match picker.choice {
+        Choice::Axis => "compare by",
+        Choice::Baseline => "compare with",
+        Choice::Slice => "the map holds fixed",
+    };
+    let found = compare.choices();
+    let width = if picker.choice == Choice::Slice { 100 } else { 60 };
+    let inner = popup(buf, centered(body, width.min(body.width - 4), 18), title, theme);
+    let end = put(
+        buf,
+        inner,
+        inner.x,
+        inner.y,
+        &format!("/{}", picker.input.value()),
+        theme.style(Role::Text),
+    );
+    put(buf, inner, end, inner.y, "▏", theme.style(Role::Key));
+    let rows = usize::from(inner.height.saturating_sub(2));
+    let first = (picker.selected + 1).saturating_sub(rows);
+    for (row, (_, name, count)) in found.iter().skip(first).take(rows).enumerate() {
+        let y = inner.y + 2 + row as u16;
+        put(buf, inner, inner.x + 1, y, name, theme.style(Role::Text));
+        let x = inner.right().saturating_sub(count.chars().count() as u16 + 1);
+        put(buf, inner, x, y, count, theme.style(Role::Dim));
+        if first + row == picker.selected {
+            let line = Rect { y, height: 1, ..inner };
+            buf.set_style(line, theme.style(Role::Selected));
+        }
+    }
+    if found.is_empty() {
+        put(buf, inner, inner.x + 1, inner.y + 2, "nothing matches", theme.style(Role::Dim));
+    }
+}

@@ -1,0 +1,140 @@
+//! The map over TP and batch: a shade and a number a cell; brackets where the cell is not shown to
+//! differ. The legend says what the shades mean.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::state::Compare;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::{line, put};
+use crate::study::analysis::{HeatCell, HeatMap, HeatValue};
+
+/// Shades from least to most.
+const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
+
+/// Columns of a cell, and of the TPs before it.
+const CELL: u16 = 10;
+const LABELS: u16 = 7;
+
+/// Rows above the cells: what is fixed, and the batches.
+const HEAD: u16 = 3;
+
+/// Which of the shades a number has: fifths of the range.
+fn shade(number: f64, [low, high]: [f64; 2]) -> usize {
+    // what lies on a boundary belongs above it, whatever was lost in rounding
+    if high > low { (((number - low) / (high - low) * 5.0 + 1e-9) as usize).min(4) } else { 2 }
+}
+
+/// The first batch shown, so that the cursor's is.
+fn first_column(area: Rect, cursor: usize) -> usize {
+    let fit = usize::from(area.width.saturating_sub(LABELS) / CELL).max(1);
+    (cursor + 1).saturating_sub(fit)
+}
+
+/// The cell (TP, batch) at a place of the window.
+pub fn at(area: Rect, map: &HeatMap, cursor: usize, at: Position) -> Option<(usize, usize)> {
+    let row = usize::from(at.y.checked_sub(area.y + HEAD)?);
+    let column = usize::from(at.x.checked_sub(area.x + LABELS)? / CELL) + first_column(area, cursor);
+    (row < map.tps.len() && column < map.batches.len()).then_some((row, column))
+}
+
+fn number(cell: &HeatCell, value: HeatValue) -> String {
+    let text = match (value.of(cell), value) {
+        (None, _) => return "-".into(),
+        (Some(v), HeatValue::Speedup) => format!("{v:.2}x"),
+        (Some(v), HeatValue::ExposedPct) => format!("{v:.1}%"),
+        (Some(v), HeatValue::HiddenShare) => format!("{v:.2}"),
+    };
+    if cell.differs || value != HeatValue::Speedup { text } else { format!("({text})") }
+}
+
+/// Draws the map of the comparison, with a legend of its shades.
+pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: &Compare) {
+    let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
+    let value = compare.value;
+    let slices = compare.compared().map_or(0, |compared| compared.slices.len());
+    let provenance = map
+        .cells
+        .iter()
+        .filter_map(|cell| compare.pairs().get(cell.pair))
+        .map(|pair| pair.provenance)
+        .max();
+    // what holds for all pairs stands above, once
+    let said = compare.compared().is_some_and(|compared| compared.provenance.is_some());
+    let label = match provenance.filter(|_| !said) {
+        Some(provenance) => format!(" [{provenance}] "),
+        None => " ".into(),
+    };
+    let style = provenance.map_or(dim, |provenance| theme.provenance(provenance));
+    let name = format!("{}: ", value.name());
+    let fixed = map.slice.name();
+    line(buf, area, 0, &[(&label, style), (&name, title), (&fixed, text)]);
+    let range = map.range(value);
+    line(buf, area, 1, &[(&legend(value, range, compare.slice + 1, slices), dim)]);
+    let first = first_column(area, compare.cursor.1);
+    put(buf, area, area.x, area.y + 2, " batch", title);
+    for (column, batch) in map.batches.iter().enumerate().skip(first) {
+        let x = area.x + LABELS + (column - first) as u16 * CELL;
+        put(buf, area, x, area.y + 2, &format!("{batch:>5}"), title);
+    }
+    for (row, tp) in map.tps.iter().enumerate() {
+        let y = area.y + HEAD + row as u16;
+        put(buf, area, area.x, y, &format!(" tp{tp:<3}"), title);
+        for (column, batch) in map.batches.iter().enumerate().skip(first) {
+            let x = area.x + LABELS + (column - first) as u16 * CELL;
+            if x + CELL > area.right() {
+                put(buf, area, area.right().saturating_sub(1), y, "›", dim);
+                break;
+            }
+            let selected = (row, column) == compare.cursor;
+            let Some(cell) = map.cell(*tp, *batch) else {
+                put(buf, area, x, y, "  not run", dim);
+                continue;
+            };
+            let shown = value.of(cell).zip(range).map(|(v, range)| SHADES[shade(v, range)]);
+            let role = match value {
+                HeatValue::Speedup if !cell.differs => Role::Dim,
+                HeatValue::Speedup if cell.speedup < 1.0 => Role::Bad,
+                HeatValue::ExposedPct => Role::Exposed,
+                _ => Role::Good,
+            };
+            put(buf, area, x, y, shown.unwrap_or("  "), theme.style(role));
+            let more = if cell.more > 0 { "+" } else { "" };
+            let style = if selected { theme.style(Role::Selected) } else { text };
+            put(buf, area, x + 2, y, &format!("{:>7}{more}", number(cell, value)), style);
+        }
+    }
+    let more: usize = map.cells.iter().map(|cell| cell.more).sum();
+    if more > 0 {
+        let words = format!(" + {more} further pairs at the same TP and batch are in the table");
+        put(buf, area, area.x, area.y + HEAD + map.tps.len() as u16, &words, theme.style(Role::Warn));
+    }
+}
+
+/// What the shades mean: fifths of the range of the numbers shown.
+fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize) -> String {
+    let Some([low, high]) = range else { return " nothing is known of these cells".into() };
+    let decimals = value.decimals();
+    let mut words = format!(" {slice} of {slices} ");
+    for (index, shade) in SHADES.iter().enumerate() {
+        let from = low + (high - low) * index as f64 / 5.0;
+        words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
+    }
+    words += &format!(" to {high:.decimals$}");
+    if value == HeatValue::Speedup {
+        words += "  ( ) not shown to differ";
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shades_are_fifths_of_the_range() {
+        let shades: Vec<usize> = [1.0, 1.19, 1.2, 1.5, 1.99, 2.0].map(|v| shade(v, [1.0, 2.0])).into();
+        assert_eq!(shades, [0, 0, 1, 2, 4, 4]);
+        assert_eq!(shade(1.0, [1.0, 1.0]), 2, "all alike");
+    }
+}

@@ -1,0 +1,376 @@
+//! Screen 6: matched pairs along an axis, as a table or as a map over TP and batch.
+
+mod detail;
+mod draw;
+mod heat;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use tui_input::Input;
+
+pub use self::state::Compare;
+use self::state::{Choice, Compared, Order, Picker};
+use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::context::{Context, SelectedRun};
+use crate::face::tui::figures;
+use crate::face::tui::keys::{paste_into, type_into};
+use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::list::List;
+use crate::study::analysis::{Axis, HeatValue};
+
+/// What can be done here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Open,
+    OpenBoth,
+    PickAxis,
+    PickBaseline,
+    NextAxis,
+    PreviousAxis,
+    Map,
+    PickSlice,
+    NextValue,
+    Left,
+    Right,
+    Filter,
+    SortNext,
+    SortPrevious,
+    SortReverse,
+    Mark,
+    Flags,
+}
+
+impl Acts for Compare {
+    type Act = Act;
+
+    #[rustfmt::skip]
+    const BINDINGS: &'static [Binding<Act>] = &[
+        bind("open", "Enter", Act::Open, "open the timeline of the pair's run", Some("timeline")),
+        bind("axis", "a", Act::PickAxis, "choose the axis to compare by", Some("axis")),
+        bind("baseline", "B", Act::PickBaseline, "choose what to compare with", Some("baseline")),
+        bind("map", "t", Act::Map, "table, or map over TP and batch", Some("map")),
+        bind("open-both", "b", Act::OpenBoth, "open both timelines: the pair's run over its baseline", Some("both")),
+        bind("filter", "/", Act::Filter, "filter: parts of words, all of which a pair must have", Some("filter")),
+        bind("sort-next", "s >", Act::SortNext, "sort by the next column", Some("sort")),
+        bind("sort-previous", "S <", Act::SortPrevious, "sort by the previous column", None),
+        bind("sort-reverse", "r", Act::SortReverse, "reverse the order", None),
+        bind("mark", "Space", Act::Mark, "mark the pair: marked pairs alone are exported", Some("mark")),
+        bind("slice", "c", Act::PickSlice, "map: choose what it holds fixed", None),
+        bind("value", "v", Act::NextValue, "map: ratio, exposed communication, hidden share", None),
+        bind("left", "Left h", Act::Left, "map: a batch to the left", None),
+        bind("right", "Right l", Act::Right, "map: a batch to the right", None),
+        bind("flags", "f", Act::Flags, "show or hide what looks wrong", Some("flags")),
+        bind("next-axis", "n", Act::NextAxis, "compare by the next axis that varies", None),
+        bind("previous-axis", "N", Act::PreviousAxis, "compare by the previous axis that varies", None),
+    ];
+
+    fn act(&mut self, act: Act, cx: &mut Context) {
+        let pick = |choice| Some(Picker { choice, input: Input::default(), selected: 0 });
+        match act {
+            Act::Open => {
+                cx.open_runs(self.selected().map(|p| p.run.clone()));
+            }
+            Act::OpenBoth => {
+                let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
+                cx.open_runs(pair.into_iter().flatten());
+            }
+            Act::PickAxis => self.picker = pick(Choice::Axis),
+            Act::PickBaseline => self.picker = pick(Choice::Baseline),
+            Act::NextAxis | Act::PreviousAxis => {
+                let axes: Vec<Axis> = self
+                    .compared()
+                    .map(|compared| compared.axes.iter().map(|axis| axis.axis.clone()).collect())
+                    .unwrap_or_default();
+                let at = axes.iter().position(|axis| *axis == self.asked.axis);
+                let next = match (at, act) {
+                    (None, _) => 0,
+                    (Some(at), Act::NextAxis) => at + 1,
+                    (Some(at), _) => at + axes.len() - 1,
+                };
+                if let Some(axis) = axes.get(next % axes.len().max(1)).cloned() {
+                    return self.compare_by(axis, None, cx);
+                }
+                cx.inform("the stored runs differ in nothing: there is no other axis");
+            }
+            Act::Map => {
+                if self.map.take().is_none() {
+                    self.open_map();
+                    if self.map.is_none() {
+                        cx.inform("no pairs: there is no map of them");
+                    }
+                }
+            }
+            Act::PickSlice | Act::NextValue | Act::Left | Act::Right if self.map.is_none() => {
+                let key = cx.key::<Compare>(Act::Map);
+                cx.inform(format!("that is the map's: {key} shows it"));
+            }
+            Act::PickSlice => self.picker = pick(Choice::Slice),
+            Act::NextValue => {
+                let at = HeatValue::ALL.iter().position(|value| *value == self.value).unwrap_or(0);
+                self.value = HeatValue::ALL[(at + 1) % HeatValue::ALL.len()];
+            }
+            Act::Left => self.move_cursor(0, -1),
+            Act::Right => self.move_cursor(0, 1),
+            Act::Filter => {
+                self.map = None;
+                self.typing = true;
+            }
+            Act::SortNext | Act::SortPrevious => self.order_by_next(act == Act::SortPrevious),
+            Act::SortReverse => {
+                self.descending = !self.descending;
+                self.arrange();
+            }
+            Act::Mark => self.toggle_mark(),
+            Act::Flags => self.flags = !self.flags,
+        }
+    }
+}
+
+impl Screen for Compare {
+    fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
+        draw::draw(buf, body, self, cx);
+    }
+
+    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
+        let table = areas(body).table;
+        self.map.is_none().then(|| (self.shown.len(), cut_top(table, 1).1))
+    }
+
+    fn list(&mut self) -> Option<&mut List> {
+        Some(&mut self.list)
+    }
+
+    fn step(&mut self, rows: isize, _cx: &mut Context) {
+        if self.map.is_some() {
+            self.move_cursor(rows, 0);
+        } else {
+            let len = self.shown.len();
+            self.list.move_by(rows, len);
+        }
+    }
+
+    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
+        if self.picker.is_some() {
+            self.in_picker(key, cx);
+            return true;
+        }
+        if !self.typing {
+            return false;
+        }
+        match key.code {
+            KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.filter.reset();
+                self.arrange();
+            }
+            _ if type_into(&mut self.filter, key) => self.arrange(),
+            _ => {}
+        }
+        true
+    }
+
+    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
+        if let Some(picker) = &mut self.picker {
+            paste_into(&mut picker.input, text);
+            picker.selected = 0;
+            return true;
+        }
+        if self.typing {
+            paste_into(&mut self.filter, text);
+            self.arrange();
+        }
+        self.typing
+    }
+
+    fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
+        if event.kind == PointerKind::Click {
+            self.typing = false;
+            if self.picker.take().is_some() {
+                return true;
+            }
+        }
+        if event.kind == PointerKind::Click
+            && let Some(map) = &self.map
+            && let Some(cell) = heat::at(areas(body).table, map, self.cursor.1, event.at)
+        {
+            self.cursor = cell;
+            return true;
+        }
+        false
+    }
+
+    fn close(&mut self, _cx: &mut Context) {
+        if self.picker.take().is_some() {
+        } else if self.flags {
+            self.flags = false;
+        } else if self.map.take().is_some() {
+        } else if !self.filter.value().is_empty() {
+            self.filter.reset();
+            self.arrange();
+        } else {
+            self.marked.clear();
+        }
+    }
+
+    fn remember(&self) -> Option<serde_json::Value> {
+        Some(serde_json::json!({
+            "by": self.asked.axis.to_string(),
+            "baseline": self.asked.baseline,
+            "order": self.order.name(),
+            "descending": self.descending,
+            "filter": self.filter.value(),
+        }))
+    }
+
+    fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
+        let text = |key: &str| kept.get(key).and_then(serde_json::Value::as_str);
+        if let Some(order) = Order::ALL.into_iter().find(|order| text("order") == Some(order.name())) {
+            self.order = order;
+        }
+        self.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
+        self.filter = Input::new(text("filter").unwrap_or_default().to_owned());
+        self.arrange();
+        if let Some(axis) = text("by").and_then(|name| Axis::parse(name).ok()) {
+            self.compare_by(axis, text("baseline").map(str::to_owned), cx);
+        }
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        let compared = self.compared().ok_or("nothing is shown here that a command could show")?;
+        let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];
+        if let Some(baseline) = &self.asked.baseline {
+            words.extend(["--baseline".into(), baseline.clone()]);
+        }
+        // a verb compares all runs and prints all their pairs and slices
+        let mut beyond = Vec::new();
+        if self.map.is_some() {
+            words.push("--heatmap".into());
+            let slice = compared.slices.get(self.slice).filter(|_| compared.slices.len() > 1);
+            beyond.extend(slice.map(|slice| format!("the slice {}", slice.name())));
+        } else {
+            if !self.filter.value().is_empty() {
+                beyond.push(format!("the filter /{}", self.filter.value()));
+            }
+            match self.marked.len() {
+                0 => {}
+                1 => beyond.push("the mark".into()),
+                marks => beyond.push(format!("the {marks} marks")),
+            }
+        }
+        Ok(Command { words, beyond })
+    }
+
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
+        if !runs.has_runs_of(before) {
+            self.compare(cx);
+        }
+    }
+
+    fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
+        let pair = self.selected()?;
+        Some(SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() })
+    }
+
+    fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
+        let report = self.shown_report().filter(|report| !report.pairs.is_empty());
+        let report = report.ok_or("nothing to export: no pairs are shown")?;
+        Ok(match kind {
+            FileKind::Csv => Some(Export::text(crate::study::analysis::pairs_table(&report).csv())),
+            // a picture of the map; the table has a figure
+            _ if self.map.is_some() => None,
+            _ => Some(figures::comparison(cx, report)),
+        })
+    }
+}
+
+/// Where the parts of the screen lie.
+#[derive(Clone, Copy, Debug)]
+struct Areas {
+    title: Rect,
+    /// The table with its header, or the map.
+    table: Rect,
+    /// The rows that describe the selected pair.
+    detail: Rect,
+}
+
+/// Rows of the selected pair; a taller window shows by what it differs, too.
+const DETAIL: u16 = 10;
+
+fn areas(body: Rect) -> Areas {
+    let (title, rest) = cut_top(body, 2);
+    let (table, detail) = cut_bottom(rest, if body.height >= 36 { DETAIL + 3 } else { DETAIL });
+    Areas { title, table, detail }
+}
+
+impl Compare {
+    /// A key while a picker is open.
+    fn in_picker(&mut self, key: KeyEvent, cx: &mut Context) {
+        let found = self.choices();
+        let Some(picker) = &mut self.picker else { return };
+        let last = found.len().saturating_sub(1);
+        match key.code {
+            KeyCode::Esc => self.picker = None,
+            KeyCode::Up => picker.selected = picker.selected.saturating_sub(1),
+            KeyCode::Down => picker.selected = (picker.selected + 1).min(last),
+            KeyCode::Enter => {
+                let choice = picker.choice;
+                let Some((index, ..)) = found.get(picker.selected.min(last)).cloned() else {
+                    return;
+                };
+                self.picker = None;
+                self.choose(choice, index, cx);
+            }
+            _ => {
+                if type_into(&mut picker.input, key) {
+                    picker.selected = 0;
+                }
+            }
+        }
+    }
+
+    /// Takes what was picked.
+    fn choose(&mut self, choice: Choice, index: usize, cx: &mut Context) {
+        let Some(compared) = self.compared().cloned() else { return };
+        match choice {
+            Choice::Axis => {
+                if let Some(axis) = compared.axes.get(index) {
+                    self.compare_by(axis.axis.clone(), None, cx);
+                }
+            }
+            // another axis may be under way
+            Choice::Baseline if compared.report.by != self.asked.axis.to_string() => {}
+            Choice::Baseline => {
+                let axis = self.asked.axis.clone();
+                self.compare_by(axis, compared.report.values.get(index).cloned(), cx);
+            }
+            Choice::Slice => {
+                self.slice = index;
+                self.open_map();
+            }
+        }
+    }
+
+    /// Asks for another comparison.
+    fn compare_by(&mut self, axis: Axis, baseline: Option<String>, cx: &mut Context) {
+        (self.asked.axis, self.asked.baseline) = (axis, baseline);
+        (self.slice, self.cursor, self.list) = (0, (0, 0), List::default());
+        self.compare(cx);
+    }
+
+    /// Asks for the comparison of the stored runs.
+    fn compare(&self, cx: &mut Context) {
+        let Some(runs) = cx.stored.clone() else { return };
+        let (asked, cells) = (self.asked.clone(), Arc::clone(&self.cells));
+        let work = move |_: &_| Compared::new(&cells.of(&runs), &asked).map(Arc::new);
+        cx.ask("comparison", work, |screen: &mut Self, compared, _| screen.set(compared));
+    }
+}

@@ -1,0 +1,424 @@
+//! State of screen 6: what is compared, in which order, as a table or a map.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher};
+use tui_input::Input;
+
+use crate::base::error::Result;
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::list::List;
+use crate::study::analysis::{
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, slices,
+};
+use crate::table::Provenance;
+
+/// What is to be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The axis along which cells are compared.
+    pub axis: Axis,
+    /// What to compare with; `None`: the natural baseline.
+    pub baseline: Option<String>,
+}
+
+/// A comparison, and what else could be compared.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The axes along which the runs differ.
+    pub axes: Vec<AxisCount>,
+    /// The matched pairs, and what is said of them all.
+    pub report: ComparisonReport,
+    /// What a map could hold fixed.
+    pub slices: Vec<HeatSlice>,
+    /// The provenance of all pairs, if it is one: said once, above them.
+    pub provenance: Option<Provenance>,
+    /// Of each pair, the text that a filter looks into.
+    texts: Vec<String>,
+}
+
+impl Compared {
+    /// Compares cells; not for the thread that draws.
+    pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
+        let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
+        let text = |pair: &Comparison| {
+            format!(
+                "{} {} {} {} {} {}",
+                pair.value,
+                pair.baseline,
+                pair.matched,
+                pair.provenance,
+                if pair.differs { "differs" } else { "same" },
+                pair.run
+            )
+        };
+        let texts = report.pairs.iter().map(text).collect();
+        let mut all = report.pairs.iter().map(|pair| pair.provenance);
+        let provenance = all.next().filter(|first| all.all(|other| other == *first));
+        Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, provenance, report })
+    }
+}
+
+/// The cells of some runs and the axes along which they differ.
+#[derive(Debug)]
+pub struct KeptCell {
+    cells: Cells,
+    axes: Vec<AxisCount>,
+}
+
+/// The cells of the runs that were compared last: pooling thousands of runs takes
+/// longer than comparing them.
+#[derive(Debug, Default)]
+pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
+
+impl KeptCells {
+    /// The cells of these runs.
+    pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, cells)) = &*kept
+            && Arc::ptr_eq(of, runs)
+        {
+            return Arc::clone(cells);
+        }
+        let cells = Cells::of(&runs.records);
+        let made = Arc::new(KeptCell { axes: cells.axes(), cells });
+        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
+        made
+    }
+}
+
+/// By what the pairs are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As the runs were stored.
+    #[default]
+    Stored,
+    /// By the ratio of throughputs.
+    Speedup,
+    /// By the TPOT of the compared cell.
+    Tpot,
+    /// By the share of TPOT that is exposed communication.
+    Exposed,
+    /// By the overlap of the compared cell.
+    Overlap,
+    /// By the hidden share of the compared cell's architecture.
+    Hidden,
+    /// By the p-value, adjusted for the number of comparisons.
+    Adjusted,
+    /// By TP, and by batch where that is the same.
+    Grid,
+}
+
+impl Order {
+    /// All orders, in the order in which a key goes through them.
+    pub const ALL: [Self; 8] = [
+        Self::Stored,
+        Self::Speedup,
+        Self::Tpot,
+        Self::Exposed,
+        Self::Overlap,
+        Self::Hidden,
+        Self::Adjusted,
+        Self::Grid,
+    ];
+
+    /// What it is called on the screen.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stored => "as stored",
+            Self::Speedup => "ratio",
+            Self::Tpot => "TPOT",
+            Self::Exposed => "exposed",
+            Self::Overlap => "overlap",
+            Self::Hidden => "hidden share",
+            Self::Adjusted => "adjusted p",
+            Self::Grid => "TP, batch",
+        }
+    }
+
+    /// What to order by; what is not known comes last.
+    fn of(self, pair: &Comparison) -> f64 {
+        let number = match self {
+            Self::Stored => None,
+            Self::Speedup => Some(pair.speedup),
+            Self::Tpot => Some(pair.tpot_ms),
+            Self::Exposed => pair.side.exposed_pct,
+            Self::Overlap => pair.overlap_pct,
+            Self::Hidden => pair.side.hidden_share,
+            Self::Adjusted => pair.adjusted_p,
+            Self::Grid => Some(f64::from(pair.side.spec.tp) * 1e6 + f64::from(pair.side.spec.batch)),
+        };
+        number.filter(|number| number.is_finite()).unwrap_or(f64::INFINITY)
+    }
+}
+
+/// What a picker chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Along which axis cells are compared.
+    Axis,
+    /// Which value others are compared with.
+    Baseline,
+    /// What the map holds fixed.
+    Slice,
+}
+
+/// A list to choose from by typing.
+#[derive(Clone, Debug)]
+pub struct Picker {
+    /// Whether an axis, a baseline or a slice is chosen.
+    pub choice: Choice,
+    /// What was typed so far, with its cursor.
+    pub input: Input,
+    /// Which of those that match.
+    pub selected: usize,
+}
+
+/// State of the compare screen.
+#[derive(Debug)]
+pub struct Compare {
+    /// The axis, the baseline and the runs that are compared.
+    pub asked: Asked,
+    /// Cells of the runs that were compared last.
+    pub cells: Arc<KeptCells>,
+    /// The comparison, or why there is none; `None` until it is computed.
+    pub compared: Option<std::result::Result<Arc<Compared>, String>>,
+    /// The pairs shown, in order: indices into the report's.
+    pub shown: Vec<usize>,
+    /// Marked pairs, by their runs.
+    pub marked: BTreeSet<(String, String)>,
+    /// The selection in the table.
+    pub list: List,
+    /// By what pairs are ordered.
+    pub order: Order,
+    /// Whether the greatest values come first.
+    pub descending: bool,
+    /// Which pairs are shown.
+    pub filter: Input,
+    /// The filter is being typed.
+    pub typing: bool,
+    /// Whether the map is shown.
+    pub map: Option<HeatMap>,
+    /// What the map holds fixed, an index into the slices.
+    pub slice: usize,
+    /// The number that it shows.
+    pub value: HeatValue,
+    /// The selected TP and batch: indices.
+    pub cursor: (usize, usize),
+    /// A list to choose from.
+    pub picker: Option<Picker>,
+    /// The flags are shown instead of the pair.
+    pub flags: bool,
+}
+
+impl Default for Compare {
+    fn default() -> Self {
+        Self {
+            asked: Asked { axis: Axis::ARCHITECTURE, baseline: None },
+            cells: Arc::default(),
+            compared: None,
+            shown: Vec::new(),
+            marked: BTreeSet::new(),
+            list: List::default(),
+            order: Order::default(),
+            descending: false,
+            filter: Input::default(),
+            typing: false,
+            map: None,
+            slice: 0,
+            value: HeatValue::default(),
+            cursor: (0, 0),
+            picker: None,
+            flags: false,
+        }
+    }
+}
+
+impl Compare {
+    /// Shows a comparison, or why there is none; the selection stays where it can.
+    pub fn set(&mut self, result: std::result::Result<Arc<Compared>, String>) {
+        let selected = self.selected().map(|p| (p.baseline_run.clone(), p.run.clone()));
+        self.compared = Some(result);
+        self.arrange();
+        if let Some(selected) = selected
+            && let Some(at) = self.shown.iter().position(|i| {
+                let pair = &self.pairs()[*i];
+                pair.baseline_run == selected.0 && pair.run == selected.1
+            })
+        {
+            self.list.selected = at;
+        }
+        let slices = self.compared().map_or(0, |compared| compared.slices.len());
+        self.slice = self.slice.min(slices.saturating_sub(1));
+        if self.map.is_some() {
+            self.open_map();
+        }
+    }
+
+    /// The comparison that is shown, if there is one.
+    pub fn compared(&self) -> Option<&Arc<Compared>> {
+        self.compared.as_ref()?.as_ref().ok()
+    }
+
+    /// All pairs of the comparison, in its own order.
+    pub fn pairs(&self) -> &[Comparison] {
+        self.compared().map_or(&[], |compared| &compared.report.pairs)
+    }
+
+    /// The selected pair: of the table, or under the map's cursor.
+    pub fn selected(&self) -> Option<&Comparison> {
+        match &self.map {
+            Some(map) => {
+                let (tp, batch) = (map.tps.get(self.cursor.0)?, map.batches.get(self.cursor.1)?);
+                self.pairs().get(map.cell(*tp, *batch)?.pair)
+            }
+            None => self.pairs().get(*self.shown.get(self.list.selected)?),
+        }
+    }
+
+    /// Chooses and orders the pairs shown anew.
+    pub fn arrange(&mut self) {
+        // parts of words: letters scattered over so long a text would match everything
+        let pattern = Pattern::new(
+            self.filter.value(),
+            CaseMatching::Ignore,
+            Normalization::Smart,
+            AtomKind::Substring,
+        );
+        let mut matcher = Matcher::new(Config::DEFAULT);
+        let mut buffer = Vec::new();
+        let mut shown: Vec<usize> = Vec::new();
+        let texts = self.compared().map_or(&[][..], |compared| &compared.texts);
+        for (index, text) in texts.iter().enumerate() {
+            let text = nucleo_matcher::Utf32Str::new(text, &mut buffer);
+            if pattern.atoms.is_empty() || pattern.score(text, &mut matcher).is_some() {
+                shown.push(index);
+            }
+        }
+        let (order, pairs) = (self.order, self.pairs());
+        let key = |index: &usize| order.of(&pairs[*index]);
+        shown.sort_by(|a, b| {
+            let (a, b) = (key(a), key(b));
+            // what is not known stays last either way
+            match self.descending && a.is_finite() && b.is_finite() {
+                true => b.total_cmp(&a),
+                false => a.total_cmp(&b),
+            }
+        });
+        if self.order == Order::Stored && self.descending {
+            shown.reverse();
+        }
+        self.shown = shown;
+    }
+
+    /// Orders by the next column.
+    pub fn order_by_next(&mut self, backwards: bool) {
+        let all = Order::ALL;
+        let at = all.iter().position(|order| *order == self.order).unwrap_or(0);
+        self.order = all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()];
+        self.arrange();
+    }
+
+    /// Shows the map of the chosen slice, its cursor on a cell that exists.
+    pub fn open_map(&mut self) {
+        let map = self.compared().and_then(|compared| {
+            compared.slices.get(self.slice).map(|slice| HeatMap::new(&compared.report, slice))
+        });
+        if let Some(map) = &map {
+            let (row, column) = self.cursor;
+            self.cursor = (row.min(map.tps.len() - 1), column.min(map.batches.len() - 1));
+        }
+        self.map = map;
+    }
+
+    /// Moves the map's cursor.
+    pub fn move_cursor(&mut self, rows: isize, columns: isize) {
+        let Some(map) = &self.map else { return };
+        let to =
+            |at: usize, by: isize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
+        self.cursor =
+            (to(self.cursor.0, rows, map.tps.len()), to(self.cursor.1, columns, map.batches.len()));
+    }
+
+    /// Marks the selected pair, or takes its mark away.
+    pub fn toggle_mark(&mut self) {
+        let Some(pair) = self.selected() else { return };
+        let key = (pair.baseline_run.clone(), pair.run.clone());
+        if !self.marked.remove(&key) {
+            self.marked.insert(key);
+        }
+    }
+
+    /// Whether a pair is marked.
+    pub fn is_marked(&self, pair: &Comparison) -> bool {
+        !self.marked.is_empty() && self.marked.contains(&(pair.baseline_run.clone(), pair.run.clone()))
+    }
+
+    /// The report of what is shown: marked pairs where there are any, else those that the filter lets
+    /// through, in their order. Counts stay those of the whole comparison.
+    pub fn shown_report(&self) -> Option<ComparisonReport> {
+        let compared = self.compared()?;
+        let shown = self.shown.iter().map(|index| &compared.report.pairs[*index]);
+        let mut pairs: Vec<Comparison> = shown.clone().filter(|p| self.is_marked(p)).cloned().collect();
+        if pairs.is_empty() {
+            pairs = shown.cloned().collect();
+        }
+        let ComparisonReport { by, values, pairs: _, comparisons, differ, adjusted, flags } =
+            &compared.report;
+        Some(ComparisonReport {
+            by: by.clone(),
+            values: values.clone(),
+            pairs,
+            comparisons: *comparisons,
+            differ: *differ,
+            adjusted: *adjusted,
+            flags: flags.clone(),
+        })
+    }
+
+    /// The lines of the open picker that match what was typed, the best first: (index, text, its count).
+    pub fn choices(&self) -> Vec<(usize, String, String)> {
+        let Some((picker, compared)) = self.picker.as_ref().zip(self.compared()) else {
+            return Vec::new();
+        };
+        let all: Vec<(usize, String, String)> = match picker.choice {
+            Choice::Axis => compared
+                .axes
+                .iter()
+                .map(|axis| {
+                    let count = format!("{} values  {:>4} pairs", axis.values.len(), axis.pairs);
+                    (axis.axis.to_string(), count)
+                })
+                .enumerate()
+                .map(|(index, (name, count))| (index, name, count))
+                .collect(),
+            Choice::Baseline => {
+                let values = compared.report.values.iter().cloned().enumerate();
+                values.map(|(index, value)| (index, value, String::new())).collect()
+            }
+            Choice::Slice => {
+                let slices = compared.slices.iter().enumerate();
+                slices.map(|(i, slice)| (i, slice.name(), format!("{} cells", slice.pairs))).collect()
+            }
+        };
+        let typed = picker.input.value();
+        if typed.is_empty() {
+            return all;
+        }
+        let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
+        let mut matcher = Matcher::new(Config::DEFAULT);
+        let names: Vec<Named> = all.iter().map(|(index, name, _)| Named(*index, name)).collect();
+        let found = pattern.match_list(names, &mut matcher);
+        found.into_iter().filter_map(|(named, _)| all.get(named.0).cloned()).collect()
+    }
+}
+
+struct Named<'a>(usize, &'a str);
+
+impl AsRef<str> for Named<'_> {
+    fn as_ref(&self) -> &str {
+        self.1
+    }
+}

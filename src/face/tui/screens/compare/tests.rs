@@ -1,0 +1,268 @@
+//! The compare screen as a user meets it: a simulated grid of TPs and batches, and measured runs over an
+//! emulated link.
+
+use std::sync::{Arc, LazyLock};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::tests::fixtures::{Driver, compared, spec};
+use crate::lab::sweep::simulate_cells;
+use crate::plan::Architecture;
+use crate::table::{Backend, P2p, Record, Spec};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+/// Simulated: architectures x TP x batch x P2P.
+fn grid() -> &'static [Record] {
+    static GRID: LazyLock<Vec<Record>> = LazyLock::new(|| {
+        let mut specs: Vec<Spec> = Vec::new();
+        for architecture in ["standard", "ladder", "upper-bound"] {
+            for tp in [2, 4, 8] {
+                for batch in [1, 4, 16, 64] {
+                    for p2p in [P2p::On, P2p::Off] {
+                        let mut spec = spec(architecture, tp, p2p, Backend::Sim);
+                        (spec.model, spec.stack) = ("llama-3.2-1b".into(), "gpt-fast".into());
+                        (spec.batch, spec.prompt_tokens, spec.output_tokens) = (batch, 128, 16);
+                        specs.push(spec);
+                    }
+                }
+            }
+        }
+        let mut records = Vec::new();
+        simulate_cells(&specs.iter().collect::<Vec<_>>(), |index, mut record| {
+            record.run = format!("batch-1:{index}");
+            records.push(record);
+        });
+        records
+    });
+    &GRID
+}
+
+/// The screen with these runs stored.
+fn on(records: Vec<Record>, (columns, rows): (u16, u16)) -> Driver {
+    let mut driver = Driver::empty(columns, rows);
+    driver.state.cx.tab = Tab::Compare;
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    driver
+}
+
+fn press(driver: &mut Driver, keys: &str) {
+    let effects = driver.keys(keys);
+    driver.answer(effects);
+}
+
+fn enter(driver: &mut Driver) {
+    let effects = driver.enter();
+    driver.answer(effects);
+}
+
+#[test]
+fn tables_maps_and_details() {
+    for size in SIZES {
+        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
+        let mut driver = on(compared(), size);
+        insta::assert_snapshot!(name("measured"), driver.screen());
+        press(&mut driver, "f");
+        insta::assert_snapshot!(name("flags"), driver.screen());
+        let mut driver = on(grid().to_vec(), size);
+        press(&mut driver, "s");
+        insta::assert_snapshot!(name("simulated"), driver.screen());
+        press(&mut driver, "tlj");
+        insta::assert_snapshot!(name("map"), driver.screen());
+        press(&mut driver, "v");
+        insta::assert_snapshot!(name("map_exposed"), driver.screen());
+        press(&mut driver, "c");
+        insta::assert_snapshot!(name("slices"), driver.screen());
+    }
+}
+
+#[test]
+fn an_axis_is_picked_by_typing_and_only_those_that_vary_are_offered() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    press(&mut driver, "a");
+    let shown = driver.screen();
+    for (axis, pairs) in [("architecture", "48 pairs"), ("p2p", "36 pairs"), ("tp", "48 pairs")] {
+        let line = shown.lines().find(|line| line.contains(&format!("│ {axis} ")));
+        assert!(line.is_some_and(|line| line.contains(pairs)), "{axis}: {shown}");
+    }
+    assert!(!shown.contains("hardware  "), "it does not vary: {shown}");
+    press(&mut driver, "p2");
+    enter(&mut driver);
+    assert_eq!(driver.state.compare.asked.axis.to_string(), "p2p");
+    assert!(driver.screen().contains("by p2p against on: 36 comparisons"), "{}", driver.screen());
+    press(&mut driver, "B");
+    driver.press(KeyCode::Down);
+    enter(&mut driver);
+    assert!(driver.screen().contains("by p2p against off"), "{}", driver.screen());
+    let pair = driver.state.compare.selected().unwrap();
+    assert_eq!((pair.baseline.as_str(), pair.value.as_str()), ("off", "on"));
+    let words = driver.state.compare.command().unwrap().words.join(" ");
+    assert_eq!(words, "compare --by p2p --baseline off");
+}
+
+#[test]
+fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
+    let mut records = compared();
+    let mut tree: Vec<Record> = compared();
+    for record in &mut tree {
+        record.spec.env.insert("NCCL_ALGO".into(), "Tree".into());
+        record.run.push_str("-tree");
+    }
+    records.extend(tree);
+    let mut driver = on(records, (120, 40));
+    press(&mut driver, "aNCCL");
+    enter(&mut driver);
+    let shown = driver.screen();
+    assert!(shown.contains("by NCCL_ALGO against unset: 5 comparisons, 0 differ"), "{shown}");
+    assert!(shown.contains("unset → Tree") && shown.contains("· no"), "{shown}");
+}
+
+#[test]
+fn filter_sort_and_mark() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    press(&mut driver, "/ladder tp8 p2p-on");
+    driver.enter();
+    assert_eq!(driver.state.compare.shown.len(), 4, "{}", driver.screen());
+    press(&mut driver, "s");
+    let ratios = |driver: &Driver| -> Vec<f64> {
+        let compare = &driver.state.compare;
+        compare.shown.iter().map(|index| compare.pairs()[*index].speedup).collect()
+    };
+    assert!(ratios(&driver).is_sorted());
+    press(&mut driver, "r");
+    assert!(ratios(&driver).iter().rev().is_sorted());
+    let first = driver.state.compare.selected().unwrap().run.clone();
+    press(&mut driver, " ");
+    assert!(driver.screen().contains("1 marked ●"));
+    let report = driver.state.compare.shown_report().unwrap();
+    assert_eq!(report.pairs.iter().map(|p| p.run.clone()).collect::<Vec<_>>(), [first]);
+    assert_eq!(report.comparisons, 48, "what was compared stays told");
+    driver.press(KeyCode::Esc);
+    driver.press(KeyCode::Esc);
+    assert_eq!(driver.state.compare.shown_report().unwrap().pairs.len(), 48);
+}
+
+#[test]
+fn the_copied_command_says_what_it_leaves_out() {
+    let mut driver = on(grid().to_vec(), (200, 40));
+    let copied = |driver: &mut Driver| {
+        let effects = driver.keys("Y");
+        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+        (command.clone(), driver.screen())
+    };
+    let (plain, told) = copied(&mut driver);
+    assert!(plain == "ladderscope compare --by architecture" && told.contains("copied: ladderscope"));
+    press(&mut driver, "/ladder tp8");
+    driver.enter();
+    let (command, told) = copied(&mut driver);
+    assert_eq!(command, plain);
+    assert!(told.contains("copied, but for the filter /ladder tp8: ladderscope"), "{told}");
+    press(&mut driver, " j ");
+    let (_, told) = copied(&mut driver);
+    assert!(told.contains("but for the filter /ladder tp8 and the 2 marks: "), "{told}");
+    press(&mut driver, "t");
+    let slices = &driver.state.compare.compared().unwrap().slices;
+    let slice = slices[driver.state.compare.slice].name();
+    let (command, told) = copied(&mut driver);
+    assert!(command.ends_with("--heatmap"), "{command}");
+    assert!(told.contains(&format!("but for the slice {slice}: ")), "{told}");
+}
+
+#[test]
+fn a_map_is_walked_and_its_pair_opened() {
+    let mut driver = on(grid().to_vec(), (80, 24));
+    press(&mut driver, "tlljj");
+    let pair = driver.state.compare.selected().unwrap();
+    assert_eq!((pair.side.spec.tp, pair.side.spec.batch), (8, 16));
+    let run = pair.run.clone();
+    let effects = driver.enter();
+    let opens = effects.iter().any(|effect| matches!(effect, Effect::OpenTraces { .. }));
+    assert!(opens && driver.screen().contains(&run), "{}", driver.screen());
+    driver.state.cx.tab = Tab::Compare;
+    driver.press(KeyCode::Esc);
+    assert!(driver.state.compare.map.is_none());
+}
+
+#[test]
+fn what_is_shown_is_what_is_exported() {
+    let mut driver = on(compared(), (80, 24));
+    let dir = tempfile::tempdir().unwrap();
+    let write = |driver: &Driver, kind: FileKind, name: &str| {
+        let export = driver.state.compare.export(kind, &driver.state.cx).unwrap().unwrap();
+        let path = dir.path().join(name);
+        export.write(&path).unwrap();
+        std::fs::read_to_string(path).unwrap()
+    };
+    let csv = write(&driver, FileKind::Csv, "all.csv");
+    assert_eq!(csv.lines().count(), 5);
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    assert!(header.contains(&"speedup_ci95_low") && header.contains(&"adjusted_p"));
+    press(&mut driver, "/parallel");
+    driver.enter();
+    assert_eq!(write(&driver, FileKind::Csv, "one.csv").lines().count(), 2);
+    assert!(write(&driver, FileKind::Svg, "one.svg").contains("parallel"));
+    press(&mut driver, "/zzz");
+    driver.enter();
+    assert!(driver.state.compare.export(FileKind::Csv, &driver.state.cx).is_err());
+}
+
+#[test]
+fn new_runs_keep_the_selected_pair() {
+    let mut driver = on(compared(), (120, 40));
+    press(&mut driver, "jj");
+    let before = driver.state.compare.selected().unwrap().run.clone();
+    let mut records = compared();
+    // stored before the others: every index moves
+    let mut earlier = records.clone();
+    earlier.retain(|record| record.spec.architecture != Architecture::UpperBound);
+    for record in &mut earlier {
+        record.spec.batch = 8;
+        record.run.push_str("-b8");
+    }
+    records.splice(0..0, earlier);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    assert_eq!(driver.state.compare.selected().unwrap().run, before);
+}
+
+#[test]
+fn without_colour_the_screen_says_the_same() {
+    let mut driver = on(grid().to_vec(), (80, 24));
+    press(&mut driver, "t");
+    let with = driver.screen();
+    driver.state.cx.theme = crate::face::tui::theme::Theme::new(false);
+    assert_eq!(driver.screen(), with);
+    // an answer to a question that nobody asks any more changes nothing
+    let read =
+        |records: &[Record]| Message::Runs(Ok(Arc::new(Snapshot::new(records.to_vec(), Vec::new()))));
+    let (stale, newer) = (driver.send(read(&[])), driver.send(read(grid())));
+    driver.answer(newer);
+    driver.answer(stale);
+    assert_eq!(driver.screen(), with);
+    driver.send(Message::Key(KeyEvent::new(KeyCode::Char('t'), KeyModifiers::NONE)));
+    assert_ne!(driver.screen(), with);
+}
+
+#[test]
+fn what_was_compared_is_compared_at_the_next_start() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    press(&mut driver, "ap2p");
+    enter(&mut driver);
+    press(&mut driver, "ssr");
+    let kept = driver.state.compare.remember().unwrap();
+    let mut next = Driver::empty(120, 40);
+    next.state.cx.tab = Tab::Compare;
+    next.state.compare.recall(&kept, &mut next.state.cx);
+    let snapshot = Arc::new(Snapshot::new(grid().to_vec(), Vec::new()));
+    let effects = next.send(Message::Runs(Ok(snapshot)));
+    next.answer(effects);
+    assert_eq!(next.state.compare.asked, driver.state.compare.asked);
+    assert_eq!(next.state.compare.shown, driver.state.compare.shown);
+    next.state.compare.recall(&serde_json::json!({ "by": "nothing", "order": 3 }), &mut next.state.cx);
+    assert_eq!(next.state.compare.asked.axis.to_string(), "p2p");
+}

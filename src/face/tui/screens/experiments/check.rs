@@ -1,0 +1,64 @@
+//! The work of checking a draft, off the screen's thread: its cells, and what a sweep of it would do.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::draft::Checked;
+use crate::base::error::Error;
+use crate::face::tui::snapshot::Snapshot;
+use crate::lab::sweep::Experiment;
+use crate::lab::sweep::forecast::{History, Past, forecast};
+
+/// Stored runs that predictions are scaled by, at most.
+const EXECUTED: usize = 8;
+
+/// Checks a text and forecasts its sweep. `stop` says that nobody waits for it any more.
+pub fn check(
+    serial: u64,
+    text: &str,
+    path: &Path,
+    stored: Option<&Snapshot>,
+    stop: &dyn Fn() -> bool,
+) -> Checked {
+    match Experiment::from_str(text, path) {
+        Ok(experiment) => {
+            let history = stored.map(|stored| history(&experiment, stored)).unwrap_or_default();
+            let forecast = forecast(&experiment, &history, stop);
+            Checked { serial, experiment: Ok(Arc::new(experiment)), forecast }
+        }
+        Err(error) => Checked { serial, experiment: Err(said(&error)), forecast: None },
+    }
+}
+
+/// An error whose message has its place already, and its advice.
+fn said(error: &Error) -> String {
+    match error {
+        Error::At { message, help: Some(help), .. } | Error::Input { message, help: Some(help) } => {
+            format!("{message}\n{help}")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn history(experiment: &Experiment, stored: &Snapshot) -> History {
+    let known = experiment.cells.iter().filter_map(|cell| {
+        let key = cell.spec.key();
+        let known = stored.known.get(&key)?;
+        let past = Past { rounds: known.rounds.clone(), completion_ms: known.completion_ms };
+        Some((key, past))
+    });
+    let cells: HashMap<String, Past> = known.collect();
+    let mut seen = HashSet::new();
+    let executed = stored
+        .records
+        .iter()
+        .rev()
+        .filter(|record| !record.spec.backend.is_simulated())
+        .filter_map(|record| Some((record, record.metrics.as_ref()?.completion_ms)))
+        .filter(|(record, _)| seen.insert(record.spec.label()))
+        .map(|(record, ms)| (record.spec.clone(), ms))
+        .take(EXECUTED)
+        .collect();
+    History { cells, executed }
+}

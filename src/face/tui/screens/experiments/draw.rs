@@ -1,0 +1,94 @@
+//! Screen 1: the list of experiments beside the editor of the selected one.
+//!
+//! ```text
+//! | ╭ experiments ─────╮ ╭ quickstart* ─────────────────────╮ |
+//! | │ ▶ quickstart* 3/9 │ │ question                         │ |
+//! | │   paper-70b  0/48 │ │ grid   tp  [2]  4   8            │ |
+//! | │                   │ │ same for all cells  ...          │ |
+//! | │                   │ │ ── what a sweep does ──────────  │ |
+//! | ╰───────────────────╯ ╰──────────────────────────────────╯ |
+//! ```
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::Experiments;
+use super::{areas, editor};
+use crate::face::tui::action::Action;
+use crate::face::tui::context::Context;
+use crate::face::tui::experiments::Entry;
+use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::paint::{empty, frame, put};
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
+    let theme = cx.theme;
+    let (left, right) = areas(body);
+    let list = frame(buf, left, "experiments", theme);
+    match &experiments.entries {
+        None => empty(buf, list, "reading…", theme),
+        Some(entries) => {
+            let first = experiments.list.offset;
+            for (row, entry) in entries.iter().enumerate().skip(first).take(usize::from(list.height)) {
+                let y = list.y + (row - first) as u16;
+                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, entry);
+                if row == experiments.list.selected {
+                    let line = Rect { y, height: 1, ..list }.intersection(buf.area);
+                    buf.set_style(line, theme.style(Role::Selected));
+                }
+            }
+        }
+    }
+    let Some(entry) = experiments.selected() else {
+        let inner = frame(buf, right, "", theme);
+        if experiments.entries.is_some() {
+            let reload = cx.keys.label(Action::Reload);
+            let text =
+                format!("no experiments: write one to experiments/NAME.toml, then press {reload}");
+            empty(buf, inner, &text, theme);
+        }
+        return;
+    };
+    let edited = experiments.draft().is_some_and(|draft| draft.revisions.is_edited());
+    let mark = if edited { "* edited, not saved" } else { "" };
+    let inner = frame(buf, right, &format!("{}{mark} · {}", entry.name, entry.place), theme);
+    editor::draw(buf, inner, experiments, cx, entry);
+}
+
+/// `▶ quickstart*   3/9`: what it is doing, its name, whether it is edited, runs stored.
+fn draw_entry(
+    buf: &mut Buffer,
+    area: Rect,
+    experiments: &Experiments,
+    cx: &Context,
+    row: usize,
+    entry: &Entry,
+) {
+    let theme = cx.theme;
+    let draft = experiments.drafts.get(&entry.name);
+    let running = cx.sweeps.running.as_deref() == Some(&entry.name);
+    let queued = cx.sweeps.queued.contains(&entry.name);
+    let broken = match draft.and_then(|draft| draft.checked.as_ref()) {
+        Some(checked) => checked.experiment.is_err(),
+        None => entry.experiment.is_err(),
+    };
+    let (glyph, role) = match () {
+        () if running => ("▶ ", Role::Active),
+        () if queued => ("… ", Role::Active),
+        () if broken => ("✘ ", Role::Bad),
+        () => ("  ", Role::Text),
+    };
+    let star = if draft.is_some_and(|draft| draft.revisions.is_edited()) { "*" } else { "" };
+    let stored = experiments.stored.get(row).copied().unwrap_or_default();
+    let counts =
+        if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
+    let right = area.right().saturating_sub(counts.width() as u16);
+    let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
+    let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
+    let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
+    put(buf, name, x, area.y, star, theme.style(Role::Warn));
+    let done = stored.runs > 0 && stored.done >= stored.runs;
+    let role = if done { Role::Good } else { Role::Dim };
+    put(buf, area, right, area.y, &counts, theme.style(role));
+}

@@ -1,0 +1,424 @@
+//! Screen 1: which experiments there are, what the selected one would do, and its grid, edited in
+//! place.
+
+pub mod check;
+pub mod draft;
+mod draw;
+mod editor;
+pub mod save;
+pub mod state;
+pub mod typing;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use self::draft::{Draft, RowKind};
+use self::save::{NotSaved, Save, SaveTo};
+pub use self::state::Experiments;
+use self::typing::{Picker, Typing, What};
+use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::context::{Context, Request};
+use crate::face::tui::layout::{cut_left, inside};
+use crate::face::tui::message::Effect;
+use crate::face::tui::overlay::Overlay;
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::widgets::list::List;
+use crate::lab::sweep::edit::Edit;
+use crate::lab::sweep::{Choice, Experiment};
+use crate::run::Feasibility;
+use crate::table::options::value;
+use crate::table::render::csv;
+
+/// What can be done here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Run,
+    Choose,
+    Left,
+    Right,
+    AddValue,
+    AddAxis,
+    Remove,
+    MoveLeft,
+    MoveRight,
+    Undo,
+    Redo,
+    Save,
+    SaveAs,
+    Duplicate,
+    ShowFile,
+}
+
+impl Acts for Experiments {
+    type Act = Act;
+
+    #[rustfmt::skip]
+    const BINDINGS: &'static [Binding<Act>] = &[
+        bind("run", "r", Act::Run, "run the experiment; while a sweep runs, behind it", Some("run")),
+        bind("choose", "Enter", Act::Choose, "run it; in the grid: type the value, or the list", None),
+        bind("grid", "Right l", Act::Right, "into the grid; there: next value", Some("edit")),
+        bind("back", "Left h", Act::Left, "previous value; from a name: back to the list", None),
+        bind("add-value", "a", Act::AddValue, "add values to the axis", Some("value")),
+        bind("add-axis", "A", Act::AddAxis, "add an axis: any option, NCCL variable or profile value", Some("axis")),
+        bind("remove", "D Delete", Act::Remove, "remove the value; on a name: the axis or the setting", Some("remove")),
+        bind("move-left", "<", Act::MoveLeft, "move the value to the left", None),
+        bind("move-right", ">", Act::MoveRight, "move the value to the right", None),
+        bind("undo", "u", Act::Undo, "undo the last edit", Some("undo")),
+        bind("redo", "ctrl-r", Act::Redo, "do again what was undone", None),
+        bind("save", "w", Act::Save, "save the experiment's file, comments kept", Some("save")),
+        bind("save-as", "W", Act::SaveAs, "save under another name", None),
+        bind("duplicate", "c", Act::Duplicate, "copy the experiment to a new file", None),
+        bind("show-file", "e", Act::ShowFile, "show the experiment's file, as edited", Some("file")),
+    ];
+
+    fn act(&mut self, act: Act, cx: &mut Context) {
+        let Some(entry) = self.selected().cloned() else {
+            cx.inform("no experiment is selected");
+            return;
+        };
+        let editing = self.editing;
+        match act {
+            Act::ShowFile => {
+                let text = self.draft().map_or(entry.text.as_str(), |d| d.revisions.text());
+                let lines = text.lines().map(|l| l.replace('\t', "    ")).collect();
+                let title = format!("{} ({})", entry.name, entry.place);
+                cx.overlays.push(Overlay::Text { title, lines, scroll: 0 });
+            }
+            Act::Run => self.run(cx),
+            Act::Choose if !editing => self.run(cx),
+            Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {
+                Some(why) => cx.inform(format!("it cannot be edited here: {why}")),
+                None => self.editing = true,
+            },
+            Act::Left if !editing => {}
+            Act::Save => self.save(cx),
+            Act::SaveAs | Act::Duplicate => {
+                let moves = act == Act::SaveAs;
+                let name = if moves { entry.name } else { format!("{}-copy", entry.name) };
+                self.typing = Some(Typing::new(What::FileName { moves }, &name));
+            }
+            _ => {
+                // what edits the grid goes into it
+                self.editing = true;
+                if let Err(why) = self.edit(act, cx) {
+                    cx.inform(why);
+                }
+            }
+        }
+    }
+}
+
+impl Screen for Experiments {
+    fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
+        draw::draw(buf, body, self, cx);
+    }
+
+    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
+        Some((self.len(), inside(areas(body).0)))
+    }
+
+    fn list(&mut self) -> Option<&mut List> {
+        Some(&mut self.list)
+    }
+
+    fn step(&mut self, rows: isize, _cx: &mut Context) {
+        let len = self.len();
+        if !self.editing {
+            self.list.move_by(rows, len);
+        } else if let Some(draft) = self.draft_mut() {
+            let len = draft.rows.len();
+            draft.list.move_by(rows, len);
+            draft.bound();
+        }
+    }
+
+    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
+        typing::key(self, key, cx)
+    }
+
+    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
+        typing::paste(self, text)
+    }
+
+    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        let (left, right) = areas(body);
+        if self.typing.is_some() {
+            return true;
+        }
+        if left.contains(event.at) {
+            if matches!(event.kind, PointerKind::Click) {
+                self.editing = false;
+            }
+            return false;
+        }
+        match event.kind {
+            PointerKind::Wheel(notches) if right.contains(event.at) => {
+                let Some(draft) = self.draft_mut() else { return false };
+                let len = draft.rows.len();
+                draft.list.move_by(notches, len);
+                draft.bound();
+            }
+            PointerKind::Click | PointerKind::DoubleClick => {
+                let Some((row, column)) = editor::hit(self, right, event.at) else { return false };
+                self.editing = true;
+                let Some(draft) = self.draft_mut() else { return false };
+                (draft.list.selected, draft.column) = (row, column);
+                draft.bound();
+                if event.kind == PointerKind::DoubleClick {
+                    self.act(Act::Choose, cx);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn close(&mut self, _cx: &mut Context) {
+        self.editing = false;
+    }
+
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
+        let (left, right) = areas(body);
+        let len = self.len();
+        self.list.fit(len, usize::from(inside(left).height));
+        // a sweep stores runs all the time: only who looks at the forecast needs a new one
+        if cx.tab == Tab::Experiments
+            && let Some((serial, name, path, text)) = self.wanted_check()
+        {
+            let stored = cx.stored.clone();
+            cx.perform(Effect::CheckDraft { serial, name, path, text, stored });
+        }
+        let height = usize::from(editor::parts(self, inside(right)).rows.height);
+        if let Some(draft) = self.draft_mut() {
+            draft.bound();
+            editor::fit(draft, height);
+        }
+    }
+
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
+        if !runs.has_runs_of(before) {
+            self.match_stored(Some(runs));
+        }
+    }
+
+    fn remember(&self) -> Option<serde_json::Value> {
+        Some(self.keep())
+    }
+
+    fn recall(&mut self, kept: &serde_json::Value, _cx: &mut Context) {
+        self.take_up(kept);
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        let nothing = "nothing is shown here that a command could show";
+        let entry = self.selected().ok_or(nothing)?;
+        // a command would run what is saved
+        if self.draft().is_some_and(|draft| draft.revisions.is_edited()) {
+            return Err(nothing);
+        }
+        let file = entry.path().map_or_else(|| entry.name.clone(), |path| path.display().to_string());
+        Ok(vec!["sweep".into(), file].into())
+    }
+
+    fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
+        if kind != FileKind::Csv {
+            return Ok(None);
+        }
+        let draft = self.draft().ok_or("no experiment is selected")?;
+        let experiment = draft.experiment()?;
+        Ok(Some(Export::new(move |path| {
+            crate::base::atomic::write(path, cells_csv(&experiment).as_bytes())
+        })))
+    }
+}
+
+/// (The list with its frame, the editor with its).
+fn areas(body: Rect) -> (Rect, Rect) {
+    cut_left(body, (body.width / 4).clamp(24, 40))
+}
+
+impl Experiments {
+    /// What can be done in the grid; why it was not, where it was not.
+    fn edit(&mut self, act: Act, cx: &mut Context) -> Result<(), String> {
+        let spec = self.draft().and_then(|draft| {
+            let checked = draft.checked.as_ref()?.experiment.as_ref().ok()?;
+            checked.cells.first().map(|cell| cell.spec.clone())
+        });
+        let (add_axis, add_value) = (cx.key::<Self>(Act::AddAxis), cx.key::<Self>(Act::AddValue));
+        let draft = self.draft_mut().ok_or("no experiment is selected")?;
+        if let Some(broken) = &draft.broken {
+            return Err(format!("it cannot be edited here: {broken}"));
+        }
+        if matches!(act, Act::Undo | Act::Redo) {
+            let done = draft.travel(act == Act::Undo);
+            let nothing = if act == Act::Undo { "nothing to undo" } else { "nothing to do again" };
+            return if done { Ok(()) } else { Err(nothing.into()) };
+        }
+        if act == Act::AddAxis {
+            let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis);
+            let varied: Vec<String> = axes.map(|row| row.name.clone()).collect();
+            let picker = Picker::new(spec.as_ref(), &varied);
+            self.typing = Some(Typing::new(What::Axis(Box::new(picker)), ""));
+            return Ok(());
+        }
+        let row =
+            draft.row().cloned().ok_or_else(|| format!("the grid is empty: {add_axis} adds an axis"))?;
+        let (name, column) = (row.name.clone(), draft.column);
+        let value = column.checked_sub(1);
+        let only_axes = || format!("{name} is the same for all cells: {add_axis} makes an axis of it");
+        let what = match (act, row.kind) {
+            (Act::Left, _) => {
+                match value {
+                    Some(_) => draft.column -= 1,
+                    None => self.editing = false,
+                }
+                return Ok(());
+            }
+            (Act::Right, _) => {
+                draft.column = (column + 1).min(row.values.len());
+                return Ok(());
+            }
+            (Act::Choose, RowKind::Setting) => {
+                Typing::new(What::Setting { name }, &row.values.join(" "))
+            }
+            (Act::Choose, RowKind::Default) => {
+                let start = if name == "question" { String::new() } else { row.values.join(" ") };
+                Typing::new(What::Setting { name }, &start)
+            }
+            (Act::Choose, RowKind::Axis) => match value {
+                Some(index) => {
+                    let old = row.values.get(index).cloned().unwrap_or_default();
+                    Typing::new(What::Value { axis: name, index }, &old)
+                }
+                None => Typing::new(What::Values { axis: name }, &row.values.join(" ")),
+            },
+            (Act::AddValue, RowKind::Axis) => {
+                let index = if column == 0 { row.values.len() } else { column };
+                Typing::new(What::NewValue { axis: name, index }, "")
+            }
+            (Act::Remove, RowKind::Default) => return Err(format!("{name} is at its default already")),
+            (Act::Remove, RowKind::Axis) if value.is_some() && row.values.len() > 1 => {
+                draft.edit(&[Edit::Remove { axis: name, index: column - 1 }])?;
+                self.discard = false;
+                return Ok(());
+            }
+            (Act::Remove, RowKind::Axis) if value.is_some() => {
+                return Err(format!(
+                    "an axis needs a value: {add_value} adds one; on its name, the same key removes the axis"
+                ));
+            }
+            (Act::Remove, _) => {
+                draft.edit(&[Edit::Drop { name }])?;
+                self.discard = false;
+                return Ok(());
+            }
+            (Act::MoveLeft | Act::MoveRight, RowKind::Axis) => {
+                let from = value.ok_or("select a value to move it")?;
+                let to = if act == Act::MoveLeft { from.saturating_sub(1) } else { from + 1 };
+                if to < row.values.len() && to != from {
+                    draft.edit(&[Edit::Move { axis: name, from, to }])?;
+                    draft.column = to + 1;
+                    self.discard = false;
+                }
+                return Ok(());
+            }
+            (Act::AddValue | Act::MoveLeft | Act::MoveRight, _) => return Err(only_axes()),
+            _ => return Ok(()),
+        };
+        self.typing = Some(what);
+        Ok(())
+    }
+
+    /// Starts the selected experiment as it is edited; behind the sweep that runs, if one does.
+    fn run(&mut self, cx: &mut Context) {
+        let Some(entry) = self.selected() else { return };
+        let edited = self.draft().is_some_and(|draft| draft.revisions.is_edited());
+        let experiment = match (edited, &entry.experiment, self.draft()) {
+            (false, Ok(experiment), _) => Ok(Arc::new((**experiment).clone())),
+            (false, Err(error), _) => Err(error.clone()),
+            (true, _, draft) => {
+                draft.map_or_else(|| Err("nothing is selected".into()), Draft::experiment)
+            }
+        };
+        match experiment {
+            Ok(experiment) => cx.request(Request::Sweep { experiment, choice: Choice::Missing }),
+            Err(error) => cx.fail(error),
+        }
+    }
+
+    fn save(&mut self, cx: &mut Context) {
+        let Some(entry) = self.selected().cloned() else { return };
+        let Some(draft) = self.draft() else { return };
+        let Some(path) = entry.path() else {
+            // what is built in has no file: the new one, of whatever name, takes the edits
+            self.typing = Some(Typing::new(What::FileName { moves: true }, &entry.name));
+            return;
+        };
+        if !draft.revisions.is_edited() {
+            cx.inform("nothing to save: it is as its file has it");
+            return;
+        }
+        cx.perform(Effect::SaveExperiment(Save {
+            from: entry.name,
+            to: SaveTo::File(path),
+            text: draft.revisions.text().to_owned(),
+            expected: Some(draft.revisions.saved().to_owned()),
+            overwrite: false,
+            moves: false,
+        }));
+    }
+
+    /// A file was written, or was not.
+    pub fn saved(&mut self, save: Save, result: Result<std::path::PathBuf, NotSaved>, cx: &mut Context) {
+        match result {
+            Ok(path) => {
+                let name = save.name();
+                let same = name == save.from;
+                if let Some(draft) = self.drafts.get_mut(&save.from) {
+                    if same {
+                        draft.revisions.wrote(save.text.clone());
+                    } else if save.moves && !same {
+                        self.drafts.remove(&save.from);
+                    }
+                }
+                self.want(name);
+                cx.inform(format!("written: {}", path.display()));
+                cx.perform(Effect::LoadExperiments);
+            }
+            Err(NotSaved::Differs) => {
+                let text = "The file is not as it was read: somebody changed it, or it is there already. Write over it?";
+                cx.confirm(text, move |_: &mut Self, cx| {
+                    cx.perform(Effect::SaveExperiment(Save { overwrite: true, ..save }));
+                });
+            }
+            Err(NotSaved::Failed(why)) => cx.fail(why),
+        }
+    }
+}
+
+/// The cells of an experiment as CSV.
+fn cells_csv(experiment: &Experiment) -> String {
+    let axes = experiment.axes.iter().map(String::as_str);
+    let header = ["cell"].into_iter().chain(axes).chain(["backend", "provenance", "verdict", "reason"]);
+    let rows = experiment.cells.iter().enumerate().map(|(index, cell)| {
+        let (verdict, reason) = match &cell.feasibility {
+            Feasibility::Runs => ("runs", ""),
+            Feasibility::Skipped(reason) => ("skipped", reason.as_str()),
+            Feasibility::Oom(reason) => ("oom", reason.as_str()),
+        };
+        let spec = &cell.spec;
+        let told = [spec.backend.as_str(), spec.provenance().as_str(), verdict, reason];
+        let asked = experiment
+            .axes
+            .iter()
+            .map(|axis| value(spec, axis).map_or_else(|| "-".into(), Cow::into_owned));
+        [index.to_string()].into_iter().chain(asked).chain(told.map(str::to_owned))
+    });
+    csv(header, rows)
+}

@@ -1,0 +1,114 @@
+//! Writing an experiment's file: atomically, and never over something that nobody has seen.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::error::Error;
+use crate::face::tui::format;
+
+/// A file to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Save {
+    /// The entry whose text it is.
+    pub from: String,
+    /// Over which file, or under which new name, it is written.
+    pub to: SaveTo,
+    /// The text that is written.
+    pub text: String,
+    /// What the file had when it was read; `None`: there was none.
+    pub expected: Option<String>,
+    /// Write whatever is there now.
+    pub overwrite: bool,
+    /// The edits go with it: the entry they were made in is as it was.
+    pub moves: bool,
+}
+
+/// Where an experiment is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SaveTo {
+    /// The file it was read from.
+    File(PathBuf),
+    /// A file of this name in the directory of experiments.
+    Name(String),
+}
+
+impl Save {
+    /// The name of the entry that the file will be.
+    pub fn name(&self) -> String {
+        match &self.to {
+            SaveTo::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            SaveTo::Name(name) => name.clone(),
+        }
+    }
+}
+
+/// Why a file was not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotSaved {
+    /// It is not as it was read, or is there although it should be new.
+    Differs,
+    /// It could not be written.
+    Failed(String),
+}
+
+/// Writes it; `dir` is the directory of experiments. The path.
+pub fn write(save: &Save, dir: &Path) -> Result<PathBuf, NotSaved> {
+    let path = match &save.to {
+        SaveTo::File(path) => path.clone(),
+        SaveTo::Name(name) => dir.join(format!("{name}.toml")),
+    };
+    let failed = |error: Error| NotSaved::Failed(format::error(&error));
+    let there = match std::fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(Error::io(&path)(error))),
+    };
+    // a file that was removed meanwhile is written again
+    let as_read = match (&there, &save.expected) {
+        (None, _) => true,
+        (Some(there), Some(expected)) => there == expected.as_bytes() || there == save.text.as_bytes(),
+        (Some(there), None) => there == save.text.as_bytes(),
+    };
+    if !as_read && !save.overwrite {
+        return Err(NotSaved::Differs);
+    }
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(Error::io(parent)).map_err(failed)?;
+    }
+    crate::base::atomic::write(&path, save.text.as_bytes()).map_err(failed)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changed_since_it_was_read_is_not_overwritten_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut save = Save {
+            from: "mine".into(),
+            to: SaveTo::Name("mine".into()),
+            text: "# new\n".into(),
+            expected: None,
+            overwrite: false,
+            moves: false,
+        };
+        let path = write(&save, &dir.path().join("experiments")).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "# new\n");
+        // somebody edits it
+        std::fs::write(&path, "# theirs\n").unwrap();
+        save.to = SaveTo::File(path.clone());
+        (save.text, save.expected) = ("# mine\n".into(), Some("# new\n".into()));
+        assert_eq!(write(&save, dir.path()), Err(NotSaved::Differs));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "# theirs\n");
+        save.overwrite = true;
+        assert_eq!(write(&save, dir.path()).as_ref(), Ok(&path));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "# mine\n");
+        // a new file never takes the place of another
+        let other = Save { expected: None, overwrite: false, text: "# other\n".into(), ..save.clone() };
+        assert_eq!(write(&other, dir.path()), Err(NotSaved::Differs));
+        // a directory in the way is said
+        let blocked = Save { to: SaveTo::File(dir.path().to_path_buf()), overwrite: true, ..save };
+        assert!(matches!(write(&blocked, dir.path()), Err(NotSaved::Failed(_))));
+    }
+}

@@ -1,0 +1,185 @@
+//! State of screen 1: the experiments, what is known about them, and what is being edited.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::draft::Draft;
+use super::typing::Typing;
+use crate::face::tui::experiments::Entry;
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::list::List;
+use crate::run::Feasibility;
+
+/// State of the experiments screen.
+#[derive(Debug, Default)]
+pub struct Experiments {
+    /// The experiments, quickstart first; `None` until they are read.
+    pub entries: Option<Vec<Entry>>,
+    /// What stored runs say of each entry.
+    pub stored: Vec<Stored>,
+    /// The rows, which of them is selected, and which are shown.
+    pub list: List,
+    /// The keys go to the editor of the selected experiment, not to the list.
+    pub editing: bool,
+    /// Experiments that were looked at, by the name of their entry.
+    pub drafts: BTreeMap<String, Draft>,
+    /// What is being typed.
+    pub typing: Option<Typing>,
+    /// The user wants to leave without saving.
+    pub discard: bool,
+    /// The entry to select once it was read.
+    wanted: Option<String>,
+    /// Edits that were not saved when the workbench was left: texts by name, until files are read.
+    kept: BTreeMap<String, String>,
+    /// Numbers checks, so that old answers are told from new ones.
+    serial: u64,
+}
+
+/// What stored runs say about an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stored {
+    /// Runs (cells times rounds) that can be run.
+    pub runs: usize,
+    /// Of those, how many are stored already.
+    pub done: usize,
+}
+
+impl Experiments {
+    /// The experiment that is selected.
+    pub fn selected(&self) -> Option<&Entry> {
+        self.entries.as_ref()?.get(self.list.selected)
+    }
+
+    /// The selected entry's text in the editor.
+    pub fn draft(&self) -> Option<&Draft> {
+        self.drafts.get(&self.selected()?.name)
+    }
+
+    /// Likewise, to be changed.
+    pub fn draft_mut(&mut self) -> Option<&mut Draft> {
+        let name = &self.entries.as_ref()?.get(self.list.selected)?.name;
+        self.drafts.get_mut(name)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Names of experiments with edits that are not saved.
+    pub fn edited(&self) -> Vec<&str> {
+        let edited = self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited());
+        edited.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Takes new entries; the selection stays on the entry of the same name, edits stay edits.
+    pub fn set(&mut self, entries: Vec<Entry>) {
+        let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
+        for entry in &entries {
+            if let Some(draft) = self.drafts.get_mut(&entry.name) {
+                draft.path = path_of(entry);
+                draft.reread(entry.text.clone());
+                draft.stale = true;
+            }
+        }
+        // what is edited stays in the list though its file is gone
+        let gone = |name: &String| entries.iter().all(|e| e.name != *name);
+        self.drafts.retain(|name, draft| !gone(name) || draft.revisions.is_edited());
+        let kept: Vec<Entry> = self
+            .entries
+            .take()
+            .into_iter()
+            .flatten()
+            .filter(|entry| gone(&entry.name) && self.drafts.contains_key(&entry.name))
+            .collect();
+        let mut entries = entries;
+        entries.extend(kept);
+        for (name, text) in std::mem::take(&mut self.kept) {
+            if entries.iter().all(|entry| entry.name != name) {
+                let place = format!("experiments/{name}.toml");
+                let gone =
+                    crate::base::error::Error::input(format!("{place} is gone; its edits are here"));
+                entries.push(Entry::new(&name, &place, String::new(), Err(gone)));
+            }
+            if let Some(entry) = entries.iter().find(|entry| entry.name == name) {
+                let mut draft = Draft::new(entry.text.clone(), path_of(entry));
+                draft.take_up(text);
+                self.drafts.insert(name, draft);
+            }
+        }
+        let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
+        self.list.selected = at.unwrap_or(0);
+        self.entries = Some(entries);
+    }
+
+    /// What is kept until the workbench is opened again: what is selected, and edits that are not saved.
+    pub fn keep(&self) -> serde_json::Value {
+        let selected = self.wanted.clone().or_else(|| self.selected().map(|entry| entry.name.clone()));
+        let mut edited = self.kept.clone();
+        for (name, draft) in self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited()) {
+            if !self.discard {
+                edited.insert(name.clone(), draft.revisions.text().to_owned());
+            }
+        }
+        serde_json::json!({ "selected": selected, "edited": edited })
+    }
+
+    /// Takes that up; what cannot be read of it is left.
+    pub fn take_up(&mut self, kept: &serde_json::Value) {
+        self.wanted = kept["selected"].as_str().map(str::to_owned);
+        let edited = kept["edited"].as_object().into_iter().flatten();
+        let texts = edited.filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())));
+        self.kept.extend(texts);
+    }
+
+    /// Selects the entry of this name once it was read.
+    pub fn want(&mut self, name: String) {
+        self.wanted = Some(name);
+    }
+
+    /// Makes the selected entry's draft; the check that it needs, if it does: its serial,
+    /// name, path and text.
+    pub fn wanted_check(&mut self) -> Option<(u64, String, PathBuf, String)> {
+        let entry = self.entries.as_ref()?.get(self.list.selected)?;
+        let draft = self
+            .drafts
+            .entry(entry.name.clone())
+            .or_insert_with(|| Draft::new(entry.text.clone(), path_of(entry)));
+        if !draft.stale {
+            return None;
+        }
+        draft.stale = false;
+        self.serial += 1;
+        draft.serial = self.serial;
+        let text = draft.revisions.text().to_owned();
+        Some((draft.serial, entry.name.clone(), draft.path.clone(), text))
+    }
+
+    /// Matches the entries with the stored runs.
+    pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {
+        let entries = self.entries.as_deref().unwrap_or_default();
+        self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
+        for draft in self.drafts.values_mut() {
+            draft.renew();
+        }
+    }
+}
+
+/// What names an entry's text in errors.
+fn path_of(entry: &Entry) -> PathBuf {
+    entry.path().unwrap_or_else(|| Path::new(&format!("{}.toml", entry.name)).to_path_buf())
+}
+
+fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
+    let Ok(experiment) = &entry.experiment else { return Stored::default() };
+    let mut result = Stored::default();
+    for (cell, key) in experiment.cells.iter().zip(&entry.keys) {
+        if cell.feasibility != Feasibility::Runs {
+            continue;
+        }
+        let known = snapshot.and_then(|s| s.known.get(key));
+        result.runs += experiment.rounds as usize;
+        result.done += known.map_or(0, |k| k.rounds.range(..experiment.rounds).count());
+    }
+    result
+}

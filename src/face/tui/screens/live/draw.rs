@@ -1,0 +1,174 @@
+//! Screen 2: the sweep that runs, or ran last.
+//!
+//! ```text
+//! | quickstart  ▶ running   ██████▌·····  7/12 runs  left about 0:40 |
+//! |   cell          round  samples   tok/s  TPOT  elapsed            |
+//! | ▶ ladder tp2 …   1/3  ███··· 3/6  ...                            |
+//! | ╭ queue ──────────────────────────────────────────────────────╮ |
+//! | ╭ running ladder tp2 … ───────────────────────────────────────╮ |
+//! | │ sample 3/10 · decode step 17/31, tok/s, lanes, memory, log   │ |
+//! ```
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::state::{CellState, Live, LiveCell, Pause};
+use super::{Act, detail};
+use crate::face::tui::action::Action;
+use crate::face::tui::context::Context;
+use crate::face::tui::format::{clock, digits};
+use crate::face::tui::screens::experiments;
+use crate::face::tui::state::Tab;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::{bar, empty, frame, line, put};
+use crate::face::tui::widgets::table::{self, Column, Rows};
+
+const COLUMNS: [Column; 8] = [
+    Column::text("  cell", 30, 0).growing(10),
+    Column::number("round", 5, 5),
+    Column::text("samples", 10, 3),
+    Column::number("tok/s", 7, 1),
+    Column::number("TPOT ms", 7, 1),
+    Column::number("elapsed", 7, 4),
+    Column::text("provenance", 13, 2),
+    Column::text("note", 12, 6),
+];
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
+    let theme = cx.theme;
+    let Some(name) = &live.experiment else {
+        let screen = cx.keys.label(Action::Show(Tab::Experiments));
+        let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
+        empty(
+            buf,
+            body,
+            &format!("no sweep yet: press {screen}; {run} runs the selected experiment"),
+            theme,
+        );
+        return;
+    };
+    let areas = live.areas(body);
+    header(buf, areas.top, live, cx, name);
+    let rows = Rows { list: &live.list, len: live.cells.len(), mark: None };
+    table::draw(buf, areas.table, theme, &COLUMNS, rows, |row, column| {
+        live.cells
+            .get(row)
+            .map_or_else(Default::default, |cell| content(live, cell, column, cx.now_ms, theme))
+    });
+    if !live.queue.is_empty() {
+        queue(buf, areas.queue, live, cx);
+    }
+    if let Some(cell) = live.selected() {
+        detail::draw(buf, areas.detail, live, cx, cell);
+    }
+}
+
+fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
+    let theme = cx.theme;
+    let progress = live.progress(cx.now_ms);
+    let elapsed = clock(live.worked_ms(cx.now_ms));
+    let pause = cx.key::<Live>(Act::Pause);
+    let paused = format!("‖ paused: {pause} resumes");
+    let (word, role) = match (live.ended, live.pause) {
+        (None, _) if live.cancelling => ("■ being cancelled", Role::Warn),
+        (None, Pause::Asked) => ("‖ pausing: the run under way ends first", Role::Warn),
+        (None, Pause::Yes) => (paused.as_str(), Role::Warn),
+        (None, Pause::No) => ("▶ running", Role::Active),
+        (Some((_, ended)), _) if ended.interrupted => {
+            ("◼ interrupted; what was done is stored", Role::Warn)
+        }
+        (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures", Role::Bad),
+        (Some(_), _) => ("✔ done", Role::Good),
+    };
+    let full = bar(progress.fraction, usize::from(area.width / 4));
+    let mut numbers = format!("  {}/{} runs  elapsed {elapsed}", progress.done, progress.total);
+    if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
+        numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
+    }
+    if let Some(left) = progress.left_ms {
+        numbers.push_str(&format!("  left about {}", clock(left)));
+    }
+    let failed = match live.failures() {
+        0 => String::new(),
+        n => format!("  ✘ {n} failed"),
+    };
+    let (title, text) = (theme.style(Role::Title), theme.style(Role::Text));
+    let follow = if live.follow && live.is_running() { "  following" } else { "" };
+    line(
+        buf,
+        area,
+        0,
+        &[
+            (" ", text),
+            (name, title),
+            ("  ", text),
+            (word, theme.style(role)),
+            (&failed, theme.style(Role::Bad)),
+            (follow, theme.style(Role::Dim)),
+        ],
+    );
+    line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
+}
+
+/// The sweeps that wait, in the order in which they will run.
+fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
+    let theme = cx.theme;
+    let label = |act| cx.key::<Live>(act);
+    let title = match live.in_queue {
+        true => format!(
+            "queue: {} earlier, {} later, {} remove",
+            label(Act::Earlier),
+            label(Act::Later),
+            label(Act::Remove)
+        ),
+        false => format!("queue: {} goes there", label(Act::Queue)),
+    };
+    let inner = frame(buf, area, &title, theme);
+    let first = live.queue_list.offset;
+    let rows = live.queue.iter().enumerate().skip(first).take(usize::from(inner.height));
+    for (row, queued) in rows {
+        let y = inner.y + (row - first) as u16;
+        let runs = queued.experiment.cells.len() * queued.experiment.rounds as usize;
+        let text = format!(" {} {}, up to {runs} runs", row + 1, queued.title());
+        put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
+        if live.in_queue && row == live.queue_list.selected {
+            put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));
+            let line = Rect { y, height: 1, ..inner }.intersection(buf.area);
+            buf.set_style(line, theme.style(Role::Selected));
+        }
+    }
+}
+
+fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Theme) -> (String, Style) {
+    let text = theme.style(Role::Text);
+    let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
+    match column {
+        0 => {
+            let style = match cell.state {
+                CellState::Queued => theme.style(Role::Dim),
+                CellState::Running => theme.style(Role::Active),
+                CellState::Done(status) => theme.status(status),
+            };
+            (format!("{} {}", cell.state.glyph(), cell.spec.label()), style)
+        }
+        1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
+        2 => {
+            let (done, of) = cell.samples;
+            let share = if of == 0 { 0.0 } else { f64::from(done) / f64::from(of) };
+            (format!("{} {done}/{of}", bar(share, 4)), text)
+        }
+        3 => number(cell.tokens_per_s),
+        4 => number(cell.tpot_ms),
+        5 => {
+            let since = cell.since_ms.map(|since| now_ms.saturating_sub(since));
+            (since.or(cell.took_ms).map_or("-".into(), clock), text)
+        }
+        6 => {
+            let provenance = cell.spec.provenance();
+            (provenance.to_string(), theme.provenance(provenance))
+        }
+        _ => (cell.note.clone(), theme.style(Role::Dim)),
+    }
+}

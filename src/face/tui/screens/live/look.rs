@@ -1,0 +1,63 @@
+//! What can be known of a cell without running it: the memory that its plan needs, and, where it is
+//! simulated, what its lanes do in a decode step. Some milliseconds; done off the screen's thread.
+
+use super::state::Looked;
+use crate::plan::Phase;
+use crate::run::{PlanBackend, Shared, StepLanes, backend};
+use crate::table::Spec;
+
+/// Looks at a cell; what cannot be known is left out.
+pub fn look(spec: &Spec) -> Looked {
+    let shared = Shared::default();
+    let (Ok(model), Ok(backend)) = (shared.model(&spec.model), backend(spec.backend)) else {
+        return Looked::default();
+    };
+    let bytes = backend.memory(spec, &model.shape, &shared).total();
+    let simulated = if spec.backend.is_simulated() { simulated(spec, backend, &shared) } else { None };
+    Looked { rank_bytes: (bytes > 0).then_some(bytes), simulated: simulated.unwrap_or_default() }
+}
+
+/// The lanes of the first decode step.
+fn simulated(spec: &Spec, backend: &dyn PlanBackend, shared: &Shared) -> Option<Vec<StepLanes>> {
+    let spec = Spec { output_tokens: spec.output_tokens.min(2), ..spec.clone() };
+    let (_, trace) = backend.predict(&spec, shared, true).ok()?;
+    let spans: Vec<_> = trace?.spans.into_iter().filter(|s| s.phase == Phase::Decode).collect();
+    Some(StepLanes::of_step(&spans))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::screens::live::state::Looked;
+    use crate::table::{Backend, CellOptions};
+
+    fn of(architecture: &str, backend: Backend) -> Looked {
+        let options = CellOptions {
+            architecture: Some(architecture.parse().unwrap()),
+            model: Some("llama-3.2-1b".into()),
+            tp: Some(4),
+            backend: Some(backend),
+            ..CellOptions::default()
+        };
+        look(&options.resolve().unwrap().0)
+    }
+
+    #[test]
+    fn a_simulated_cell_shows_the_lanes_of_every_rank_and_ladder_hides_what_standard_exposes() {
+        let exposed = |architecture| {
+            let looked = of(architecture, Backend::Sim);
+            assert_eq!(looked.simulated.len(), 4);
+            let (comm, exposed) = super::super::progress::communication(&looked.simulated[0]);
+            exposed as f64 / comm as f64
+        };
+        assert!(exposed("standard") > 0.99 && exposed("ladder") < 0.5);
+    }
+
+    #[test]
+    fn the_memory_of_a_rank_is_known_before_it_runs() {
+        // 1.24e9 parameters of 4 bytes, a quarter of the layers on each rank, the embedding on all
+        let bytes = of("ladder", Backend::Cpu).rank_bytes.unwrap();
+        assert!((1.2e9..4.0e9).contains(&(bytes as f64)), "{bytes}");
+        assert!(of("ladder", Backend::Cpu).simulated.is_empty());
+    }
+}

@@ -1,0 +1,391 @@
+//! Screen 2: the sweep that runs, or ran last, the run under way, and the sweeps that wait.
+
+mod detail;
+mod draw;
+pub mod look;
+mod progress;
+pub mod state;
+
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+pub use self::state::Live;
+use self::state::{CellState, Pause, Queued};
+use crate::face::tui::action::{Action, Binding, bind};
+use crate::face::tui::context::{Context, Request, Sweeps};
+use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::message::{Effect, StoreTask, SweepOrder};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::widgets::list::List;
+use crate::lab::sweep::{Choice, Experiment};
+use crate::table::Status;
+use crate::table::render::{Shown, Table};
+
+/// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
+/// there are, each of which is copied.
+const HAND_OVER_MS: u64 = 500;
+/// How many finished runs make the interval of handing over a millisecond longer.
+const RECORDS_A_MS: usize = 20;
+
+/// What can be done here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    OpenCell,
+    Pause,
+    CancelCell,
+    CancelAll,
+    RetryFailed,
+    Follow,
+    LogUp,
+    LogDown,
+    Queue,
+    Earlier,
+    Later,
+    Remove,
+}
+
+impl Acts for Live {
+    type Act = Act;
+
+    #[rustfmt::skip]
+    const BINDINGS: &'static [Binding<Act>] = &[
+        bind("open-cell", "Enter", Act::OpenCell, "open the timeline of the cell's last run", Some("timeline")),
+        bind("pause", "p", Act::Pause, "pause: end the run under way, start no other; resume", Some("pause")),
+        bind("cancel-cell", "c", Act::CancelCell, "cancel the selected cell", Some("cancel cell")),
+        bind("cancel-all", "C", Act::CancelAll, "cancel the sweep", Some("cancel all")),
+        bind("retry-failed", "F", Act::RetryFailed, "run again what failed or was interrupted", Some("retry")),
+        bind("follow", "f", Act::Follow, "follow the cell under way, or stay on this one", Some("follow")),
+        bind("log-up", "[", Act::LogUp, "scroll the log up", None),
+        bind("log-down", "]", Act::LogDown, "scroll the log down", None),
+        bind("queue", "Q", Act::Queue, "into the queue of sweeps, and back", Some("queue")),
+        bind("earlier", "<", Act::Earlier, "queue: the sweep earlier", None),
+        bind("later", ">", Act::Later, "queue: the sweep later", None),
+        bind("remove", "D Delete", Act::Remove, "queue: remove the sweep", None),
+    ];
+
+    fn act(&mut self, act: Act, cx: &mut Context) {
+        let running = self.is_running();
+        let at = self.queue_list.selected;
+        match act {
+            Act::CancelAll if running => {
+                let text = "Cancel the whole sweep? Finished runs are stored.";
+                cx.confirm(text, |live: &mut Self, cx| live.cancel(cx));
+            }
+            Act::CancelCell if running => {
+                let at = self.list.selected;
+                if let Some(cell) = self.cells.get_mut(at) {
+                    if matches!(cell.state, CellState::Done(Status::Skipped | Status::Oom)) {
+                        cx.inform("this cell will not run anyway");
+                        return;
+                    }
+                    cell.cancelled = true;
+                    cell.note = "cancelled".into();
+                    cx.perform(Effect::Sweep(SweepOrder::CancelCell(at)));
+                }
+            }
+            Act::Pause if running && !self.cancelling => {
+                let pause = self.pause == Pause::No;
+                self.pause = if pause { Pause::Asked } else { Pause::No };
+                cx.perform(Effect::Sweep(SweepOrder::Pause(pause)));
+            }
+            Act::Pause if !running && !self.queue.is_empty() => {
+                let Queued { experiment, choice } = self.queue.remove(0);
+                self.begin(experiment, choice, cx);
+            }
+            Act::CancelAll | Act::CancelCell | Act::Pause => cx.inform("nothing runs"),
+            Act::RetryFailed => self.retry(cx),
+            Act::Follow => self.toggle_follow(cx),
+            Act::LogUp => self.scroll_log(1),
+            Act::LogDown => self.scroll_log(-1),
+            Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
+                cx.inform("no sweep waits: start one more on screen 1 while one runs");
+            }
+            Act::Queue => self.in_queue = !self.in_queue,
+            Act::Earlier | Act::Later | Act::Remove if !self.in_queue => {
+                let queue = cx.key::<Self>(Act::Queue);
+                cx.inform(format!("that is for the queue: {queue} goes there"));
+            }
+            Act::Earlier if at > 0 => {
+                self.queue.swap(at, at - 1);
+                self.queue_list.selected = at - 1;
+            }
+            Act::Later if at + 1 < self.queue.len() => {
+                self.queue.swap(at, at + 1);
+                self.queue_list.selected = at + 1;
+            }
+            Act::Earlier | Act::Later => {}
+            Act::Remove => {
+                if at < self.queue.len() {
+                    let gone = self.queue.remove(at);
+                    cx.inform(format!("{} will not run", gone.title()));
+                }
+            }
+            Act::OpenCell => match self.selected().and_then(|cell| cell.record.clone()) {
+                Some(record) => cx.request(Request::OpenRecord(record)),
+                None => cx.inform("this cell has no finished run yet"),
+            },
+        }
+    }
+}
+
+impl Screen for Live {
+    fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
+        draw::draw(buf, body, self, cx);
+    }
+
+    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
+        Some((self.cells.len(), cut_top(self.areas(body).table, 1).1))
+    }
+
+    fn list(&mut self) -> Option<&mut List> {
+        Some(&mut self.list)
+    }
+
+    fn step(&mut self, rows: isize, _cx: &mut Context) {
+        if self.in_queue {
+            self.queue_list.move_by(rows, self.queue.len());
+        } else {
+            self.list.move_by(rows, self.cells.len());
+            self.follow = false;
+            self.log_scroll = 0;
+        }
+    }
+
+    fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
+        let areas = self.areas(body);
+        match event.kind {
+            PointerKind::Wheel(notches) if areas.detail.contains(event.at) => {
+                self.scroll_log(-notches * 3);
+                return true;
+            }
+            PointerKind::Click | PointerKind::DoubleClick if areas.queue.contains(event.at) => {
+                self.in_queue = !self.queue.is_empty();
+                let row = usize::from(event.at.y.saturating_sub(areas.queue.y + 1));
+                let at = self.queue_list.offset + row;
+                self.queue_list.selected = at.min(self.queue.len().saturating_sub(1));
+                return true;
+            }
+            PointerKind::Click | PointerKind::DoubleClick if areas.table.contains(event.at) => {
+                (self.in_queue, self.follow) = (false, false);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn close(&mut self, _cx: &mut Context) {
+        self.in_queue = false;
+    }
+
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
+        let areas = self.areas(body);
+        self.list.fit(self.cells.len(), usize::from(areas.table.height.saturating_sub(1)));
+        self.queue_list.fit(self.queue.len(), usize::from(areas.queue.height.saturating_sub(2)));
+        self.in_queue &= !self.queue.is_empty();
+        let sweep = self.sweep;
+        if let (Tab::Live, Some(cell)) = (cx.tab, self.cells.get_mut(self.list.selected))
+            && !cell.asked
+        {
+            cell.asked = true;
+            cx.perform(Effect::LookAtCell {
+                sweep,
+                cell: self.list.selected,
+                spec: Box::new(cell.spec.clone()),
+            });
+        }
+        self.hand_over(cx);
+        cx.sweeps = Sweeps {
+            running: self.experiment.clone().filter(|_| self.is_running()),
+            queued: self.queue.iter().map(|queued| queued.experiment.name.clone()).collect(),
+        };
+    }
+
+    fn runs_changed(
+        &mut self,
+        _runs: &Arc<Snapshot>,
+        _before: Option<&Arc<Snapshot>>,
+        _cx: &mut Context,
+    ) {
+        self.handing = false;
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        let path = &self.source.as_ref().ok_or("nothing is shown here that a command could show")?.path;
+        let file = if path.parent().is_none_or(|parent| parent.as_os_str().is_empty()) {
+            path.with_extension("")
+        } else {
+            path.clone()
+        };
+        Ok(vec!["sweep".into(), file.display().to_string()].into())
+    }
+
+    fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
+        if kind != FileKind::Csv {
+            return Ok(None);
+        }
+        if self.experiment.is_none() {
+            return Err("there is no sweep to export".into());
+        }
+        Ok(Some(Export::text(self.cells_csv())))
+    }
+}
+
+/// The parts of the page.
+struct Areas {
+    /// Where the sweep's name and its progress stand.
+    top: Rect,
+    /// The cells, with a header.
+    table: Rect,
+    /// Sweeps that wait, with a frame; empty where none does.
+    queue: Rect,
+    /// The selected cell, with a frame.
+    detail: Rect,
+}
+
+impl Live {
+    fn areas(&self, body: Rect) -> Areas {
+        let (top, rest) = cut_top(body, 2);
+        let (table, detail) = cut_bottom(rest, (body.height / 2).clamp(11, 26));
+        let waiting = self.queue.len() as u16;
+        let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
+        let (table, queue) = cut_bottom(table, rows);
+        Areas { top, table, queue, detail }
+    }
+
+    /// Starts a sweep, or puts it behind the one that runs.
+    pub fn sweep(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
+        if self.is_running() {
+            let queued = Queued { experiment, choice };
+            let title = queued.title();
+            self.queue.push(queued);
+            let screen = cx.keys.label(Action::Show(Tab::Live));
+            let waiting = self.queue.len();
+            cx.inform(format!(
+                "{title} waits: number {waiting} in the queue behind the sweep that runs; {screen} shows it"
+            ));
+            return;
+        }
+        self.begin(experiment, choice, cx);
+    }
+
+    fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
+        self.start(&experiment, cx.now_ms);
+        cx.tab = Tab::Live;
+        cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
+    }
+
+    /// A sweep has ended: the next one, unless the user cancelled.
+    pub fn next_sweep(&mut self, interrupted: bool, cx: &mut Context) {
+        if self.queue.is_empty() {
+            return;
+        }
+        if interrupted {
+            let (pause, waiting) = (cx.key::<Self>(Act::Pause), self.queue.len());
+            cx.inform(format!("{waiting} more in the queue: {pause} on this screen starts the next"));
+            return;
+        }
+        let screen = cx.tab;
+        let Queued { experiment, choice } = self.queue.remove(0);
+        self.begin(experiment, choice, cx);
+        cx.tab = screen;
+    }
+
+    /// Cancels the sweep that runs.
+    pub fn cancel(&mut self, cx: &mut Context) {
+        self.cancelling = true;
+        cx.perform(Effect::Sweep(SweepOrder::CancelAll));
+    }
+
+    /// How far the sweep is, for the row of tabs.
+    pub fn badge(&self, cx: &Context) -> Option<String> {
+        if !self.is_running() {
+            return None;
+        }
+        if cx.leaving {
+            return Some("■ ending… ".into());
+        }
+        let progress = self.progress(cx.now_ms);
+        let glyph = if self.pause == Pause::No { "▶" } else { "‖" };
+        let waiting = match self.queue.len() {
+            0 => String::new(),
+            n => format!("+{n} "),
+        };
+        Some(format!("{glyph} {}/{} {waiting}", progress.done, progress.total))
+    }
+
+    /// Hands finished runs to the screens that show stored ones, now and then.
+    fn hand_over(&mut self, cx: &mut Context) {
+        let Some(stored) = &cx.stored else { return };
+        let interval = HAND_OVER_MS + (stored.records.len() / RECORDS_A_MS) as u64;
+        let due = cx.now_ms.saturating_sub(self.handed_ms) >= interval;
+        // at the end the directory is read again
+        if self.fresh.is_empty() || self.handing || !due || !self.is_running() {
+            return;
+        }
+        (self.handing, self.handed_ms) = (true, cx.now_ms);
+        let records = std::mem::take(&mut self.fresh);
+        cx.perform(Effect::Store(StoreTask::Append(records)));
+    }
+}
+
+impl Live {
+    fn toggle_follow(&mut self, cx: &mut Context) {
+        self.follow = !self.follow;
+        let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
+        if let (true, Some(at)) = (self.follow, running) {
+            self.list.selected = at;
+            self.log_scroll = 0;
+        }
+        let text = if self.follow { "following the cell under way" } else { "staying on this cell" };
+        cx.inform(text);
+    }
+
+    fn retry(&mut self, cx: &mut Context) {
+        let Some(experiment) = self.source.clone() else {
+            cx.inform("no sweep has run yet");
+            return;
+        };
+        if self.cells.iter().all(|cell| cell.bad.is_empty()) {
+            cx.inform("no run of this sweep has failed");
+            return;
+        }
+        self.sweep(experiment, Choice::Failed, cx)
+    }
+
+    fn scroll_log(&mut self, up: isize) {
+        let lines = self.selected().map_or(0, |cell| cell.log.len());
+        let scroll = self.log_scroll.saturating_add_signed(up);
+        self.log_scroll = scroll.min(lines.saturating_sub(1));
+    }
+
+    /// The sweep's cells as CSV.
+    fn cells_csv(&self) -> String {
+        let cells: Vec<_> = self.cells.iter().enumerate().collect();
+        Table::of(
+            &cells,
+            &[
+                ("cell", &|c| c.0.into()),
+                ("architecture", &|c| Shown::text(&c.1.spec.architecture)),
+                ("model", &|c| Shown::text(&c.1.spec.model)),
+                ("tp", &|c| c.1.spec.tp.into()),
+                ("batch", &|c| c.1.spec.batch.into()),
+                ("p2p", &|c| Shown::text(c.1.spec.p2p.as_str())),
+                ("backend", &|c| Shown::text(c.1.spec.backend.as_str())),
+                ("link", &|c| Shown::text(c.1.spec.link)),
+                ("round", &|c| Shown::text(c.1.round)),
+                ("state", &|c| Shown::text(c.1.state.word())),
+                ("samples", &|c| Shown::text(c.1.samples.0)),
+                ("tokens_per_s", &|c| Shown::number(c.1.tokens_per_s, 1)),
+                ("tpot_ms", &|c| Shown::number(c.1.tpot_ms, 3)),
+                ("provenance", &|c| Shown::text(c.1.spec.provenance())),
+                ("run", &|c| c.1.record.as_ref().map(|record| record.run.as_str()).into()),
+                ("note", &|c| Shown::text(&c.1.note)),
+            ],
+        )
+        .csv()
+    }
+}

@@ -1,0 +1,190 @@
+//! How far a run is: what it does now, how fast its steps go by, what its lanes did last.
+
+use std::collections::VecDeque;
+
+use crate::run::{RunEvent, StepLanes};
+
+/// Points of the sparkline that are kept.
+const POINTS: usize = 240;
+
+/// What a run is doing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Doing {
+    /// `loading weights`, `warm-up 1/2`, `sample 3/10`; empty before it said something.
+    pub phase: String,
+    /// Decode steps done in this generation and in all; `None` while nothing is decoded.
+    pub step: Option<(u32, u32)>,
+    /// The mean latency of the newest steps (ms).
+    pub step_ms: Option<f64>,
+    /// Tokens a second of the newest steps, oldest first.
+    pub speed: VecDeque<f64>,
+    /// The lanes of the newest step that was told with them, and which step it was.
+    pub lanes: Vec<StepLanes>,
+    /// See `lanes`; from 1.
+    pub lanes_of: u32,
+    /// Resident bytes of the run's process.
+    pub resident_bytes: Option<u64>,
+}
+
+impl Doing {
+    /// Takes what a run of so many sequences says.
+    pub fn hear(&mut self, event: &RunEvent, batch: u32) {
+        match event {
+            RunEvent::Phase { name } => {
+                self.phase.clone_from(name);
+                self.step = None;
+            }
+            RunEvent::Step { done, of, steps, ms, lanes } => {
+                self.step = Some((*done, *of));
+                if *steps > 0 && *ms > 0.0 {
+                    let each = ms / f64::from(*steps);
+                    self.step_ms = Some(each);
+                    if self.speed.len() == POINTS {
+                        self.speed.pop_front();
+                    }
+                    self.speed.push_back(f64::from(batch) / each * 1e3);
+                }
+                if !lanes.is_empty() {
+                    self.lanes.clone_from(lanes);
+                    self.lanes_of = *done;
+                }
+            }
+            RunEvent::Memory { resident_bytes } => self.resident_bytes = Some(*resident_bytes),
+            RunEvent::SampleDone { .. }
+            | RunEvent::Warning { .. }
+            | RunEvent::End { .. }
+            | RunEvent::Error { .. } => {}
+        }
+    }
+
+    /// In words: `sample 3/10 · prefill`, `sample 3/10 · decode step 17/31`.
+    pub fn text(&self) -> String {
+        let generation = self.phase.starts_with("sample") || self.phase.starts_with("warm-up");
+        match self.step {
+            Some((done, of)) => format!("{} · decode step {done}/{of}", self.phase),
+            None if generation => format!("{} · prefill", self.phase),
+            None => self.phase.clone(),
+        }
+    }
+
+    /// The share of this generation's decode steps that is done, 0 to 1.
+    pub fn fraction(&self) -> f64 {
+        self.step.map_or(0.0, |(done, of)| f64::from(done) / f64::from(of.max(1)))
+    }
+}
+
+/// A lane in columns: how much of each column of `end` ns it was busy, 0 to 1.
+pub fn coverage(busy: &[[u32; 2]], end: u32, columns: usize) -> Vec<f64> {
+    let mut covered = vec![0.0; columns];
+    let scale = columns as f64 / f64::from(end.max(1));
+    for [start, stop] in busy {
+        let (from, to) = (f64::from(*start) * scale, f64::from(*stop) * scale);
+        let last = (to.ceil() as usize).min(columns);
+        for (column, covered) in covered.iter_mut().enumerate().take(last).skip(from as usize) {
+            let (left, right) = (column as f64, column as f64 + 1.0);
+            *covered += (to.min(right) - from.max(left)).max(0.0);
+        }
+    }
+    covered
+}
+
+/// What of the comm lane no computation hides, as intervals.
+pub fn exposed(lanes: &StepLanes) -> Vec<[u32; 2]> {
+    let mut exposed = Vec::new();
+    for [start, end] in &lanes.comm {
+        let mut at = *start;
+        for [from, to] in lanes.compute.iter().filter(|[from, to]| to > start && from < end) {
+            if *from > at {
+                exposed.push([at, *from]);
+            }
+            at = at.max(*to);
+        }
+        if at < *end {
+            exposed.push([at, *end]);
+        }
+    }
+    exposed
+}
+
+/// Nanoseconds of communication, and of that exposed.
+pub fn communication(lanes: &StepLanes) -> (u64, u64) {
+    let sum = |intervals: &[[u32; 2]]| intervals.iter().map(|[start, end]| u64::from(end - start)).sum();
+    (sum(&lanes.comm), sum(&exposed(lanes)))
+}
+
+/// The newest values as a line of eight heights, from the least to the greatest.
+pub fn sparkline(values: &VecDeque<f64>, columns: usize) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = values.iter().skip(values.len().saturating_sub(columns));
+    let least = shown.clone().copied().fold(f64::INFINITY, f64::min);
+    let most = shown.clone().copied().fold(0.0, f64::max);
+    // differences below a percent are not worth a mountain
+    let range = (most - least).max(most / 100.0);
+    shown
+        .map(|value| {
+            let height = if range > 0.0 { (value - least) / range * 7.0 } else { 0.0 };
+            HEIGHTS[(height.round() as usize).min(7)]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lanes(compute: &[[u32; 2]], comm: &[[u32; 2]]) -> StepLanes {
+        StepLanes { rank: 0, compute: compute.to_vec(), comm: comm.to_vec() }
+    }
+
+    #[test]
+    fn what_computation_does_not_hide_is_exposed() {
+        let of = |compute: &[[u32; 2]], comm: &[[u32; 2]]| exposed(&lanes(compute, comm));
+        assert_eq!(of(&[[0, 10], [20, 30]], &[[5, 25]]), [[10, 20]]);
+        assert_eq!(of(&[[0, 10]], &[[10, 15], [18, 20]]), [[10, 15], [18, 20]]);
+        assert_eq!(of(&[[0, 30]], &[[5, 25]]), [[0u32; 2]; 0]);
+        assert_eq!(of(&[[8, 9], [10, 12]], &[[5, 20]]), [[5, 8], [9, 10], [12, 20]]);
+        assert_eq!(communication(&lanes(&[[8, 9], [10, 12]], &[[5, 20]])), (15, 12));
+    }
+
+    proptest! {
+        #[test]
+        fn coverage_loses_nothing(cuts in prop::collection::btree_set(0u32..100_000, 2..40), columns in 1usize..200) {
+            let cuts: Vec<u32> = cuts.into_iter().collect();
+            let busy: Vec<[u32; 2]> = cuts.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
+            let end = 100_000;
+            let covered = coverage(&busy, end, columns);
+            prop_assert_eq!(covered.len(), columns);
+            prop_assert!(covered.iter().all(|share| (-1e-9..=1.0 + 1e-6).contains(share)));
+            let total: f64 = covered.iter().sum::<f64>() / columns as f64 * f64::from(end);
+            let wanted: u32 = busy.iter().map(|[start, end]| end - start).sum();
+            prop_assert!((total - f64::from(wanted)).abs() < 1.0);
+        }
+    }
+
+    #[test]
+    fn phases_are_told_in_words() {
+        let mut doing = Doing::default();
+        let step = |done, steps, ms| RunEvent::Step { done, of: 31, steps, ms, lanes: Vec::new() };
+        let says = |doing: &mut Doing, event: RunEvent| {
+            doing.hear(&event, 4);
+            doing.text()
+        };
+        let phase = |name: &str| RunEvent::Phase { name: name.into() };
+        assert_eq!(says(&mut doing, phase("loading weights")), "loading weights");
+        assert_eq!(says(&mut doing, phase("warm-up 1/2")), "warm-up 1/2 · prefill");
+        assert_eq!(says(&mut doing, step(0, 0, 0.0)), "warm-up 1/2 · decode step 0/31");
+        assert_eq!(says(&mut doing, step(17, 17, 34.0)), "warm-up 1/2 · decode step 17/31");
+        assert_eq!((doing.step_ms, doing.speed.back()), (Some(2.0), Some(&2000.0)));
+        assert_eq!(says(&mut doing, phase("sample 1/10")), "sample 1/10 · prefill");
+    }
+
+    #[test]
+    fn sparklines_show_the_newest_and_no_mountains_of_noise() {
+        let of = |values: &[f64], columns| sparkline(&values.iter().copied().collect(), columns);
+        assert_eq!(of(&[1.0, 2.0, 3.0, 8.0], 3), "▁▂█");
+        assert_eq!(of(&[100.0, 100.1], 9), "▁▂");
+        assert_eq!(of(&[], 9), "");
+    }
+}

@@ -1,0 +1,19 @@
+//! The screens, in the order of their digits. A new one is a folder beside these and its line here.
+
+pub mod compare;
+pub mod experiments;
+pub mod live;
+pub mod pareto;
+pub mod runs;
+pub mod timeline;
+pub mod whatif;
+
+super::state::screens! {
+    experiments::Experiments => "experiments",
+    live::Live => "live",
+    runs::Runs => "runs",
+    timeline::Timeline => "timeline",
+    pareto::Pareto => "pareto",
+    compare::Compare => "compare",
+    whatif::WhatIf => "what-if",
+}

@@ -1,0 +1,271 @@
+//! Draws the Pareto screen: a plot of one group, the same model, workload, hardware and provenance.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::widgets::{Block, Widget};
+
+use super::labels;
+use super::layout::{Areas, areas, legend, plot};
+use super::state::series::{glyph, letter};
+use super::state::{Panel, Pareto};
+use super::{Act, info, picture};
+use crate::face::tui::context::Context;
+use crate::face::tui::layout::centered;
+use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::overlay::field;
+use crate::face::tui::widgets::paint::{empty, line, popup, put};
+use crate::face::tui::widgets::scatter::Plot;
+use crate::table::P2p;
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
+    let theme = cx.theme;
+    match &pareto.points {
+        None => return empty(buf, body, "reading the runs directory…", theme),
+        Some(points) if points.is_empty() => {
+            let text = format!("no finished runs to plot: {}", cx.keys.to_first_run());
+            return empty(buf, body, &text, theme);
+        }
+        Some(_) => {}
+    }
+    let Areas { header, table, info, .. } = areas(body, pareto);
+    draw_header(buf, header, pareto, cx);
+    let plot = plot(pareto, body);
+    plot.draw_axes(buf, theme, &pareto.axes.x.title(), &pareto.axes.y.title());
+    let note = "labels: TP x batch";
+    let x = plot.area.right().saturating_sub(note.len() as u16);
+    put(buf, body, x, plot.area.y.saturating_sub(1), note, theme.style(Role::Dim));
+    if pareto.visible().next().is_none() {
+        empty(buf, plot.area, &nothing(pareto, cx), theme);
+    }
+    match picture::ready(pareto, cx, &plot) {
+        Some(shown) => {
+            shown.draw(plot.area, buf);
+            cross(buf, pareto, cx, &plot);
+        }
+        None => draw_plot(buf, pareto, cx, &plot),
+    }
+    if let Some((from, to)) = pareto.drag {
+        let (x, y) = (from.0.min(to.0), from.1.min(to.1));
+        let area = Rect::new(x, y, from.0.abs_diff(to.0) + 1, from.1.abs_diff(to.1) + 1);
+        let frame = Block::bordered().border_style(theme.style(Role::Active));
+        frame.render(area.intersection(plot.area), buf);
+    }
+    info::draw_table(buf, table, pareto, cx);
+    info::draw(buf, info, pareto, cx);
+    if let Some(panel) = pareto.panel {
+        draw_panel(buf, body, pareto, cx, panel);
+    }
+}
+
+/// Why there is no point, and which keys would help.
+fn nothing(pareto: &Pareto, cx: &Context) -> String {
+    let key = |act| cx.key::<Pareto>(act);
+    if !pareto.filter.value().is_empty() {
+        format!("no point matches the filter: {} changes it, Esc drops it", key(Act::Filter))
+    } else if pareto.p2p.is_some() || !pareto.hidden.is_empty() {
+        format!("all points are hidden: {} P2P, {} legend", key(Act::CycleP2p), key(Act::Legend))
+    } else {
+        format!("no run has {}: {} takes another axis", pareto.axes.x.title(), key(Act::CycleX))
+    }
+}
+
+fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
+    let theme = cx.theme;
+    let (dim, title, key) = (theme.style(Role::Dim), theme.style(Role::Title), theme.style(Role::Key));
+    if pareto.typing || !pareto.filter.value().is_empty() {
+        let count = format!(" {} shown  ", pareto.shown.len());
+        line(buf, header, 0, &[(&count, title), ("filter: ", key)]);
+        let x = header.x + count.len() as u16 + 8;
+        if pareto.typing {
+            let area = Rect { x, width: header.right().saturating_sub(x), height: 1, ..header };
+            field(buf, area, &pareto.filter, theme);
+            let x = x + pareto.filter.value().chars().count() as u16 + 2;
+            put(
+                buf,
+                header,
+                x,
+                header.y,
+                "words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops",
+                dim,
+            );
+        } else {
+            put(buf, header, x, header.y, pareto.filter.value(), theme.style(Role::Text));
+        }
+    } else {
+        let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
+        let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());
+        line(buf, header, 0, &[(&place, dim), (group, title)]);
+    }
+    for (row, pieces) in legend(pareto, header.width).iter().enumerate() {
+        let mut x = header.x;
+        for piece in pieces {
+            let style = match piece.look {
+                Some(look) if !piece.hidden => theme.style(Role::Series(look)),
+                _ => dim,
+            };
+            x = put(buf, header, x, header.y + 1 + row as u16, &piece.text, style);
+        }
+    }
+}
+
+/// Everything between the axes, in characters.
+fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
+    let theme = cx.theme;
+    let dim = theme.style(Role::Dim);
+    let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
+    for bar in all_bars(pareto) {
+        plot.draw_line(buf, dim, &bar);
+    }
+    for line in &pareto.lines {
+        plot.draw_line(buf, theme.style(Role::Series(look(line.entry))), &line.places);
+    }
+    for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
+        let (x, y) = plot.cell(place);
+        let style = theme.style(Role::Text).add_modifier(Modifier::ITALIC);
+        put(buf, plot.area, x, y, &letter(&other.architecture, other.p2p), style);
+    }
+    let drawn = drawn(pareto, plot);
+    // what is dominated first, the selected point last: what matters must not lie under another
+    let rank = |d: &&Drawn| (d.index == pareto.selected, !d.dominated);
+    let mut order: Vec<&Drawn> = drawn.iter().collect();
+    order.sort_by_key(rank);
+    for point in order {
+        let mut style = theme.style(Role::Series(point.look));
+        style = style.add_modifier(if point.dominated { Modifier::DIM } else { Modifier::BOLD });
+        if point.index == pareto.selected {
+            style = style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
+        }
+        let (x, y) = point.cell;
+        put(buf, plot.area, x, y, glyph(point.look, point.p2p, point.dominated), style);
+    }
+    for (label, style) in labelled(pareto, cx, plot, &drawn, Some(pareto.selected)) {
+        put(buf, plot.area, label.x, label.y, &label.text, style);
+    }
+}
+
+/// A point that lies between the axes' ends.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// Index into the points shown.
+    pub index: usize,
+    /// The column and the row of the terminal that it is drawn in.
+    pub cell: (u16, u16),
+    /// The number of its look: glyph and colour.
+    pub look: usize,
+    /// Whether the run's GPUs talked directly.
+    pub p2p: P2p,
+    /// Another of its series dominates it.
+    pub dominated: bool,
+}
+
+/// The points that lie between the axes' ends.
+pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
+    let drawn = |(index, (point, (entry, on))): (
+        usize,
+        (&crate::study::analysis::ParetoPoint, &(usize, bool)),
+    )| {
+        let place = pareto.axes.of(point).filter(|place| plot.contains(*place))?;
+        let look = pareto.entries.get(*entry).map_or(0, |e| e.look);
+        Some(Drawn { index, cell: plot.cell(place), look, p2p: point.spec.p2p, dominated: !on })
+    };
+    pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
+}
+
+/// Labels (TP x batch) of the selected point, if it is to have one, then of those on frontiers, where
+/// there is room; then of points from elsewhere.
+pub fn labelled(
+    pareto: &Pareto,
+    cx: &Context,
+    plot: &Plot,
+    drawn: &[Drawn],
+    selected: Option<usize>,
+) -> Vec<(labels::Label, Style)> {
+    let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
+    let cells: Vec<(u16, u16)> =
+        drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place))).collect();
+    let mut wanted: Vec<(bool, usize)> = drawn
+        .iter()
+        .enumerate()
+        .filter(|(_, d)| !d.dominated || Some(d.index) == selected)
+        .map(|(i, d)| (Some(d.index) != selected, i))
+        .collect();
+    wanted.sort_unstable();
+    let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
+    let elsewhere = others.iter().enumerate().map(|(i, (o, _))| (drawn.len() + i, o.name()));
+    let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
+    let placed = labels::place(plot.area, &cells, &texts);
+    let styled = |label: labels::Label| {
+        let style = match drawn.get(label.point) {
+            Some(d) if Some(d.index) == selected => cx.theme.style(Role::Title),
+            Some(_) => cx.theme.style(Role::Text),
+            None => cx.theme.style(Role::Dim).add_modifier(Modifier::ITALIC),
+        };
+        (label, style)
+    };
+    placed.into_iter().map(styled).collect()
+}
+
+/// A line from place to place.
+pub type Bar = [(f64, f64); 2];
+
+/// The interval bars of points on frontiers: those of dominated ones would hide more than they tell.
+pub fn all_bars(pareto: &Pareto) -> Vec<Bar> {
+    let on = pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on);
+    on.flat_map(|(point, _)| bars(pareto, point)).collect()
+}
+
+/// The interval bars of a point: across and upright, where samples allow them.
+fn bars(pareto: &Pareto, point: &crate::study::analysis::ParetoPoint) -> Vec<Bar> {
+    let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
+    let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
+    let upright = pareto.axes.y.interval(point).map(|[low, high]| [(x, low), (x, high)]);
+    across.into_iter().chain(upright).collect()
+}
+
+/// The selected point's column and row at the axes: beside a picture, where no character can lie on it.
+fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
+    let place = pareto.current().and_then(|p| pareto.axes.of(p));
+    if let Some(place) = place.filter(|place| plot.contains(*place)) {
+        let (x, y) = plot.cell(place);
+        let style = cx.theme.style(Role::Title);
+        put(buf, buf.area, x, plot.area.bottom(), "▲", style);
+        put(buf, buf.area, plot.area.x.saturating_sub(1), y, "▶", style);
+    }
+}
+
+fn draw_panel(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context, panel: Panel) {
+    let theme = cx.theme;
+    let (title, lines, list): (&str, Vec<(String, Style)>, _) = match panel {
+        Panel::Groups(list) => {
+            let group = |(i, (name, points)): (usize, (&String, &usize))| {
+                let mark = if i == pareto.group { "●" } else { " " };
+                (format!("{mark} {points:>4}  {name}"), theme.style(Role::Text))
+            };
+            let lines = pareto.groups.iter().zip(&pareto.counts).enumerate().map(group).collect();
+            ("groups: points, then what they have in common; Enter shows", lines, list)
+        }
+        Panel::Legend(list) => {
+            let entry = |e: &super::state::series::Entry| {
+                let mark = if e.hidden { "✕" } else { e.glyph() };
+                (format!("{mark} {}", e.series.label()), theme.style(Role::Series(e.look)))
+            };
+            let lines = pareto.entries.iter().map(entry).collect();
+            ("legend: Space shows or hides, a all, Esc closes", lines, list)
+        }
+    };
+    let wide = lines.iter().map(|(l, _)| l.chars().count()).max().unwrap_or(0).max(title.len()) as u16;
+    let area = centered(body, wide + 6, (lines.len() as u16 + 2).min(body.height.saturating_sub(2)));
+    let inner = popup(buf, area, title, theme);
+    let rows = usize::from(inner.height).max(1);
+    let first = (list.selected + 1).saturating_sub(rows);
+    for (row, (text, style)) in lines.iter().enumerate().skip(first).take(rows) {
+        let at = (row - first) as u16;
+        line(buf, inner, at, &[(" ", *style), (text, *style)]);
+        if row == list.selected {
+            let row = Rect::new(inner.x, inner.y + at, inner.width, 1).intersection(buf.area);
+            buf.set_style(row, theme.style(Role::Selected));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Words and numbers beside the plot: the selected point, the area gained, frontiers at fixed x.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::state::Pareto;
+use crate::face::tui::context::Context;
+use crate::face::tui::format::digits;
+use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::paint::{line, put, wrap};
+use crate::study::analysis::{AreaGained, ParetoPoint};
+
+/// Draws what is known of the selected point, and the area gained.
+pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+    let theme = cx.theme;
+    let Some(point) = pareto.current() else { return };
+    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    let label = format!(" [{}] ", point.provenance);
+    let what = point.spec.label();
+    let standing = standing(pareto, point);
+    line(
+        buf,
+        area,
+        0,
+        &[(&label, theme.provenance(point.provenance)), (&what, title), (&standing, text)],
+    );
+    line(buf, area, 1, &[(&numbers(pareto, point), text)]);
+    let gained = pareto.area().map_or_else(String::new, |a| gained(pareto, a));
+    for (row, text) in
+        wrap(&gained, usize::from(area.width.saturating_sub(2))).iter().enumerate().take(2)
+    {
+        line(buf, area, 2 + row as u16, &[(" ", dim), (text, dim)]);
+    }
+}
+
+/// On which frontier it is, or what dominates it.
+fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
+    if pareto.marked != pareto.axes {
+        return String::new();
+    }
+    if point.on_frontier {
+        return ": on the frontier".into();
+    }
+    let own = if point.on_series_frontier { ": on its own frontier, " } else { ": " };
+    match point.dominated_by.as_ref().and_then(|run| pareto.point(run)) {
+        Some(by) => format!("{own}dominated by {}", by.spec.label()),
+        None => format!("{own}dominated"),
+    }
+}
+
+fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
+    let (x, y) = (pareto.axes.x, pareto.axes.y);
+    let with = |value: Option<f64>, ci: Option<[f64; 2]>| {
+        let value = value.map_or("-".into(), digits);
+        ci.map_or(value.clone(), |[low, high]| format!("{value} [{}, {}]", digits(low), digits(high)))
+    };
+    let name = match x {
+        crate::study::analysis::XAxis::Tpot => "TPOT ",
+        crate::study::analysis::XAxis::Ttft => "TTFT ",
+        _ => "",
+    };
+    let mut text = format!(
+        " {name}{} {}, {} {}",
+        with(x.of(point), x.interval(point)),
+        x.unit(),
+        with(y.of(point), y.interval(point)),
+        y.title()
+    );
+    if x != crate::study::analysis::XAxis::Tpot {
+        text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
+    }
+    format!("{text}, run {}", point.run)
+}
+
+/// The area gained in one line, with its reference point, scales, provenance.
+fn gained(pareto: &Pareto, a: &AreaGained) -> String {
+    let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1}%"));
+    let interval = match a.gained_pct_ci95 {
+        Some([low, high]) => format!(" [{low:+.1}, {high:+.1}]"),
+        None => String::new(),
+    };
+    let scale = if a.x_scale == a.y_scale {
+        a.x_scale.to_string()
+    } else {
+        format!("{} x, {} y", a.x_scale, a.y_scale)
+    };
+    format!(
+        "area gained by {} over {} (P2P {}): {percent}{interval}, {} cells, to {} {} and {} {}, {scale}, {}",
+        a.architecture,
+        a.baseline,
+        a.p2p.as_str(),
+        a.cells,
+        digits(a.reference[0]),
+        pareto.axes.x.unit(),
+        digits(a.reference[1]),
+        pareto.axes.y.title(),
+        a.provenance
+    )
+}
+
+/// Columns of a limit in the table.
+const CELL: u16 = 20;
+
+/// Draws the frontiers at fixed x: the best y, its TP x batch, and how much that is of standard's.
+pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+    if area.height < 2 {
+        return;
+    }
+    let theme = cx.theme;
+    let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
+    let entries = pareto.lines.iter().filter(|line| !line.places.is_empty());
+    let entries: Vec<_> = entries.filter_map(|line| pareto.entries.get(line.entry)).collect();
+    let bound = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
+    let head = format!(" best {} {bound}", pareto.axes.y.title());
+    let names = entries.iter().map(|e| e.series.label().width() + 4);
+    let names = names.chain([head.width() + 1]).max().unwrap_or(0) as u16;
+    let mut limits: Vec<f64> = pareto.limits.iter().map(|row| row.limit).collect();
+    limits.sort_by(f64::total_cmp);
+    limits.dedup();
+    let fit = usize::from(area.width.saturating_sub(names) / CELL);
+    put(buf, area, area.x, area.y, &head, title);
+    for (column, limit) in limits.iter().take(fit).enumerate() {
+        let x = area.x + names + column as u16 * CELL;
+        let name = format!("{} {}", digits(*limit), pareto.axes.x.unit());
+        put(buf, area, x, area.y, &name, title);
+        for (row, entry) in entries.iter().enumerate() {
+            let found = pareto.limits.iter().find(|at| {
+                at.limit == *limit
+                    && at.architecture == entry.series.architecture
+                    && at.p2p == entry.series.p2p
+                    && at.setting == entry.series.setting
+            });
+            let y = area.y + 1 + row as u16;
+            let Some(best) = found.and_then(|at| at.best.as_ref()) else {
+                put(buf, area, x, y, "-", dim);
+                continue;
+            };
+            let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
+            let over = best.over_standard.map(|over| format!("{over:.2}×")).unwrap_or_default();
+            let end = put(buf, area, x, y, &value, text);
+            put(buf, area, end, y, &over, dim);
+        }
+    }
+    for (row, entry) in entries.iter().enumerate() {
+        let name = format!(" {} {}", entry.glyph(), entry.series.label());
+        put(buf, area, area.x, area.y + 1 + row as u16, &name, theme.style(Role::Series(entry.look)));
+    }
+}

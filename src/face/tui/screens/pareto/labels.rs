@@ -1,0 +1,84 @@
+//! Where labels of points go: beside their point, where they cover neither a point nor each other.
+
+use ratatui::layout::Rect;
+
+/// A label and the cell where it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The column of the terminal in which it begins.
+    pub x: u16,
+    /// The row of the terminal in which it stands.
+    pub y: u16,
+    /// The letters that are written there.
+    pub text: String,
+    /// Which of the points it belongs to.
+    pub point: usize,
+}
+
+/// Places the texts of points, the first ones first, in an area where all of `points` have a glyph. A
+/// text without a free place is left out.
+pub fn place(area: Rect, points: &[(u16, u16)], texts: &[(usize, String)]) -> Vec<Label> {
+    let (columns, rows) = (usize::from(area.width), usize::from(area.height));
+    let mut taken = vec![false; columns * rows];
+    let index = |x: u16, y: u16| {
+        let inside = area.contains((x, y).into());
+        inside.then(|| usize::from(y - area.y) * columns + usize::from(x - area.x))
+    };
+    for (x, y) in points {
+        if let Some(at) = index(*x, *y) {
+            taken[at] = true;
+        }
+    }
+    let mut labels = Vec::new();
+    for (point, text) in texts {
+        let Some(&(x, y)) = points.get(*point) else { continue };
+        let width = text.chars().count() as u16;
+        let middle = x.saturating_sub(width / 2);
+        let left = x.checked_sub(width + 1);
+        // to the right, above, below, to the left
+        let places = [Some((x + 1, y)), y.checked_sub(1).map(|y| (middle, y)), Some((middle, y + 1))];
+        for (x, y) in places.into_iter().chain([left.map(|x| (x, y))]).flatten() {
+            // one column on either side keeps labels apart
+            let cells = || (x.saturating_sub(1)..=x + width).map(move |x| (x, y));
+            let own = points[*point];
+            let free = cells().all(|(x, y)| (x, y) == own || index(x, y).is_none_or(|at| !taken[at]));
+            let inside = index(x, y).is_some() && index(x + width - 1, y).is_some();
+            if width > 0 && free && inside {
+                cells().filter_map(|(x, y)| index(x, y)).for_each(|at| taken[at] = true);
+                labels.push(Label { x, y, text: text.clone(), point: *point });
+                break;
+            }
+        }
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn labels_cover_no_point_and_no_other_label(
+            points in prop::collection::vec((5u16..45, 3u16..13), 0..30),
+        ) {
+            let area = Rect::new(5, 3, 40, 10);
+            let texts: Vec<_> = (0..points.len()).map(|i| (i, format!("{i}x16"))).collect();
+            let mut seen: std::collections::HashSet<(u16, u16)> = points.iter().copied().collect();
+            for label in place(area, &points, &texts) {
+                for x in label.x..label.x + label.text.len() as u16 {
+                    prop_assert!(area.contains((x, label.y).into()));
+                    prop_assert!(seen.insert((x, label.y)), "{label:?} covers something");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lone_point_has_its_label_at_its_right() {
+        let labels = place(Rect::new(0, 0, 20, 5), &[(4, 2)], &[(0, "8x16".into())]);
+        assert_eq!(labels, [Label { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
+    }
+}

@@ -1,0 +1,141 @@
+//! Where things are on the Pareto screen.
+//!
+//! ```text
+//! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   header: group, filter
+//! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as it needs
+//! | tokens/s/GPU                                        |
+//! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
+//! |     └┬─────────┬──────────┬──────── latency (ms)    |
+//! | within ms   5000          10000                     |   table at limits, where there is room
+//! | ◆ ladder on 12.9  8x1     121  8x16 1.17            |
+//! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
+//! ```
+
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::state::series::Entry;
+use super::state::{Extent, Pareto, series};
+use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::widgets::scatter::{Axis, Plot};
+use crate::table::P2p;
+
+/// Columns in which the area gained is told on one row; else it takes two.
+const WIDE: u16 = 150;
+
+/// Rows that the plot keeps when the table is asked for.
+const PLOT: u16 = 9;
+
+/// In windows of so many rows the table is shown unasked.
+const ROOM: u16 = 34;
+
+/// The parts of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Rows above the plot: group, filter, legend.
+    pub header: Rect,
+    /// The plot with its axes.
+    pub plot: Rect,
+    /// The frontiers at fixed x; may be empty.
+    pub table: Rect,
+    /// Rows that describe the selected point.
+    pub info: Rect,
+}
+
+/// The parts of a body.
+pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
+    let legend = legend(pareto, body.width).len() as u16;
+    let (header, rest) = cut_top(body, (1 + legend).min(body.height / 3));
+    let (rest, info) = cut_bottom(rest, if body.width < WIDE { 4 } else { 3 });
+    let rows = table_rows(pareto);
+    let wanted = pareto.table.unwrap_or(body.height >= ROOM) && rows > 0;
+    let height = if wanted { (rows + 1).min(rest.height.saturating_sub(PLOT)) } else { 0 };
+    let (plot, table) = cut_bottom(rest, height);
+    Areas { header, plot, table, info }
+}
+
+/// Rows of the table below its header: series shown that have points.
+fn table_rows(pareto: &Pareto) -> u16 {
+    pareto.lines.iter().filter(|line| !line.places.is_empty()).count() as u16
+}
+
+/// An entry of the legend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The entry's words, glyphs included.
+    pub text: String,
+    /// The look of its series; `None` for what is no series.
+    pub look: Option<usize>,
+    /// It is taken off the plot.
+    pub hidden: bool,
+}
+
+/// The legend in rows of at most `width` columns.
+pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let shown = |entry: &&Entry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
+    let entries: Vec<&Entry> = pareto.entries.iter().filter(shown).collect();
+    let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
+    let p2p = match both {
+        [true, true] => " P2P on, off: ",
+        [true, false] => " P2P on: ",
+        _ => " P2P off: ",
+    };
+    pieces.push(Piece { text: p2p.into(), look: None, hidden: false });
+    // one entry an architecture: its glyphs with P2P on and off, then its name
+    for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
+        let glyph = |e: &&Entry| if e.hidden { "✕" } else { e.glyph() };
+        let glyphs: String = same.iter().map(glyph).collect();
+        let settings =
+            if same.len() > 2 { format!(" ({} settings)", same.len()) } else { String::new() };
+        pieces.push(Piece {
+            text: format!("{glyphs} {}{settings}  ", same[0].series.architecture),
+            look: Some(same[0].look),
+            hidden: same.iter().all(|e| e.hidden),
+        });
+    }
+    let mut sources: Vec<&str> = pareto.others().map(|(other, _)| other.source.as_str()).collect();
+    sources.dedup();
+    for source in sources {
+        let of_source = || pareto.others().filter(|(other, _)| other.source == source);
+        let mut letters: Vec<String> =
+            of_source().map(|(o, _)| series::letter(&o.architecture, o.p2p)).collect();
+        letters.sort();
+        letters.dedup();
+        let text = format!("{} {source}  ", letters.join(""));
+        pieces.push(Piece { text, look: None, hidden: false });
+    }
+    let mut rows: Vec<Vec<Piece>> = vec![Vec::new()];
+    let mut used = 0;
+    for piece in pieces {
+        let wide = piece.text.width() as u16;
+        if used + wide > width && used > 0 {
+            rows.push(vec![Piece { text: " ".into(), look: None, hidden: false }]);
+            used = 1;
+        }
+        used += wide;
+        if let Some(row) = rows.last_mut() {
+            row.push(piece);
+        }
+    }
+    // worth a place, not a row
+    let text = format!("{} small: dominated", series::glyph(0, P2p::On, true));
+    if pareto.looks.iter().any(|(_, on)| !on)
+        && used + text.width() as u16 <= width
+        && let Some(row) = rows.last_mut()
+    {
+        row.push(Piece { text, look: None, hidden: true });
+    }
+    rows
+}
+
+/// The plot's axes and the area between them.
+pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
+    let Extent { x, y } = pareto.extent;
+    let (log_x, log_y) = pareto.logarithmic();
+    let plot = Plot::new(areas(body, pareto).plot, std::iter::empty());
+    match pareto.zoom.window {
+        Some(window) => plot.with(Axis::exact(window.x, log_x), Axis::exact(window.y, log_y)),
+        None => plot.with(Axis::around(x, log_x), Axis::around(y, log_y)),
+    }
+}

@@ -1,0 +1,495 @@
+//! Screen 5: latency against throughput, with the frontier of each architecture and P2P setting.
+
+mod draw;
+mod info;
+mod kept;
+mod labels;
+pub mod layout;
+pub mod picture;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::context::{Context, SelectedRun};
+use crate::face::tui::figures;
+use crate::face::tui::keys::{paste_into, type_into};
+use crate::face::tui::message::Effect;
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::scatter::Plot;
+use crate::study::analysis::{self, Axes};
+use state::Panel;
+pub use state::Pareto;
+use state::nearest::{Direction, nearest};
+use state::window::Window;
+
+/// What can be done here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Go(Direction),
+    Next,
+    Previous,
+    Dominating,
+    Open,
+    CycleX,
+    CycleY,
+    ScaleX,
+    ScaleY,
+    CycleP2p,
+    Group,
+    Legend,
+    Filter,
+    Table,
+    Published,
+    OverlayFile,
+    ZoomIn,
+    ZoomOut,
+    FitAll,
+    Undo,
+    Picture,
+}
+
+impl Acts for Pareto {
+    type Act = Act;
+
+    #[rustfmt::skip]
+    const BINDINGS: &'static [Binding<Act>] = &[
+        bind("open", "Enter", Act::Open, "open the point's timeline", Some("timeline")),
+        bind("left", "Left", Act::Go(Direction::Left), "nearest point to the left", Some("point")),
+        bind("right", "Right", Act::Go(Direction::Right), "nearest point to the right", None),
+        bind("up", "Up", Act::Go(Direction::Up), "nearest point above", None),
+        bind("down", "Down", Act::Go(Direction::Down), "nearest point below", None),
+        bind("next", "n", Act::Next, "next point in order of x, whichever is covered", None),
+        bind("previous", "N", Act::Previous, "previous point in order of x", None),
+        bind("dominating", "d", Act::Dominating, "go to the run that dominates this one", None),
+        bind("cycle-x", "a", Act::CycleX, "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis")),
+        bind("cycle-y", "A", Act::CycleY, "y axis: tokens/s/GPU or tokens/s", None),
+        bind("cycle-p2p", "p", Act::CycleP2p, "show P2P on, off, or both", Some("P2P")),
+        bind("choose-group", "g", Act::Group, "choose a group: model, workload, hardware, provenance", Some("group")),
+        bind("filter", "/", Act::Filter, "filter: words, tp:8, arch:ladder, batch>=16", Some("filter")),
+        bind("legend", "l", Act::Legend, "legend: show or hide architectures and P2P settings", Some("legend")),
+        bind("published", "b", Act::Published, "published points (arXiv 2501.06589) on or off", Some("published")),
+        bind("overlay", "B", Act::OverlayFile, "points from a CSV file of yours beside the runs", None),
+        bind("table", "t", Act::Table, "table of the frontiers at fixed latencies on or off", Some("table")),
+        bind("zoom-in", "+ =", Act::ZoomIn, "zoom in at the point", None),
+        bind("zoom-out", "-", Act::ZoomOut, "zoom out at the point", None),
+        bind("fit-all", "f", Act::FitAll, "show all points", None),
+        bind("undo", "u", Act::Undo, "undo zooming", Some("undo zoom")),
+        bind("scale-x", "s", Act::ScaleX, "x axis: automatic, linear, logarithmic", None),
+        bind("scale-y", "S", Act::ScaleY, "y axis: automatic, linear, logarithmic", None),
+        bind("picture", "i", Act::Picture, "plot as a picture, or in characters", None),
+    ];
+
+    fn act(&mut self, act: Act, cx: &mut Context) {
+        let plot = layout::plot(self, cx.body());
+        let zoom = |pareto: &mut Self, factor| {
+            let place = pareto.current().and_then(|p| pareto.axes.of(p)).filter(|p| plot.contains(*p));
+            let around = place.map_or((0.5, 0.5), |(x, y)| (plot.x.place(x), plot.y.place(y)));
+            pareto.zoom.by(&plot, around, factor);
+        };
+        match act {
+            Act::Go(direction) => go(self, &plot, direction),
+            Act::Next => self.move_by(1),
+            Act::Previous => self.move_by(-1),
+            Act::Dominating => {
+                let by = self.current().and_then(|p| p.dominated_by.clone());
+                match by {
+                    None => cx.inform("nothing dominates this point"),
+                    Some(run) if !self.select(&run) => {
+                        cx.inform(format!("{run} dominates it, and is not shown: filter, legend, P2P"));
+                    }
+                    Some(_) => {}
+                }
+            }
+            Act::CycleX => self.cycle_x(),
+            Act::CycleY => self.cycle_y(),
+            Act::ScaleX | Act::ScaleY => {
+                let scales = &mut self.scales;
+                let scale = if act == Act::ScaleX { &mut scales.0 } else { &mut scales.1 };
+                *scale = scale.next();
+                let name = if act == Act::ScaleX { "x" } else { "y" };
+                let text = format!("{name} axis: {}", scale.word());
+                self.zoom.forget();
+                cx.inform(text);
+            }
+            Act::CycleP2p => self.cycle_p2p(),
+            Act::Group => {
+                let selected = self.group;
+                self.panel = Some(Panel::Groups(List { selected, offset: 0 }));
+            }
+            Act::Legend => self.panel = Some(Panel::Legend(List::default())),
+            Act::Filter => self.typing = true,
+            Act::Table => {
+                let shown = layout::areas(cx.body(), self).table.height > 0;
+                self.table = Some(!shown);
+            }
+            Act::Published => self.toggle_published(cx),
+            Act::OverlayFile => self.ask_for_overlay(cx),
+            Act::ZoomIn => zoom(self, 0.5),
+            Act::ZoomOut => zoom(self, 2.0),
+            Act::FitAll => self.zoom.to(None),
+            Act::Undo => {
+                if !self.zoom.undo() {
+                    cx.inform("nothing to undo");
+                }
+            }
+            Act::Picture => self.toggle_picture(cx),
+            Act::Open => {
+                cx.open_runs(self.current().map(|p| p.run.clone()));
+            }
+        }
+    }
+}
+
+impl Screen for Pareto {
+    fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
+        draw::draw(buf, body, self, cx);
+    }
+
+    fn step(&mut self, rows: isize, _cx: &mut Context) {
+        self.move_by(rows);
+    }
+
+    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
+        if self.typing {
+            match key.code {
+                KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.typing = false,
+                KeyCode::Esc => drop_filter(self),
+                _ if type_into(&mut self.filter, key) => self.arrange(),
+                _ => {}
+            }
+            return true;
+        }
+        in_panel(self, key)
+    }
+
+    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
+        if self.typing {
+            paste_into(&mut self.filter, text);
+            self.arrange();
+        }
+        self.typing
+    }
+
+    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        let plot = layout::plot(self, body);
+        let cell = |at: Position| {
+            let area = plot.area;
+            (
+                at.x.clamp(area.x, area.right().saturating_sub(1).max(area.x)),
+                at.y.clamp(area.y, area.bottom().saturating_sub(1).max(area.y)),
+            )
+        };
+        let inside = |at: Position| plot.area.contains(at);
+        match event.kind {
+            PointerKind::Click => {
+                self.typing = false;
+                self.panel = None;
+                self.drag = None;
+                select_at(self, &plot, event.at);
+            }
+            PointerKind::DoubleClick if inside(event.at) && select_at(self, &plot, event.at) => {
+                cx.open_runs(self.current().map(|p| p.run.clone()));
+            }
+            PointerKind::Drag(from) if inside(from) => {
+                self.drag = Some((cell(from), cell(event.at)));
+            }
+            PointerKind::Drop(from) => {
+                self.drag = None;
+                let (a, b) = (cell(from), cell(event.at));
+                // less than that is a click that trembled
+                if inside(from) && a.0.abs_diff(b.0) >= 3 && a.1.abs_diff(b.1) >= 1 {
+                    let ((ax, ay), (bx, by)) = (plot.share(a), plot.share(b));
+                    self.zoom.show_shares(&plot, (ax.min(bx), ax.max(bx)), (ay.min(by), ay.max(by)));
+                }
+            }
+            PointerKind::Wheel(notches) if inside(event.at) => {
+                let around = plot.share((event.at.x, event.at.y));
+                self.zoom.by(&plot, around, if notches < 0 { 0.8 } else { 1.25 });
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn close(&mut self, _cx: &mut Context) {
+        if self.panel.take().is_none() && !self.filter.value().is_empty() {
+            drop_filter(self);
+        }
+    }
+
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        let leaving = cx.effects.iter().any(|effect| matches!(effect, Effect::Quit { .. }));
+        if cx.tab != Tab::Pareto || leaving {
+            return;
+        }
+        if let Some(sketch) = picture::ask(self, cx) {
+            cx.perform(Effect::ParetoPicture(sketch));
+        }
+        let Some(runs) = cx.stored.clone().filter(|_| self.points.is_some()) else { return };
+        let marks = (self.axes, self.reading);
+        if self.marked != self.axes && self.asked != Some(marks) {
+            self.asked = Some(marks);
+            let (axes, reading) = marks;
+            cx.perform(Effect::ParetoMarks { axes, reading, runs: runs.clone() });
+        }
+        if let Some(key) = self.area_key().filter(|key| self.areas_asked.as_ref() != Some(key)) {
+            self.areas_asked = Some(key.clone());
+            cx.perform(Effect::ParetoAreas { key, runs });
+        }
+    }
+
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
+        if !runs.has_runs_of(before) {
+            cx.perform(Effect::Pareto(runs.clone()));
+        }
+    }
+
+    fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
+        let point = self.current()?;
+        Some(SelectedRun { spec: point.spec.clone(), run: point.run.clone() })
+    }
+
+    fn remember(&self) -> Option<serde_json::Value> {
+        kept::remember(self)
+    }
+
+    fn recall(&mut self, kept: &serde_json::Value, _cx: &mut Context) {
+        kept::recall(self, kept);
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        let words = command(self).ok_or("nothing is shown here that a command could show")?;
+        Ok(words.into())
+    }
+
+    fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
+        let points: Vec<_> = self.visible().cloned().collect();
+        if points.is_empty() {
+            return Err("nothing to export: no points are shown".into());
+        }
+        Ok(match kind {
+            FileKind::Csv => Some(Export::text(analysis::points_table(&points, self.axes).csv())),
+            // the figure has these axes alone; of others there is a picture of the screen
+            FileKind::Svg | FileKind::Png if self.axes == Axes::default() => {
+                let others = self.others().map(|(other, _)| other.clone()).collect();
+                Some(figures::pareto(cx, points, others))
+            }
+            FileKind::Svg | FileKind::Png => None,
+        })
+    }
+}
+
+fn drop_filter(pareto: &mut Pareto) {
+    pareto.typing = false;
+    pareto.filter.reset();
+    pareto.arrange();
+}
+
+/// A key while a list lies on the plot; false where none does.
+fn in_panel(pareto: &mut Pareto, key: KeyEvent) -> bool {
+    let Some(panel) = pareto.panel else { return false };
+    let (mut list, len) = match panel {
+        Panel::Groups(list) => (list, pareto.groups.len()),
+        Panel::Legend(list) => (list, pareto.entries.len()),
+    };
+    match (key.code, panel) {
+        (KeyCode::Up | KeyCode::Char('k'), _) => list.move_by(-1, len),
+        (KeyCode::Down | KeyCode::Char('j'), _) => list.move_by(1, len),
+        (KeyCode::PageUp, _) => list.move_by(-10, len),
+        (KeyCode::PageDown, _) => list.move_by(10, len),
+        (KeyCode::Home, _) => list.selected = 0,
+        (KeyCode::End, _) => list.move_by(isize::MAX / 2, len),
+        (KeyCode::Enter | KeyCode::Char(' '), Panel::Groups(_)) => {
+            pareto.choose_group(list.selected);
+            pareto.panel = None;
+            return true;
+        }
+        (KeyCode::Enter | KeyCode::Char(' '), Panel::Legend(_)) => pareto.toggle(list.selected),
+        (KeyCode::Char('a'), Panel::Legend(_)) => {
+            pareto.hidden.clear();
+            pareto.arrange();
+        }
+        (KeyCode::Esc | KeyCode::Char('q' | 'g' | 'l'), _) => {
+            pareto.panel = None;
+            return true;
+        }
+        _ => {}
+    }
+    pareto.panel = Some(match panel {
+        Panel::Groups(_) => Panel::Groups(list),
+        Panel::Legend(_) => Panel::Legend(list),
+    });
+    true
+}
+
+/// Selects the point at a place of the window, or the nearest within two rows or four columns.
+fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
+    let distance = |place: (f64, f64)| {
+        let (x, y) = plot.cell(place);
+        // a row is about as high as two columns are wide
+        x.abs_diff(at.x).saturating_add(y.abs_diff(at.y).saturating_mul(2))
+    };
+    let places = pareto.visible().map(|p| pareto.axes.of(p).filter(|place| plot.contains(*place)));
+    let found = places
+        .enumerate()
+        .filter_map(|(i, place)| Some((i, distance(place?))))
+        .min_by_key(|(_, distance)| *distance)
+        .filter(|(_, distance)| *distance <= 4);
+    if let Some((index, _)) = found {
+        pareto.selected = index;
+    }
+    found.is_some()
+}
+
+/// The command that prints what is shown.
+fn command(pareto: &Pareto) -> Option<Vec<String>> {
+    let spec = &pareto.current().or_else(|| pareto.visible().next())?.spec;
+    let provenance = pareto.current()?.provenance;
+    let mut conditions = vec![
+        format!("model={}", spec.model),
+        format!("dtype={}", spec.dtype),
+        format!("prompt_tokens={}", spec.prompt_tokens),
+        format!("output_tokens={}", spec.output_tokens),
+        format!("hardware={}", spec.hardware),
+        format!("provenance={provenance}"),
+    ];
+    conditions.extend(pareto.p2p.map(|p2p| format!("p2p={}", p2p.as_str())));
+    for entry in pareto.entries.iter().filter(|entry| entry.hidden) {
+        // an architecture of which nothing is shown; one of its two settings cannot be said
+        let name = entry.series.architecture.to_string();
+        let all = pareto.entries.iter().filter(|e| e.series.architecture == entry.series.architecture);
+        let condition = format!("architecture!={name}");
+        if all.clone().all(|e| e.hidden) && !conditions.contains(&condition) {
+            conditions.push(condition);
+        }
+    }
+    conditions.extend(state::filter::Filter::parse(pareto.filter.value()).words());
+    let mut words: Vec<String> = vec!["pareto".into(), "--filter".into(), conditions.join(" ")];
+    let mut option = |name: &str, value: &str| words.extend([name.to_string(), value.to_string()]);
+    if pareto.axes.x != Axes::default().x {
+        option("--x", pareto.axes.x.as_str());
+    }
+    if pareto.axes.y != Axes::default().y {
+        option("--y", pareto.axes.y.as_str());
+    }
+    if !pareto.published.is_empty() {
+        option("--overlay", "published");
+    }
+    if let Some(file) = &pareto.overlay_file {
+        option("--overlay", &file.display().to_string());
+    }
+    let log = match pareto.logarithmic() {
+        (true, true) => Some("--log=xy"),
+        (true, false) => Some("--log=x"),
+        (false, true) => Some("--log=y"),
+        (false, false) => None,
+    };
+    words.extend(log.map(str::to_string));
+    words.extend(["--area".into(), "--at".into()]);
+    Some(words)
+}
+
+impl Pareto {
+    /// Shows points that were read, or takes them away.
+    pub fn take_overlay(
+        &mut self,
+        read: Option<(PathBuf, Vec<analysis::OverlayPoint>)>,
+        cx: &mut Context,
+    ) {
+        let Some((file, points)) = read else {
+            return self.lay_over(None, Vec::new());
+        };
+        let all = points.len();
+        self.lay_over(Some(file), points);
+        let shown = self.others().filter(|(other, _)| self.overlay.contains(other)).count();
+        cx.inform(format!("{shown} of its {all} points go with this group and these axes"));
+    }
+
+    fn ask_for_overlay(&mut self, cx: &mut Context) {
+        let file = self.overlay_file.as_ref().map(|file| file.display().to_string());
+        let columns = analysis::OVERLAY_COLUMNS.join(", ");
+        let hint = format!("Enter reads it, nothing typed takes its points away; columns: {columns}");
+        let title = "points from a CSV file beside the runs";
+        cx.prompt(title, hint, file.unwrap_or_default(), move |pareto: &mut Self, typed, cx| {
+            let path = Some(typed.trim()).filter(|typed| !typed.is_empty()).map(PathBuf::from);
+            if path.is_none() && pareto.overlay_file.is_none() {
+                return Err(format!("name a CSV file; columns: {columns}"));
+            }
+            cx.perform(Effect::ReadOverlay(path));
+            Ok(())
+        });
+    }
+}
+
+/// Goes to the nearest point in an arrow's direction; a zoomed plot follows.
+fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
+    let (wide, high) = (f64::from(plot.area.width), 2.0 * f64::from(plot.area.height));
+    let place = |p| pareto.axes.of(p).map(|(x, y)| (plot.x.share(x) * wide, plot.y.share(y) * high));
+    let places: Vec<_> = pareto.visible().map(place).collect();
+    if let Some(to) = nearest(&places, pareto.selected, direction) {
+        pareto.selected = to;
+        show_selected(pareto, plot);
+    }
+}
+
+/// Moves a zoomed window so that it shows the selected point.
+fn show_selected(pareto: &mut Pareto, plot: &Plot) {
+    let Some((x, y)) = pareto.current().and_then(|p| pareto.axes.of(p)) else { return };
+    if pareto.zoom.window.is_none() || plot.contains((x, y)) {
+        return;
+    }
+    // as far as needed, and a tenth more
+    let shift = |share: f64| match share {
+        s if s < 0.0 => s - 0.1,
+        s if s > 1.0 => s - 0.9,
+        _ => 0.0,
+    };
+    let (dx, dy) = (shift(plot.x.share(x)), shift(plot.y.share(y)));
+    pareto.zoom.window = Some(Window {
+        x: (plot.x.value(dx), plot.x.value(1.0 + dx)),
+        y: (plot.y.value(dy), plot.y.value(1.0 + dy)),
+    });
+}
+
+impl Pareto {
+    fn toggle_published(&mut self, cx: &mut Context) {
+        if !self.published.is_empty() {
+            self.publish(Vec::new());
+            return;
+        }
+        match analysis::published() {
+            Ok(points) => {
+                self.publish(points);
+                if !self.others().any(|(other, _)| other.source == analysis::PUBLISHED) {
+                    let text = "no published point has this model, workload and axes: they are of \
+                                llama-3-70b and llama-3.1-405b, prompt 1024, output 512";
+                    cx.inform(text);
+                }
+            }
+            Err(error) => cx.fail(error.to_string()),
+        }
+    }
+
+    fn toggle_picture(&mut self, cx: &mut Context) {
+        let pictures = &mut self.pictures;
+        if pictures.kind.is_none() {
+            cx.inform(format!(
+                "this terminal is not known to show pictures; {}=kitty, sixel, iterm2 or halfblocks says it does",
+                picture::VARIABLE
+            ));
+            return;
+        }
+        pictures.on = !pictures.on;
+    }
+}

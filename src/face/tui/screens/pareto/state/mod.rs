@@ -1,0 +1,420 @@
+//! State of screen 5: the points shown, in groups that never mix provenances; what follows from them is
+//! computed when they, the axes or the filter change, not when drawn.
+
+pub mod filter;
+pub mod nearest;
+pub mod series;
+pub mod window;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use tui_input::Input;
+
+use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
+use crate::face::tui::widgets::list::List;
+use crate::plan::Architecture;
+use crate::study::analysis::{
+    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
+};
+use crate::table::P2p;
+use filter::Filter;
+use series::Entry;
+use window::Zoom;
+
+/// Limits that the table is computed for; a window shows those that fit.
+const LIMITS: usize = 7;
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Logarithmic where the values span more than a factor of ten.
+    #[default]
+    Auto,
+    Linear,
+    Log,
+}
+
+impl Scale {
+    /// All scales, in the order in which a key goes through them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Linear, Self::Log];
+
+    /// The next scale, the first after the last.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Auto => Self::Linear,
+            Self::Linear => Self::Log,
+            Self::Log => Self::Auto,
+        }
+    }
+
+    /// Whether it is logarithmic for values that span from `low` to `high`.
+    pub fn is_log(self, (low, high): (f64, f64)) -> bool {
+        match self {
+            Self::Auto => low > 0.0 && high / low > 10.0,
+            Self::Linear => false,
+            Self::Log => low > 0.0,
+        }
+    }
+
+    /// The word by which the screen calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "automatic",
+            Self::Linear => "linear",
+            Self::Log => "logarithmic",
+        }
+    }
+}
+
+/// A list that lies on the plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Panel {
+    /// Groups to choose from.
+    Groups(List),
+    /// Series to show or hide.
+    Legend(List),
+}
+
+/// The frontier of a series, ready to be drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Which series it belongs to: an index into [`Pareto::entries`].
+    pub entry: usize,
+    /// From the best x to the worst.
+    pub places: Vec<(f64, f64)>,
+}
+
+/// Least and greatest x, least and greatest y.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// The lowest and the highest x shown.
+    pub x: (f64, f64),
+    /// The lowest and the highest y shown.
+    pub y: (f64, f64),
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        let nothing = (f64::INFINITY, f64::NEG_INFINITY);
+        Self { x: nothing, y: nothing }
+    }
+}
+
+/// What areas were asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AreaKey {
+    /// On which axes and scales areas are computed.
+    pub options: AreaOptions,
+    /// The group of comparable runs that it is of.
+    pub group: String,
+    /// Which reading of the runs directory.
+    pub reading: u64,
+}
+
+/// State of the Pareto screen.
+#[derive(Debug, Default)]
+pub struct Pareto {
+    /// All points; `None` until they are computed.
+    pub points: Option<Vec<ParetoPoint>>,
+    /// Counts the readings of the runs directory.
+    pub reading: u64,
+    /// What is plotted on either axis.
+    pub axes: Axes,
+    /// On which axes the points' frontiers were marked.
+    pub marked: Axes,
+    /// Marks that were asked for.
+    pub asked: Option<(Axes, u64)>,
+    /// How the axes are divided.
+    pub scales: (Scale, Scale),
+    /// The groups (model, workload, hardware, provenance), measurements first.
+    pub groups: Vec<String>,
+    /// How many points each of them has.
+    pub counts: Vec<usize>,
+    /// Which group is shown.
+    pub group: usize,
+    /// The group that was shown when the workbench was left, until it is found.
+    pub wanted_group: Option<String>,
+    /// Series that were hidden then, by label, until they are found.
+    pub wanted_hidden: BTreeSet<String>,
+    /// Which P2P is shown; `None`: both.
+    pub p2p: Option<P2p>,
+    /// The series of the group.
+    pub entries: Vec<Entry>,
+    /// Series that the user has taken off the plot.
+    pub hidden: BTreeSet<Series>,
+    /// The filter as it is typed, with its cursor.
+    pub filter: Input,
+    /// Whether keys go to the filter.
+    pub typing: bool,
+    /// The first point of the group, an index into the points: what the group has in common.
+    first: Option<usize>,
+    /// Counts the changes of what is plotted.
+    pub revision: u64,
+    /// Least and greatest x, and y, of everything that is plotted; least above greatest: nothing is.
+    pub extent: Extent,
+    /// Indices of the points shown, from the least x.
+    pub shown: Vec<usize>,
+    /// For each of them, which entry it belongs to, and whether it is on its series' frontier.
+    pub looks: Vec<(usize, bool)>,
+    /// Frontiers of the points shown.
+    pub lines: Vec<Line>,
+    /// The frontiers at fixed x.
+    pub limits: Vec<AtLimit>,
+    /// The selected one, an index into `shown`.
+    pub selected: usize,
+    /// The part of the plot shown.
+    pub zoom: Zoom,
+    /// A rectangle being dragged: corners in cells of the window.
+    pub drag: Option<((u16, u16), (u16, u16))>,
+    /// A list that lies on the plot.
+    pub panel: Option<Panel>,
+    /// Whether the table at limits is shown; `None`: where there is room.
+    pub table: Option<bool>,
+    /// Points from elsewhere: of a user's file.
+    pub overlay: Vec<OverlayPoint>,
+    /// The file they come from.
+    pub overlay_file: Option<PathBuf>,
+    /// The published points, while they are shown.
+    pub published: Vec<OverlayPoint>,
+    /// Areas gained, for what was asked.
+    pub areas: Option<(AreaKey, Vec<AreaGained>)>,
+    /// The areas asked for last.
+    pub areas_asked: Option<AreaKey>,
+    /// What the terminal can show.
+    pub pictures: Pictures,
+    /// The plot as a picture.
+    pub picture: Shown,
+}
+
+impl Pareto {
+    /// Takes new points, on the axes of [`Axes::default`].
+    pub fn set(&mut self, points: Vec<ParetoPoint>) {
+        self.reading += 1;
+        self.marked = Axes::default();
+        let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
+        let group = wanted.or_else(|| self.groups.get(self.group).cloned());
+        for point in &points {
+            let series = point.series();
+            if self.wanted_hidden.remove(&series.label()) {
+                self.hidden.insert(series);
+            }
+        }
+        // measurements first
+        let mut groups: BTreeMap<_, usize> = BTreeMap::new();
+        for point in &points {
+            *groups.entry((point.provenance, point.group.as_str())).or_default() += 1;
+        }
+        let (groups, counts): (Vec<String>, Vec<usize>) =
+            groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
+        self.group = group.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
+        let run = self.current().map(|p| p.run.clone());
+        (self.groups, self.counts) = (groups, counts);
+        self.points = Some(points);
+        self.arrange();
+        run.iter().for_each(|run| _ = self.select(run));
+    }
+
+    /// Takes the same points with frontiers marked on other axes.
+    pub fn set_marked(&mut self, axes: Axes, points: Vec<ParetoPoint>) {
+        let run = self.current().map(|p| p.run.clone());
+        self.marked = axes;
+        self.points = Some(points);
+        self.arrange();
+        run.iter().for_each(|run| _ = self.select(run));
+    }
+
+    /// Chooses the points shown anew, and what follows from them; the selection stays on its
+    /// run where it can.
+    pub fn arrange(&mut self) {
+        let run = self.current().map(|p| p.run.clone());
+        let points = self.points.as_deref().unwrap_or_default();
+        let group = self.groups.get(self.group);
+        let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
+        self.first = points.iter().position(|point| of_group(&point));
+        self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
+        let filter = Filter::parse(self.filter.value());
+        let shown = |(i, p): (usize, &ParetoPoint)| {
+            let x = self.axes.of(p)?.0;
+            let visible = of_group(&p)
+                && self.p2p.is_none_or(|p2p| p.spec.p2p == p2p)
+                && !self.hidden.contains(&p.series())
+                && filter.accepts(p);
+            visible.then_some((i, x))
+        };
+        let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
+        order.sort_by(|a, b| a.1.total_cmp(&b.1));
+        self.shown = order.into_iter().map(|(i, _)| i).collect();
+        self.draw_up();
+        let points = self.points.as_deref().unwrap_or_default();
+        self.selected =
+            run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(0);
+    }
+
+    /// Frontiers and the table of the points shown.
+    fn draw_up(&mut self) {
+        let points = self.points.as_deref().unwrap_or_default();
+        let of = |at: &usize| {
+            let series = points[*at].series();
+            self.entries.iter().position(|entry| entry.series == series).unwrap_or(0)
+        };
+        self.looks = self.shown.iter().map(|i| (of(i), false)).collect();
+        self.lines.clear();
+        for entry in 0..self.entries.len() {
+            let mine = self.shown.iter().zip(&self.looks).filter(|(_, look)| look.0 == entry);
+            let best = analysis::frontier_among(mine.map(|(i, _)| &points[*i]), self.axes);
+            let places: Vec<(f64, f64)> = best.iter().filter_map(|p| self.axes.of(p)).collect();
+            let runs: BTreeSet<&str> = best.iter().map(|p| p.run.as_str()).collect();
+            for (i, look) in self.shown.iter().zip(&mut self.looks) {
+                look.1 |= look.0 == entry && runs.contains(points[*i].run.as_str());
+            }
+            self.lines.push(Line { entry, places });
+        }
+        let shown = || self.shown.iter().map(|i| &points[*i]);
+        let limits = analysis::round_limits(shown(), self.axes, LIMITS);
+        self.limits = analysis::at_limits(shown(), self.axes, &limits);
+        self.measure();
+    }
+
+    /// Takes up that something else is plotted.
+    fn measure(&mut self) {
+        let places =
+            self.visible().filter_map(|p| self.axes.of(p)).chain(self.others().map(|(_, place)| place));
+        self.extent = places.fold(Extent::default(), |Extent { x, y }, place| Extent {
+            x: (x.0.min(place.0), x.1.max(place.0)),
+            y: (y.0.min(place.1), y.1.max(place.1)),
+        });
+        self.revision += 1;
+    }
+
+    /// Shows the published points, or none.
+    pub fn publish(&mut self, points: Vec<OverlayPoint>) {
+        self.published = points;
+        self.measure();
+    }
+
+    /// Shows the points of a user's file, or none.
+    pub fn lay_over(&mut self, file: Option<PathBuf>, points: Vec<OverlayPoint>) {
+        (self.overlay_file, self.overlay) = (file, points);
+        self.measure();
+    }
+
+    /// The points shown, from the least x.
+    pub fn visible(&self) -> impl Iterator<Item = &ParetoPoint> {
+        let points = self.points.as_deref().unwrap_or_default();
+        self.shown.iter().filter_map(|i| points.get(*i))
+    }
+
+    /// The one of them with this number.
+    pub fn nth(&self, number: usize) -> Option<&ParetoPoint> {
+        self.points.as_ref()?.get(*self.shown.get(number)?)
+    }
+
+    /// The point that is selected.
+    pub fn current(&self) -> Option<&ParetoPoint> {
+        self.nth(self.selected)
+    }
+
+    /// The run of that id, if it is among the points.
+    pub fn point(&self, run: &str) -> Option<&ParetoPoint> {
+        self.points.as_ref()?.iter().find(|p| p.run == run)
+    }
+
+    /// Points from elsewhere that go with the group and the P2P shown and have a place on the axes.
+    pub fn others(&self) -> impl Iterator<Item = (&OverlayPoint, (f64, f64))> {
+        let spec = self.points.as_deref().zip(self.first).and_then(|(all, at)| Some(&all.get(at)?.spec));
+        self.published.iter().chain(&self.overlay).filter_map(move |other| {
+            let goes = spec.is_some_and(|spec| other.goes_with(spec))
+                && (self.p2p.is_none() || other.p2p.is_none() || other.p2p == self.p2p);
+            goes.then_some((other, other.place(self.axes)?))
+        })
+    }
+
+    /// Which axes are logarithmic: told from everything that is plotted, so that it stays when zoomed.
+    pub fn logarithmic(&self) -> (bool, bool) {
+        (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
+    }
+
+    /// The next axis, round and round.
+    pub fn cycle_x(&mut self) {
+        let at = XAxis::ALL.iter().position(|x| *x == self.axes.x).unwrap_or(0);
+        self.axes.x = XAxis::ALL[(at + 1) % XAxis::ALL.len()];
+        self.zoom.forget();
+        self.arrange();
+    }
+
+    /// The same of y.
+    pub fn cycle_y(&mut self) {
+        let at = YAxis::ALL.iter().position(|y| *y == self.axes.y).unwrap_or(0);
+        self.axes.y = YAxis::ALL[(at + 1) % YAxis::ALL.len()];
+        self.zoom.forget();
+        self.arrange();
+    }
+
+    /// On, off, both, round and round.
+    pub fn cycle_p2p(&mut self) {
+        self.p2p = match self.p2p {
+            None => Some(P2p::On),
+            Some(P2p::On) => Some(P2p::Off),
+            Some(P2p::Off) => None,
+        };
+        self.arrange();
+    }
+
+    /// Shows another group of comparable runs.
+    pub fn choose_group(&mut self, group: usize) {
+        if group != self.group && group < self.groups.len() {
+            self.group = group;
+            self.zoom.forget();
+            self.arrange();
+        }
+    }
+
+    /// Shows or hides a series.
+    pub fn toggle(&mut self, entry: usize) {
+        if let Some(entry) = self.entries.get(entry) {
+            if !self.hidden.remove(&entry.series) {
+                self.hidden.insert(entry.series.clone());
+            }
+            self.arrange();
+        }
+    }
+
+    /// Selects a neighbour in x, so that every point can be reached.
+    pub fn move_by(&mut self, by: isize) {
+        self.selected = self.selected.saturating_add_signed(by).min(self.shown.len().saturating_sub(1));
+    }
+
+    /// Selects a run; false where it is not shown.
+    pub fn select(&mut self, run: &str) -> bool {
+        let at = self.visible().position(|p| p.run == run);
+        self.selected = at.unwrap_or(self.selected);
+        at.is_some()
+    }
+
+    /// The areas that belong to what is shown.
+    pub fn area_key(&self) -> Option<AreaKey> {
+        let group = self.groups.get(self.group)?.clone();
+        let (log_x, log_y) = self.logarithmic();
+        let options = AreaOptions { axes: self.axes, log_x, log_y, reference: None };
+        Some(AreaKey { options, group, reading: self.reading })
+    }
+
+    /// What the architecture of the selected point (ladder, where that is standard) gains in area.
+    pub fn area(&self) -> Option<&AreaGained> {
+        let (key, areas) = self.areas.as_ref()?;
+        let (current, shown) = (self.current()?, self.area_key()?);
+        if *key != shown {
+            return None;
+        }
+        let series = current.series();
+        let same: Vec<&AreaGained> =
+            areas.iter().filter(|a| a.p2p == series.p2p && a.setting == series.setting).collect();
+        let of = |wanted: &dyn Fn(&Architecture) -> bool| {
+            same.iter().find(|a| wanted(&a.architecture)).copied()
+        };
+        of(&|a| *a == series.architecture)
+            .or_else(|| of(&|a| matches!(a, Architecture::Ladder(_))))
+            .or_else(|| same.first().copied())
+    }
+}

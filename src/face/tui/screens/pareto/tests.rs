@@ -1,0 +1,546 @@
+//! The Pareto screen as a user meets it: keys in, what is shown and asked for out.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
+use super::picture::{self, Kind, Pictures};
+use super::{Panel, layout, state::Scale};
+use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::tests::fixtures::{Driver, record, spec};
+use crate::study::analysis::{self, Axes, XAxis, YAxis};
+use crate::table::{Backend, P2p, Provenance, Record, Sample, Spec};
+
+/// A grid as a sweep leaves it: five architectures, P2P on and off, TP 2 to 8, batch 1 to 64; and a
+/// measured group with samples.
+fn records() -> Vec<Record> {
+    records_of(|_| ())
+}
+
+/// The same of another model or workload.
+fn records_of(change: impl Fn(&mut Spec)) -> Vec<Record> {
+    let mut records = Vec::new();
+    let shares = [
+        ("standard", 1.0, 1.6),
+        ("ladder", 0.76, 1.1),
+        ("parallel", 0.83, 1.15),
+        ("desync:4", 0.8, 1.05),
+        ("upper-bound", 0.7, 0.7),
+    ];
+    for (backend, batches) in [(Backend::Sim, &[1, 4, 16, 64][..]), (Backend::Cpu, &[1, 4])] {
+        for (name, on, off) in shares {
+            for p2p in [P2p::On, P2p::Off] {
+                for tp in [2, 4, 8] {
+                    for &batch in batches {
+                        let mut spec = spec(name, tp, p2p, backend);
+                        spec.batch = batch;
+                        change(&mut spec);
+                        let communicates = if p2p == P2p::On { on } else { off };
+                        let step = (16.0 / f64::from(tp) + 4.0 * communicates)
+                            * (1.0 + 0.08 * f64::from(batch).sqrt());
+                        records.push(timed(records.len(), spec, step));
+                    }
+                }
+            }
+        }
+    }
+    records
+}
+
+/// A record of eight samples around a step time.
+fn timed(number: usize, spec: Spec, step: f64) -> Record {
+    let steps = spec.output_tokens as usize - 1;
+    let sample = |share: f64| Sample {
+        prefill_ms: 3.0 * step * share,
+        decode_ms: step * share * steps as f64,
+        steps_ms: vec![step * share; steps],
+        overlap: None,
+    };
+    let samples: Vec<Sample> = [0.97, 0.98, 0.99, 1.0, 1.0, 1.01, 1.03, 1.06].map(sample).into();
+    let mut record = record(&format!("run-{number:03}"), spec.clone(), 1.0);
+    record.metrics = crate::table::metrics(&spec, &[&samples], 1 << 30);
+    record.samples = samples;
+    record
+}
+
+/// A workbench at the Pareto screen that has read the grid.
+fn driver(columns: u16, rows: u16) -> Driver {
+    let mut driver = Driver::empty(columns, rows);
+    let records = records();
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
+    driver.send(Message::Pareto(analysis::pareto(&records)));
+    let effects = driver.keys("5");
+    answer(&mut driver, effects);
+    driver
+}
+
+/// Does what is asked for as the threads would.
+fn answer(driver: &mut Driver, mut effects: Vec<Effect>) {
+    while let Some(effect) = effects.pop() {
+        effects.extend(match effect {
+            Effect::ParetoMarks { axes, reading, runs } => {
+                let points = analysis::pareto_on(&runs.records, axes);
+                driver.send(Message::ParetoMarks { axes, reading, points })
+            }
+            Effect::ParetoAreas { key, runs } => {
+                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
+                driver.send(Message::ParetoAreas { key, areas })
+            }
+            Effect::ParetoPicture(sketch) => {
+                let result = picture::paint(&sketch, Some((8, 16))).map(Arc::new);
+                driver.send(Message::ParetoPicture { sketch, result })
+            }
+            _ => Vec::new(),
+        });
+    }
+}
+
+fn keys(driver: &mut Driver, text: &str) {
+    let effects = driver.keys(text);
+    answer(driver, effects);
+}
+
+fn press(driver: &mut Driver, code: KeyCode) {
+    let effects = driver.press(code);
+    answer(driver, effects);
+}
+
+fn mouse(driver: &mut Driver, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Effect> {
+    driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }))
+}
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+#[test]
+fn looks() {
+    for (columns, rows) in SIZES {
+        let mut driver = driver(columns, rows);
+        let name = |what: &str| format!("{what}_{columns}x{rows}");
+        insta::assert_snapshot!(name("measured"), driver.screen());
+        keys(&mut driver, "g");
+        press(&mut driver, KeyCode::Down);
+        press(&mut driver, KeyCode::Enter);
+        press(&mut driver, KeyCode::Right);
+        insta::assert_snapshot!(name("simulated"), driver.screen());
+        keys(&mut driver, "app");
+        keys(&mut driver, "+");
+        insta::assert_snapshot!(name("zoomed_tpot"), driver.screen());
+    }
+}
+
+#[test]
+fn panels_look() {
+    let mut driver = driver(120, 40);
+    keys(&mut driver, "g");
+    insta::assert_snapshot!("groups", driver.screen());
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "l");
+    keys(&mut driver, " jj ");
+    insta::assert_snapshot!("legend", driver.screen());
+}
+
+#[test]
+fn every_key_is_told_and_none_is_fixed_elsewhere() {
+    let mut driver = driver(200, 60);
+    driver.keys("?");
+    let help = driver.screen();
+    for words in ["x axis: completion", "published points", "undo zooming", "as a picture"] {
+        assert!(help.contains(words), "{words}: {help}");
+    }
+}
+
+#[test]
+fn axes_change_at_once_and_their_marks_follow() {
+    let mut driver = driver(120, 40);
+    let effects = driver.keys("a");
+    assert_eq!(driver.state.pareto.axes.x, XAxis::Tpot);
+    assert!(driver.screen().contains("TPOT (ms)"), "drawn before the answer");
+    assert!(
+        !driver.screen().contains("frontier,"),
+        "nothing is said of frontiers that are not marked yet"
+    );
+    let marks = effects.iter().filter(|e| matches!(e, Effect::ParetoMarks { .. })).count();
+    assert_eq!(marks, 1);
+    assert!(driver.keys("n").iter().all(|e| !matches!(e, Effect::ParetoMarks { .. })), "asked once");
+    answer(&mut driver, effects);
+    assert_eq!(driver.state.pareto.marked.x, XAxis::Tpot);
+    // an answer to what nobody asks any more
+    let old = Message::ParetoMarks {
+        axes: Axes { x: XAxis::Ttft, y: YAxis::Total },
+        reading: 0,
+        points: vec![],
+    };
+    driver.send(old);
+    assert!(!driver.state.pareto.shown.is_empty());
+    keys(&mut driver, "aa");
+    assert_eq!(driver.state.pareto.axes.x, XAxis::User);
+    let line = driver.state.pareto.lines.iter().find(|l| l.places.len() > 1).unwrap();
+    assert!(line.places.windows(2).all(|w| w[0].0 > w[1].0 && w[0].1 < w[1].1), "{line:?}");
+    keys(&mut driver, "A");
+    assert_eq!(driver.state.pareto.axes.y, YAxis::Total);
+    keys(&mut driver, "s");
+    assert_eq!(driver.state.pareto.scales.0, Scale::Linear);
+    keys(&mut driver, "s");
+    assert!(driver.screen().contains("tokens/s/user (log)"), "{}", driver.screen());
+}
+
+#[test]
+fn a_plot_never_mixes_and_the_group_is_chosen_from_a_list() {
+    let mut driver = driver(120, 40);
+    let provenances = |driver: &Driver| -> Vec<Provenance> {
+        let mut all: Vec<_> = driver.state.pareto.visible().map(|p| p.provenance).collect();
+        all.dedup();
+        all
+    };
+    assert_eq!(provenances(&driver), [Provenance::EmulatedLink], "what ran comes first");
+    keys(&mut driver, "g");
+    assert!(matches!(driver.state.pareto.panel, Some(Panel::Groups(_))));
+    press(&mut driver, KeyCode::End);
+    press(&mut driver, KeyCode::Enter);
+    assert_eq!(driver.state.pareto.panel, None);
+    assert_eq!(provenances(&driver), [Provenance::Simulated]);
+    assert!(driver.screen().contains("[simulated]"));
+}
+
+#[test]
+fn legend_filter_and_p2p_decide_what_is_shown() {
+    let mut driver = driver(120, 40);
+    let all = driver.state.pareto.shown.len();
+    keys(&mut driver, "l ");
+    let hidden = driver.state.pareto.hidden.iter().next().unwrap().clone();
+    assert!(driver.state.pareto.visible().all(|p| p.series() != hidden));
+    keys(&mut driver, "a");
+    assert_eq!(driver.state.pareto.shown.len(), all);
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "/arch:ladder tp>=4");
+    assert!(driver.state.pareto.typing);
+    press(&mut driver, KeyCode::Enter);
+    let shown: Vec<String> = driver.state.pareto.visible().map(|p| p.spec.label()).collect();
+    assert!(
+        !shown.is_empty()
+            && shown.iter().all(|l| l.starts_with("ladder tp4") || l.starts_with("ladder tp8"))
+    );
+    press(&mut driver, KeyCode::Esc);
+    assert_eq!(driver.state.pareto.shown.len(), all, "Escape drops the filter");
+    keys(&mut driver, "p");
+    assert!(driver.state.pareto.visible().all(|p| p.spec.p2p == P2p::On));
+    keys(&mut driver, "/nothing-like-it");
+    press(&mut driver, KeyCode::Enter);
+    assert!(driver.screen().contains("no point matches the filter"), "{}", driver.screen());
+}
+
+#[test]
+fn arrows_go_to_the_nearest_point_and_d_to_the_one_that_dominates() {
+    let mut driver = driver(120, 40);
+    let place = |driver: &Driver| {
+        let pareto = &driver.state.pareto;
+        pareto.axes.of(pareto.current().unwrap()).unwrap()
+    };
+    let from = place(&driver);
+    press(&mut driver, KeyCode::Right);
+    assert!(place(&driver).0 > from.0);
+    press(&mut driver, KeyCode::Left);
+    assert!(place(&driver).0 <= from.0 + 1e9);
+    let at = driver.state.pareto.visible().position(|p| p.dominated_by.is_some()).unwrap();
+    driver.state.pareto.selected = at;
+    let by = driver.state.pareto.current().unwrap().dominated_by.clone();
+    assert!(driver.screen().contains("dominated by"), "{}", driver.screen());
+    keys(&mut driver, "d");
+    assert_eq!(driver.state.pareto.current().map(|p| p.run.clone()), by);
+    assert!(matches!(driver.press(KeyCode::Enter)[..], [Effect::OpenTraces { .. }]));
+    assert_eq!(driver.state.cx.tab, Tab::Timeline);
+}
+
+#[test]
+fn a_dragged_rectangle_is_zoomed_to_and_undone() {
+    let mut driver = driver(120, 40);
+    let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
+    let (from, to) = ((plot.area.x + 5, plot.area.y + 2), (plot.area.x + 45, plot.area.y + 10));
+    mouse(&mut driver, MouseEventKind::Down(MouseButton::Left), from);
+    mouse(&mut driver, MouseEventKind::Drag(MouseButton::Left), to);
+    assert!(driver.state.pareto.drag.is_some());
+    mouse(&mut driver, MouseEventKind::Up(MouseButton::Left), to);
+    let zoomed = layout::plot(&driver.state.pareto, driver.state.cx.body());
+    assert!(driver.state.pareto.drag.is_none());
+    // the corners of the rectangle are the corners of the plot now
+    let (x, y) = plot.share(from);
+    let corner = (plot.x.value(x), plot.y.value(y));
+    assert_eq!(zoomed.cell(corner), (zoomed.area.x, zoomed.area.y));
+    mouse(&mut driver, MouseEventKind::ScrollUp, (plot.area.x + 20, plot.area.y + 5));
+    keys(&mut driver, "uu");
+    assert_eq!(driver.state.pareto.zoom.window, None);
+    keys(&mut driver, "u");
+    assert!(driver.screen().contains("nothing to undo"));
+    // a click selects what is near
+    let place =
+        driver.state.pareto.visible().nth(7).and_then(|p| driver.state.pareto.axes.of(p)).unwrap();
+    mouse(&mut driver, MouseEventKind::Down(MouseButton::Left), plot.cell(place));
+    let near = driver.state.pareto.axes.of(driver.state.pareto.current().unwrap()).unwrap();
+    assert_eq!(plot.cell(near), plot.cell(place));
+}
+
+#[test]
+fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
+    let mut driver = driver(120, 40);
+    let text = driver.screen();
+    assert!(text.contains("area gained by") && text.contains("over standard (P2P "), "{text}");
+    assert!(text.contains("], 6 cells, to") && text.contains("emulated-link"), "{text}");
+    keys(&mut driver, "g");
+    press(&mut driver, KeyCode::End);
+    press(&mut driver, KeyCode::Enter);
+    let text = driver.screen();
+    assert!(
+        text.contains("12 cells, to") && !text.contains("], 12 cells"),
+        "no interval of a simulation: {text}"
+    );
+}
+
+#[test]
+fn published_points_lie_beside_and_join_nothing() {
+    let mut driver = driver(120, 40);
+    keys(&mut driver, "b");
+    assert!(driver.screen().contains("no published point has this model"), "{}", driver.screen());
+    keys(&mut driver, "b");
+    let records = records_of(|spec| {
+        (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
+    });
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
+    let effects = driver.send(Message::Pareto(analysis::pareto(&records)));
+    answer(&mut driver, effects);
+    let before = driver.state.pareto.lines.clone();
+    let limits = driver.state.pareto.limits.clone();
+    keys(&mut driver, "b");
+    assert!(driver.screen().contains("published (arXiv 2501.06589)"), "{}", driver.screen());
+    assert_eq!((&driver.state.pareto.lines, &driver.state.pareto.limits), (&before, &limits));
+    assert_eq!(driver.state.pareto.others().count(), 48);
+    keys(&mut driver, "p");
+    assert!(driver.state.pareto.others().all(|(o, _)| o.p2p == Some(P2p::On)));
+    insta::assert_snapshot!("published_120x40", driver.screen());
+}
+
+#[test]
+fn a_file_of_points_is_asked_for_and_its_errors_are_told() {
+    let mut driver = driver(120, 40);
+    driver.keys("Bmine.csv");
+    let effects = driver.press(KeyCode::Enter);
+    assert!(matches!(&effects[..], [Effect::ReadOverlay(Some(path))] if path.ends_with("mine.csv")));
+    let text = "architecture,label,completion_ms,tokens_per_s_per_gpu\nmine,X,400,20\n";
+    let points = analysis::parse_overlay("mine.csv", text, "mine.csv").unwrap();
+    driver.send(Message::Overlay(Ok(Some(("mine.csv".into(), points)))));
+    assert!(driver.screen().contains("1 of its 1 points"), "{}", driver.screen());
+    driver.press(KeyCode::Esc);
+    assert!(driver.screen().contains("m mine.csv"), "{}", driver.screen());
+    driver.send(Message::Overlay(Err("mine.csv: line 2, column 1 (tp): 'x' is not".into())));
+    assert!(driver.screen().contains("line 2, column 1"));
+}
+
+#[test]
+fn the_command_and_the_table_say_what_is_shown() {
+    let mut driver = driver(120, 40);
+    keys(&mut driver, "aap");
+    keys(&mut driver, "/tp:8");
+    press(&mut driver, KeyCode::Enter);
+    let words = driver.state.screen(driver.state.cx.tab).command().unwrap().words.join(" ");
+    assert!(words.starts_with("pareto --filter model=tiny"), "{words}");
+    for part in ["provenance=emulated-link", "p2p=on", "tp=8", "--x ttft", "--area --at"] {
+        assert!(words.contains(part), "{part} in {words}");
+    }
+    let screen = driver.state.screen(driver.state.cx.tab);
+    assert!(screen.export(FileKind::Csv, &driver.state.cx).unwrap().is_some());
+    assert!(
+        screen.export(FileKind::Svg, &driver.state.cx).unwrap().is_none(),
+        "a picture of the screen"
+    );
+    keys(&mut driver, "aa");
+    assert!(
+        driver
+            .state
+            .screen(driver.state.cx.tab)
+            .export(FileKind::Svg, &driver.state.cx)
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[test]
+fn what_is_shown_is_kept_until_the_next_start() {
+    let mut driver = driver(120, 40);
+    keys(&mut driver, "aaAsp");
+    keys(&mut driver, "gj");
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "l ");
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "+/tp>=4");
+    press(&mut driver, KeyCode::Enter);
+    let screen = driver.state.screen(Tab::Pareto);
+    let kept = screen.remember().unwrap();
+    let before = driver.screen();
+    let records = records();
+    let mut again = Driver::empty(120, 40);
+    again.state.pareto.recall(&kept, &mut again.state.cx);
+    again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
+    again.send(Message::Pareto(analysis::pareto(&records)));
+    let effects = again.keys("5");
+    answer(&mut again, effects);
+    assert_eq!(again.screen(), before);
+    assert_eq!(again.state.pareto.remember().unwrap(), kept);
+    // what cannot be read is left
+    for broken in ["3", "{}", r#"{"x": "sideways", "window": [1, 0, 2, 2]}"#, r#"{"x": 7}"#] {
+        again.state.pareto.recall(&serde_json::from_str(broken).unwrap(), &mut again.state.cx);
+        again.screen();
+    }
+}
+
+#[test]
+fn nothing_breaks_without_points_or_room() {
+    for (columns, rows) in [(20, 5), (80, 24), (81, 25), (300, 90)] {
+        let mut driver = driver(columns, rows);
+        keys(&mut driver, "/zzz");
+        press(&mut driver, KeyCode::Enter);
+        for key in "nNdaAsSpgq".chars().chain("l q+-ufitbb".chars()) {
+            driver.keys(&key.to_string());
+            driver.screen();
+        }
+        for code in [KeyCode::Left, KeyCode::Right, KeyCode::Up, KeyCode::Down, KeyCode::Enter] {
+            driver.press(code);
+            driver.screen();
+        }
+    }
+}
+
+fn terminal(name: &'static str, value: &'static str) -> impl Fn(&str) -> Option<String> {
+    move |asked| (asked == name).then(|| value.to_string())
+}
+
+#[test]
+fn the_environment_tells_which_pictures_a_terminal_shows() {
+    for (name, value, kind) in [
+        ("TERM", "xterm-kitty", Some(Kind::Kitty)),
+        ("TERM", "foot-extra", Some(Kind::Sixel)),
+        ("LC_TERMINAL", "iTerm2", Some(Kind::Iterm2)),
+        ("WEZTERM_EXECUTABLE", "/usr/bin/wezterm", Some(Kind::Iterm2)),
+        ("TERM", "xterm-256color", None),
+        ("TERM", "tmux-256color", None),
+        (picture::VARIABLE, "sixel", Some(Kind::Sixel)),
+        (picture::VARIABLE, "off", None),
+    ] {
+        let pictures = Pictures::of(terminal(name, value));
+        assert_eq!((pictures.kind, pictures.on), (kind, kind.is_some()), "{name}={value}");
+    }
+    // within tmux what the outer terminal can do is not known to pass
+    let both = |asked: &str| match asked {
+        "TMUX" => Some("/tmp/tmux-0/default,1,0".into()),
+        "KITTY_WINDOW_ID" => Some("1".into()),
+        _ => None,
+    };
+    assert_eq!(Pictures::of(both).kind, None);
+    let told = |asked: &str| if asked == picture::VARIABLE { Some("kitty".into()) } else { both(asked) };
+    assert_eq!(Pictures::of(told), Pictures { kind: Some(Kind::Kitty), tmux: true, on: true });
+    let remote = |asked: &str| match asked {
+        "TERM" => Some("xterm-kitty".into()),
+        "SSH_CONNECTION" => Some("1.2.3.4".into()),
+        _ => None,
+    };
+    assert_eq!(Pictures::of(remote), Pictures { kind: Some(Kind::Kitty), tmux: false, on: false });
+}
+
+#[test]
+fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
+    for (kind, sequence) in [
+        (Kind::Kitty, "\u{1b}_G"),
+        (Kind::Sixel, "\u{1b}P"),
+        (Kind::Iterm2, "\u{1b}]1337;File=inline=1"),
+    ] {
+        let mut driver = driver(80, 24);
+        let braille = |driver: &Driver| {
+            driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
+        };
+        assert!(braille(&driver) > 10);
+        keys(&mut driver, "i");
+        assert!(driver.screen().contains("not known to show pictures"), "{}", driver.screen());
+        driver.state.pareto.pictures.kind = Some(kind);
+        press(&mut driver, KeyCode::Esc);
+        let effects = driver.keys("i");
+        assert!(effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_))));
+        assert!(braille(&driver) > 10, "characters until it is painted");
+        answer(&mut driver, effects);
+        let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
+        assert!(cells.contains(sequence), "{kind:?}");
+        assert_eq!(braille(&driver), 0);
+        assert!(cells.contains("completion latency (ms)"), "the axes stay text");
+        // the cursor moves without a new picture, and is seen at the axes
+        let effects = driver.press(KeyCode::Right);
+        assert!(effects.iter().all(|e| !matches!(e, Effect::ParetoPicture(_))), "{kind:?}");
+        assert!(driver.screen().contains('▲') && driver.screen().contains('▶'));
+        // what lies on top is not mixed with a picture
+        driver.keys("?");
+        let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
+        assert!(!cells.contains(sequence), "{kind:?}");
+        driver.press(KeyCode::Esc);
+        let effects = driver.keys("+");
+        assert!(effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_))), "zoomed: painted anew");
+        driver.keys("i");
+        assert!(braille(&driver) > 10, "off again");
+    }
+}
+
+#[test]
+fn whatever_changes_the_plot_is_painted_and_nothing_else() {
+    let mut driver = driver(120, 40);
+    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
+    let painted = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_)));
+    assert!(painted(&driver.keys("n")), "the first one");
+    let overlay = |tp: u32, ms: f64| {
+        let text = format!("tp,batch,completion_ms,tokens_per_s\n{tp},1,{ms},900\n");
+        let points = analysis::parse_overlay("mine.csv", &text, "mine.csv").unwrap();
+        Message::Overlay(Ok(Some(("mine.csv".into(), points))))
+    };
+    for (what, message) in [("laid over", overlay(2, 900.0)), ("read again", overlay(2, 950.0))] {
+        assert!(painted(&driver.send(message)), "{what}");
+    }
+    for key in ["ss", "p", "+", "u", "t", "A"] {
+        assert!(painted(&driver.keys(key)), "{key}");
+        assert!(!painted(&driver.keys("n")), "the cursor moves after {key}");
+    }
+    driver.keys("/tp:8");
+    assert!(painted(&driver.send(Message::Resize(100, 40))));
+    assert!(!painted(&driver.send(Message::Clock(7))));
+    // the axes fit what is plotted, points from elsewhere among it
+    driver.send(Message::Overlay(Ok(None)));
+    let before = driver.state.pareto.extent;
+    driver.send(overlay(8, 9e6));
+    assert!(driver.state.pareto.extent.x.1 == 9e6 && before.x.1 < 9e6);
+    driver.send(Message::Overlay(Ok(None)));
+    assert_eq!(driver.state.pareto.extent, before);
+}
+
+#[test]
+fn half_blocks_show_the_colours_of_the_plot() {
+    let mut driver = driver(80, 24);
+    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
+    keys(&mut driver, "n");
+    let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
+    let buffer = driver.buffer();
+    let colours: std::collections::HashSet<_> =
+        plot.area.positions().map(|at| format!("{:?}{:?}", buffer[at].fg, buffer[at].bg)).collect();
+    assert!(colours.len() > 10, "{colours:?}");
+}
+
+#[test]
+fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
+    let mut driver = driver(80, 24);
+    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Sixel), tmux: false, on: true };
+    let effects = driver.keys("n");
+    let Some(Effect::ParetoPicture(sketch)) =
+        effects.into_iter().find(|e| matches!(e, Effect::ParetoPicture(_)))
+    else {
+        panic!("a picture is asked for")
+    };
+    let result = picture::paint(&sketch, None).map(Arc::new);
+    driver.send(Message::ParetoPicture { sketch, result });
+    assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
+    assert!(!driver.state.pareto.pictures.on);
+}

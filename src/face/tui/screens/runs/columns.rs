@@ -1,0 +1,108 @@
+//! Where the columns of the table of runs are, and what stands in them.
+
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::state::{PINNED, Runs};
+use crate::study::analysis::{Column, RunCell, RunTable};
+use crate::table::Unit;
+
+/// Columns of the window that a text gets at most, where it is not a run's id.
+const WIDEST: usize = 28;
+
+/// A column on the screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its place in the table.
+    pub column: usize,
+    /// Its name, as it is kept.
+    pub name: String,
+    /// Its first column of the window, and how many.
+    pub x: u16,
+    pub width: u16,
+    /// What it is sorted by: its place among the sort keys, and whether it descends.
+    pub sorted: Option<(usize, bool)>,
+}
+
+/// The columns that fit, and how many do not on the left and on the right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// From left to right.
+    pub places: Vec<Place>,
+    /// Columns that are scrolled out.
+    pub left: usize,
+    /// Columns for which there is no room.
+    pub right: usize,
+}
+
+/// Lays the columns out: the pinned ones, then the others from the first that is not scrolled out.
+pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
+    let known = |name: &String| Some((table.find(name)?, name.clone()));
+    let (pinned, others): (Vec<_>, Vec<_>) =
+        runs.columns.iter().filter_map(known).partition(|(_, name)| PINNED.contains(&name.as_str()));
+    let left = runs.scroll.min(others.len().saturating_sub(1));
+    let wanted: Vec<_> = pinned.into_iter().chain(others.into_iter().skip(left)).collect();
+    let mut shown = Shown { left, ..Shown::default() };
+    let mut x = area.x;
+    for (at, (column, name)) in wanted.iter().enumerate() {
+        let Some(spec) = table.columns().get(*column) else { continue };
+        let least = widths(spec).0;
+        let room = area.right().saturating_sub(x);
+        if room < least {
+            shown.right = wanted.len() - at;
+            break;
+        }
+        let key = runs.sort.iter().position(|(key, _)| key == name);
+        let sorted = key.map(|key| (key, runs.sort[key].1));
+        shown.places.push(Place { column: *column, name: name.clone(), x, width: least, sorted });
+        x += least + 1;
+    }
+    widen(&mut shown.places, table, (area.right() + 1).saturating_sub(x));
+    shown
+}
+
+/// Gives the room that is left to texts that are cut off, from left to right.
+fn widen(places: &mut [Place], table: &RunTable, mut extra: u16) {
+    let mut shift = 0;
+    for place in places {
+        place.x += shift;
+        let Some(spec) = table.columns().get(place.column) else { continue };
+        let (least, most) = widths(spec);
+        let more = (most - least).min(extra);
+        place.width += more;
+        shift += more;
+        extra -= more;
+    }
+}
+
+/// How many columns of the window a column needs, and can use.
+fn widths(column: &Column) -> (u16, u16) {
+    // room for the mark of sorting
+    let title = column.field.title.width() + 1;
+    let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
+    match column.field.unit {
+        Unit::Text | Unit::Words if column.field.name == "run" => {
+            // mark and status stand before it
+            let most = (column.longest + 4).clamp(12, 60);
+            (most.min(19) as u16, most as u16)
+        }
+        Unit::Text | Unit::Words => {
+            let most = column.longest.clamp(title.max(3), WIDEST);
+            (most.min(title.max(13)) as u16, most as u16)
+        }
+        Unit::Count => number(4),
+        Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor => number(7),
+        Unit::Bytes | Unit::Rate => number(8),
+    }
+}
+
+/// A value for people.
+pub fn content(column: &Column, row: usize) -> String {
+    match column.cell(row) {
+        RunCell::Nothing if column.field.unit.is_number() => "-".into(),
+        RunCell::Nothing => String::new(),
+        // one line of a note
+        RunCell::Text(text) => text.lines().next().unwrap_or_default().to_owned(),
+        RunCell::Number(value) => column.field.unit.cell(value),
+    }
+}

@@ -1,0 +1,346 @@
+//! Drawing screen 3.
+//!
+//! ```text
+//! |  12 of 40 runs, 2 marked   filter: arch:ladder tpot<5      |
+//! | ● ✔ run   provenance  architecture  tp batch p2p  TPOT ↓1  |
+//! | ╭ details ───────────────────────────────────────────────╮ |
+//! ```
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use unicode_width::UnicodeWidthStr;
+
+use super::columns::{self, Shown};
+use super::over;
+use super::state::{Line, Runs};
+use crate::face::tui::context::Context;
+use crate::face::tui::format::{digits, percent, si};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::overlay::field;
+use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, wrap};
+use crate::lab::store::Annotations;
+use crate::table::Record;
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
+    let theme = cx.theme;
+    let Some(stored) = &cx.stored else {
+        empty(buf, body, "reading the runs directory…", theme);
+        return;
+    };
+    if stored.records.is_empty() && stored.damaged.is_empty() {
+        let text = format!("no runs yet in {}: {}", cx.dir.display(), cx.keys.to_first_run());
+        empty(buf, body, &text, theme);
+        return;
+    }
+    let (top, area, details) = super::areas(body, runs.detail);
+    let shown = columns::lay_out(runs, &stored.table, area);
+    draw_top(buf, top, runs, cx, stored, &shown);
+    draw_table(buf, area, theme, runs, stored, &shown);
+    if runs.lines.is_empty() {
+        let text = match runs.only_marked {
+            true => "no marked run matches the filter",
+            false => "no run matches the filter: Esc drops it",
+        };
+        empty(buf, area, text, theme);
+    }
+    if runs.detail {
+        draw_details(buf, details, theme, runs, stored);
+    }
+    if runs.typing {
+        draw_offers(buf, top, body, theme, runs);
+    }
+    if let Some(over) = &runs.over {
+        over::draw(buf, body, cx, over);
+    }
+}
+
+fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Snapshot, shown: &Shown) {
+    let theme = cx.theme;
+    let mut count = format!(" {} of {} runs", runs.count, stored.records.len());
+    if !runs.marked.is_empty() {
+        count += &format!(", {} marked", runs.marked.len());
+    }
+    if runs.only_marked {
+        count += " (only these)";
+    }
+    let mut x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
+    // what does not fit is told on the right
+    let mut right = top.right();
+    let hidden = match (shown.left, shown.right) {
+        (0, 0) => String::new(),
+        (0, n) => format!("{n} columns → "),
+        (n, 0) => format!("← {n} columns "),
+        (a, b) => format!("← {a} columns {b} → "),
+    };
+    if top.width > 60 {
+        right = right.saturating_sub(hidden.width() as u16);
+        put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
+    }
+    if runs.typing || !runs.filter.value().is_empty() {
+        x = put(buf, top, x, top.y, "filter: ", theme.style(Role::Key));
+        let room = Rect { x, width: right.saturating_sub(x + 1), ..top };
+        if runs.typing {
+            let used = (runs.filter.value().width() as u16 + 1).min(room.width);
+            field(buf, Rect { width: used, ..room }, &runs.filter, theme);
+            x += used + 1;
+        } else {
+            x = put(buf, room, x, top.y, runs.filter.value(), theme.style(Role::Text)) + 1;
+        }
+    }
+    let rest = Rect { x, width: right.saturating_sub(x), ..top };
+    if let Some(wrong) = &runs.wrong {
+        put(buf, rest, x, top.y, &format!("✘ {wrong}"), theme.style(Role::Bad));
+    } else if runs.typing {
+        let hint = " Enter keeps it, Tab takes an offer, Esc drops it";
+        put(buf, rest, x, top.y, hint, theme.style(Role::Dim));
+    } else if let Some(first) = stored.damaged.first() {
+        let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
+        put(buf, rest, x, top.y, &note, theme.style(Role::Bad));
+    }
+}
+
+fn draw_table(
+    buf: &mut Buffer,
+    area: Rect,
+    theme: Theme,
+    runs: &Runs,
+    stored: &Snapshot,
+    shown: &Shown,
+) {
+    let table = &stored.table;
+    for place in &shown.places {
+        let Some(column) = table.columns().get(place.column) else { continue };
+        let mark = match place.sorted {
+            Some((key, down)) => {
+                let number = if key > 0 { (key + 1).to_string() } else { String::new() };
+                format!("{}{number}", if down { "↓" } else { "↑" })
+            }
+            None => String::new(),
+        };
+        let indent = if column.field.name == "run" { "    " } else { "" };
+        let title = format!("{indent}{}{mark}", column.field.title);
+        let shift = match column.field.unit.is_number() {
+            true => place.width.saturating_sub(title.width() as u16),
+            false => 0,
+        };
+        let cell = Rect::new(place.x, area.y, place.width + 1, 1);
+        put(buf, cell, place.x + shift, area.y, &title, theme.style(Role::Title));
+    }
+    let group = runs.group(table);
+    for row in 0..area.height.saturating_sub(1) {
+        let index = runs.list.offset + usize::from(row);
+        let Some(line) = runs.lines.get(index) else { break };
+        let y = area.y + 1 + row;
+        match line {
+            Line::Run(row) => draw_run(buf, y, theme, runs, stored, shown, *row as usize),
+            Line::Group { row, count, ok } => {
+                let column = group.and_then(|at| table.columns().get(at));
+                let value = column.map_or(String::new(), |column| {
+                    let value = columns::content(column, *row as usize);
+                    format!("{} {}", column.field.title, if value.is_empty() { "-" } else { &value })
+                });
+                let rest = match count - ok {
+                    0 => String::new(),
+                    bad => format!(", {bad} not ok"),
+                };
+                let runs = if *count == 1 { "run" } else { "runs" };
+                let text = format!("── {value} ── {count} {runs}{rest} ");
+                let fill = usize::from(area.width).saturating_sub(text.width());
+                let text = format!("{text}{}", "─".repeat(fill));
+                put(buf, area, area.x, y, &text, theme.style(Role::Title));
+            }
+        }
+        if index == runs.list.selected {
+            let line = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
+            buf.set_style(line, theme.style(Role::Selected));
+        }
+    }
+}
+
+fn draw_run(
+    buf: &mut Buffer,
+    y: u16,
+    theme: Theme,
+    runs: &Runs,
+    stored: &Snapshot,
+    shown: &Shown,
+    row: usize,
+) {
+    let Some(record) = stored.records.get(row) else { return };
+    for place in &shown.places {
+        let Some(column) = stored.table.columns().get(place.column) else { continue };
+        let cell = Rect::new(place.x, y, place.width, 1);
+        let text = columns::content(column, row);
+        let mut x = place.x;
+        let style = match column.field.name.as_ref() {
+            "run" => {
+                let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
+                let style = theme.status(record.status);
+                x = put(buf, cell, x, y, mark, theme.style(Role::Key));
+                x = put(buf, cell, x, y, &format!("{} ", record.status.glyph()), style);
+                style
+            }
+            "status" => theme.status(record.status),
+            "provenance" => theme.provenance(record.provenance),
+            "tags" => theme.style(Role::Key),
+            _ => theme.style(Role::Text),
+        };
+        if column.field.unit.is_number() {
+            x += place.width.saturating_sub(text.width() as u16);
+        }
+        let room = cell.right().saturating_sub(x);
+        let is_run = column.field.name == "run";
+        let fitting = if is_run { cut_middle(&text, room) } else { cut(&text, room) };
+        let end = put(buf, cell, x, y, &fitting, style);
+        // letters that the filter found
+        for found in runs.bound.highlight(place.column, column, &fitting) {
+            let text = &fitting;
+            let before = text.get(..found.start).unwrap_or_default().width() as u16;
+            let width = text.get(found).unwrap_or_default().width() as u16;
+            let letters = Rect::new(x + before, y, width, 1);
+            let letters = letters.intersection(Rect::new(x, y, end.saturating_sub(x), 1));
+            buf.set_style(letters, Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD));
+        }
+    }
+}
+
+/// A text that is cut off says so.
+fn cut(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    while short.width() + 1 > width && short.pop().is_some() {}
+    short + "…"
+}
+
+/// The end of an id tells runs of one second, and rows of a batch, apart.
+pub(super) fn cut_middle(id: &str, width: u16) -> String {
+    const END: usize = 9;
+    let (width, letters) = (usize::from(width), id.chars().count());
+    if letters <= width || width < END + 4 {
+        return cut(id, width as u16);
+    }
+    let begin: String = id.chars().take(width - END - 1).collect();
+    let end: String = id.chars().skip(letters - END).collect();
+    format!("{begin}…{end}")
+}
+
+/// What can be typed next, below the filter.
+fn draw_offers(buf: &mut Buffer, top: Rect, body: Rect, theme: Theme, runs: &Runs) {
+    let offers = &runs.completion.offers;
+    if offers.is_empty() {
+        return;
+    }
+    let text = offers.iter().map(|offer| offer.text.width()).max().unwrap_or(0).min(36);
+    let about = offers.iter().map(|offer| offer.about.width()).max().unwrap_or(0).min(28);
+    let x = (top.x + 20).min(body.right().saturating_sub((text + about + 6) as u16));
+    let area = Rect::new(x, top.y + 1, (text + about + 6) as u16, offers.len() as u16 + 2);
+    let inner = popup(buf, area.intersection(body), "", theme);
+    for (row, offer) in offers.iter().take(usize::from(inner.height)).enumerate() {
+        let y = inner.y + row as u16;
+        put(buf, inner, inner.x + 1, y, &offer.text, theme.style(Role::Text));
+        let x = inner.right().saturating_sub(offer.about.width() as u16 + 1);
+        put(buf, inner, x, y, &offer.about, theme.style(Role::Dim));
+        if row == runs.offer {
+            let line = Rect::new(inner.x, y, inner.width, 1).intersection(buf.area);
+            buf.set_style(line, theme.style(Role::Selected));
+        }
+    }
+}
+
+fn draw_details(
+    buf: &mut Buffer,
+    area: Rect,
+    theme: Theme,
+    runs: &Runs,
+    stored: &std::sync::Arc<Snapshot>,
+) {
+    let record = runs.selected(Some(stored));
+    let title = record.map_or("details", |r| r.run.as_str());
+    let inner = frame(buf, area, title, theme);
+    let Some(record) = record else { return };
+    let whole = runs.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record);
+    let lines = describe(whole, &stored.annotations, usize::from(inner.width).max(8));
+    for (row, text) in lines.iter().take(usize::from(inner.height)).enumerate() {
+        line(buf, inner, row as u16, &[(text, theme.style(Role::Text))]);
+    }
+}
+
+/// A run in words: spec, metrics with intervals, overlap, environment.
+fn describe(record: &Record, annotations: &Annotations, width: usize) -> Vec<String> {
+    let spec = &record.spec;
+    let mut lines = vec![
+        format!("{} {}   {}", record.status.glyph(), record.status.as_str(), record.provenance),
+        format!("{} on {}, {} {}", spec.label(), spec.hardware, spec.model, spec.dtype),
+        format!(
+            "backend {}, link {}, stack {}, prompt {} + output {} tokens, {} samples, seed {}",
+            spec.backend.as_str(),
+            spec.link,
+            spec.stack,
+            spec.prompt_tokens,
+            spec.output_tokens,
+            spec.samples,
+            spec.seed
+        ),
+    ];
+    if let Some(annotation) = annotations.of(&record.run) {
+        let tags: Vec<&str> = annotation.tags.iter().map(String::as_str).collect();
+        lines.extend((!tags.is_empty()).then(|| format!("tags: {}", tags.join(" "))));
+        lines.extend(annotation.note.lines().map(|text| format!("note: {text}")));
+    }
+    if let Some(reason) = &record.reason {
+        lines.push(format!("reason: {reason}"));
+    }
+    if let Some(m) = &record.metrics {
+        let interval = |ci: Option<[f64; 2]>| {
+            ci.map_or("no interval".into(), |[a, b]| format!("95%: {} to {}", digits(a), digits(b)))
+        };
+        lines.push(format!(
+            "TPOT {} ms ({}), p90 {}, p99 {}",
+            digits(m.tpot_ms.p50),
+            interval(m.tpot_ms_ci95),
+            digits(m.tpot_ms.p90),
+            digits(m.tpot_ms.p99)
+        ));
+        lines.push(format!(
+            "{} tokens/s ({}), {} a GPU",
+            digits(m.tokens_per_s),
+            interval(m.tokens_per_s_ci95),
+            digits(m.tokens_per_s_per_gpu)
+        ));
+        lines.push(format!(
+            "prefill {} ms, decode {} ms, completion {} ms, memory {} a rank",
+            digits(m.prefill_ms),
+            digits(m.decode_ms),
+            digits(m.completion_ms),
+            si(m.memory_bytes_per_rank as f64, "B")
+        ));
+    }
+    if let Some(o) = &record.overlap {
+        lines.push(format!(
+            "overlap {}: communication {} ms, exposed {} ms, compute {} ms, idle {} ms",
+            percent(o.overlap_pct),
+            digits(o.comm_ms),
+            digits(o.exposed_comm_ms),
+            digits(o.compute_ms),
+            digits(o.idle_ms)
+        ));
+    }
+    lines.extend(record.warnings.iter().map(|w| format!("warning: {w}")));
+    lines.extend(spec.env.iter().map(|(k, v)| format!("env {k}={v}")));
+    lines.extend(spec.set.iter().map(|(k, v)| format!("set {k}={v}")));
+    if let Some(experiment) = &record.experiment {
+        lines.push(format!("experiment {experiment}, round {}", record.round + 1));
+    }
+    lines.push(format!("created {}", record.created));
+    lines.extend(record.environment.iter().map(|(key, value)| match value {
+        serde_json::Value::String(text) => format!("{key}: {text}"),
+        other => format!("{key}: {other}"),
+    }));
+    lines.iter().flat_map(|l| wrap(l, width)).collect()
+}

@@ -1,0 +1,492 @@
+//! Screen 3: stored runs: found, sorted, marked, tagged, compared, deleted.
+
+mod columns;
+mod draw;
+mod marked;
+mod over;
+pub mod state;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use self::over::Over;
+pub use self::state::Runs;
+use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::context::{Context, Request, SelectedRun};
+use crate::face::tui::format;
+use crate::face::tui::keys::{paste_into, type_into};
+use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
+use crate::face::tui::message::{Effect, StoreTask};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::list::List;
+use crate::lab::store::{self, Store};
+use crate::study::analysis::side_by_side;
+
+/// More runs than this are not deleted without asking.
+const MANY: usize = 3;
+
+/// What can be done here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Open,
+    OpenBeneath,
+    OpenBoth,
+    Filter,
+    SortNext,
+    SortPrevious,
+    SortReverse,
+    Group,
+    Detail,
+    Columns,
+    ScrollLeft,
+    ScrollRight,
+    Mark,
+    MarkAll,
+    MarkNone,
+    OnlyMarked,
+    SideBySide,
+    Tag,
+    Note,
+    Delete,
+    Undo,
+    CopyId,
+}
+
+impl Acts for Runs {
+    type Act = Act;
+
+    #[rustfmt::skip]
+    const BINDINGS: &'static [Binding<Act>] = &[
+        bind("open", "Enter", Act::Open, "open the run's timeline", Some("timeline")),
+        bind("filter", "/", Act::Filter, "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter")),
+        bind("mark", "Space", Act::Mark, "mark the run, or take its mark away", Some("mark")),
+        bind("side-by-side", "c", Act::SideBySide, "compare two marked runs side by side", Some("compare")),
+        bind("sort-next", "s >", Act::SortNext, "sort by the next column", Some("sort")),
+        bind("detail", "d", Act::Detail, "show or hide the run's details", Some("details")),
+        bind("tag", "t", Act::Tag, "tag the marked runs, or the selected one", Some("tag")),
+        bind("sort-previous", "S <", Act::SortPrevious, "sort by the previous column", None),
+        bind("sort-reverse", "r", Act::SortReverse, "reverse the order", Some("reverse")),
+        bind("group", "g", Act::Group, "group by the column that is sorted by, or no more", None),
+        bind("columns", "C", Act::Columns, "choose and order columns", Some("columns")),
+        bind("scroll-right", "Right l", Act::ScrollRight, "show columns further to the right", None),
+        bind("scroll-left", "Left h", Act::ScrollLeft, "show columns further to the left", None),
+        bind("note", "n", Act::Note, "write a note on the marked runs, or the selected one", None),
+        bind("delete", "D", Act::Delete, "delete the marked runs, or the selected one (to the trash)", None),
+        bind("undo", "u", Act::Undo, "bring back what was deleted last", None),
+        bind("mark-all", "a", Act::MarkAll, "mark all runs that are shown", None),
+        bind("mark-none", "A", Act::MarkNone, "take all marks away", None),
+        bind("only-marked", "v", Act::OnlyMarked, "show only marked runs, or all", None),
+        bind("open-both", "B", Act::OpenBoth, "open the timelines of the marked runs under one another", None),
+        bind("open-beneath", "b", Act::OpenBeneath, "open the run's timeline beneath the one shown", None),
+        bind("copy-id", "y", Act::CopyId, "copy the ids of the marked runs, or of the selected one", None),
+    ];
+
+    fn act(&mut self, act: Act, cx: &mut Context) {
+        let stored = cx.stored.clone();
+        let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
+        match act {
+            Act::Filter => {
+                self.typing = true;
+                self.suggest(cx);
+            }
+            Act::Detail => self.detail = !self.detail,
+            Act::Open => cx.open_runs(selected),
+            Act::OpenBeneath => {
+                cx.request(Request::OpenRuns { runs: selected.into_iter().collect(), beneath: true });
+            }
+            Act::OpenBoth => {
+                if let Some([a, b]) = self.two(cx) {
+                    cx.open_runs([b, a]);
+                }
+            }
+            Act::CopyId => {
+                let runs = self.chosen(stored.as_ref());
+                if !runs.is_empty() {
+                    cx.inform(format!("copied {}", named(&runs)));
+                    cx.perform(Effect::Copy(runs.join("\n")));
+                }
+            }
+            Act::SortReverse => {
+                if let Some((_, down)) = self.sort.first_mut() {
+                    *down = !*down;
+                }
+                self.rearrange(cx);
+            }
+            Act::SortNext | Act::SortPrevious => {
+                if let Some(stored) = &stored {
+                    self.sort_by_next(act == Act::SortPrevious, &stored.table);
+                }
+                self.rearrange(cx);
+            }
+            Act::Group => {
+                self.grouped = !self.grouped;
+                if self.grouped && self.sort.first().is_none_or(|(name, _)| name == "run") {
+                    // every run is a group of its own then
+                    self.sort_by("architecture", crate::table::Unit::Text);
+                }
+                self.rearrange(cx);
+            }
+            Act::Columns => {
+                self.over = stored.as_ref().map(|stored| Over::columns(&self.columns, &stored.table));
+            }
+            Act::ScrollLeft => self.scroll(-1),
+            Act::ScrollRight => self.scroll(1),
+            Act::Mark => {
+                if let Some(run) = selected {
+                    self.marked.toggle(run);
+                }
+                let len = self.lines.len();
+                self.list.move_by(1, len);
+            }
+            Act::MarkAll => {
+                let records =
+                    stored.iter().flat_map(|s| self.rows().map(|row| s.records.get(row as usize)));
+                let shown: Vec<String> = records.flatten().map(|record| record.run.clone()).collect();
+                // behind those that are marked and not shown, in their order
+                let seen: HashSet<&str> = shown.iter().map(String::as_str).collect();
+                self.marked.retain(|run| !seen.contains(run));
+                shown.into_iter().for_each(|run| self.marked.insert(run));
+            }
+            Act::MarkNone => {
+                self.marked.clear();
+                if std::mem::take(&mut self.only_marked) {
+                    self.rearrange(cx);
+                }
+            }
+            Act::OnlyMarked => {
+                if self.marked.is_empty() && !self.only_marked {
+                    let key = cx.key::<Runs>(Act::Mark);
+                    cx.inform(format!("no run is marked: {key} marks one"));
+                } else {
+                    self.only_marked = !self.only_marked;
+                    self.rearrange(cx);
+                }
+            }
+            Act::SideBySide => {
+                if let Some(two) = self.two(cx) {
+                    self.put_side_by_side(&two, cx);
+                }
+            }
+            Act::Tag => self.ask_for_tags(cx),
+            Act::Note => self.ask_for_a_note(cx),
+            Act::Delete => {
+                let runs = self.chosen(stored.as_ref());
+                if runs.len() > MANY {
+                    let text = format!("Delete {} runs? They go to the trash.", runs.len());
+                    cx.confirm(text, move |screen: &mut Self, cx| screen.delete(runs, cx));
+                } else if !runs.is_empty() {
+                    self.delete(runs, cx);
+                }
+            }
+            Act::Undo => cx.perform(Effect::Store(StoreTask::Restore)),
+        }
+    }
+}
+
+impl Screen for Runs {
+    fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
+        draw::draw(buf, body, self, cx);
+    }
+
+    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
+        Some((self.lines.len(), cut_top(areas(body, self.detail).1, 1).1))
+    }
+
+    fn list(&mut self) -> Option<&mut List> {
+        Some(&mut self.list)
+    }
+
+    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
+        if self.over.is_some() {
+            self.in_over(key, cx);
+            return true;
+        }
+        if !self.typing {
+            return false;
+        }
+        let offers = self.completion.offers.len();
+        match key.code {
+            KeyCode::Enter => self.stop_typing(cx),
+            KeyCode::Down if offers > 0 => self.offer = (self.offer + 1) % offers,
+            KeyCode::Up if offers > 0 => self.offer = (self.offer + offers - 1) % offers,
+            KeyCode::Tab if self.take_offer() => self.typed_on(cx),
+            KeyCode::Down | KeyCode::Tab => self.stop_typing(cx),
+            KeyCode::Esc => {
+                self.filter.reset();
+                self.stop_typing(cx);
+                self.rearrange(cx);
+            }
+            _ if type_into(&mut self.filter, key) => self.typed_on(cx),
+            // the cursor may have moved
+            _ => self.suggest(cx),
+        }
+        true
+    }
+
+    fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
+        if self.typing {
+            paste_into(&mut self.filter, text);
+            self.typed_on(cx);
+        }
+        self.typing
+    }
+
+    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        if self.over.is_some() {
+            return true;
+        }
+        match event.kind {
+            PointerKind::Click | PointerKind::DoubleClick => {
+                self.stop_typing(cx);
+                let table = areas(body, self.detail).1;
+                let header = cut_top(table, 1).0;
+                if !header.contains(event.at) {
+                    return false;
+                }
+                let Some(stored) = cx.stored.clone() else { return false };
+                let shown = columns::lay_out(self, &stored.table, table);
+                let on = |p: &&columns::Place| (p.x..p.x + p.width + 1).contains(&event.at.x);
+                if let Some(place) = shown.places.iter().find(on) {
+                    let unit = state::unit(&stored.table, &place.name);
+                    self.sort_by(&place.name, unit);
+                    self.rearrange(cx);
+                }
+                true
+            }
+            PointerKind::WheelSideways(notches) => {
+                self.scroll(notches);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
+        if let Some((len, area)) = self.list_area(body) {
+            self.list.fit(len, usize::from(area.height));
+        }
+        if !self.detail {
+            return;
+        }
+        // rows of batches are listed without their environment
+        let Some(record) = self.selected(cx.stored.as_ref()) else { return };
+        let run = record.run.clone();
+        let bare = record.environment.is_empty() && run.contains(':');
+        if bare && self.whole.as_ref().is_none_or(|whole| whole.run != run) {
+            let (store, id) = (Store::open(&cx.dir), run.clone());
+            cx.want(
+                "whole",
+                &run,
+                move |_| store.get(&id),
+                |screen: &mut Self, whole, cx| {
+                    screen.whole = cx.told(whole).map(Box::new);
+                },
+            );
+        }
+    }
+
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
+        self.deleting.clear();
+        let place = self.list.selected;
+        let held = self.selected(before).map(|record| record.run.clone());
+        if !self.marked.is_empty() {
+            let known: HashSet<&str> = runs.records.iter().map(|record| record.run.as_str()).collect();
+            // marks of runs that are gone go with them
+            self.marked.retain(|run| known.contains(run));
+            self.only_marked &= !self.marked.is_empty();
+        }
+        self.arrange(Some(runs));
+        if let Some(held) = held {
+            // the selection stays on its run, or where that is gone at its place
+            self.select(&held, runs, place);
+        }
+        self.suggest(cx);
+    }
+
+    fn selected_run(&self, cx: &Context) -> Option<SelectedRun> {
+        let record = self.selected(cx.stored.as_ref())?;
+        Some(SelectedRun { spec: record.spec.clone(), run: record.run.clone() })
+    }
+
+    fn close(&mut self, cx: &mut Context) {
+        if self.detail {
+            self.detail = false;
+        } else if self.only_marked {
+            self.only_marked = false;
+            self.rearrange(cx);
+        } else if !self.filter.value().is_empty() {
+            self.filter.reset();
+            self.rearrange(cx);
+        } else {
+            self.marked.clear();
+        }
+    }
+
+    fn remember(&self) -> Option<serde_json::Value> {
+        serde_json::to_value(self.keep()).ok()
+    }
+
+    fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
+        if let Ok(kept) = serde_json::from_value(kept.clone()) {
+            self.take(kept);
+            self.rearrange(cx);
+        }
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        Ok(self.words().into())
+    }
+
+    fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
+        let Some(stored) = cx.stored.clone().filter(|_| kind == FileKind::Csv) else {
+            return Ok(None);
+        };
+        let rows: Vec<u32> = self.rows().collect();
+        let columns: Vec<usize> =
+            self.columns.iter().filter_map(|name| stored.table.find(name)).collect();
+        Ok(Some(Export::new(move |path| {
+            crate::base::atomic::write(path, stored.table.csv(&rows, &columns).as_bytes())
+        })))
+    }
+}
+
+/// (Summary and filter, the table with its header, the details with their frame).
+fn areas(body: Rect, detail: bool) -> (Rect, Rect, Rect) {
+    let (top, rest) = cut_top(body, 1);
+    let (table, details) = match detail {
+        false => cut_bottom(rest, 0),
+        true if body.width >= 150 => cut_left(rest, body.width - 60),
+        true => cut_bottom(rest, rest.height / 2),
+    };
+    (top, table, details)
+}
+
+impl Runs {
+    /// Chooses and orders anew.
+    fn rearrange(&mut self, cx: &Context) {
+        self.arrange(cx.stored.as_deref());
+    }
+
+    fn typed_on(&mut self, cx: &Context) {
+        self.rearrange(cx);
+        self.suggest(cx);
+    }
+
+    fn suggest(&mut self, cx: &Context) {
+        self.complete(cx.stored.as_ref().map(|stored| &stored.table));
+    }
+
+    fn stop_typing(&mut self, cx: &Context) {
+        self.typing = false;
+        self.suggest(cx);
+    }
+
+    fn scroll(&mut self, by: isize) {
+        let most = self.columns.len().saturating_sub(state::PINNED.len() + 1);
+        self.scroll = self.scroll.saturating_add_signed(by).min(most);
+    }
+}
+
+impl Runs {
+    /// Deletes runs; they are gone from the screen at once.
+    fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
+        let undo = cx.key::<Self>(Act::Undo);
+        cx.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
+        self.deleting.extend(runs.iter().cloned());
+        let gone: HashSet<&str> = runs.iter().map(String::as_str).collect();
+        self.marked.retain(|run| !gone.contains(run));
+        self.only_marked &= !self.marked.is_empty();
+        let at = self.list.selected;
+        self.rearrange(cx);
+        // what followed the deleted run stands in its place
+        self.list.selected = at.min(self.lines.len().saturating_sub(1));
+        cx.perform(Effect::Store(StoreTask::Delete(runs)));
+    }
+
+    /// The two marked runs, or the marked one and the selected one; told where there are no two.
+    fn two(&self, cx: &mut Context) -> Option<[String; 2]> {
+        let selected = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
+        match (self.marked.as_slice(), selected) {
+            ([a, b], _) => Some([a.clone(), b.clone()]),
+            ([a], Some(b)) if *a != b => Some([a.clone(), b]),
+            _ => {
+                let (key, marked) = (cx.key::<Self>(Act::Mark), self.marked.len());
+                cx.inform(format!("this takes two runs, {marked} are marked: {key} marks one"));
+                None
+            }
+        }
+    }
+
+    fn put_side_by_side(&mut self, two: &[String; 2], cx: &mut Context) {
+        let Some(runs) = cx.stored.clone() else { return };
+        let place = |run: &String| runs.records.iter().position(|record| record.run == *run);
+        let (Some(a), Some(b)) = (place(&two[0]), place(&two[1])) else { return };
+        self.over = Some(Over::SideBySide { both: None, scroll: 0 });
+        let work = move |_: &_| side_by_side(&runs.records, a, b);
+        cx.ask("side by side", work, |screen: &mut Self, both, cx| match cx.told(both) {
+            None => screen.over = None,
+            Some(both) => {
+                // unless it was closed meanwhile
+                if let Some(Over::SideBySide { both: shown, .. }) = &mut screen.over {
+                    *shown = Some(Box::new(both));
+                }
+            }
+        });
+    }
+
+    fn ask_for_a_note(&self, cx: &mut Context) {
+        let runs = self.chosen(cx.stored.as_ref());
+        let Some(stored) = cx.stored.clone() else { return };
+        let Some(first) = runs.first() else { return };
+        let note = stored.annotations.of(first).map(|a| a.note.clone()).unwrap_or_default();
+        let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
+        let hint = "Enter keeps it with the run, an empty one takes it away, Esc closes";
+        let text = if same { note } else { String::new() };
+        cx.prompt(format!("note on {}", named(&runs)), hint, text, move |_: &mut Self, typed, cx| {
+            annotate(&runs, store::Edit::note(typed), cx);
+            Ok(())
+        });
+    }
+
+    fn ask_for_tags(&self, cx: &mut Context) {
+        let runs = self.chosen(cx.stored.as_ref());
+        let Some(stored) = cx.stored.clone() else { return };
+        let Some(first) = runs.first() else { return };
+        let tags = stored.annotations.tags();
+        let mut known: Vec<(&str, usize)> = tags.into_iter().collect();
+        known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let known: Vec<&str> = known.into_iter().take(12).map(|(tag, _)| tag).collect();
+        let known = if known.is_empty() { "none yet".into() } else { known.join(" ") };
+        let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
+        let has = has.into_iter().collect::<Vec<_>>().join(" ");
+        let has = if has.is_empty() { String::new() } else { format!("; it has: {has}") };
+        let hint = format!(
+            "words, -word takes one away; Enter keeps them, Esc closes\ntags in use: {known}{has}"
+        );
+        cx.prompt(format!("tag {}", named(&runs)), hint, "", move |_: &mut Self, typed, cx| {
+            let edit = store::Edit::tags(typed).map_err(|error| format::error(&error))?;
+            annotate(&runs, edit, cx);
+            Ok(())
+        });
+    }
+}
+
+/// Changes tags or notes of the runs that were chosen when the user was asked, whatever is selected by now.
+fn annotate(runs: &[String], edit: store::Edit, cx: &mut Context) {
+    if !edit.is_empty() {
+        cx.perform(Effect::Store(StoreTask::Annotate { runs: runs.to_vec(), edit }));
+    }
+}
+
+/// One run by its id, several by their number.
+fn named(runs: &[String]) -> String {
+    match runs {
+        [run] => run.clone(),
+        runs => format!("{} runs", runs.len()),
+    }
+}

@@ -1,0 +1,255 @@
+//! What lies on the screen of runs: choosing columns, two runs beside one another.
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::draw::cut_middle;
+use super::state::{COLUMNS, PINNED, Runs};
+use crate::face::tui::context::Context;
+use crate::face::tui::format::digits;
+use crate::face::tui::layout::centered;
+use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::paint::{line, popup, put, wrap};
+use crate::study::analysis::{RunTable, SideBySide};
+use crate::table::Provenance;
+
+/// What lies on the page.
+#[derive(Debug)]
+pub enum Over {
+    /// Which columns are shown.
+    Columns {
+        /// All columns by name: those shown in their order, then the others.
+        names: Vec<String>,
+        /// How many of them are shown.
+        shown: usize,
+        /// The rows, which of them is selected, and which are shown.
+        list: List,
+    },
+    /// Two runs beside one another; nothing until it is worked out.
+    SideBySide {
+        /// What is known of the two runs, once it is computed.
+        both: Option<Box<SideBySide>>,
+        /// How many lines lie above the first one shown.
+        scroll: usize,
+    },
+}
+
+impl Over {
+    /// The dialog in which columns are chosen.
+    pub fn columns(shown: &[String], table: &RunTable) -> Self {
+        let mut names: Vec<String> =
+            shown.iter().filter(|name| table.find(name).is_some()).cloned().collect();
+        let count = names.len();
+        let others = table.shown().map(|column| column.field.name.to_string());
+        names.extend(others.filter(|name| !shown.contains(name)));
+        Self::Columns { names, shown: count, list: List::default() }
+    }
+}
+
+impl Runs {
+    /// A key while something lies on the screen.
+    pub(super) fn in_over(&mut self, key: KeyEvent, cx: &mut Context) {
+        let closes = matches!(key.code, KeyCode::Esc | KeyCode::Char('q'));
+        match &mut self.over {
+            _ if closes => self.over = None,
+            Some(Over::Columns { .. }) => in_columns(self, key.code),
+            Some(Over::SideBySide { both, scroll }) => match key.code {
+                KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
+                KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
+                KeyCode::PageDown | KeyCode::Char(' ') => *scroll += 10,
+                KeyCode::PageUp => *scroll = scroll.saturating_sub(10),
+                KeyCode::Enter => {
+                    // the other above its baseline
+                    let [a, b] = both.as_ref().map_or_else(Default::default, |both| both.runs.clone());
+                    cx.open_runs([b, a].into_iter().filter(|run| !run.is_empty()));
+                    self.over = None;
+                }
+                _ => {}
+            },
+            None => {}
+        }
+    }
+}
+
+fn in_columns(runs: &mut Runs, code: KeyCode) {
+    let Some(Over::Columns { names, shown, list }) = &mut runs.over else { return };
+    let at = list.selected;
+    let pinned =
+        |names: &[String], at: usize| names.get(at).is_none_or(|n| PINNED.contains(&n.as_str()));
+    match code {
+        KeyCode::Down | KeyCode::Char('j') => list.move_by(1, names.len()),
+        KeyCode::Up | KeyCode::Char('k') => list.move_by(-1, names.len()),
+        KeyCode::PageDown => list.move_by(10, names.len()),
+        KeyCode::PageUp => list.move_by(-10, names.len()),
+        KeyCode::Home => list.selected = 0,
+        KeyCode::End => list.selected = names.len().saturating_sub(1),
+        KeyCode::Char(' ') | KeyCode::Enter if !pinned(names, at) => {
+            let name = names.remove(at);
+            if at < *shown {
+                *shown -= 1;
+                names.insert(*shown, name);
+            } else {
+                names.insert(*shown, name);
+                *shown += 1;
+                // the next one stands where this one stood
+                list.move_by(1, names.len());
+            }
+        }
+        KeyCode::Char('J') | KeyCode::Right if at + 1 < *shown && !pinned(names, at) => {
+            names.swap(at, at + 1);
+            list.selected += 1;
+        }
+        KeyCode::Char('K') | KeyCode::Left
+            if at < *shown && !pinned(names, at) && !pinned(names, at.saturating_sub(1)) =>
+        {
+            names.swap(at, at - 1);
+            list.selected -= 1;
+        }
+        KeyCode::Char('d') => {
+            names.sort_by_key(|name| COLUMNS.iter().position(|c| c == name).unwrap_or(COLUMNS.len()));
+            *shown = names.iter().filter(|name| COLUMNS.contains(&name.as_str())).count();
+        }
+        _ => {}
+    }
+    let columns = names[..(*shown).min(names.len())].to_vec();
+    runs.columns = columns;
+    runs.scroll = 0;
+}
+
+/// Draws what lies over the list of runs.
+pub fn draw(buf: &mut Buffer, body: Rect, cx: &Context, over: &Over) {
+    let theme = cx.theme;
+    match over {
+        Over::Columns { names, shown, list } => draw_columns(buf, body, cx, names, *shown, *list),
+        Over::SideBySide { both, scroll } => {
+            let width = body.width.saturating_sub(4).min(110);
+            let lines = match both {
+                Some(both) => describe(both, usize::from(width.saturating_sub(3))),
+                None => vec![vec![("working it out…".to_owned(), Role::Dim)]],
+            };
+            let height = (lines.len() as u16 + 2).min(body.height);
+            let title = "side by side: Enter opens both timelines, Esc closes";
+            let area = popup(buf, centered(body, width, height), title, theme);
+            let scroll = (*scroll).min(lines.len().saturating_sub(usize::from(area.height)));
+            for (row, pieces) in lines.iter().skip(scroll).take(usize::from(area.height)).enumerate() {
+                let pieces: Vec<_> =
+                    pieces.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
+                line(
+                    buf,
+                    Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area },
+                    row as u16,
+                    &pieces,
+                );
+            }
+        }
+    }
+}
+
+fn draw_columns(
+    buf: &mut Buffer,
+    body: Rect,
+    cx: &Context,
+    names: &[String],
+    shown: usize,
+    mut list: List,
+) {
+    let theme = cx.theme;
+    let height = (names.len() as u16 + 4).min(body.height);
+    let title = "columns";
+    let area = popup(buf, centered(body, 62, height), title, theme);
+    let hint = " Space on or off   J K move   d default   Esc closes";
+    line(buf, area, 0, &[(hint, theme.style(Role::Dim))]);
+    let rows = usize::from(area.height.saturating_sub(1));
+    list.fit(names.len(), rows);
+    for (row, (at, name)) in names.iter().enumerate().skip(list.offset).take(rows).enumerate() {
+        let y = area.y + 1 + row as u16;
+        let (mark, role) = match at < shown {
+            _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
+            true => ("[x]", Role::Text),
+            false => ("[ ]", Role::Dim),
+        };
+        let column = cx.stored.as_ref().and_then(|stored| {
+            let table = &stored.table;
+            table.columns().get(table.find(name)?)
+        });
+        let title = column.map_or(String::new(), |column| {
+            let short = column.field.short();
+            let typed = if short == name { String::new() } else { format!("  ({short})") };
+            format!("{}{typed}", column.field.title)
+        });
+        put(buf, area, area.x + 1, y, mark, theme.style(role));
+        put(buf, area, area.x + 10, y, name, theme.style(role));
+        put(buf, area, area.x + 36, y, &title, theme.style(Role::Dim));
+        if at == list.selected {
+            let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
+            buf.set_style(row, theme.style(Role::Selected));
+        }
+    }
+}
+
+/// Pieces of a line, with what they mean.
+type Pieces = Vec<(String, Role)>;
+
+fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
+    let mut lines: Vec<Pieces> = Vec::new();
+    let column = width.saturating_sub(33).max(20) / 2;
+    let row = |name: &str, a: &str, b: &str, last: &str, role: Role| -> Pieces {
+        let cut = |text: &str| text.chars().take(column - 1).collect::<String>();
+        vec![
+            (format!("{name:<19}"), Role::Dim),
+            (format!("{:<column$}{:<column$}{last}", cut(a), cut(b)), role),
+        ]
+    };
+    let run = |run: &String| cut_middle(run, column as u16 - 1);
+    lines.push(row("", &run(&both.runs[0]), &run(&both.runs[1]), "", Role::Title));
+    let provenance = both.provenance.map(|p| p.to_string());
+    let mixed = if provenance[0] == provenance[1] { Role::Text } else { Role::Warn };
+    lines.push(row("provenance", &provenance[0], &provenance[1], "", mixed));
+    for warning in &both.warnings {
+        for (at, text) in wrap(warning, width.saturating_sub(4)).into_iter().enumerate() {
+            lines.push(vec![(format!("{}{text}", if at == 0 { "⚠ " } else { "  " }), Role::Warn)]);
+        }
+    }
+    lines.push(vec![(format!("asked differently ({} fields are alike)", both.alike), Role::Title)]);
+    for (name, a, b) in &both.differences {
+        lines.push(row(name, a, b, "", Role::Text));
+    }
+    if both.differences.is_empty() {
+        lines.push(vec![("nothing: two runs of one cell".into(), Role::Dim)]);
+    }
+    lines.push(vec![("numbers, and the second over the first".into(), Role::Title)]);
+    for measure in &both.measures {
+        let unit = measure.measure.unit;
+        let shown = |value: Option<f64>| value.map_or("-".into(), |value| unit.cell(value));
+        let [a, b] = measure.values.map(shown);
+        let ratio = measure.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));
+        lines.push(row(measure.measure.title, &a, &b, &ratio, Role::Text));
+    }
+    lines.extend(speedup(both));
+    lines
+}
+
+fn speedup(both: &SideBySide) -> Vec<Pieces> {
+    let Some(speedup) = both.speedup else {
+        return vec![vec![("no ratio: one of them has no numbers".into(), Role::Dim)]];
+    };
+    let interval = match both.speedup_ci95 {
+        Some([low, high]) => {
+            let verdict = if both.differs { "they differ" } else { "no difference shown" };
+            format!("95% [{low:.3}, {high:.3}]: {verdict}")
+        }
+        None if both.provenance.contains(&Provenance::Simulated) => "simulated: no interval".into(),
+        None => "no interval: fewer than 6 samples".into(),
+    };
+    let rounds = match both.shared_rounds {
+        0 => "no shared rounds".to_owned(),
+        1 => "1 shared round".to_owned(),
+        rounds => format!("{rounds} shared rounds"),
+    };
+    vec![
+        vec![(format!("tokens/s over all rounds of both cells x {speedup:.3}"), Role::Title)],
+        vec![(format!("{interval} ({rounds})"), Role::Text)],
+    ]
+}

@@ -1,0 +1,372 @@
+//! State of screen 3: which stored runs are shown, in which order, in which columns. Computed when
+//! runs, filter or order change, not when drawn.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tui_input::Input;
+
+use super::marked::Marked;
+use super::over::Over;
+use crate::face::tui::format;
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::list::List;
+use crate::study::analysis::RunTable;
+use crate::study::analysis::filter::{Bound, Completion, Filter, complete};
+use crate::table::Record;
+use crate::table::Unit;
+
+/// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
+const SORT_KEYS: usize = 3;
+
+/// Ways to go on that are shown below the filter.
+pub const OFFERS: usize = 8;
+
+/// Columns that are shown as long as nobody chooses others.
+pub const COLUMNS: [&str; 13] = [
+    "run",
+    "provenance",
+    "architecture",
+    "tp",
+    "batch",
+    "p2p",
+    "tpot_p50_ms",
+    "tokens_per_s",
+    "overlap_pct",
+    "tokens_per_s_per_gpu",
+    "model",
+    "tags",
+    "note",
+];
+
+/// These are always shown, first: what a run is, and what its numbers may be called.
+pub const PINNED: [&str; 2] = ["run", "provenance"];
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A run: its place among the records.
+    Run(u32),
+    /// The head of a group.
+    Group {
+        /// One of its runs, whose value is the group's.
+        row: u32,
+        /// How many runs the batch has.
+        count: u32,
+        /// How many of them ended well.
+        ok: u32,
+    },
+}
+
+/// State of the runs screen.
+#[derive(Debug)]
+pub struct Runs {
+    /// The lines that are shown: runs, or batches.
+    pub lines: Vec<Line>,
+    /// How many of them are runs.
+    pub count: usize,
+    /// The rows, which of them is selected, and which are shown.
+    pub list: List,
+    /// Columns by name, the one that decides first, and whether each descends. `run` is the
+    /// order of their creation.
+    pub sort: Vec<(String, bool)>,
+    /// Columns shown, by name, in their order.
+    pub columns: Vec<String>,
+    /// How many of the columns that are not pinned are scrolled out on the left.
+    pub scroll: usize,
+    /// The filter as it is typed, with its cursor.
+    pub filter: Input,
+    /// The filter as it was applied, for marking what it found.
+    pub bound: Bound,
+    /// What is wrong with the filter.
+    pub wrong: Option<String>,
+    /// Whether keys go to the filter.
+    pub typing: bool,
+    /// What can be typed next.
+    pub completion: Completion,
+    /// Which of the offers Tab takes.
+    pub offer: usize,
+    /// Whether the details of the selected run are shown.
+    pub detail: bool,
+    /// The selected run's whole record, once read: rows of batches are listed without their environment.
+    pub whole: Option<Box<Record>>,
+    /// The runs that were marked, in the order in which they were.
+    pub marked: Marked,
+    /// Only marked runs are shown.
+    pub only_marked: bool,
+    /// Rows are grouped by the first sort column.
+    pub grouped: bool,
+    /// Runs that are being deleted: no longer shown.
+    pub deleting: HashSet<String>,
+    /// What lies on the page.
+    pub over: Option<Over>,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            lines: Vec::new(),
+            count: 0,
+            list: List::default(),
+            sort: vec![("run".into(), true)],
+            columns: COLUMNS.map(String::from).into(),
+            scroll: 0,
+            filter: Input::default(),
+            bound: Bound::default(),
+            wrong: None,
+            typing: false,
+            completion: Completion::default(),
+            offer: 0,
+            detail: false,
+            whole: None,
+            marked: Marked::default(),
+            only_marked: false,
+            grouped: false,
+            deleting: HashSet::new(),
+            over: None,
+        }
+    }
+}
+
+/// What of this screen outlives the workbench.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// The filter as it was typed.
+    pub filter: String,
+    /// Columns that decide the order, and whether each descends.
+    pub sort: Vec<(String, bool)>,
+    /// The names of the columns shown, from left to right.
+    pub columns: Vec<String>,
+    /// Whether rows are grouped.
+    pub grouped: bool,
+    /// Whether details are shown.
+    pub detail: bool,
+}
+
+impl Runs {
+    /// What is to be kept.
+    pub fn keep(&self) -> Kept {
+        Kept {
+            filter: self.filter.value().into(),
+            sort: self.sort.clone(),
+            columns: self.columns.clone(),
+            grouped: self.grouped,
+            detail: self.detail,
+        }
+    }
+
+    /// Takes over what was kept; what no longer makes sense is passed over when rows are arranged.
+    pub fn take(&mut self, kept: Kept) {
+        self.filter = Input::new(kept.filter);
+        if !kept.sort.is_empty() {
+            self.sort = kept.sort;
+            self.sort.truncate(SORT_KEYS);
+        }
+        if !kept.columns.is_empty() {
+            self.columns = with_pinned(kept.columns);
+        }
+        (self.grouped, self.detail) = (kept.grouped, kept.detail);
+    }
+
+    /// The selected run's place among the records.
+    pub fn row(&self) -> Option<usize> {
+        match self.lines.get(self.list.selected)? {
+            Line::Run(row) => Some(*row as usize),
+            Line::Group { .. } => None,
+        }
+    }
+
+    /// The run that is selected.
+    pub fn selected<'a>(&self, snapshot: Option<&'a Arc<Snapshot>>) -> Option<&'a Record> {
+        snapshot?.records.get(self.row()?)
+    }
+
+    /// The runs shown, by their places among the records.
+    pub fn rows(&self) -> impl Iterator<Item = u32> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Run(row) => Some(*row),
+            Line::Group { .. } => None,
+        })
+    }
+
+    /// The marked runs; where none is, the selected one.
+    pub fn chosen(&self, snapshot: Option<&Arc<Snapshot>>) -> Vec<String> {
+        if self.marked.is_empty() {
+            self.selected(snapshot).map(|record| record.run.clone()).into_iter().collect()
+        } else {
+            self.marked.as_slice().to_vec()
+        }
+    }
+
+    /// Selects a run, or where it is not shown what stands at a place.
+    pub fn select(&mut self, run: &str, snapshot: &Snapshot, place: usize) {
+        let is = |line: &Line| match line {
+            Line::Run(row) => snapshot.records.get(*row as usize).is_some_and(|r| r.run == run),
+            Line::Group { .. } => false,
+        };
+        let at = self.lines.iter().position(is);
+        self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
+    }
+
+    /// Chooses and orders anew; the selection stays on its run where that is still shown.
+    pub fn arrange(&mut self, snapshot: Option<&Snapshot>) {
+        let selected = self.lines.get(self.list.selected).copied();
+        let Some(snapshot) = snapshot else {
+            (self.lines, self.count) = (Vec::new(), 0);
+            return;
+        };
+        let (records, table) = (&snapshot.records, &snapshot.table);
+        let (bound, wrong) = Filter::parse(self.filter.value()).bind(table);
+        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
+        let mut rows = bound.rows(table);
+        self.bound = bound;
+        let run = |row: &u32| records.get(*row as usize).map_or("", |record| record.run.as_str());
+        if !self.deleting.is_empty() {
+            rows.retain(|row| !self.deleting.contains(run(row)));
+        }
+        if self.only_marked {
+            rows.retain(|row| self.marked.contains(run(row)));
+        }
+        self.order(table, &mut rows);
+        self.count = rows.len();
+        self.lines = match self.group(table) {
+            Some(column) => grouped(snapshot, column, &rows),
+            None => rows.into_iter().map(Line::Run).collect(),
+        };
+        let at = match selected {
+            Some(Line::Run(row)) => self.lines.iter().position(|line| *line == Line::Run(row)),
+            _ => None,
+        };
+        let first = usize::from(matches!(self.lines.first(), Some(Line::Group { .. })));
+        self.list.selected = at.unwrap_or(first);
+    }
+
+    /// The column whose values head groups.
+    pub fn group(&self, table: &RunTable) -> Option<usize> {
+        let name = &self.sort.first().filter(|(name, _)| self.grouped && name != "run")?.0;
+        table.find(name)
+    }
+
+    fn order(&self, table: &RunTable, rows: &mut Vec<u32>) {
+        // records come in the order of their creation; what follows it cannot decide anything
+        let creation = self.sort.iter().position(|(name, _)| name == "run");
+        if creation.is_none_or(|at| self.sort[at].1) {
+            rows.reverse();
+        }
+        let before = &self.sort[..creation.unwrap_or(self.sort.len())];
+        // a column that no run has any more decides nothing
+        let keys: Vec<(usize, bool)> =
+            before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
+        table.sort(rows, &keys);
+    }
+
+    /// Sorts by a column; the ones before decide between equal rows. Sorting by the first one
+    /// again turns it round.
+    pub fn sort_by(&mut self, name: &str, unit: Unit) {
+        if let Some((first, down)) = self.sort.first_mut()
+            && first == name
+        {
+            *down = !*down;
+            return;
+        }
+        // the newest, the fastest first
+        let down = name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share);
+        self.sort.retain(|(known, _)| known != name);
+        self.sort.insert(0, (name.to_owned(), down));
+        self.sort.truncate(SORT_KEYS);
+    }
+
+    /// Sorts by the column that is shown next to the first sort column.
+    pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
+        let current = self.sort.first().map(|(name, _)| name.as_str());
+        let at = self.columns.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
+        let step = if backwards { self.columns.len().saturating_sub(1) } else { 1 };
+        let Some(name) = self.columns.get((at + step) % self.columns.len().max(1)).cloned() else {
+            return;
+        };
+        self.sort_by(&name, unit(table, &name));
+    }
+
+    /// Works out what can be typed next.
+    pub fn complete(&mut self, table: Option<&RunTable>) {
+        self.offer = 0;
+        let text = self.filter.value();
+        let cursor = text.char_indices().nth(self.filter.cursor()).map_or(text.len(), |(at, _)| at);
+        self.completion = match table.filter(|_| self.typing) {
+            Some(table) => complete(text, cursor, table, OFFERS),
+            None => Completion::default(),
+        };
+        // what is typed whole already needs no offer
+        let replaces = self.completion.replaces.clone();
+        let typed = text.get(replaces).unwrap_or_default();
+        if matches!(self.completion.offers.as_slice(), [only] if only.text == typed) {
+            self.completion.offers.clear();
+        }
+    }
+
+    /// Puts the chosen offer into the filter; `false` where there is none.
+    pub fn take_offer(&mut self) -> bool {
+        let Some(offer) = self.completion.offers.get(self.offer) else { return false };
+        let mut text = self.filter.value().to_owned();
+        let replaces = self.completion.replaces.clone();
+        if text.get(replaces.clone()).is_none() {
+            return false;
+        }
+        text.replace_range(replaces.clone(), &offer.text);
+        let cursor = text[..replaces.start + offer.text.len()].chars().count();
+        self.filter = Input::new(text).with_cursor(cursor);
+        true
+    }
+
+    /// The filter and the order as `ladderscope runs` takes them.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec!["runs".to_owned()];
+        let mut filter = self.filter.value().trim().to_owned();
+        if self.only_marked && !self.marked.is_empty() {
+            filter = format!("{filter} id={}", self.marked.as_slice().join("|")).trim().to_owned();
+        }
+        if !filter.is_empty() {
+            words.extend(["--filter".into(), filter]);
+        }
+        let key = |(name, down): &(String, bool)| format!("{name}{}", if *down { ":desc" } else { "" });
+        let sort: Vec<String> = self.sort.iter().map(key).collect();
+        words.extend(["--sort".into(), sort.join(",")]);
+        words.extend(["--columns".into(), self.columns.join(",")]);
+        words
+    }
+}
+
+/// What a column's values are; text where there is no such column.
+pub fn unit(table: &RunTable, name: &str) -> Unit {
+    let column = table.find(name).and_then(|at| table.columns().get(at));
+    column.map_or(Unit::Text, |column| column.field.unit)
+}
+
+/// These columns, the pinned ones first.
+pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
+    let mut all: Vec<String> = PINNED.map(String::from).into();
+    for name in columns {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// Rows, which are in the order of a column, with a head before each of its values.
+fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32]) -> Vec<Line> {
+    let Some(column) = snapshot.table.columns().get(column) else { return Vec::new() };
+    let ok = |row: &&u32| {
+        let record = snapshot.records.get(**row as usize);
+        record.is_some_and(|record| record.is_finished())
+    };
+    let mut lines = Vec::with_capacity(rows.len() + 16);
+    for group in rows.chunk_by(|a, b| column.same(*a as usize, *b as usize)) {
+        let count = group.len() as u32;
+        lines.push(Line::Group { row: group[0], count, ok: group.iter().filter(ok).count() as u32 });
+        lines.extend(group.iter().copied().map(Line::Run));
+    }
+    lines
+}

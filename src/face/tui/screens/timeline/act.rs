@@ -1,0 +1,169 @@
+//! What the timeline's actions do, and what lines that are typed there ask for.
+
+use super::state::ask::Prediction;
+use super::state::panel::Panel;
+use super::state::target::{FORMS, Target};
+use super::state::{Ask, Pane, Timeline, View};
+use super::{Act, stretch};
+use crate::face::tui::context::Context;
+use crate::face::tui::message::Effect;
+use crate::face::tui::palette;
+
+/// Does what was asked for.
+pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
+    let Some(view) = &mut timeline.view else {
+        cx.inform("no trace is open");
+        return;
+    };
+    match act {
+        Act::TypeBeneath => cx.type_into_palette(palette::BENEATH),
+        Act::GoTo => cx.prompt("go to", FORMS, "", go_to),
+        Act::Ghost if view.has_ghost() => {
+            view.remove();
+        }
+        Act::Ghost => match proposed(view) {
+            Ok((text, hint)) => cx.prompt("simulate this run on", hint, text, predict),
+            Err(why) => cx.inform(why),
+        },
+        Act::CopyNumbers => match stretch::text(view) {
+            Some(text) => {
+                cx.inform(format!("copied: {text}"));
+                cx.perform(Effect::Copy(text));
+            }
+            None => cx.inform("no numbers yet: select something, or set marks A and B"),
+        },
+        act => {
+            let told = on_view(view, act);
+            if let Err(why) = told
+                && !why.is_empty()
+            {
+                cx.inform(why);
+            }
+        }
+    }
+}
+
+/// What a run is simulated on unless another thing is typed, and why.
+fn proposed(view: &View) -> Result<(String, String), String> {
+    let Some(spec) = &view.panes[0].index.trace.meta.spec else {
+        return Err("an imported trace does not tell what was run: nothing can be predicted".into());
+    };
+    let on = Prediction::proposed(spec, 0);
+    let why = match on.hardware == spec.hardware {
+        true => "the run's own hardware".into(),
+        false => format!("'{}', on which it ran, has no profile: this one stands in", spec.hardware),
+    };
+    let hint =
+        format!("a hardware profile and a stack, names or files. Proposed: {why}. Enter simulates");
+    Ok((format!("{} {}", on.hardware, on.stack), hint))
+}
+
+/// Goes where a typed line says; why that cannot be.
+fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
+    let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
+    if view.go(Target::parse(text)?)? {
+        search(timeline, cx);
+    }
+    Ok(())
+}
+
+/// Simulates what the run should have taken on what a typed line names; why that cannot be.
+fn predict(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
+    let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
+    let pane = &view.panes[0];
+    let step = pane.step_key(view.time, view.focus == 0).map_or(0, |key| key.step);
+    let on = Prediction::parse(text, step)?;
+    let ask = Ask::Predict(pane.index.clone(), on);
+    view.predicting = true;
+    cx.perform(Effect::Timeline(Box::new(ask)));
+    Ok(())
+}
+
+/// What is done to the traces that are open; why, where nothing was done.
+fn on_view(view: &mut View, act: Act) -> Result<(), String> {
+    let done = |done: bool, why: &str| if done { Ok(()) } else { Err(why.to_string()) };
+    match act {
+        Act::SpanPrevious => view.move_in_line(-1),
+        Act::SpanNext => view.move_in_line(1),
+        Act::ExtendPrevious => view.extend(-1),
+        Act::ExtendNext => view.extend(1),
+        Act::ZoomIn => view.zoom(0.5),
+        Act::ZoomOut => view.zoom(2.0),
+        Act::PanLeft => view.pan(-0.5),
+        Act::PanRight => view.pan(0.5),
+        Act::StepNext => view.fit_neighbour(true),
+        Act::StepPrevious => view.fit_neighbour(false),
+        Act::FitAll => view.fit_all(),
+        Act::ZoomSpan => view.zoom_span(),
+        Act::Undo => return done(view.undo(), "nothing to undo"),
+        Act::Redo => return done(view.redo(), "nothing to redo"),
+        Act::Search => view.search.typing = true,
+        Act::MatchNext | Act::MatchPrevious => {
+            let found = view.go_to_match(act == Act::MatchNext);
+            return done(found, "nothing was found: a search is for parts of names");
+        }
+        Act::Select => view.toggle_selecting(),
+        Act::MarkA => view.mark(0),
+        Act::MarkB => view.mark(1),
+        Act::Path => {
+            view.lit = !view.lit;
+            if view.lit && !crate::study::analysis::knows_dependencies(&view.pane().index.trace) {
+                view.lit = false;
+                return Err("an imported trace does not tell what waited for what".into());
+            }
+        }
+        Act::PathNext | Act::PathPrevious => return view.walk_path(act == Act::PathNext),
+        Act::WaitedFor | Act::WaitingFor => return view.follow_link(act == Act::WaitingFor),
+        Act::Dependencies => return view.list_dependencies(),
+        Act::Back => return done(view.back(), "no dependency was followed: there is no way back"),
+        Act::ToggleRank if view.panel.is_some() => view.go_to_row(),
+        Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
+        Act::ToggleRank => view.toggle_rank(),
+        Act::ToggleRanks => view.toggle_all(),
+        _ if view.panes.len() < 2 => {
+            return Err("only one trace is open: open another beneath it first".into());
+        }
+        Act::SwitchTrace => view.switch(),
+        Act::AlignHere => return view.align_here(),
+        Act::FollowSteps => {
+            view.follows = !view.follows;
+            if view.follows {
+                return view.align_here();
+            }
+        }
+        Act::Compare => {
+            view.steps_to_compare()?;
+            let shown = |by_exposed| Some(Panel::Differences { list: Default::default(), by_exposed });
+            view.panel = match view.panel {
+                Some(Panel::Differences { by_exposed: false, .. }) => shown(true),
+                Some(Panel::Differences { .. }) => None,
+                _ => shown(false),
+            };
+        }
+        Act::ShiftNext | Act::ShiftPrevious => {
+            view.follows = false;
+            let by = if act == Act::ShiftNext { 1 } else { -1 };
+            return done(view.shift(by), "the lower trace has no further step");
+        }
+        Act::CloseBeneath => return done(view.remove(), ""),
+        // asked for a line, or done before
+        Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
+    }
+    Ok(())
+}
+
+/// Searches every trace that is open for what is typed now.
+pub(super) fn search(timeline: &mut Timeline, cx: &mut Context) {
+    let request = timeline.request;
+    let Some(view) = &mut timeline.view else { return };
+    view.search.serial += 1;
+    let (serial, query) = (view.search.serial, view.search.input.value().to_string());
+    let search = |(pane, shown): (usize, &Pane)| Effect::Search {
+        request,
+        pane,
+        serial,
+        index: shown.index.clone(),
+        query: query.clone(),
+    };
+    cx.effects.extend(view.panes.iter().enumerate().map(search));
+}

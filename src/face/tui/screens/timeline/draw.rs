@@ -1,0 +1,375 @@
+//! Screen 4: what the lanes did. See [`super::layout::TimelineAreas`] for where things are; what is under the
+//! cursor is told by [`super::info`].
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use unicode_width::UnicodeWidthStr;
+
+use super::Timeline;
+use super::layout::{self, LANE_LABEL, PaneAreas};
+use super::state::path::CriticalPath;
+use super::state::select::MARKS;
+use super::{info, lists, overview, stretch};
+use crate::face::tui::action::Action;
+use crate::face::tui::context::Context;
+use crate::face::tui::format::{ns, percent};
+use crate::face::tui::layout::cut_left;
+use crate::face::tui::screens::runs;
+use crate::face::tui::screens::timeline::state::window::Window;
+use crate::face::tui::screens::timeline::state::{Line, Pane, View};
+use crate::face::tui::state::Tab;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
+use crate::face::tui::widgets::paint::{empty, line, put};
+use crate::plan::Lane;
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
+    let theme = cx.theme;
+    if let Some(what) = &timeline.loading {
+        empty(buf, body, &format!("opening {what}…"), theme);
+        return;
+    }
+    let Some(view) = &timeline.view else {
+        let key = |action| cx.keys.label(action);
+        let text = format!(
+            "no trace is open: {} lists runs, {} there opens the timeline of one\n{} opens a trace file",
+            key(Action::Show(Tab::Runs)),
+            cx.key::<runs::Runs>(runs::Act::Open),
+            key(Action::TypeOpen)
+        );
+        empty(buf, body, &text, theme);
+        return;
+    };
+    let Some(areas) = layout::open(timeline, body) else { return };
+    header(buf, areas.header, view, theme);
+    overview::draw(buf, areas.overview, view, theme);
+    axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
+    marks(buf, areas.ticks, view, theme);
+    for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
+        if i > 0 {
+            title(buf, areas.title, view, i, theme);
+        }
+        draw_pane(buf, areas, view, pane, i == view.focus, theme);
+    }
+    info::draw(buf, areas.info, view, theme);
+    stretch::draw(buf, areas.stretch, view, theme);
+    lists::draw(buf, areas.panel, view, theme);
+    info::draw_search(buf, areas.bottom(), view, theme);
+}
+
+/// Marks A and B on the axis.
+fn marks(buf: &mut Buffer, ticks: Rect, view: &View, theme: Theme) {
+    let (_, over) = cut_left(ticks, LANE_LABEL);
+    for (mark, name) in view.marks.iter().zip(MARKS) {
+        if let Some(column) = mark.and_then(|time| column_of(time, view.window, over.width)) {
+            put(buf, over, over.x + column, over.y, name, theme.style(Role::Key));
+        }
+    }
+}
+
+/// The column of a time; the window's end has the last one.
+fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
+    let last = time == window.to;
+    let time = if last { time - 1 } else { time };
+    window.column(time, usize::from(columns)).map(|column| column as u16)
+}
+
+fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    title(buf, area, view, 0, theme);
+    let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let pane = view.pane();
+    let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
+    let mut back = match view.trail() {
+        0 => String::new(),
+        n => format!("   {n} followed"),
+    };
+    if view.predicting {
+        back.push_str("   simulating the run…");
+    }
+    let window = format!("window {shown} of {whole}, at {} s{back}", seconds(from, 6));
+    if let [first, second] = &view.panes[..] {
+        let step = |pane: &Pane| {
+            let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
+            step.map_or("their starts".into(), |s| s.key.label())
+        };
+        let follows = if view.follows { " (follows)" } else { "" };
+        let aligned = format!(" aligned: {} over {}{follows}", step(first), step(second));
+        line(buf, area, 1, &[(&aligned, theme.style(Role::Title)), ("   ", text), (&window, dim)]);
+    } else {
+        line(
+            buf,
+            area,
+            1,
+            &[(" ", text), (&overlap(pane, view.time, true), text), ("  ", text), (&window, dim)],
+        );
+    }
+}
+
+/// `step 0: overlap 68.9%  decode 71.2%`.
+fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
+    let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
+    let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
+    let step = step.map(|key| format!("{}: overlap {}  ", key.label(), pct(Some(key))));
+    format!("{}decode {}", step.unwrap_or_default(), pct(None))
+}
+
+/// A trace's name, behind where its numbers come from, so that nothing crowds that out.
+fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
+    let Some(pane) = view.panes.get(at) else { return };
+    let provenance = pane.index.provenance();
+    let label = match &pane.ghost {
+        Some(on) => format!("[{provenance}] ghost on {on}:"),
+        None => format!("[{provenance}]"),
+    };
+    let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
+    let pieces =
+        [(" ", text), (&label, theme.provenance(provenance)), (" ", text), (&pane.index.title, bold)];
+    line(buf, area, 0, &pieces);
+    // the overlap stands on the right, where there is room for it or another trace takes its row
+    if pane.aligned.is_some() {
+        let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
+        let x = area.right().saturating_sub(overlap.width() as u16);
+        put(buf, area, x, area.y, &overlap, text);
+    }
+}
+
+/// Seconds with so many decimals: windows deep in a long trace must be told apart.
+pub fn seconds(ns: i64, decimals: usize) -> String {
+    let (sign, value) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
+    let fraction = format!("{:09}", value % 1_000_000_000);
+    format!("{sign}{}.{}", value / 1_000_000_000, &fraction[..decimals.min(9)])
+}
+
+fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
+    let columns = usize::from(area.width);
+    for tick in ticks(window, columns) {
+        let Some(column) = window.column(window.from.saturating_add(tick), columns) else { continue };
+        let label = format!("╷+{}", ns(tick));
+        put(buf, area, area.x + column as u16, area.y, &label, theme.style(Role::Dim));
+    }
+}
+
+/// The steps of a trace, by their starts.
+fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme) {
+    let columns = usize::from(area.width);
+    let dim = theme.style(Role::Dim);
+    put(buf, area, area.x, area.y, &"─".repeat(columns), dim);
+    let steps = &pane.index.steps;
+    let first = pane.index.step_at(window.from).unwrap_or(0);
+    let mut free = 0;
+    let mut at = first;
+    while at < steps.len() && steps[at].window.from < window.to {
+        let start = steps[at].window.from;
+        let column = window.column(start.max(window.from), columns).unwrap_or(0);
+        let label = steps[at].key.label();
+        // the name of the step that runs on from before gives way to that of the next
+        let gives_way = start < window.from
+            && steps
+                .get(at + 1)
+                .and_then(|s| window.column(s.window.from, columns))
+                .is_some_and(|next| next < label.width() + 2);
+        if column >= free && !gives_way {
+            let mark = if start >= window.from { "├" } else { "─" };
+            let end = put(buf, area, area.x + column as u16, area.y, mark, dim);
+            let room = columns - column - 1;
+            if label.width() <= room {
+                put(buf, area, end, area.y, &label, dim);
+            }
+            free = column + label.width() + 2;
+        }
+        // the next one that starts where there is room for it: steps of one column are not all visited
+        let next = window.time(free.min(columns), columns).max(start.saturating_add(1));
+        at += steps[at..].partition_point(|s| s.window.from < next).max(1);
+    }
+}
+
+fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focus: bool, theme: Theme) {
+    let window = pane.window(view.window);
+    let (_, over) = cut_left(areas.ruler, LANE_LABEL);
+    ruler(buf, over, pane, window, theme);
+    let columns = usize::from(over.width);
+    if let Some(selected) = view.stretch() {
+        let span = [selected.from, selected.to - 1]
+            .map(|time| time.clamp(view.window.from, view.window.to - 1));
+        let seen = selected.from < view.window.to && selected.to > view.window.from;
+        if let (true, [Some(first), Some(last)]) =
+            (seen, span.map(|time| view.window.column(time, columns)))
+        {
+            for column in first..=last {
+                put(buf, over, over.x + column as u16, over.y, "═", theme.style(Role::Key));
+            }
+        }
+    }
+    let path = pane.path.as_deref().filter(|_| view.lit);
+    if view.lit {
+        draw_path(buf, areas.path, pane, path, window, theme);
+    }
+    if pane.lines.is_empty() {
+        empty(buf, areas.lines, "the trace has no spans", theme);
+        return;
+    }
+    let index = &pane.index;
+    let last = (pane.first_line + usize::from(areas.lines.height)).min(pane.lines.len());
+    let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
+    let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
+    let canvas = Canvas { index, window, theme, matches: pane.matches.as_deref() };
+    let time = view.window.column(view.time, columns);
+    for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
+        let row = Rect { y: areas.lines.y + i as u16, height: 1, ..areas.lines };
+        let (name, area) = cut_left(row, LANE_LABEL);
+        let here = pane.first_line + i == pane.line;
+        let style = match (here, focus) {
+            (true, true) => theme.style(Role::Selected),
+            (true, false) => theme.style(Role::Title),
+            _ if matches!(what, Line::Ranges(_)) => theme.style(Role::Dim),
+            _ => theme.style(Role::Text),
+        };
+        put(buf, name, name.x, name.y, &label(pane, *what), style);
+        canvas.draw(buf, area, *what, strip);
+        if let Some(path) = path {
+            light(buf, area, pane, *what, path, window);
+        }
+        if pane.ghost.is_some() {
+            buf.set_style(area.intersection(buf.area), Style::new().add_modifier(Modifier::DIM));
+        }
+        for mark in view.marks.iter().flatten() {
+            if let Some(column) = column_of(*mark, view.window, area.width) {
+                let x = area.x + column;
+                if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
+                    put(buf, area, x, row.y, "│", theme.style(Role::Key));
+                }
+            }
+        }
+        if let Some(column) = time {
+            let x = area.x + column as u16;
+            if buf.cell((x, row.y)).is_some_and(|cell| cell.symbol() == " ") {
+                put(buf, area, x, row.y, "┊", theme.style(Role::Dim));
+            }
+        }
+        if here && let Some((first, last)) = under_cursor(pane, window, columns) {
+            let mark = Rect { x: area.x + first as u16, width: (last - first + 1) as u16, ..area };
+            let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
+            buf.set_style(mark.intersection(buf.area), under);
+            if focus {
+                for x in [first, last] {
+                    mark_ruler(buf, over, x, "▼", theme);
+                }
+            }
+        }
+    }
+    if let Some(column) = time
+        && !focus
+    {
+        mark_ruler(buf, over, column, "▽", theme);
+    }
+}
+
+/// The critical path of the step under the cursor: what it consists of, from column to column.
+fn draw_path(
+    buf: &mut Buffer,
+    area: Rect,
+    pane: &Pane,
+    path: Option<&CriticalPath>,
+    window: Window,
+    theme: Theme,
+) {
+    let (label, over) = cut_left(area, LANE_LABEL);
+    put(buf, label, label.x, label.y, " critical path", theme.style(Role::Title));
+    let Some(path) = path else {
+        put(buf, over, over.x, over.y, "…", theme.style(Role::Dim));
+        return;
+    };
+    let columns = usize::from(over.width);
+    let mut rank = None;
+    for column in 0..columns {
+        let (from, to) = (window.time(column, columns), window.time(column + 1, columns));
+        let steps = path.within(from, to);
+        // what takes most of the column
+        let share =
+            |step: &&crate::study::analysis::PathStep| step.to_ns.min(to) - step.from_ns.max(from);
+        let Some(step) = steps.iter().max_by_key(share) else { continue };
+        let Some(span) = pane.index.trace.spans.get(step.span) else { continue };
+        let exposed = pane.index.ranks.iter().find(|rank| rank.rank == span.rank);
+        let exposed = exposed.map_or(0, |rank| rank.exposed.between(from, to));
+        let waits = step.from_ns.saturating_add(step.peer_ns).min(to) - step.from_ns.max(from);
+        let most = |ns: i64| ns > share(&step) / 2;
+        let (symbol, role) = match span.lane {
+            Lane::Compute => ("█", Role::Series(0)),
+            Lane::Comm if most(waits) && most(exposed) => ("╲", Role::Exposed),
+            Lane::Comm if most(waits) => ("░", Role::Waiting),
+            Lane::Comm if most(exposed) => ("╱", Role::Exposed),
+            Lane::Comm => ("▓", Role::Comm),
+        };
+        // where it begins, and where it goes over to another rank, the rank's number says so
+        let number = (span.rank % 10).to_string();
+        let new = rank.replace(span.rank) != Some(span.rank);
+        let symbol = if new { number.as_str() } else { symbol };
+        put(buf, over, over.x + column as u16, over.y, symbol, theme.style(role));
+    }
+}
+
+/// Lights up what of a line is on the critical path: all else is dimmed.
+fn light(buf: &mut Buffer, area: Rect, pane: &Pane, line: Line, path: &CriticalPath, window: Window) {
+    let Line::Row(row) = line else { return };
+    let Some((rank, lane)) = pane.index.lane_of(row) else { return };
+    let columns = usize::from(area.width);
+    let mut on = vec![false; columns];
+    for step in path.within(window.from, window.to) {
+        let span = pane.index.trace.spans.get(step.span);
+        if span.is_some_and(|span| (span.rank, span.lane) == (rank, lane)) {
+            let time = |time: i64| time.clamp(window.from, window.to - 1);
+            let first = window.column(time(step.from_ns), columns).unwrap_or(0);
+            let last = window.column(time(step.to_ns.saturating_sub(1)), columns).unwrap_or(first);
+            on[first.min(last)..=last].fill(true);
+        }
+    }
+    for (column, _) in on.iter().enumerate().filter(|(_, on)| !**on) {
+        let cell = Rect { x: area.x + column as u16, width: 1, height: 1, ..area };
+        buf.set_style(cell.intersection(buf.area), Style::new().add_modifier(Modifier::DIM));
+    }
+}
+
+/// Marks a column of the ruler, where no step's name stands.
+fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
+    let x = ruler.x + column as u16;
+    if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├" | "═")) {
+        put(buf, ruler, x, ruler.y, symbol, theme.style(Role::Key));
+    }
+}
+
+/// First and last column of what is under the cursor, where that can be seen.
+fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, usize)> {
+    let (start, end) = pane.interval()?;
+    if end < window.from || (end == window.from && start < end) {
+        return None;
+    }
+    let first = window.column(start.max(window.from), columns)?;
+    let last =
+        window.column(end.saturating_sub(1).min(window.to - 1).max(start.max(window.from)), columns)?;
+    Some((first, last.max(first)))
+}
+
+/// What a line is called, and whether its rank can be opened.
+fn label(pane: &Pane, line: Line) -> String {
+    let index = &pane.index;
+    let text = match line {
+        Line::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
+        Line::Rank(rank) => match index.ranks[rank].label.as_str() {
+            // nothing else to say: what the line shows
+            short if short.len() <= 4 => format!("▾ {short:<4}exposed"),
+            long => format!("▾ {long}"),
+        },
+        Line::Ranges(row) => {
+            let row = &index.range_rows[row];
+            match row.depth {
+                0 => format!("  thread {}", row.thread),
+                depth => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
+            }
+        }
+        Line::Row(row) => format!("      {}", index.rows[row].label),
+    };
+    text.chars().take(usize::from(LANE_LABEL) - 1).collect()
+}

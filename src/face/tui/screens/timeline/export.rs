@@ -1,0 +1,121 @@
+//! What is shown, as a file, as a command, or as something to be shown again at the next start.
+
+use std::sync::Arc;
+
+use super::lists;
+use super::state::measure;
+use super::state::panel::Panel;
+use super::state::window::Window;
+use super::state::{Pane, TraceIndex, View};
+use crate::face::tui::screen::{Export, FileKind};
+use crate::study::plot;
+use crate::trace;
+
+/// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
+fn stretch(view: &View, pane: &Pane) -> Window {
+    pane.window(view.stretch().unwrap_or(view.window))
+}
+
+/// Figures of the stretch, the spans that touch it as CSV; or, while they are listed, the differences.
+pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
+    let pane = view.pane();
+    if kind == FileKind::Csv && matches!(view.panel, Some(Panel::Differences { .. })) {
+        return match (&view.differences, &view.panes[..]) {
+            (Some(report), [a, b]) if view.compares_now() => {
+                let provenance = [a.index.provenance(), b.index.provenance()];
+                Ok(Export::text(lists::csv(report, provenance)))
+            }
+            _ => Err("the steps are being compared: once more, please".into()),
+        };
+    }
+    let (index, window): (Arc<TraceIndex>, Window) = (pane.index.clone(), stretch(view, pane));
+    if index.trace.spans.is_empty() {
+        return Err("the trace has no spans: there is nothing to write".into());
+    }
+    let since = |time: i64| time.saturating_sub(index.zero);
+    let (from, to) = (since(window.from).max(0), since(window.to));
+    Ok(match kind {
+        FileKind::Csv => {
+            Export::new(move |path| trace::export::write(&measure::part(&index, window), path))
+        }
+        FileKind::Svg | FileKind::Png => {
+            Export::new(move |path| plot::timeline(&index.trace, from, to, path))
+        }
+    })
+}
+
+/// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
+pub fn remember(view: &View) -> Option<serde_json::Value> {
+    let runs = || view.panes.iter().filter(|pane| pane.ghost.is_none());
+    let sources: Option<Vec<String>> = runs().map(|pane| pane.index.source()).collect();
+    let rules: Vec<Option<&str>> = runs().map(|pane| pane.index.rules.as_deref()).collect();
+    let above = &view.panes[0];
+    let window = above.window(view.window);
+    let since = |time: i64| time.saturating_sub(above.index.zero);
+    Some(serde_json::json!({
+        "sources": sources?,
+        "rules": rules,
+        "window": [since(window.from), since(window.to)],
+    }))
+}
+
+/// Traces, by what opens them and the rules that classify them, and a stretch (ns since the
+/// first one's first start).
+pub type Kept = (Vec<(String, Option<String>)>, Option<(i64, i64)>);
+
+/// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
+/// that cannot be read.
+pub fn recall(kept: &serde_json::Value) -> Option<Kept> {
+    let sources = kept.get("sources")?.as_array()?.iter().map(|source| source.as_str());
+    let sources: Vec<String> = sources.map(|source| source.map(str::to_owned)).collect::<Option<_>>()?;
+    let times = kept.get("window").and_then(|window| {
+        let [from, to] = window.as_array()?.as_slice() else { return None };
+        from.as_i64().zip(to.as_i64())
+    });
+    let usable = (1..=2).contains(&sources.len()) && sources.iter().all(|source| !source.is_empty());
+    let rules = |at: usize| Some(kept.get("rules")?.get(at)?.as_str()?.to_owned());
+    let opened = sources.into_iter().enumerate().map(|(at, source)| (source, rules(at)));
+    usable.then(|| (opened.collect(), times.filter(|(from, to)| from < to)))
+}
+
+/// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.
+pub fn command(view: &View) -> Option<Vec<String>> {
+    let above = &view.panes[0];
+    let source = |pane: &Pane| pane.index.source();
+    let measured = view.stretch().filter(|_| view.pane().ghost.is_none());
+    let pane = if measured.is_some() { view.pane() } else { above };
+    let window = stretch(view, pane);
+    let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
+    let verb = if measured.is_some() { "overlap" } else { "timeline" };
+    let mut words = vec![verb.to_string(), source(pane)?];
+    let mut rules = pane.index.rules.as_ref();
+    if measured.is_none()
+        && let Some(below) = view.panes.get(1).filter(|pane| pane.ghost.is_none())
+    {
+        words.push(source(below)?);
+        rules = rules.or(below.index.rules.as_ref());
+    }
+    if let Some(rules) = rules {
+        words.extend(["--rules".into(), rules.clone()]);
+    }
+    // all of it needs no words, but phases
+    let whole = window.from <= pane.index.zero && window.to >= pane.index.bounds.to;
+    if !whole || measured.is_some() {
+        words.extend(["--from".into(), time(window.from), "--to".into(), time(window.to)]);
+    }
+    Some(words)
+}
+
+/// What the command cannot say: a verb takes one set of rules.
+pub fn beyond_command(view: &View) -> Vec<String> {
+    match &view.panes[..] {
+        [above, below]
+            if view.stretch().is_none()
+                && below.ghost.is_none()
+                && above.index.rules != below.index.rules =>
+        {
+            vec!["the rules in which the traces differ".into()]
+        }
+        _ => Vec::new(),
+    }
+}

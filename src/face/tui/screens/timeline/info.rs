@@ -1,0 +1,270 @@
+//! What is under the cursor of the timeline, in words: an operation, a range, exposed communication.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::draw::seconds;
+use crate::face::tui::format::{digits, ns, si};
+use crate::face::tui::screens::timeline::state::{Line, Pane, View};
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::{frame, line, put, wrap};
+use crate::plan::{Lane, Quantity};
+use crate::trace::Span;
+
+/// What the glyphs of the lines mean.
+const LEGEND: &str = " █ compute ▓▒ hidden comm ╱ exposed ░ waits ╲ exposed wait ▄ memory ";
+
+/// Draws it, the search on the frame's top and the legend at its bottom.
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    let pane = view.pane();
+    let (title, mut lines) = match pane.current() {
+        Some(Line::Row(_)) => span(pane, view.time),
+        Some(Line::Ranges(row)) => range(pane, row),
+        Some(Line::Rank(rank)) => exposed(view, pane, rank),
+        None => ("the trace is empty".into(), Vec::new()),
+    };
+    if let Some(other) = other(view) {
+        lines.insert(2.min(lines.len()), other);
+    }
+    if let Some(path) = path(view) {
+        lines.push(path);
+    }
+    let room = usize::from(area.width).saturating_sub(search(view).width() + 6);
+    let title: String = title.chars().take(room).collect();
+    let inner = frame(buf, area, &title, theme);
+    let text = theme.style(Role::Text);
+    let width = usize::from(inner.width.saturating_sub(2));
+    for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
+        line(buf, inner, row, &[(" ", text), (&words, text)]);
+    }
+    let right = |text: &str| area.right().saturating_sub(text.width() as u16 + 2);
+    let bottom = area.bottom().saturating_sub(1);
+    put(buf, area, right(LEGEND), bottom, LEGEND, theme.style(Role::Dim));
+}
+
+/// Lines in so many rows: each has one, and what is left goes to the first that need more.
+pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
+    let mut spare = rows.saturating_sub(lines.len());
+    let mut shown = Vec::new();
+    for words in lines {
+        let wrapped = wrap(words, width);
+        let more = wrapped.len().saturating_sub(1).min(spare);
+        spare -= more;
+        match wrapped.len() <= 1 + more {
+            true => shown.extend(wrapped),
+            // cut at the frame, not at a word
+            false => {
+                shown.extend(wrapped.iter().take(more).cloned());
+                shown.push(wrapped[more..].join(" "));
+            }
+        }
+    }
+    shown
+}
+
+/// Draws what is searched for on the top of whatever lies at the bottom.
+pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    let search = search(view);
+    let x = area.right().saturating_sub(search.width() as u16 + 2);
+    put(buf, area, x, area.y, &search, theme.style(Role::Key));
+}
+
+/// What the critical path of the step under the cursor consists of, while it is lit.
+fn path(view: &View) -> Option<String> {
+    let pane = view.pane();
+    let path = pane.path.as_ref().filter(|_| view.lit)?;
+    let Some(summary) = &path.summary else {
+        return Some(format!("critical path of {}: none is known", path.key.label()));
+    };
+    let on = pane.span_index().is_some_and(|span| path.steps.iter().any(|step| step.span == span));
+    let mut kinds: std::collections::BTreeMap<&str, f64> = std::collections::BTreeMap::new();
+    for part in &summary.parts {
+        *kinds.entry(&part.kind).or_default() += part.share;
+    }
+    let mut kinds: Vec<(&str, f64)> = kinds.into_iter().collect();
+    let of_length = |us: f64| if summary.length_us > 0.0 { us / summary.length_us } else { 0.0 };
+    kinds.extend([
+        ("waiting for peers", of_length(summary.peer_us)),
+        ("gaps", of_length(summary.gap_us)),
+    ]);
+    kinds.retain(|(_, share)| *share > 0.0005);
+    kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let kinds: Vec<String> =
+        kinds.iter().map(|(name, share)| format!("{name} {:.1}%", 100.0 * share)).collect();
+    Some(format!(
+        "critical path of {} ({} on it), {}: {}",
+        path.key.label(),
+        if on { "this is" } else { "this is not" },
+        ns((summary.length_us * 1e3) as i64),
+        kinds.join(" · ")
+    ))
+}
+
+/// ` /gemm 3 of 45 `, or nothing where nothing is searched for.
+fn search(view: &View) -> String {
+    let query = view.search.input.value();
+    if !view.search.typing && query.is_empty() {
+        return String::new();
+    }
+    let pane = view.pane();
+    let found = match pane.matches.as_deref().filter(|m| m.query == query) {
+        _ if query.is_empty() => "type part of a name".into(),
+        None => "…".into(),
+        Some(found) => {
+            match pane.current().and_then(|at| found.ordinal(&pane.index, (at, pane.place))) {
+                Some(ordinal) => format!("{ordinal} of {}", found.total),
+                None if found.total == 1 => "1 match".into(),
+                None => format!("{} matches", found.total),
+            }
+        }
+    };
+    format!(" /{query}{} {found} ", if view.search.typing { "▏" } else { "" })
+}
+
+/// Exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.
+fn interval(pane: &Pane, (start, end): (i64, i64)) -> String {
+    let zero = pane.index.zero;
+    let (from, to) = (seconds(start.saturating_sub(zero), 9), seconds(end.saturating_sub(zero), 9));
+    format!("took {}: {from} to {to} s", exact(end.saturating_sub(start)))
+}
+
+/// All digits of a duration.
+fn exact(value: i64) -> String {
+    match value {
+        ..1_000 => format!("{value} ns"),
+        1_000..1_000_000 => format!("{}.{:03} us", value / 1_000, value % 1_000),
+        _ => format!("{}.{:06} ms", value / 1_000_000, value % 1_000_000),
+    }
+}
+
+/// What another trace does at the same time.
+fn other(view: &View) -> Option<String> {
+    let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
+    let where_ = if at == 0 { "above" } else { "beneath" };
+    let (start, end) = pane.interval()?;
+    let time = view.time.saturating_add(pane.origin);
+    let name = match (pane.current()?, pane.span()) {
+        (_, Some(span)) => pane.index.name(span).to_string(),
+        (Line::Ranges(row), _) => pane.index.range_name(pane.index.range(row, pane.place)?).to_string(),
+        _ => "exposed communication".into(),
+    };
+    let when = match (start > time, end <= time && start < end) {
+        (true, _) => format!("in {}", ns(start.saturating_sub(time))),
+        (_, true) => format!("{} ago", ns(time.saturating_sub(end))),
+        _ => "now".into(),
+    };
+    Some(format!("{where_}: {name}, {when}, {}", exact(end.saturating_sub(start))))
+}
+
+fn exposed(view: &View, pane: &Pane, rank: usize) -> (String, Vec<String>) {
+    let rank = &pane.index.ranks[rank];
+    let title = format!("exposed communication of rank {}", rank.rank);
+    let all = rank.exposed.intervals();
+    let Some(interval_here) = all.get(pane.place).copied() else {
+        return (title, vec!["none: its communication was hidden, or it had none".into()]);
+    };
+    let window = pane.window(view.window);
+    let shown = rank.exposed.between(window.from, window.to);
+    let bounds = pane.index.bounds;
+    let lines = vec![
+        format!("stretch {} of {}", pane.place + 1, all.len()),
+        interval(pane, interval_here),
+        format!(
+            "in this window {}, in the whole trace {}",
+            ns(shown),
+            ns(rank.exposed.between(bounds.from, bounds.to))
+        ),
+    ];
+    (title, lines)
+}
+
+fn range(pane: &Pane, row: usize) -> (String, Vec<String>) {
+    let Some(range) = pane.index.range(row, pane.place) else {
+        return ("no range".into(), Vec::new());
+    };
+    let title = pane.index.range_name(range).to_string();
+    let place = format!("range on rank {}, thread {}, depth {}", range.rank, range.thread, range.depth);
+    (title, vec![place, interval(pane, (range.start_ns, range.end_ns))])
+}
+
+fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
+    let index = &pane.index;
+    let trace = &index.trace;
+    let Some(span) = pane.span() else {
+        return ("no operation in this lane".into(), Vec::new());
+    };
+    let Some(info) = trace.operations.get(span.operation as usize) else {
+        return (format!("operation {} is not in the trace's table", span.operation), Vec::new());
+    };
+    let mut what = format!("{} on {}, rank {}", info.kind, span.lane.as_str(), span.rank);
+    if let Some(stream) = trace.meta.streams.get(usize::from(span.stream)) {
+        what.push_str(&format!(", stream {}", stream.id));
+    }
+    if let Some(step) = pane.step(time, true).and_then(|i| index.steps.get(i)) {
+        what.push_str(&format!(", {}", step.key.label()));
+    }
+    let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
+    if let Some(text) = work(pane, span) {
+        lines.push(text);
+    }
+    let names: Vec<&str> = info
+        .waits_for
+        .iter()
+        .filter_map(|i| trace.operations.get(*i as usize))
+        .map(|o| o.name.as_str())
+        .collect();
+    if !names.is_empty() {
+        lines.push(format!("waits for {}", names.join(", ")));
+    }
+    (info.name.clone(), lines)
+}
+
+/// When it ran, and what it waited for.
+fn timing(pane: &Pane, span: &Span) -> String {
+    let mut text = interval(pane, (span.start_ns, span.end_ns));
+    if span.ready_ns >= 0 && span.ready_ns < span.start_ns {
+        text.push_str(&format!(", ready {} before", ns(span.start_ns - span.ready_ns)));
+    }
+    if span.last_arrival_ns >= 0 {
+        let arrival = arrival(span);
+        let (waited, moved) =
+            (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
+        text.push_str(&format!(": ░ waited {} for peers, ▓ moved data {}", ns(waited), ns(moved)));
+    }
+    text
+}
+
+/// When the last peer of a collective had arrived, within the span.
+fn arrival(span: &Span) -> i64 {
+    span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns))
+}
+
+/// Arithmetic and bytes, and the rates achieved, where the trace knows its costs.
+fn work(pane: &Pane, span: &Span) -> Option<String> {
+    let trace = &pane.index.trace;
+    let info = trace.operations.get(span.operation as usize)?;
+    let step = trace.step(span)?;
+    let duration = span.end_ns.saturating_sub(span.start_ns);
+    let transfer =
+        if span.last_arrival_ns >= 0 { span.end_ns.saturating_sub(arrival(span)) } else { duration };
+    let cost = |q: &Quantity| q.at(&step) as f64;
+    let (flops, message) = (cost(&info.cost.flops), cost(&info.cost.message_bytes));
+    let (read, written) = (cost(&info.cost.bytes_read), cost(&info.cost.bytes_written));
+    let rate = |amount: f64, over: i64| digits(amount / over as f64);
+    let (work, achieved) = match info.lane {
+        Lane::Comm => (
+            format!("message {}", si(message, "B")),
+            format!("; achieved {} GB/s (message bytes)", rate(message, transfer)),
+        ),
+        Lane::Compute => (
+            format!("{}, {} read, {} written", si(flops, "FLOP"), si(read, "B"), si(written, "B")),
+            format!(
+                "; achieved {} GB/s, {} GFLOP/s",
+                rate(read + written, duration),
+                rate(flops, duration)
+            ),
+        ),
+    };
+    Some(if transfer > 0 { work + &achieved } else { work })
+}

@@ -1,0 +1,273 @@
+//! Going somewhere: to what was typed, along the edges of an operation, along the critical path, to a
+//! row of a list; and the way back.
+
+use tui_input::Input;
+
+use super::index::StepKey;
+use super::panel::Panel;
+use super::target::Target;
+use super::view::View;
+use crate::face::tui::screens::timeline::state::window::Window;
+use crate::face::tui::widgets::list::List;
+use crate::plan::Phase;
+use crate::study::analysis::{self, Dependencies};
+
+/// Places that can be gone back to.
+const TRAIL: usize = 200;
+
+impl View {
+    /// Goes to what was typed; `Ok(true)` where a search for it is to be made first.
+    pub fn go(&mut self, target: Target) -> Result<bool, String> {
+        let (zero, origin) = (self.pane().index.zero, self.pane().origin);
+        // a time since the trace's first start, as the window calls it
+        let shown = |ns: i64| ns.saturating_add(zero).saturating_sub(origin);
+        let window = match target {
+            Target::All => self.bounds(),
+            Target::Marks => self
+                .marked()
+                .ok_or_else(|| "set both marks first: there is nothing between them".to_string())?,
+            Target::Interval(from, to) => Window::new(shown(from), shown(to)),
+            Target::Time(ns) => {
+                let half = self.window.width() / 2;
+                Window::new(shown(ns).saturating_sub(half), shown(ns).saturating_add(half))
+            }
+            Target::Around(ns) => {
+                Window::new(self.time.saturating_sub(ns), self.time.saturating_add(ns))
+            }
+            Target::Prefill => return self.go_to_steps(Phase::Prefill, 0, 0).map(|()| false),
+            Target::Steps(first, last) => {
+                return self.go_to_steps(Phase::Decode, first, last).map(|()| false);
+            }
+            Target::Name(name) => {
+                self.search.input = Input::new(name);
+                (self.search.awaited, self.search.zoom) = (true, true);
+                return Ok(true);
+            }
+        };
+        let bounds = self.bounds();
+        if window.to <= bounds.from || window.from >= bounds.to {
+            let (from, to) = (self.pane().index.bounds.from - zero, self.pane().index.bounds.to - zero);
+            return Err(format!(
+                "nothing is there: the trace lasts from {} to {}",
+                crate::face::tui::format::ns(from),
+                crate::face::tui::format::ns(to)
+            ));
+        }
+        self.set(window);
+        if let Target::Time(ns) = target {
+            let at = shown(ns);
+            self.pane_mut().point_at(at);
+            self.follow();
+        } else if !self.window.contains(self.time) {
+            let from = self.window.from;
+            self.pane_mut().point_from(from);
+            self.follow();
+        }
+        Ok(false)
+    }
+
+    /// Shows a stretch of the upper trace (ns since its first start) from the beginning.
+    pub fn show(&mut self, from: i64, to: i64) {
+        // beyond the trace there is nothing to show: it stays where it opened
+        let _ = self.go(Target::Interval(from, to));
+        self.history.clear();
+    }
+
+    /// Fits decode steps, of the sample under the cursor where it has them.
+    fn go_to_steps(&mut self, phase: Phase, first: u32, last: u32) -> Result<(), String> {
+        let pane = self.pane();
+        let sample = pane.step_key(self.time, true).map_or(0, |key| key.sample);
+        let find = |step| pane.step_like(StepKey { sample, phase, step });
+        let Some(from) = find(first) else {
+            let steps = pane.index.steps.iter().filter(|s| s.key.phase == phase).map(|s| s.key.step);
+            return Err(match (steps.clone().min(), steps.max()) {
+                (Some(low), Some(high)) if phase == Phase::Decode => {
+                    format!("there is no step {first}: the trace has {low} to {high}")
+                }
+                _ => format!("the trace has no {}", StepKey { sample, phase, step: first }.label()),
+            });
+        };
+        // as many as there are
+        let to = (first..=last).rev().take(100_000).find_map(find).unwrap_or(from);
+        self.fit_step(from);
+        if to != from {
+            let pane = self.pane();
+            let (a, b) = (pane.index.steps[from].window, pane.index.steps[to].window);
+            let window = Window::new(a.from.min(b.from), a.to.max(b.to));
+            let window = window.shifted(pane.origin.saturating_neg());
+            // one way back, not two
+            if let Some(before) = self.history.undo(self.window) {
+                self.window = before;
+            }
+            self.set(window);
+        }
+        Ok(())
+    }
+
+    /// The edges of the span under the cursor; why there are none.
+    fn dependencies(&self) -> Result<(usize, Dependencies), String> {
+        let Some(span) = self.pane().span_index() else {
+            return Err("there is no operation under the cursor".into());
+        };
+        Ok((span, analysis::dependencies(&self.pane().index.trace, span)))
+    }
+
+    /// Goes to what held the operation under the cursor up: of all that it waited for, the last to be
+    /// done. Or (`after`) to what waited for it: the first to start.
+    pub fn follow_link(&mut self, after: bool) -> Result<(), String> {
+        let (_, dependencies) = self.dependencies()?;
+        let list = if after { &dependencies.after } else { &dependencies.before };
+        // what the plan says comes before what merely stood in line
+        let first = match after {
+            true => list.iter().find(|l| l.why != analysis::Why::Lane).or(list.first()),
+            false => list.first(),
+        };
+        match first {
+            Some(dependency) => {
+                self.jump(dependency.span);
+                Ok(())
+            }
+            None if after => Err("nothing in the trace waited for this".into()),
+            None => Err("this waited for nothing in the trace".into()),
+        }
+    }
+
+    /// Lists the edges of the operation under the cursor.
+    pub fn list_dependencies(&mut self) -> Result<(), String> {
+        let (span, dependencies) = self.dependencies()?;
+        if dependencies.before.is_empty() && dependencies.after.is_empty() {
+            return Err("this waited for nothing in the trace, and nothing waited for it".into());
+        }
+        self.panel = Some(Panel::Dependencies { span, dependencies, list: List::default() });
+        Ok(())
+    }
+
+    /// Goes to a span of the trace that has the cursor; the way back leads here.
+    pub fn jump(&mut self, span: usize) {
+        self.remember();
+        self.go_to_span(span);
+    }
+
+    fn remember(&mut self) {
+        let pane = self.pane();
+        let Some(line) = pane.current() else { return };
+        let here = (self.focus, line, pane.place);
+        if self.trail.last() != Some(&here) {
+            if self.trail.len() == TRAIL {
+                self.trail.remove(0);
+            }
+            self.trail.push(here);
+        }
+    }
+
+    fn go_to_span(&mut self, span: usize) {
+        if let Some((line, place)) = self.pane().index.find(span) {
+            self.pane_mut().go_to(line, place);
+            self.follow();
+            self.show_cursor();
+        }
+    }
+
+    /// How many places can be gone back to.
+    pub fn trail(&self) -> usize {
+        self.trail.len()
+    }
+
+    /// Goes back to where the last edge was followed from; false where none was.
+    pub fn back(&mut self) -> bool {
+        let Some((pane, line, place)) = self.trail.pop() else { return false };
+        self.focus = pane.min(self.panes.len() - 1);
+        self.pane_mut().go_to(line, place);
+        self.follow();
+        self.show_cursor();
+        true
+    }
+
+    /// Goes to the next or previous operation on the critical path of the step under the cursor.
+    pub fn walk_path(&mut self, forwards: bool) -> Result<(), String> {
+        let pane = self.pane();
+        let key = pane.step_key(self.time, true);
+        let path = match &pane.path {
+            Some(path) if Some(path.key) == key => path.clone(),
+            _ if !analysis::knows_dependencies(&pane.index.trace) => {
+                return Err("an imported trace does not tell what waited for what".into());
+            }
+            _ => {
+                self.lit = true;
+                return Err("the critical path is being looked for: once more, please".into());
+            }
+        };
+        let (span, time) = (pane.span_index(), pane.own(self.time));
+        match path.neighbour(span, time, forwards) {
+            Some(span) => {
+                self.lit = true;
+                self.go_to_span(span);
+                Ok(())
+            }
+            None if forwards => Err("here the critical path of this step ends".into()),
+            None => Err("here the critical path of this step begins".into()),
+        }
+    }
+
+    /// Goes where the selected row of the list beneath the lanes leads.
+    pub fn go_to_row(&mut self) {
+        match self.panel.take() {
+            Some(Panel::Dependencies { dependencies, list, .. }) => {
+                let dependency =
+                    dependencies.before.iter().chain(&dependencies.after).nth(list.selected);
+                if let Some(dependency) = dependency {
+                    self.jump(dependency.span);
+                }
+            }
+            Some(Panel::Differences { list, by_exposed }) => {
+                self.panel = Some(Panel::Differences { list, by_exposed });
+                let sorted = self.differences.as_ref().filter(|_| by_exposed);
+                let at = sorted.and_then(|report| report.by_exposed.get(list.selected).copied());
+                self.go_to_difference(at.unwrap_or(list.selected));
+            }
+            None => {}
+        }
+    }
+
+    /// Goes to a group of operations in both traces.
+    fn go_to_difference(&mut self, row: usize) {
+        let Some(report) = self.differences.clone() else { return };
+        let Some(group) = report.groups.get(row) else { return };
+        self.remember();
+        let firsts = [&group.a, &group.b].map(|share| share.as_ref().map(|share| share.first));
+        for (pane, first) in self.panes.iter_mut().zip(firsts) {
+            if let Some((line, place)) = first.and_then(|span| pane.index.find(span)) {
+                pane.go_to(line, place);
+            }
+        }
+        // the cursor goes where the operation is
+        let focus = self.focus.min(1);
+        let to = if firsts[focus].is_some() { focus } else { 1 - focus };
+        self.focus = to.min(self.panes.len() - 1);
+        let intervals: Vec<(i64, i64)> = self
+            .panes
+            .iter()
+            .zip(firsts)
+            .filter_map(|(pane, first)| {
+                let (start, end) = pane.interval().filter(|_| first.is_some())?;
+                Some((start.saturating_sub(pane.origin), end.saturating_sub(pane.origin)))
+            })
+            .collect();
+        if let Some((start, end)) = self.interval() {
+            self.time = start.saturating_add(end.saturating_sub(start) / 2);
+        }
+        let from = intervals.iter().map(|i| i.0).min();
+        let to = intervals.iter().map(|i| i.1).max();
+        if let Some((from, to)) = from.zip(to)
+            && !(self.window.contains(from) && to <= self.window.to)
+        {
+            let bounds = self.bounds();
+            let window = self.window;
+            // both in one window, as wide as it is where that is enough
+            match to.saturating_sub(from) < window.width() {
+                true => self.window = window.showing(from, to, bounds),
+                false => self.set(Window::new(from, to)),
+            }
+        }
+    }
+}

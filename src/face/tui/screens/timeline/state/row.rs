@@ -1,0 +1,449 @@
+//! A row of a timeline: the spans of one stream (or lane) by start, with what each class of them
+//! covers. Every few spans a checkpoint holds the sums so far, so that "how much of this column is
+//! covered, and by what" costs a binary search and one block, whether the row has a thousand spans or
+//! ten million; and the block is left out where it is too short to be seen. Checkpoints cost 4.5 bytes a
+//! span.
+
+use rayon::prelude::*;
+
+use crate::face::tui::screens::timeline::state::window::Window;
+use crate::plan::Lane;
+use crate::trace::{OperationInfo, Span};
+
+/// What a span's time counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The compute lane's time, in which operations compute.
+    Compute,
+    /// The comm lane's time, in which data moves or ranks wait for one another.
+    Comm,
+    /// Copies and fills (imported traces).
+    Memory,
+}
+
+/// Classes, and the part of communication that waits for a peer.
+pub const KINDS: usize = 4;
+
+/// Index of the time spent waiting for a peer among the sums of a column.
+pub const WAITING: usize = 3;
+
+/// Spans from one checkpoint to the next.
+const BLOCK: usize = 16;
+
+impl Class {
+    /// The class of an operation's spans.
+    pub fn of(operation: &OperationInfo) -> Self {
+        match (operation.lane, operation.kind.as_str()) {
+            (Lane::Comm, _) => Self::Comm,
+            (_, "memcpy" | "memset" | crate::trace::rules::OTHER) => Self::Memory,
+            _ => Self::Compute,
+        }
+    }
+}
+
+/// The spans of all rows, and how to read them.
+#[derive(Clone, Copy, Debug)]
+pub struct Spans<'a> {
+    /// All spans of the trace, of whichever row.
+    pub all: &'a [Span],
+    /// The class of each operation.
+    pub classes: &'a [Class],
+}
+
+impl Spans<'_> {
+    /// The class of a span: its lane's word counts first.
+    pub fn class(&self, span: &Span) -> Class {
+        match span.lane {
+            Lane::Comm => Class::Comm,
+            Lane::Compute => match self.classes.get(span.operation as usize) {
+                Some(Class::Memory) => Class::Memory,
+                _ => Class::Compute,
+            },
+        }
+    }
+}
+
+/// The union of what was seen so far, of each kind.
+#[derive(Clone, Copy, Debug)]
+struct Sums {
+    /// The latest end (ns).
+    latest: [i64; KINDS],
+    /// What is covered up to it (ns).
+    covered: [i64; KINDS],
+}
+
+impl Sums {
+    const NONE: Self = Self { latest: [i64::MIN; KINDS], covered: [0; KINDS] };
+
+    /// Takes in a stretch that starts no earlier than those before it; what is new of it.
+    fn add(&mut self, kind: usize, start: i64, end: i64) -> Option<(i64, i64)> {
+        let from = start.max(self.latest[kind]);
+        if end <= from {
+            return None;
+        }
+        self.latest[kind] = end;
+        self.covered[kind] = self.covered[kind].saturating_add(end.saturating_sub(from));
+        Some((from, end))
+    }
+
+    fn add_span(&mut self, spans: &Spans, span: &Span) -> Option<(Class, (i64, i64))> {
+        let class = spans.class(span);
+        if span.last_arrival_ns >= 0 && class == Class::Comm {
+            self.add(WAITING, span.start_ns, span.last_arrival_ns.min(span.end_ns));
+        }
+        self.add(class as usize, span.start_ns, span.end_ns).map(|new| (class, new))
+    }
+
+    /// The latest end of a span of any class.
+    fn latest(&self) -> i64 {
+        self.latest[..WAITING].iter().copied().max().unwrap_or(i64::MIN)
+    }
+}
+
+/// What a row did before a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Spans that started before it.
+    pub place: usize,
+    /// The latest end of those (ns).
+    pub latest: i64,
+    /// What they cover before it, by kind (ns).
+    pub covered: [i64; KINDS],
+}
+
+/// What a row did in a column of the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Column {
+    /// Covered time by kind (ns): compute, comm, memory, waiting.
+    pub covered: [i64; KINDS],
+    /// The first place that starts in it, and the first behind it.
+    pub places: (usize, usize),
+    /// Something runs at its left edge, or many spans start in it.
+    pub left: bool,
+    /// Something runs at its right edge.
+    pub right: bool,
+}
+
+/// A stream's, or a lane's, spans.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it is called.
+    pub label: String,
+    /// Index into the trace's spans, by start.
+    order: Vec<u32>,
+    /// First start of each block.
+    starts: Vec<i64>,
+    /// What was before each block.
+    sums: Vec<Sums>,
+    /// Which classes it has: compute, comm, memory.
+    pub has: [bool; WAITING],
+}
+
+/// The unions of a row's computation and communication, ascending.
+#[derive(Debug, Default)]
+pub struct Unions {
+    /// Times of computation (ns), half-open.
+    pub compute: Vec<(i64, i64)>,
+    /// Times of communication (ns), half-open.
+    pub comm: Vec<(i64, i64)>,
+}
+
+fn push_merged(list: &mut Vec<(i64, i64)>, (from, to): (i64, i64)) {
+    match list.last_mut() {
+        Some(last) if last.1 == from => last.1 = to,
+        _ => list.push((from, to)),
+    }
+}
+
+impl Row {
+    /// A row of these spans (indices into all), `sorted` by start or not; and what it covers.
+    pub fn new(label: String, mut order: Vec<u32>, sorted: bool, spans: Spans) -> (Self, Unions) {
+        let start = |i: &u32| spans.all[*i as usize].start_ns;
+        if !sorted {
+            order.par_sort_by_key(start);
+        }
+        order.shrink_to_fit();
+        let blocks = order.len().div_ceil(BLOCK);
+        let (mut starts, mut sums) = (Vec::with_capacity(blocks), Vec::with_capacity(blocks));
+        let (mut now, mut unions, mut has) = (Sums::NONE, Unions::default(), [false; WAITING]);
+        for block in order.chunks(BLOCK) {
+            starts.push(start(&block[0]));
+            sums.push(now);
+            for i in block {
+                let span = &spans.all[*i as usize];
+                has[spans.class(span) as usize] = true;
+                match now.add_span(&spans, span) {
+                    Some((Class::Compute, new)) => push_merged(&mut unions.compute, new),
+                    Some((Class::Comm, new)) => push_merged(&mut unions.comm, new),
+                    _ => {}
+                }
+            }
+        }
+        (Self { label, order, starts, sums, has }, unions)
+    }
+
+    /// How many spans it has.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Bytes of the index, without the spans.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.order.capacity() * size_of::<u32>()
+            + self.starts.capacity() * size_of::<i64>()
+            + self.sums.capacity() * size_of::<Sums>()
+    }
+
+    /// The index in the trace of the span at a place.
+    pub fn span(&self, place: usize) -> Option<usize> {
+        self.order.get(place).map(|i| *i as usize)
+    }
+
+    /// What it did before a time, or up to `tolerance` (ns) earlier. `hint`: a
+    /// block near the time's.
+    fn mark(&self, spans: Spans, time: i64, hint: usize, tolerance: i64) -> Mark {
+        let next = gallop(&self.starts, hint, |start| *start < time);
+        let Some(block) = next.checked_sub(1) else {
+            return Mark { place: 0, latest: i64::MIN, covered: [0; KINDS] };
+        };
+        let mut sums = self.sums[block];
+        let mut place = block * BLOCK;
+        // what lies between the block's start and the time is less than can be seen
+        let short =
+            self.starts.get(next).is_some_and(|end| end.saturating_sub(self.starts[block]) < tolerance);
+        let rest = if short { 0 } else { BLOCK };
+        for i in self.order.iter().skip(place).take(rest) {
+            let span = &spans.all[*i as usize];
+            if span.start_ns >= time {
+                break;
+            }
+            sums.add_span(&spans, span);
+            place += 1;
+        }
+        let mut covered = sums.covered;
+        for (covered, latest) in covered.iter_mut().zip(sums.latest) {
+            // the last stretch of a union reaches up to its latest end, and began before the time
+            *covered -= latest.saturating_sub(time).max(0);
+        }
+        Mark { place, latest: sums.latest(), covered }
+    }
+
+    /// What it did in each of the window's columns: exact, or, with a tolerance, with edges that are
+    /// up to so many ns too early.
+    pub fn columns(&self, spans: Spans, window: Window, columns: usize, tolerance: i64) -> Vec<Column> {
+        let mut before = self.mark(spans, window.from, 0, tolerance);
+        let mut from = window.from;
+        // as many blocks a column as in the one before, as a rule
+        let mut advance = 0;
+        let mut result = Vec::with_capacity(columns);
+        for column in 0..columns {
+            let to = window.time(column + 1, columns);
+            let block = before.place / BLOCK;
+            let after = self.mark(spans, to, block + advance, tolerance);
+            advance = (after.place / BLOCK).saturating_sub(block);
+            let mut covered = after.covered;
+            for (covered, so_far) in covered.iter_mut().zip(before.covered) {
+                *covered = covered.saturating_sub(so_far);
+            }
+            // among many it does not matter, and looking at a span costs a trip to memory
+            let many = after.place - before.place > BLOCK;
+            let begins = many || self.span(before.place).is_some_and(|i| spans.all[i].start_ns == from);
+            result.push(Column {
+                covered,
+                places: (before.place, after.place),
+                left: before.latest > from || begins,
+                right: after.latest >= to,
+            });
+            (before, from) = (after, to);
+        }
+        result
+    }
+
+    /// The places of the spans that may touch a stretch of time: all that do, and a few before them.
+    pub fn places(&self, spans: Spans, from: i64, to: i64) -> std::ops::Range<usize> {
+        let ended = self.sums.partition_point(|sums| sums.latest() <= from).saturating_sub(1);
+        // spans without length reach no further end: what starts in the stretch counts, too
+        let starts = self.starts.partition_point(|start| *start < from).saturating_sub(1);
+        let last = self.mark(spans, to, 0, 0).place;
+        (ended.min(starts) * BLOCK).min(last)..last
+    }
+
+    /// The place of the first span that starts at or after the time, or of the last one.
+    pub fn from(&self, spans: Spans, time: i64) -> usize {
+        self.mark(spans, time, 0, 0).place.min(self.len().saturating_sub(1))
+    }
+
+    /// The place of the span nearest to the time.
+    pub fn nearest(&self, spans: Spans, time: i64) -> usize {
+        let next = self.mark(spans, time.saturating_add(1), 0, 0).place;
+        let at = |place: usize| self.span(place).map(|i| &spans.all[i]);
+        let Some(before) = next.checked_sub(1) else { return 0 };
+        let gap_before = at(before).map_or(0, |s| time.saturating_sub(s.end_ns));
+        match at(next) {
+            Some(s) if gap_before > 0 && s.start_ns.saturating_sub(time) < gap_before => next,
+            _ => before,
+        }
+    }
+}
+
+/// How many of the items, which are sorted so, are `below`. It looks near the `hint` first: a good guess
+/// costs a few neighbouring items, where a search from scratch would cost a walk through all memory.
+pub fn gallop<T>(sorted: &[T], hint: usize, below: impl Fn(&T) -> bool) -> usize {
+    // the answer lies in from..=to: what is before `from` is below, what is at `to` is not
+    let (mut from, mut to) = (hint.min(sorted.len()), hint.min(sorted.len()));
+    let mut step = 1;
+    if from > 0 && !below(&sorted[from - 1]) {
+        while from > 0 && !below(&sorted[from - 1]) {
+            to = from - 1;
+            from = from.saturating_sub(step);
+            step *= 2;
+        }
+    } else {
+        while to < sorted.len() && below(&sorted[to]) {
+            from = to + 1;
+            to = (to + step).min(sorted.len());
+            step *= 2;
+        }
+    }
+    from + sorted[from..to].partition_point(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::Phase;
+
+    fn spans() -> impl Strategy<Value = Vec<Span>> {
+        let span =
+            (0i64..400, 0i64..40, 0u32..3, 0i64..50).prop_map(|(start, width, kind, wait)| Span {
+                sample: 0,
+                phase: Phase::Decode,
+                step: 0,
+                rank: 0,
+                lane: if kind == 1 { Lane::Comm } else { Lane::Compute },
+                stream: 0,
+                operation: kind,
+                ready_ns: start,
+                start_ns: start,
+                end_ns: start + width,
+                last_arrival_ns: if kind == 1 && wait < 40 { start + wait } else { -1 },
+            });
+        prop::collection::vec(span, 0..120)
+    }
+
+    const CLASSES: [Class; 3] = [Class::Compute, Class::Comm, Class::Memory];
+
+    /// Of each kind, whether a nanosecond is covered.
+    fn at(list: &[Span], kind: usize, time: i64) -> bool {
+        list.iter().any(|s| match kind {
+            WAITING => s.start_ns <= time && time < s.end_ns.min(s.last_arrival_ns),
+            _ => s.operation as usize == kind && s.start_ns <= time && time < s.end_ns,
+        })
+    }
+
+    #[test]
+    fn spans_without_length_are_among_the_places_that_touch() {
+        let at = |start: i64| Span {
+            sample: 0,
+            phase: Phase::Decode,
+            step: 0,
+            rank: 0,
+            lane: Lane::Compute,
+            stream: 0,
+            operation: 0,
+            ready_ns: start,
+            start_ns: start,
+            end_ns: start,
+            last_arrival_ns: -1,
+        };
+        let mut list = vec![at(0); 15];
+        list.extend([at(196), at(196)]);
+        let spans = Spans { all: &list, classes: &CLASSES };
+        let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), true, spans);
+        let places = row.places(spans, 0, 197);
+        assert!(places.contains(&15) && places.contains(&16), "{places:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn columns_agree_with_counting_nanoseconds(
+            list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
+        ) {
+            let spans = Spans { all: &list, classes: &CLASSES };
+            let (row, unions) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
+            let window = Window::new(from, from + width);
+            for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
+                let (from, to) = (window.time(c, columns), window.time(c + 1, columns));
+                for kind in 0..KINDS {
+                    let expected = (from..to).filter(|t| at(&list, kind, *t)).count() as i64;
+                    prop_assert_eq!(column.covered[kind], expected, "column {} kind {}", c, kind);
+                }
+                let started = list.iter().filter(|s| (from..to).contains(&s.start_ns)).count();
+                prop_assert_eq!(column.places.1 - column.places.0, started);
+                let any = |t: i64| (0..WAITING).any(|kind| at(&list, kind, t));
+                if from < to && column.covered[..WAITING].iter().any(|c| *c > 0) {
+                    prop_assert_eq!(column.right, any(to - 1) , "right of {}", c);
+                    prop_assert!(!any(from) || column.left, "left of {}", c);
+                }
+            }
+            for (kind, union) in [(0, &unions.compute), (1, &unions.comm)] {
+                prop_assert!(union.windows(2).all(|w| w[0].1 < w[1].0));
+                for t in 0..450 {
+                    let inside = union.iter().any(|(s, e)| *s <= t && t < *e);
+                    prop_assert_eq!(inside, at(&list, kind, t));
+                }
+            }
+        }
+
+        #[test]
+        fn a_tolerance_moves_edges_by_no_more_than_itself(
+            list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
+        ) {
+            let spans = Spans { all: &list, classes: &CLASSES };
+            let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
+            let window = Window::new(from, from + width);
+            let exact = row.columns(spans, window, 4, 0);
+            for (rough, exact) in row.columns(spans, window, 4, tolerance).iter().zip(exact) {
+                for kind in 0..KINDS {
+                    let error = rough.covered[kind] - exact.covered[kind];
+                    prop_assert!(error.abs() <= tolerance, "{error} with {tolerance}");
+                }
+            }
+        }
+
+        #[test]
+        fn places_hold_every_span_that_touches(
+            list in spans(), from in -20i64..420, width in 1i64..300,
+        ) {
+            let spans = Spans { all: &list, classes: &CLASSES };
+            let (row, _) = Row::new(String::new(), (0..list.len() as u32).collect(), false, spans);
+            let places = row.places(spans, from, from + width);
+            for place in 0..row.len() {
+                let span = &list[row.span(place).unwrap_or(0)];
+                if span.start_ns < from + width && span.end_ns > from {
+                    prop_assert!(places.contains(&place));
+                }
+            }
+            if row.len() > 0 {
+                let distance = |p: usize| {
+                    let s = &list[row.span(p).unwrap_or(0)];
+                    (s.start_ns - from).max(from - s.end_ns).max(0)
+                };
+                let found = distance(row.nearest(spans, from));
+                let next = row.from(spans, from);
+                prop_assert!(found <= distance(next));
+            }
+        }
+
+        #[test]
+        fn galloping_counts(mut starts in prop::collection::vec(0i64..100, 0..200), time in -5i64..105, hint in 0usize..250) {
+            starts.sort_unstable();
+            let expected = starts.partition_point(|s| *s < time);
+            prop_assert_eq!(gallop(&starts, hint, |s| *s < time), expected);
+            prop_assert_eq!(gallop(&starts, 0, |s| *s < time), expected);
+        }
+    }
+}

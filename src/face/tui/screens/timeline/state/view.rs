@@ -1,0 +1,449 @@
+//! What of the traces is shown: one window of time for all panes, so that their scale is the same; one
+//! cursor in time; what is searched for.
+
+use std::sync::Arc;
+
+use tui_input::Input;
+
+use super::history::History;
+use super::index::{Line, TraceIndex};
+use super::pane::Pane;
+use super::panel::Panel;
+use super::search::Matches;
+use super::select::Selected;
+use crate::face::tui::screens::timeline::state::window::Window;
+use crate::plan::Phase;
+use crate::study::analysis::OperationDifferences;
+
+/// A search for names.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// What was typed into the search, with its cursor.
+    pub input: Input,
+    /// It is being typed.
+    pub typing: bool,
+    /// Number of the newest search; answers to older ones are dropped.
+    pub serial: u64,
+    /// Enter was pressed before the answer came: its first match is gone to when it does.
+    pub awaited: bool,
+    /// What is gone to is zoomed to, too.
+    pub zoom: bool,
+}
+
+/// A place of the cursor: pane, line, place on it.
+pub type Place = (usize, Line, usize);
+
+/// One or two traces and what of them is shown.
+#[derive(Debug)]
+pub struct View {
+    /// The window (ns). With one trace its time is the trace's; with two, 0 is where both are aligned.
+    pub window: Window,
+    /// Windows before and after it.
+    pub(super) history: History,
+    /// The traces, from top to bottom; never empty.
+    pub panes: Vec<Pane>,
+    /// The pane that keys go to.
+    pub focus: usize,
+    /// The cursor (ns of the window's time), shared by all panes.
+    pub time: i64,
+    /// The search for names, and what it found.
+    pub search: Search,
+    /// A stretch that was selected.
+    pub selected: Option<Selected>,
+    /// Marks A and B (ns of the window's time).
+    pub marks: [Option<i64>; 2],
+    /// Critical paths are lit up.
+    pub lit: bool,
+    /// The lower trace's steps follow those under the cursor.
+    pub follows: bool,
+    /// Where edges were followed from, the latest last.
+    pub(super) trail: Vec<Place>,
+    /// A list that lies beneath the lanes.
+    pub panel: Option<Panel>,
+    /// The steps of both traces, compared: those that are wanted, or those that were wanted before.
+    pub differences: Option<Arc<OperationDifferences>>,
+    /// A comparison is being made.
+    pub comparing: bool,
+    /// A prediction is being made.
+    pub predicting: bool,
+}
+
+impl View {
+    /// A trace, opened at its first decode step (or the whole of it, where it has none).
+    pub fn new(index: Arc<TraceIndex>) -> Self {
+        let window = index.bounds;
+        let mut view = Self {
+            window,
+            history: History::default(),
+            panes: vec![Pane::new(index)],
+            focus: 0,
+            time: window.from,
+            search: Search::default(),
+            selected: None,
+            marks: [None; 2],
+            lit: false,
+            follows: false,
+            trail: Vec::new(),
+            panel: None,
+            differences: None,
+            comparing: false,
+            predicting: false,
+        };
+        if let Some(first) = view.first_decode(0, |_| true) {
+            view.fit_step(first);
+            view.history.clear();
+        }
+        view
+    }
+
+    /// The pane that keys go to.
+    pub fn pane(&self) -> &Pane {
+        &self.panes[self.focus.min(self.panes.len() - 1)]
+    }
+
+    pub(super) fn pane_mut(&mut self) -> &mut Pane {
+        let last = self.panes.len() - 1;
+        &mut self.panes[self.focus.min(last)]
+    }
+
+    /// The span under the cursor.
+    #[cfg(test)]
+    pub fn span(&self) -> Option<&crate::trace::Span> {
+        self.pane().span()
+    }
+
+    /// All traces' extent in the window's time.
+    pub fn bounds(&self) -> Window {
+        let all = self.panes.iter().map(Pane::bounds);
+        all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
+    }
+
+    /// Shows a window, as near to it as there is one; the way back leads to the one shown.
+    pub fn set(&mut self, window: Window) {
+        let window = window.within(self.bounds());
+        if window == self.window {
+            return;
+        }
+        self.history.leave(self.window);
+        self.window = window;
+    }
+
+    /// Goes back to the window before the last zoom or pan; false where there is none.
+    pub fn undo(&mut self) -> bool {
+        let window = self.history.undo(self.window);
+        self.back_to(window)
+    }
+
+    /// Goes forward to the window that was gone back from; false where there is none.
+    pub fn redo(&mut self) -> bool {
+        let window = self.history.redo(self.window);
+        self.back_to(window)
+    }
+
+    fn back_to(&mut self, window: Option<Window>) -> bool {
+        let Some(window) = window else { return false };
+        // the bounds may be others than they were then
+        self.window = window.within(self.bounds());
+        true
+    }
+
+    /// The time to zoom at: the cursor where it can be seen.
+    pub(super) fn focus_time(&self) -> i64 {
+        if self.window.contains(self.time) { self.time } else { self.window.middle() }
+    }
+
+    /// Zooms at the cursor; a factor below 1 zooms in.
+    pub fn zoom(&mut self, factor: f64) {
+        self.zoom_at(self.focus_time(), factor);
+    }
+
+    /// Zooms at a time (ns).
+    pub fn zoom_at(&mut self, at: i64, factor: f64) {
+        self.set(self.window.zoomed(at, factor, self.bounds()));
+    }
+
+    /// Pans by a share of the window.
+    pub fn pan(&mut self, share: f64) {
+        self.set(self.window.panned(share, self.bounds()));
+    }
+
+    /// Moves the window to a column of the whole of one trace; `leave`: the way back leads here, as it
+    /// does to where a drag began.
+    pub fn center_at(&mut self, pane: usize, column: usize, columns: usize, leave: bool) {
+        let (bounds, width) = (self.bounds(), self.window.width());
+        let whole = self.panes.get(pane).map_or(bounds, Pane::bounds);
+        let middle = whole.time(column, columns);
+        let from = middle.saturating_sub(width / 2);
+        let window = Window::new(from, from.saturating_add(width)).within(bounds);
+        match leave {
+            true => self.set(window),
+            false => self.window = window,
+        }
+    }
+
+    /// Shows the whole of all traces.
+    pub fn fit_all(&mut self) {
+        self.set(self.bounds());
+    }
+
+    /// Zooms to what is under the cursor, with a little of what surrounds it.
+    pub fn zoom_span(&mut self) {
+        let Some((start, end)) = self.interval() else { return };
+        let margin = (end.saturating_sub(start) / 4).max(1);
+        self.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
+    }
+
+    /// Start and end of what is under the cursor, in the window's time.
+    pub(super) fn interval(&self) -> Option<(i64, i64)> {
+        let pane = self.pane();
+        let (start, end) = pane.interval()?;
+        let start = start.saturating_sub(pane.origin);
+        Some((start, end.saturating_sub(pane.origin).max(start)))
+    }
+
+    /// The cursor's time follows what is under it; the other traces' cursors follow the time.
+    pub(super) fn follow(&mut self) {
+        if let Some((start, end)) = self.interval() {
+            self.time = start.saturating_add(end.saturating_sub(start) / 2);
+        }
+        let (time, focus) = (self.time, self.focus);
+        for (_, pane) in self.panes.iter_mut().enumerate().filter(|(i, _)| *i != focus) {
+            pane.point_at(time);
+        }
+    }
+
+    /// Moves the window as little as needed to show what is under the cursor.
+    pub(super) fn show_cursor(&mut self) {
+        if let Some((start, end)) = self.interval() {
+            self.window = self.window.showing(start, end, self.bounds());
+        }
+    }
+
+    /// Moves the cursor along its line; the window follows.
+    pub fn move_in_line(&mut self, by: isize) {
+        let pane = self.pane_mut();
+        let Some(line) = pane.current() else { return };
+        let len = pane.index.len(line);
+        pane.place = pane.place.saturating_add_signed(by).min(len.saturating_sub(1));
+        self.follow();
+        self.show_cursor();
+    }
+
+    /// Moves the cursor to another line, at about the same time; beyond the last line of a trace, into
+    /// the trace beneath, and back.
+    pub fn move_line(&mut self, by: isize) {
+        let time = self.focus_time();
+        let pane = self.pane();
+        let (line, last) = (pane.line, pane.lines.len().saturating_sub(1));
+        let leaves = (by > 0 && line == last) || (by < 0 && line == 0);
+        if leaves && by.abs() < isize::MAX / 4 {
+            let to = self.focus.saturating_add_signed(by.signum()).min(self.panes.len() - 1);
+            if to != self.focus {
+                self.focus = to;
+                let pane = self.pane_mut();
+                pane.line = if by > 0 { 0 } else { pane.lines.len().saturating_sub(1) };
+            }
+        } else {
+            self.pane_mut().line = line.saturating_add_signed(by).min(last);
+        }
+        self.pane_mut().point_at(time);
+        self.follow();
+    }
+
+    /// Puts the cursor on what a line of a pane shows at a time of the window.
+    pub fn point_at(&mut self, pane: usize, line: usize, time: i64) {
+        if self.panes.get(pane).is_some_and(|p| line < p.lines.len()) {
+            self.focus = pane;
+            let pane = self.pane_mut();
+            pane.line = line;
+            pane.point_at(time);
+            self.follow();
+            // the pointer, where there is nothing but time under it
+            if !self.interval().is_some_and(|(start, end)| start <= time && time < end) {
+                self.time = time;
+            }
+        }
+    }
+
+    /// Fits the next or previous decode step.
+    pub fn fit_neighbour(&mut self, forwards: bool) {
+        if let Some(to) = self.pane().neighbour_step(self.time, forwards) {
+            self.fit_step(to);
+        }
+    }
+
+    /// Fits a step and puts the cursor on its first operation in the row.
+    pub(super) fn fit_step(&mut self, step: usize) {
+        let pane = self.pane_mut();
+        let Some(range) = pane.index.steps.get(step).copied() else { return };
+        let origin = pane.origin;
+        let from = range.window.from.saturating_sub(origin);
+        pane.point_in_step(step);
+        self.set(Window::new(from, range.window.to.saturating_sub(origin)));
+        self.time = from;
+        self.follow();
+    }
+
+    /// The first decode step of a pane that passes a test.
+    fn first_decode(&self, pane: usize, test: impl Fn(u32) -> bool) -> Option<usize> {
+        let steps = &self.panes.get(pane)?.index.steps;
+        steps.iter().position(|s| s.key.phase == Phase::Decode && test(s.key.step))
+    }
+
+    /// Shows another trace beneath (in the place of one that is there), aligned at the first decode
+    /// step that both have, else at the first of each.
+    pub fn add(&mut self, index: Arc<TraceIndex>) {
+        self.remove();
+        self.panes.push(Pane::new(index));
+        let has = |pane: &Pane, step: u32| {
+            pane.index.steps.iter().any(|s| s.key.phase == Phase::Decode && s.key.step == step)
+        };
+        let both = self.first_decode(0, |step| has(&self.panes[1], step));
+        let (first, second) = match both {
+            Some(first) => {
+                let step = self.panes[0].index.steps[first].key.step;
+                (Some(first), self.first_decode(1, |s| s == step))
+            }
+            None => (self.first_decode(0, |_| true), self.first_decode(1, |_| true)),
+        };
+        self.marks = [None; 2];
+        self.selected = None;
+        self.panes[0].aligned = first;
+        self.panes[1].aligned = second;
+        self.align();
+        self.history.clear();
+        // what both do in the step they are aligned at
+        let widths =
+            self.panes.iter().filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
+        let width = widths.max().unwrap_or_else(|| self.bounds().width());
+        self.window = Window::new(0, width).within(self.bounds());
+        for pane in &mut self.panes {
+            match pane.aligned {
+                Some(step) => pane.point_in_step(step),
+                None => pane.point_from(0),
+            }
+        }
+        self.time = 0;
+        self.follow();
+    }
+
+    /// Puts each trace's aligned step at time 0.
+    pub(super) fn align(&mut self) {
+        for pane in &mut self.panes {
+            let step = pane.aligned.and_then(|i| pane.index.steps.get(i));
+            pane.origin = step.map_or(pane.index.bounds.from, |s| s.window.from);
+        }
+    }
+
+    /// Takes away the lower trace; false where there is none.
+    pub fn remove(&mut self) -> bool {
+        let removed = self.panes.len() > 1;
+        self.panes.truncate(1);
+        self.focus = 0;
+        self.differences = None;
+        self.follows = false;
+        self.trail.retain(|(pane, ..)| *pane == 0);
+        if !matches!(self.panel, Some(Panel::Dependencies { .. })) {
+            self.panel = None;
+        }
+        let origin = std::mem::take(&mut self.panes[0].origin);
+        self.rebase(origin);
+        self.history.clear();
+        self.bound();
+        removed
+    }
+
+    /// Aligns another step of the lower trace with the upper trace's; false where there is none.
+    pub fn shift(&mut self, by: isize) -> bool {
+        let Some(pane) = self.panes.get_mut(1) else { return false };
+        let to = pane.aligned.and_then(|i| i.checked_add_signed(by));
+        let Some(to) = to.filter(|i| *i < pane.index.steps.len()) else { return false };
+        pane.aligned = Some(to);
+        self.align();
+        // the origin of the focused trace may have moved under the cursor
+        let time = self.time;
+        self.bound();
+        for pane in &mut self.panes {
+            pane.point_at(time);
+        }
+        true
+    }
+
+    /// Gives the keys to the other trace.
+    pub fn switch(&mut self) {
+        self.focus = (self.focus + 1) % self.panes.len();
+        let time = self.time;
+        self.pane_mut().point_at(time);
+    }
+
+    /// Collapses or opens the cursor's rank.
+    pub fn toggle_rank(&mut self) {
+        let time = self.time;
+        let pane = self.pane_mut();
+        if pane.toggle_rank() {
+            pane.point_at(time);
+        }
+    }
+
+    /// Collapses or opens all ranks of all traces.
+    pub fn toggle_all(&mut self) {
+        let time = self.time;
+        for pane in &mut self.panes {
+            if pane.toggle_all() {
+                pane.point_at(time);
+            }
+        }
+    }
+
+    /// Goes to the next or previous match in the pane that has the keys; false where there is none.
+    pub fn go_to_match(&mut self, forwards: bool) -> bool {
+        let pane = self.pane();
+        let Some(matches) = pane.matches.clone() else { return false };
+        let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
+        let time = self.time.saturating_add(pane.origin);
+        let Some((line, place)) = matches.neighbour(&pane.index, from, time, forwards) else {
+            return false;
+        };
+        self.pane_mut().go_to(line, place);
+        self.follow();
+        self.show_cursor();
+        true
+    }
+
+    /// What a search found in a pane.
+    pub fn found(&mut self, pane: usize, matches: Arc<Matches>) {
+        if let Some(pane) = self.panes.get_mut(pane) {
+            pane.matches = Some(matches);
+        }
+        if self.search.awaited && pane == self.focus {
+            self.search.awaited = false;
+            self.go_to_first();
+        }
+    }
+
+    /// Goes to the first match of what was typed, now or as soon as the search is done.
+    pub fn go_to_found(&mut self) {
+        let query = self.search.input.value();
+        let matches = self.panes.get(self.focus).and_then(|pane| pane.matches.as_ref());
+        if matches.is_some_and(|matches| matches.query == query) {
+            self.go_to_first();
+        } else {
+            self.search.awaited = true;
+        }
+    }
+
+    fn go_to_first(&mut self) {
+        let zoom = std::mem::take(&mut self.search.zoom);
+        if self.go_to_match(true) && zoom {
+            self.zoom_span();
+        }
+    }
+
+    /// Ends the search: nothing is marked as found any more.
+    pub fn forget_search(&mut self) {
+        self.search = Search { serial: self.search.serial + 1, ..Search::default() };
+        for pane in &mut self.panes {
+            pane.matches = None;
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The stretch of time that a timeline shows: it always lies within its bounds and is never empty.
+
+/// A stretch of time in nanoseconds, `from` included, `to` not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Where the stretch starts (ns).
+    pub from: i64,
+    /// Its end (ns), above `from`.
+    pub to: i64,
+}
+
+/// No window is narrower (ns), unless its bounds are.
+pub const NARROWEST: i64 = 64;
+
+impl Window {
+    /// From `from` to `to`, made to be at least 1 ns long.
+    pub fn new(from: i64, to: i64) -> Self {
+        let from = from.min(i64::MAX - 1);
+        Self { from, to: to.max(from + 1) }
+    }
+
+    /// How long the stretch is (ns), at least 1.
+    pub fn width(&self) -> i64 {
+        self.to.saturating_sub(self.from).max(1)
+    }
+
+    /// The time midway between its start and end (ns).
+    pub fn middle(&self) -> i64 {
+        self.from + self.width() / 2
+    }
+
+    /// Whether it contains the time.
+    pub fn contains(&self, time: i64) -> bool {
+        self.from <= time && time < self.to
+    }
+
+    /// The nearest window within `bounds`, not narrower than allowed.
+    pub fn within(self, bounds: Self) -> Self {
+        let width = self.width().max(NARROWEST).min(bounds.width());
+        // grow around the middle where it was too narrow
+        let grown = self.from.saturating_sub(width.saturating_sub(self.width()) / 2);
+        let from = grown.clamp(bounds.from, bounds.to - width);
+        Self { from, to: from + width }
+    }
+
+    /// Zoomed by `factor` (below 1: in) with the time `at` staying where it is on the screen.
+    pub fn zoomed(self, at: i64, factor: f64, bounds: Self) -> Self {
+        let at = at.clamp(self.from, self.to);
+        let left = (at - self.from) as f64 * factor;
+        let right = (self.to - at) as f64 * factor;
+        // `as` saturates, so a zoom beyond all bounds ends at them
+        Self::new(at.saturating_sub(left as i64), at.saturating_add(right as i64)).within(bounds)
+    }
+
+    /// Moved by a share of its own width; negative: to the left.
+    pub fn panned(self, share: f64, bounds: Self) -> Self {
+        let by = (self.width() as f64 * share) as i64;
+        let by = if by == 0 { share.signum() as i64 } else { by };
+        let from = self
+            .from
+            .saturating_add(by)
+            .clamp(bounds.from, bounds.to - self.width().min(bounds.width()));
+        Self { from, to: from + self.width() }.within(bounds)
+    }
+
+    /// The same stretch, where what was called 0 is called `by` from now on.
+    pub fn shifted(self, by: i64) -> Self {
+        Self::new(self.from.saturating_add(by), self.to.saturating_add(by))
+    }
+
+    /// Moved as little as needed to show `from..to`, or its start where that is longer than the window.
+    pub fn showing(self, from: i64, to: i64, bounds: Self) -> Self {
+        let width = self.width();
+        let start = if from < self.from || to.saturating_sub(from) >= width {
+            from
+        } else if to > self.to {
+            to - width
+        } else {
+            return self;
+        };
+        Self { from: start, to: start.saturating_add(width) }.within(bounds)
+    }
+
+    /// The time at column `column` of `columns`.
+    pub fn time(&self, column: usize, columns: usize) -> i64 {
+        let offset = i128::from(self.width()) * column as i128 / columns.max(1) as i128;
+        self.from + offset as i64
+    }
+
+    /// The column of `columns` that shows the time, where one does.
+    pub fn column(&self, time: i64, columns: usize) -> Option<usize> {
+        if !self.contains(time) || columns == 0 {
+            return None;
+        }
+        let offset = i128::from(time - self.from) * columns as i128 / i128::from(self.width());
+        Some((offset as usize).min(columns - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Move {
+        Zoom(i64, f64),
+        Pan(f64),
+        Show(i64, i64),
+        Set(i64, i64),
+    }
+
+    fn moves() -> impl Strategy<Value = Move> {
+        prop_oneof![
+            (any::<i64>(), prop_oneof![Just(0.5), Just(2.0), 0.0..1e12])
+                .prop_map(|(a, f)| Move::Zoom(a, f)),
+            (-2.0..2.0).prop_map(Move::Pan),
+            (-2_000_000i64..2_000_000, 0i64..5_000_000).prop_map(|(a, w)| Move::Show(a, a + w)),
+            (any::<i64>(), any::<i64>()).prop_map(|(a, b)| Move::Set(a, b)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_stays_within_its_bounds(
+            start in -1_000_000i64..1_000_000,
+            width in 1i64..1_000_000,
+            moves in prop::collection::vec(moves(), 0..30),
+        ) {
+            let bounds = Window::new(start, start + width);
+            let mut window = bounds;
+            for step in moves {
+                window = match step {
+                    Move::Zoom(at, factor) => window.zoomed(at, factor, bounds),
+                    Move::Pan(share) => window.panned(share, bounds),
+                    Move::Show(from, to) => window.showing(from, to, bounds),
+                    Move::Set(from, to) => Window::new(from, to).within(bounds),
+                };
+                prop_assert!(window.from >= bounds.from && window.to <= bounds.to, "{window:?} {bounds:?}");
+                prop_assert!(window.width() >= NARROWEST.min(bounds.width()));
+            }
+        }
+
+        #[test]
+        fn the_time_of_a_column_is_in_that_column(
+            width in 200i64..1_000_000_000, column in 0usize..200,
+        ) {
+            let window = Window::new(7, 7 + width);
+            // a column's first whole nanosecond may still belong to the column before
+            let shown = window.column(window.time(column, 200), 200);
+            prop_assert!(shown == Some(column) || shown.map(|c| c + 1) == Some(column));
+        }
+    }
+
+    #[test]
+    fn zooming_in_and_out_at_one_time_comes_back() {
+        let bounds = Window::new(0, 1 << 20);
+        let window = Window::new(1 << 18, 1 << 19);
+        let there = window.zoomed(300_000, 0.5, bounds);
+        assert_eq!(there.width(), window.width() / 2);
+        let back = there.zoomed(300_000, 2.0, bounds);
+        assert!((back.from - window.from).abs() <= 2 && (back.to - window.to).abs() <= 2, "{back:?}");
+    }
+}

@@ -1,0 +1,577 @@
+//! What a user does on the timeline, and what comes of it.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
+use super::layout;
+use super::state::select::Selected;
+use super::state::window::Window;
+use super::state::{Ask, Line, TraceIndex, View};
+use crate::face::tui::layout::cut_left;
+use crate::face::tui::message::{Effect, Message, TraceSource};
+use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::state::Tab;
+use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
+use crate::run::sim::SimBackend;
+use crate::run::{PlanBackend, Shared};
+use crate::table::{Backend, P2p, Spec};
+use crate::trace::Trace;
+use crate::trace::overlap::Selection;
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+fn with(traces: Vec<TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
+    let mut driver = Driver::full(columns, rows);
+    driver.show(traces);
+    driver.state.cx.tab = Tab::Timeline;
+    // what the page asks for is asked with the first message that comes
+    let effects = driver.send(Message::Resize(columns, rows));
+    driver.answer(effects);
+    driver
+}
+
+fn view(driver: &Driver) -> &View {
+    driver.state.timeline.view.as_ref().expect("a trace is open")
+}
+
+fn press(driver: &mut Driver, code: KeyCode, modifiers: KeyModifiers) {
+    let effects = driver.send(Message::Key(KeyEvent::new(code, modifiers)));
+    driver.answer(effects);
+}
+
+fn keys(driver: &mut Driver, text: &str) {
+    text.chars().for_each(|c| press(driver, KeyCode::Char(c), KeyModifiers::NONE));
+}
+
+/// Types a line at a prompt that a key opens.
+fn type_line(driver: &mut Driver, key: &str, text: &str) {
+    keys(driver, key);
+    for _ in 0..80 {
+        press(driver, KeyCode::Backspace, KeyModifiers::NONE);
+    }
+    keys(driver, text);
+    press(driver, KeyCode::Enter, KeyModifiers::NONE);
+}
+
+fn mouse(driver: &mut Driver, kind: MouseEventKind, (column, row): (u16, u16), modifiers: KeyModifiers) {
+    let effects = driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers }));
+    driver.answer(effects);
+}
+
+/// A simulated run of the tiny model.
+fn simulated(change: impl Fn(&mut Spec)) -> TraceIndex {
+    let mut spec = spec("standard", 2, P2p::On, Backend::Sim);
+    spec.output_tokens = 6;
+    change(&mut spec);
+    let (_, trace) = SimBackend.predict(&spec, &Shared::default(), true).expect("it can be simulated");
+    let trace = trace.expect("it was recorded");
+    TraceIndex::new(format!("{} {}", spec.model, spec.label()), trace)
+}
+
+/// The same as if it had been measured, each operation a tenth longer.
+fn measured() -> TraceIndex {
+    let mut trace: Trace = simulated(|_| {}).trace;
+    let mut spec = spec("standard", 2, P2p::On, Backend::Cpu);
+    spec.output_tokens = 6;
+    trace.meta.provenance = spec.provenance();
+    trace.meta.run = Some("20260102-0304-1".into());
+    trace.meta.recorder = "own".into();
+    trace.meta.spec = Some(spec);
+    for span in &mut trace.spans {
+        for time in [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns] {
+            *time = *time * 11 / 10;
+        }
+        span.last_arrival_ns =
+            if span.last_arrival_ns < 0 { -1 } else { span.last_arrival_ns * 11 / 10 };
+    }
+    TraceIndex::new("20260102-0304-1  tiny standard tp2".into(), trace)
+}
+
+#[test]
+fn looks() {
+    for size in SIZES {
+        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
+        let mut driver = with(vec![trace()], size);
+        keys(&mut driver, "(");
+        keys(&mut driver, "v");
+        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+        insta::assert_snapshot!(name("selection"), driver.screen());
+        let mut driver = with(vec![simulated(|_| {})], size);
+        keys(&mut driver, "p");
+        insta::assert_snapshot!(name("critical_path"), driver.screen());
+        keys(&mut driver, "..e");
+        insta::assert_snapshot!(name("dependencies"), driver.screen());
+        let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+        let mut driver = with(vec![simulated(|_| {}), ladder], size);
+        keys(&mut driver, "Cc");
+        insta::assert_snapshot!(name("differences"), driver.screen());
+        let mut driver = with(vec![measured()], size);
+        keys(&mut driver, "g");
+        insta::assert_snapshot!(name("ghost_asked"), driver.screen());
+        press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+        insta::assert_snapshot!(name("ghost"), driver.screen());
+    }
+}
+
+#[test]
+fn the_overview_marks_the_window_and_a_click_moves_it() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let row = |driver: &Driver| {
+        let line = driver.screen().lines().nth(3).unwrap_or_default().to_string();
+        (line.find('['), line.find(']'), line)
+    };
+    let (Some(from), Some(to), _) = row(&driver) else { panic!("{}", driver.screen()) };
+    assert!(from < to, "{}", driver.screen());
+    let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
+    let at = (areas.overview.right() - 3, areas.overview.y);
+    let before = view(&driver).window;
+    mouse(&mut driver, MouseEventKind::Down(MouseButton::Left), at, KeyModifiers::NONE);
+    assert!(view(&driver).window.from > before.to, "the window is at the end");
+    assert_eq!(view(&driver).window.width(), before.width());
+    mouse(
+        &mut driver,
+        MouseEventKind::Drag(MouseButton::Left),
+        (areas.overview.x + 20, 30),
+        KeyModifiers::NONE,
+    );
+    assert!(view(&driver).window.from <= before.from, "dragged back to the beginning");
+    keys(&mut driver, "u");
+    assert_eq!(view(&driver).window, before, "one way back for the whole drag");
+    keys(&mut driver, "f");
+    let (from, to, line) = row(&driver);
+    assert!(from.is_some_and(|from| from < 20) && to.is_some_and(|to| to > 110), "{line}");
+    assert!(
+        driver.screen().lines().nth(4).is_some_and(|line| line.contains('╱')),
+        "what is exposed is hatched"
+    );
+}
+
+#[test]
+fn a_typed_target_is_gone_to_and_undone() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let first = view(&driver).window;
+    let window = |driver: &Driver| {
+        let zero = view(driver).pane().index.zero;
+        let window = view(driver).window;
+        (window.from - zero, window.to - zero)
+    };
+    type_line(&mut driver, "t", "50us..60us");
+    assert_eq!(window(&driver), (50_000, 60_000));
+    type_line(&mut driver, "t", "step 2");
+    assert_eq!(window(&driver), (46_000 * 3, 46_000 * 3 + 45_000));
+    type_line(&mut driver, "t", "step 1..3");
+    assert_eq!(window(&driver), (46_000 * 2, 46_000 * 4 + 45_000));
+    type_line(&mut driver, "t", "prefill");
+    assert_eq!(window(&driver), (0, 45_000));
+    type_line(&mut driver, "t", "+-2us");
+    assert_eq!(view(&driver).window.width(), 4_000);
+    type_line(&mut driver, "t", "100us");
+    assert_eq!(window(&driver), (98_000, 102_000));
+    type_line(&mut driver, "t", "all");
+    assert_eq!(view(&driver).window, view(&driver).bounds());
+    for _ in 0..7 {
+        keys(&mut driver, "u");
+    }
+    assert_eq!(view(&driver).window, first);
+    keys(&mut driver, "U");
+    assert_eq!(window(&driver), (50_000, 60_000));
+    type_line(&mut driver, "t", "decode mlp/reduce");
+    let at = view(&driver).span().map(|span| (span.step, span.operation));
+    assert_eq!(at, Some((1, 5)), "the next one with that name: the cursor was at 100 us");
+    assert!(view(&driver).window.width() < 25_000, "and it is zoomed to");
+    for (text, why) in [
+        ("step 99", "there is no step 99: the trace has 0 to 3"),
+        ("9s..10s", "the trace lasts from"),
+        ("5us..1us", "its end is not behind its start"),
+        ("A..B", "set both marks first"),
+    ] {
+        type_line(&mut driver, "t", text);
+        let shown = driver.screen();
+        assert!(shown.contains(why), "{text}: {shown}");
+        press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    }
+}
+
+#[test]
+fn marks_measure_what_lies_between_them() {
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "y");
+    assert!(driver.screen().contains("no numbers yet"));
+    keys(&mut driver, "(");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    keys(&mut driver, ")");
+    // A where the first operation of step 0 starts, B where its second ends: 30 us
+    assert!(
+        driver.screen().contains("A to B 30.0 us: 0.000046000 to 0.000076000 s"),
+        "{}",
+        driver.screen()
+    );
+    let effects = driver.press(KeyCode::Char('y'));
+    let [Effect::Copy(text)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(text.contains("[emulated-link]") && text.contains("compute 29.000 us"), "{text}");
+    assert!(text.contains("1 step begins") && text.contains("4 operations"), "{text}");
+    type_line(&mut driver, "t", "A..B");
+    assert_eq!(view(&driver).window.width(), 30_000);
+    let command = driver.press(KeyCode::Char('Y'));
+    let [Effect::Copy(command)] = &command[..] else { panic!("{command:?}") };
+    assert_eq!(command, "ladderscope overlap 20260102-0304-1 --from 46000ns --to 76000ns");
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert!(!driver.screen().contains("A to B"));
+}
+
+#[test]
+fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "v");
+    for _ in 0..3 {
+        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    }
+    assert!(driver.screen().contains("selecting 76.0 us"), "{}", driver.screen());
+    let (measured, now) = view(&driver).measured(0).expect("it is counted");
+    assert!(now, "the numbers are of what is selected");
+    let index = &view(&driver).pane().index;
+    let stretch = (measured.window.from - index.zero, measured.window.to - index.zero);
+    let selection =
+        Selection { from_ns: Some(stretch.0), to_ns: Some(stretch.1), ..Selection::default() };
+    assert_eq!(measured.report, crate::trace::overlap::overlap(&index.trace, &selection));
+    keys(&mut driver, "v");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    assert!(driver.screen().contains("selection 76.0 us"), "it stays: {}", driver.screen());
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(view(&driver).window.width(), 76_000, "Enter zooms to it");
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert_eq!(view(&driver).selected, None);
+    press(&mut driver, KeyCode::Right, KeyModifiers::SHIFT);
+    assert!(view(&driver).selected.is_some_and(|selected| selected.extending));
+}
+
+#[test]
+fn numbers_of_another_stretch_say_so() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let mut first = driver.press(KeyCode::Char('v'));
+    let Some(Effect::Timeline(ask)) = first.pop() else { panic!("it asks for numbers") };
+    assert!(driver.screen().contains("counting…"), "{}", driver.screen());
+    let second = driver.press(KeyCode::Right);
+    assert!(!second.iter().any(|effect| matches!(effect, Effect::Timeline(_))), "one at a time");
+    let more = driver.send(Message::Timeline(Box::new(ask.answer())));
+    assert!(driver.screen().contains("of the stretch before; counting…"), "{}", driver.screen());
+    assert_eq!(more.len(), 1, "the answer makes it ask for what is selected now");
+    driver.answer(more);
+    assert!(!driver.screen().contains("counting…"), "{}", driver.screen());
+}
+
+#[test]
+fn the_mouse_selects_an_interval_and_zooms_and_pans() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
+    let (_, strip) = cut_left(areas.panes[0].lines, layout::LANE_LABEL);
+    let at = |column: u16| (strip.x + column, strip.y + 1);
+    let columns = usize::from(strip.width);
+    let window = view(&driver).window;
+    let down = MouseEventKind::Down(MouseButton::Left);
+    mouse(&mut driver, down, at(10), KeyModifiers::NONE);
+    mouse(&mut driver, MouseEventKind::Drag(MouseButton::Left), at(40), KeyModifiers::NONE);
+    mouse(&mut driver, MouseEventKind::Up(MouseButton::Left), at(40), KeyModifiers::NONE);
+    let expected = Window::new(window.time(10, columns), window.time(41, columns));
+    assert_eq!(view(&driver).selected.map(|selected| selected.window), Some(expected));
+    assert!(driver.screen().contains("selection "), "{}", driver.screen());
+    mouse(&mut driver, MouseEventKind::ScrollDown, at(10), KeyModifiers::SHIFT);
+    mouse(&mut driver, MouseEventKind::ScrollRight, at(10), KeyModifiers::NONE);
+    assert!(view(&driver).window.from > window.from && view(&driver).window.width() == window.width());
+    // dragged out of the lanes, the selection ends at their edge
+    mouse(&mut driver, down, at(10), KeyModifiers::NONE);
+    mouse(&mut driver, MouseEventKind::Drag(MouseButton::Left), (0, 0), KeyModifiers::NONE);
+    let from = view(&driver).selected.map(|selected: Selected| selected.window.from);
+    assert_eq!(from, Some(view(&driver).window.from));
+    driver.state.cx.now_ms = 10_000;
+    mouse(&mut driver, down, at(5), KeyModifiers::NONE);
+    assert!(view(&driver).selected.is_some(), "a click within it leaves it");
+    mouse(&mut driver, down, at(5), KeyModifiers::NONE);
+    let selected = view(&driver).selected.map(|selected| selected.window);
+    assert_eq!(selected, Some(view(&driver).window), "the second zooms to it");
+    keys(&mut driver, "u");
+    driver.state.cx.now_ms = 20_000;
+    mouse(&mut driver, down, at(30), KeyModifiers::NONE);
+    assert_eq!(view(&driver).selected, None, "a click selects an operation, and no stretch");
+    let before = view(&driver).window.width();
+    mouse(&mut driver, down, at(30), KeyModifiers::NONE);
+    assert!(view(&driver).window.width() < before, "a double click zooms to it");
+}
+
+#[test]
+fn edges_are_followed_and_there_is_a_way_back() {
+    let mut driver = with(vec![trace()], (120, 40));
+    type_line(&mut driver, "t", "decode mlp/reduce");
+    let reduce = view(&driver).span().copied().expect("on a span");
+    assert_eq!((reduce.rank, reduce.operation), (0, 5));
+    keys(&mut driver, "d");
+    let peer = view(&driver).span().copied().expect("on a span");
+    assert_eq!((peer.rank, peer.operation), (1, 5), "rank 1 arrived last");
+    keys(&mut driver, "d");
+    let up = view(&driver).span().copied().expect("on a span");
+    assert_eq!((up.rank, up.operation), (1, 4), "which waited for its operand");
+    assert!(driver.screen().contains("2 followed"), "{}", driver.screen());
+    keys(&mut driver, "D");
+    assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((1, 5)));
+    for _ in 0..3 {
+        press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
+    }
+    assert_eq!(view(&driver).span(), Some(&reduce));
+    press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
+    assert!(driver.screen().contains("no way back"));
+    keys(&mut driver, "e");
+    let shown = driver.screen();
+    assert!(shown.contains("for this peer to arrive") && shown.contains("decode/L0/mlp/up"), "{shown}");
+    press(&mut driver, KeyCode::Down, KeyModifiers::NONE);
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((0, 4)), "the second row");
+    assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn the_critical_path_is_lit_and_walked() {
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "p");
+    let shown = driver.screen();
+    assert!(shown.contains(" critical path ") && shown.contains("critical path of step 0"), "{shown}");
+    assert!(shown.contains("matmul") && shown.contains("all_reduce"), "{shown}");
+    let mut walked = Vec::new();
+    keys(&mut driver, ".");
+    while !driver.screen().contains("here the critical path of this step ends") && walked.len() < 20 {
+        walked.extend(view(&driver).span().map(|s| (s.rank, s.operation)));
+        keys(&mut driver, ".");
+    }
+    assert!(walked.len() >= 2 && walked.contains(&(1, 4)), "over the late rank: {walked:?}");
+    keys(&mut driver, ",p");
+    assert!(!driver.screen().contains("critical path of step"));
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "p");
+    assert!(driver.screen().contains("does not tell what waited for what"));
+}
+
+#[test]
+fn differences_are_listed_and_gone_to_in_both_traces() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (200, 60));
+    keys(&mut driver, "c");
+    let report = view(&driver).differences.clone().expect("they are compared");
+    let largest = report.groups[0].clone();
+    let name = |name: &str| name.replace("decode/", "");
+    assert!(driver.screen().contains(&name(&largest.name)), "{}", driver.screen());
+    let deltas: Vec<f64> = report.groups.iter().map(|group| group.delta_us.abs()).collect();
+    assert!(deltas.windows(2).all(|pair| pair[0] >= pair[1]), "the largest first");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let [above, below] = &view(&driver).panes[..] else { panic!("two traces") };
+    let at = |pane: &super::state::Pane| pane.span().map(|span| pane.index.name(span).to_string());
+    assert_eq!(at(above), largest.a.map(|share| share.names[0].clone()));
+    assert_eq!(at(below), largest.b.map(|share| share.names[0].clone()));
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("differences.csv");
+    let export = driver.state.timeline.export(FileKind::Csv, &driver.state.cx);
+    export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
+    let csv = std::fs::read_to_string(path).expect("it is there");
+    assert_eq!(csv.lines().count(), report.groups.len() + 1);
+    assert!(csv.lines().skip(1).all(|line| line.matches("simulated").count() == 2), "{csv}");
+    keys(&mut driver, "c");
+    let exposed = &report.groups[report.by_exposed[0]];
+    assert!(exposed.name.contains("all_reduce") && exposed.delta_exposed_us() < -5.0, "ladder hides it");
+    let shown = driver.screen();
+    let row = shown.lines().position(|line| line.contains("lower exp.")).expect("a header") + 1;
+    assert!(shown.lines().nth(row).is_some_and(|line| line.contains(&name(&exposed.name))), "{shown}");
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn steps_are_aligned_where_the_cursor_is() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    keys(&mut driver, "]]]");
+    assert!(driver.screen().contains("aligned: step 0 over step 0"));
+    let starts = |driver: &Driver| -> Vec<i64> {
+        let step = |pane: &super::state::Pane| {
+            let place = pane.index.steps.iter().position(|s| s.key.label() == "step 3");
+            pane.index.steps[place.expect("it has step 3")].window.from - pane.origin
+        };
+        view(driver).panes.iter().map(step).collect()
+    };
+    let drifted = starts(&driver);
+    assert_ne!(drifted[0], drifted[1], "later steps drift apart");
+    let seen = view(&driver).pane().window(view(&driver).window);
+    keys(&mut driver, "a");
+    assert!(driver.screen().contains("aligned: step 3 over step 3"), "{}", driver.screen());
+    assert_eq!(starts(&driver)[0], starts(&driver)[1]);
+    assert_eq!(view(&driver).pane().window(view(&driver).window), seen, "what is looked at stays");
+    keys(&mut driver, "A[");
+    assert!(driver.screen().contains("aligned: step 2 over step 2 (follows)"), "{}", driver.screen());
+    keys(&mut driver, "A]");
+    assert!(driver.screen().contains("aligned: step 2 over step 2 "), "{}", driver.screen());
+}
+
+#[test]
+fn the_prediction_is_a_ghost_that_says_what_it_is() {
+    let mut driver = with(vec![measured()], (200, 60));
+    keys(&mut driver, "]");
+    keys(&mut driver, "g");
+    let shown = driver.screen();
+    assert!(shown.contains("h100_sxm native") && shown.contains("'host', on"), "{shown}");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let shown = driver.screen();
+    assert!(shown.contains("[simulated] ghost on h100_sxm, stack native (the run: host)"), "{shown}");
+    assert!(
+        shown.contains("[emulated-link]") && shown.contains("aligned: step 1 over step 1"),
+        "{shown}"
+    );
+    keys(&mut driver, "c");
+    let report = view(&driver).differences.clone().expect("they are compared");
+    assert_eq!((report.steps.0.step, report.steps.1.step), (1, 1));
+    let matmuls: Vec<_> = report.groups.iter().filter(|g| g.name.ends_with("mlp/down")).collect();
+    assert!(!matmuls.is_empty() && matmuls.iter().all(|g| g.a.is_some() && g.b.is_some()));
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    keys(&mut driver, "]");
+    assert!(driver.screen().contains("aligned: step 2 over step 2 (follows)"), "{}", driver.screen());
+    keys(&mut driver, "g");
+    assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
+    type_line(&mut driver, "g", "h100_sx native");
+    assert!(driver.screen().contains("did you mean 'h100_sxm'"), "{}", driver.screen());
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "g");
+    assert!(driver.screen().contains("nothing can be predicted"));
+}
+
+#[test]
+fn what_is_shown_is_exported_and_the_command_shows_the_same() {
+    let mut driver = with(vec![measured()], (120, 40));
+    keys(&mut driver, "v");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    let stretch = view(&driver).pane().window(view(&driver).stretch().expect("it is selected"));
+    let dir = tempfile::tempdir().expect("a directory");
+    for kind in FileKind::ALL {
+        let path = dir.path().join(format!("timeline.{}", kind.extension()));
+        let export = driver.state.timeline.export(kind, &driver.state.cx);
+        export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
+        assert!(std::fs::metadata(&path).expect("it is there").len() > 100);
+    }
+    let csv = std::fs::read_to_string(dir.path().join("timeline.csv")).expect("it is there");
+    let spans = &view(&driver).pane().index.trace.spans;
+    let touching = spans.iter().filter(|s| s.start_ns < stretch.to && s.end_ns > stretch.from).count();
+    assert_eq!(csv.lines().count(), touching + 1);
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    let command = driver.press(KeyCode::Char('Y'));
+    let [Effect::Copy(command)] = &command[..] else { panic!("{command:?}") };
+    assert!(command.starts_with("ladderscope timeline 20260102-0304-1 --from "), "{command}");
+}
+
+#[test]
+fn what_was_open_is_opened_again_where_it_was_looked_at() {
+    let mut driver = with(vec![measured()], (120, 40));
+    keys(&mut driver, "]++");
+    let window = view(&driver).window;
+    let kept = driver.state.timeline.remember().expect("something is open");
+    let mut again = Driver::empty(120, 40);
+    again.state.cx.tab = Tab::Timeline;
+    again.state.timeline.recall(&kept, &mut again.state.cx);
+    let effects = std::mem::take(&mut again.state.cx.effects);
+    let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
+    let path = |path: &str, rules| TraceSource::Path { path: path.into(), rules };
+    assert_eq!(*sources, [path("20260102-0304-1", None)]);
+    again.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(measured())]) });
+    assert_eq!(view(&again).window, window);
+    for text in ["null", "{}", "{\"sources\":[]}", "{\"sources\":[7]}", "{\"sources\":[\"\"]}"] {
+        let kept = serde_json::from_str(text).expect("it is JSON");
+        again.state.timeline.recall(&kept, &mut again.state.cx);
+        assert!(again.state.cx.effects.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn rules_stay_with_the_trace_that_they_classify() {
+    let hta = || Some("hta".to_owned());
+    let of = |rules| imported().opened_from("my trace.json").classified_by(rules);
+    let mut driver = with(vec![of(hta())], (200, 40));
+    let copied = |driver: &mut Driver| {
+        let effects = driver.press(KeyCode::Char('Y'));
+        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+        (command.clone(), driver.screen())
+    };
+    let start = "ladderscope timeline 'my trace.json' --rules hta";
+    assert!(copied(&mut driver).0.starts_with(start));
+    let kept = driver.state.timeline.remember().expect("something is open");
+    let mut again = Driver::empty(120, 40);
+    again.state.cx.tab = Tab::Timeline;
+    again.state.timeline.recall(&kept, &mut again.state.cx);
+    let effects = std::mem::take(&mut again.state.cx.effects);
+    let [Effect::OpenTraces { sources, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(*sources, [TraceSource::Path { path: "my trace.json".into(), rules: hta() }]);
+    let mut two = with(vec![of(None), of(hta())], (200, 40));
+    let (command, told) = copied(&mut two);
+    assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
+    assert!(told.contains("copied, but for the rules in which the traces differ"), "{told}");
+    press(&mut two, KeyCode::Esc, KeyModifiers::NONE);
+    keys(&mut driver, "v");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    let (command, _) = copied(&mut driver);
+    assert!(command.starts_with("ladderscope overlap 'my trace.json' --rules hta --from "), "{command}");
+}
+
+#[test]
+fn a_command_opens_at_its_window() {
+    let mut driver = Driver::full(120, 40);
+    driver.state.timeline.opens_at = Some((50_000, 60_000));
+    driver.show(vec![trace()]);
+    let window = view(&driver).window;
+    assert_eq!((window.from - 5_000, window.to - 5_000), (50_000, 60_000));
+    keys(&mut driver, "4u");
+    assert!(driver.screen().contains("nothing to undo"));
+}
+
+#[test]
+fn exposed_communication_is_hatched_at_every_zoom() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    keys(&mut driver, "f");
+    for zoom in 0..14 {
+        let row = view(&driver).pane().index.rows.iter().position(|row| row.label == "comm");
+        let line = view(&driver).pane().lines.iter().position(|line| Some(*line) == row.map(Line::Row));
+        let areas =
+            layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
+        let (_, strip) = cut_left(areas.panes[0].lines, layout::LANE_LABEL);
+        let y = strip.y + line.expect("there is a comm lane") as u16;
+        let buffer = driver.buffer();
+        let (mut exposed, mut hatched) = (0, 0);
+        let pane = view(&driver).pane();
+        let covered = pane.index.ranks[0]
+            .exposed
+            .columns(pane.window(view(&driver).window), usize::from(strip.width));
+        for (column, ns) in covered.iter().enumerate().filter(|(_, ns)| **ns > 0) {
+            let symbol = buffer[(strip.x + column as u16, y)].symbol();
+            exposed += 1;
+            hatched += usize::from(matches!(symbol, "╱" | "╲"));
+            assert!(
+                *ns > 0 && !matches!(symbol, "▓" | "▒" | "░"),
+                "zoom {zoom}, column {column}: {symbol}"
+            );
+        }
+        // names stand within what is hatched, and leave some of it
+        assert!(hatched * 2 >= exposed, "zoom {zoom}: {hatched} of {exposed}\n{}", driver.screen());
+        keys(&mut driver, "+");
+    }
+    keys(&mut driver, "fC");
+    assert!(driver.screen().contains('▚') || driver.screen().contains('╱'), "{}", driver.screen());
+}
+
+#[test]
+fn an_answer_about_a_trace_that_is_gone_is_dropped() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let effects = driver.press(KeyCode::Char('v'));
+    driver.show(vec![imported()]);
+    driver.answer(effects);
+    assert!(view(&driver).panes[0].measured.is_none());
+    let old = Arc::new(trace());
+    let asks = vec![Effect::Timeline(Box::new(Ask::Overview(old, 17)))];
+    driver.answer(asks);
+    let columns = view(&driver).panes[0].overview.as_ref().map(|overview| overview.columns.len());
+    assert_ne!(columns, Some(17));
+}

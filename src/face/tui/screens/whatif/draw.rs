@@ -1,0 +1,394 @@
+//! Draws screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the
+//! frontier on the right; break-even and kept variants below.
+
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Modifier;
+
+use super::state::{StripView, WhatIf, letter};
+use super::strip;
+use crate::face::tui::context::Context;
+use crate::face::tui::format::{digits, percent};
+use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
+use crate::face::tui::screens::whatif::Act;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::{line, popup, put};
+use crate::face::tui::widgets::scatter::Plot;
+use crate::study::whatif::{Answer, Crossing, Over, Slider};
+
+/// Where the parts of the screen lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Areas {
+    header: Rect,
+    /// Where the sliders stand, a row each.
+    pub sliders: Rect,
+    bars: Rect,
+    strip: Rect,
+    frontier: Rect,
+    /// Break-even, and the selected slider's meaning.
+    notes: Rect,
+    pins: Rect,
+}
+
+/// Rows of kept variants, their header with them.
+const PINS: u16 = 4;
+
+/// Where things are in a body, with or without a strip.
+pub fn areas(body: Rect, strip: bool) -> Areas {
+    let (header, rest) = cut_top(body, 1);
+    let (rest, notes) = cut_bottom(rest, 2);
+    // a large window has a place for kept variants; a small one shows them instead of the frontier
+    let (rest, pins) = if body.height >= 34 { cut_bottom(rest, PINS + 3) } else { cut_bottom(rest, 0) };
+    let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 40 });
+    let (_, right) = cut_left(right, 1);
+    let (bars, right) = cut_top(right, if body.height >= 34 { 8 } else { 7 });
+    let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
+    let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
+    let (_, sliders) = cut_top(left, 1);
+    let sliders = Rect { height: sliders.height.min(Slider::ALL.len() as u16), ..sliders };
+    Areas { header, sliders, bars, strip, frontier, notes, pins }
+}
+
+/// Where the tracks of the sliders are: their first column and how many.
+pub fn tracks(sliders: Rect) -> (u16, u16) {
+    (sliders.x + 14, if sliders.width >= 48 { 14 } else { 7 })
+}
+
+/// Draws the screen into its part of the window.
+pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
+    let theme = cx.theme;
+    let areas = areas(body, whatif.strip != StripView::Hidden);
+    header(buf, areas.header, theme, whatif);
+    sliders(buf, &areas, theme, whatif);
+    let Some(answer) = &whatif.answer else {
+        let text = whatif.error.as_deref().unwrap_or("simulating…");
+        put(buf, body, areas.bars.x, areas.bars.y + 1, text, theme.style(Role::Dim));
+        return;
+    };
+    bars(buf, areas.bars, theme, whatif, answer);
+    if whatif.strip != StripView::Hidden {
+        let whole_step = whatif.strip == StripView::Step;
+        strip::draw(buf, areas.strip, theme, &answer.strips, whole_step);
+    }
+    if areas.pins.height > 0 {
+        frontier(buf, areas.frontier, theme, whatif, answer);
+        pins(buf, areas.pins, whatif, cx);
+    } else if whatif.pins.is_empty() {
+        frontier(buf, areas.frontier, theme, whatif, answer);
+    } else {
+        pins(buf, areas.frontier, whatif, cx);
+    }
+    notes(buf, areas.notes, theme, whatif, answer);
+    if let Some((input, error)) = &whatif.typing {
+        typing(buf, &areas, theme, whatif, input.value(), error.as_deref());
+    }
+}
+
+fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
+    let cell = &whatif.base.cell;
+    let from = format!("from {}: ", whatif.base_name);
+    let what = format!(
+        "{} {} tp{} b{} {} {}",
+        cell.architecture, cell.model, cell.tp, cell.batch, cell.hardware, cell.stack
+    );
+    line(
+        buf,
+        area,
+        0,
+        &[
+            (" [simulated] ", theme.style(Role::Warn)),
+            (&from, theme.style(Role::Text)),
+            (&what, theme.style(Role::Dim)),
+        ],
+    );
+}
+
+fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
+    let area = areas.sliders;
+    let profile_values = whatif.profile_values();
+    let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
+    let (track_x, bar) = tracks(area);
+    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+    for row in 0..area.height {
+        let index = whatif.list.offset + usize::from(row);
+        let Some(slider) = Slider::ALL.get(index) else { break };
+        let y = area.y + row;
+        let changed = slider.is_changed(&whatif.variant, &whatif.base);
+        let mark = if changed { "*" } else { " " };
+        put(buf, area, area.x, y, mark, theme.style(Role::Warn));
+        put(buf, area, area.x + 1, y, slider.name(), text);
+        let track = track(slider.place(&whatif.variant, profile_values), usize::from(bar));
+        put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
+        let value = slider.text(&whatif.variant, profile_values);
+        let style = if changed { theme.style(Role::Title) } else { text };
+        let x = put(buf, area, track_x + bar + 1, y, &value, style);
+        let of_all = match (slider, profile_values.and_then(|profile_values| profile_values.sms_total)) {
+            (Slider::Sms, Some(total)) => format!("of {total}"),
+            _ => String::new(),
+        };
+        let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
+        let x = if unit.is_empty() { x } else { put(buf, area, x + 1, y, unit, dim) };
+        if changed {
+            let before = slider.text(&whatif.base, base_facts);
+            put(buf, area, x + 1, y, &format!("({before})"), dim);
+        }
+        if index == whatif.list.selected {
+            let row = Rect { y, height: 1, ..area }.intersection(buf.area);
+            buf.set_style(row, theme.style(Role::Selected));
+        }
+    }
+}
+
+/// A slider's track with its knob, as `──●────`.
+fn track(place: Option<f64>, columns: usize) -> String {
+    let at = place.map(|place| (place * (columns.max(1) - 1) as f64).round() as usize);
+    (0..columns).map(|column| if Some(column) == at { '●' } else { '─' }).collect()
+}
+
+/// Change against the base in percent, signed.
+fn delta(now: f64, base: Option<f64>) -> String {
+    match base {
+        Some(base) if base > 0.0 && (now / base - 1.0).abs() >= 0.0005 => {
+            format!("{:+.1}%", 100.0 * (now / base - 1.0))
+        }
+        Some(_) => "=".into(),
+        None => String::new(),
+    }
+}
+
+fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+    let wide = area.width >= 62;
+    let widest = area.width >= 96;
+    let fixed = 13 + 8 + 8 + if wide { 16 } else { 0 } + if widest { 24 } else { 0 };
+    let columns = usize::from(area.width.saturating_sub(fixed)).max(4);
+    let told = if columns >= 11 { "█ ╱ exposed" } else { "╱ exposed" };
+    let mut title = format!("{:<13}{told:<columns$} {:>7} {:>7}", "TPOT ms", "", "to base");
+    if wide {
+        title += &format!("{:>8}{:>8}", "overlap", "hidden");
+    }
+    if widest {
+        title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
+    }
+    put(buf, area, area.x, area.y, &title, theme.style(Role::Title));
+    let numbers = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
+    let most = numbers.map(|n| n.tpot_ms).fold(0.0, f64::max);
+    let most = if most > 0.0 { most } else { 1.0 };
+    for (index, row) in answer.rows.iter().enumerate() {
+        let y = area.y + 1 + index as u16;
+        let chosen = row.architecture == answer.spec.architecture;
+        let mark = if chosen { "▸" } else { " " };
+        let name: String = row.architecture.to_string().chars().take(11).collect();
+        let style = if chosen { theme.style(Role::Title) } else { text };
+        put(buf, area, area.x, y, &format!("{mark}{name}"), style);
+        let n = match &row.numbers {
+            Ok(numbers) => numbers,
+            Err(why) => {
+                put(buf, area, area.x + 13, y, why, theme.style(Role::Warn));
+                continue;
+            }
+        };
+        let of = |ms: f64| ms / most * columns as f64;
+        let exposed = of(n.exposed_ms).round() as usize;
+        // what is there is seen
+        let exposed = if n.exposed_ms > 0.0 { exposed.max(1) } else { 0 };
+        let all = (of(n.tpot_ms).round() as usize).max(exposed);
+        let x = put(buf, area, area.x + 13, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
+        put(buf, area, x, y, &"╱".repeat(exposed), theme.style(Role::Exposed));
+        let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, &row.architecture));
+        let mut words = format!(" {:>7} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
+        if wide {
+            let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
+            words += &format!("{:>8}{hidden:>8}", percent(n.overlap_pct));
+        }
+        if widest {
+            words += &format!("{:>9} ms{:>12}", digits(n.completion_ms), digits(n.tokens_per_s_per_gpu));
+        }
+        put(buf, area, area.x + 13 + columns as u16, y, &words, if chosen { style } else { dim });
+    }
+}
+
+/// TPOT of the same architecture in the base.
+fn tpot(base: &Answer, architecture: &crate::plan::Architecture) -> Option<f64> {
+    base.row(architecture)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
+}
+
+/// Glyphs of standard, the chosen architecture and upper-bound.
+const GLYPHS: [&str; 3] = ["○", "●", "△"];
+
+fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+    let x_of = |p: &crate::study::whatif::FrontierPoint| {
+        if whatif.by_tpot { p.tpot_ms } else { p.completion_ms }
+    };
+    let at = |p: &crate::study::whatif::FrontierPoint| (x_of(p), p.tokens_per_s_per_gpu);
+    let points: Vec<(f64, f64)> =
+        answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
+    if area.height < 5 {
+        return;
+    }
+    if points.is_empty() {
+        put(buf, area, area.x, area.y, "no batch fits in memory: no frontier", theme.style(Role::Dim));
+        return;
+    }
+    let mut x = put(buf, area, area.x, area.y, "over batch ", theme.style(Role::Title));
+    let order = |architecture: &crate::plan::Architecture| match architecture {
+        crate::plan::Architecture::UpperBound => 2,
+        a if *a == answer.spec.architecture => 1,
+        _ => 0,
+    };
+    for frontier in &answer.frontiers {
+        let index = order(&frontier.architecture);
+        let entry = format!("{} {} ", GLYPHS[index], frontier.architecture);
+        x = put(buf, area, x, area.y, &entry, theme.style(Role::Series(index)));
+    }
+    let (_, below) = cut_top(area, 1);
+    let plot = Plot::new(below, points.iter().copied());
+    let name = if whatif.by_tpot { "TPOT ms" } else { "completion ms" };
+    plot.draw_axes(buf, theme, name, "tok/s/GPU");
+    let mut frontiers: Vec<_> = answer.frontiers.iter().collect();
+    frontiers.sort_by_key(|frontier| match order(&frontier.architecture) {
+        1 => 2,
+        2 => 0,
+        _ => 1,
+    });
+    for frontier in frontiers {
+        let index = order(&frontier.architecture);
+        let style = theme.style(Role::Series(index));
+        let line: Vec<(f64, f64)> = frontier.points.iter().map(at).collect();
+        plot.draw_line(buf, style, &line);
+        for point in &frontier.points {
+            let (x, y) = plot.cell(at(point));
+            let own = index == 1 && point.batch == answer.spec.batch;
+            let style = if own { style.add_modifier(Modifier::REVERSED) } else { style };
+            put(buf, area, x, y, GLYPHS[index], style);
+        }
+    }
+}
+
+fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
+    let theme = cx.theme;
+    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+    let head = "kept   arch         TPOT ms  to base  overlap  completion  changed";
+    put(buf, area, area.x, area.y, head, theme.style(Role::Title));
+    if whatif.pins.is_empty() {
+        let key = cx.key::<WhatIf>(Act::Pin);
+        let hint = format!("{key} keeps this variant to compare it with others");
+        put(buf, area, area.x, area.y + 1, &hint, dim);
+        return;
+    }
+    for (index, pin) in whatif.pins.iter().enumerate() {
+        let y = area.y + 1 + index as u16;
+        let now = if pin.variant == whatif.variant { "▸" } else { " " };
+        let numbers = pin.answer.chosen();
+        let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
+        let words = match numbers {
+            Some(n) => format!(
+                "{:>7}  {:>7}  {:>7}  {:>7} ms",
+                digits(n.tpot_ms),
+                delta(n.tpot_ms, base),
+                percent(n.overlap_pct),
+                digits(n.completion_ms)
+            ),
+            None => "cannot run".into(),
+        };
+        let name: String = pin.answer.spec.architecture.to_string().chars().take(11).collect();
+        let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
+        let row = format!("{now} {}    {name:<12} {words}  {changes}", letter(index));
+        put(buf, area, area.x, y, &row, text);
+    }
+}
+
+fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
+    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+    if let Some(why) = &whatif.error {
+        line(buf, area, 0, &[(" ✘ ", theme.style(Role::Bad)), (why, theme.style(Role::Bad))]);
+    } else {
+        line(
+            buf,
+            area,
+            0,
+            &[(" break-even: ", theme.style(Role::Title)), (&break_even(whatif, answer), text)],
+        );
+    }
+    let slider = whatif.slider();
+    let mut about = format!(" {}: {}", slider.name(), slider.about());
+    match slider {
+        Slider::Alpha if answer.profile_values.latency_scale != 1.0 => {
+            about = format!(
+                " alpha: latency of a small all-reduce inside a node; stack {} takes {} x of a measured one",
+                answer.spec.stack, answer.profile_values.latency_scale
+            );
+        }
+        Slider::P2p | Slider::Hardware => {
+            if let Some(note) = &answer.profile_values.link_note {
+                about = format!("{about}; link: {note}");
+            }
+        }
+        _ => {}
+    }
+    line(buf, area, 1, &[(&about, dim)]);
+}
+
+/// Up to where communication stays hidden, in words.
+fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
+    if let Err(why) =
+        answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
+    {
+        return format!("none: {why}");
+    }
+    let Some(found) = whatif.break_even() else { return "searching…".into() };
+    let mut words = Vec::new();
+    for result in found {
+        match result {
+            Err(why) => return why.clone(),
+            Ok(found) => {
+                let (way, unit) = match found.over {
+                    Over::AlphaUs => ("up to alpha", found.over.unit()),
+                    Over::GbS => ("down to", found.over.unit()),
+                };
+                words.push(match found.crossing {
+                    Crossing::At(value) => format!("{way} {} {unit}", digits(value)),
+                    Crossing::Always => match found.over {
+                        Over::AlphaUs => "at any alpha".into(),
+                        Over::GbS => "at any bandwidth".into(),
+                    },
+                    Crossing::Never => match found.over {
+                        Over::AlphaUs => "at no alpha".into(),
+                        Over::GbS => "at no bandwidth".into(),
+                    },
+                });
+            }
+        }
+    }
+    let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
+    format!("{} hides {limit}% of comm {}", answer.spec.architecture, words.join(", "))
+}
+
+fn typing(
+    buf: &mut Buffer,
+    areas: &Areas,
+    theme: Theme,
+    whatif: &WhatIf,
+    typed: &str,
+    error: Option<&str>,
+) {
+    let slider = whatif.slider();
+    let row = whatif.list.selected.saturating_sub(whatif.list.offset) as u16;
+    let y = (areas.sliders.y + row + 1).min(areas.notes.y.saturating_sub(3));
+    let wanted = Rect { x: areas.sliders.x + 2, y, width: 60, height: 4 };
+    let inner = popup(
+        buf,
+        wanted.intersection(buf.area),
+        &format!("{} {}", slider.name(), slider.unit()),
+        theme,
+    );
+    let end = put(buf, inner, inner.x, inner.y, typed, theme.style(Role::Text));
+    put(buf, inner, end, inner.y, "▏", theme.style(Role::Key));
+    let (hint, role) = match error {
+        Some(why) => (why.lines().next().unwrap_or_default().to_owned(), Role::Bad),
+        None => ("Enter takes it, Esc leaves it".into(), Role::Dim),
+    };
+    put(buf, inner, inner.x, inner.y + 1, &hint, theme.style(role));
+}

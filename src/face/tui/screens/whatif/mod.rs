@@ -1,0 +1,340 @@
+//! Screen 7: what if the link, the GPU, the batch or the architecture were another? Sliders over the
+//! simulator; everything shown is simulated, and says so.
+
+mod draw;
+pub mod state;
+mod strip;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use tui_input::Input;
+
+pub use self::state::WhatIf;
+use self::state::{StripView, letter};
+use crate::base::text::shell_command;
+use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::context::{Context, SelectedRun};
+use crate::face::tui::format;
+use crate::face::tui::keys::{paste_into, type_into};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::state::Tab;
+use crate::face::tui::task::Stop;
+use crate::face::tui::widgets::list::List;
+use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Row, Slider, Variant};
+use crate::table::render::{Shown, Table};
+
+/// So long no key may follow before the slower search begins.
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// What can be done here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Less,
+    More,
+    MuchLess,
+    MuchMore,
+    Type,
+    ResetOne,
+    ResetAll,
+    Undo,
+    Pin,
+    Unpin,
+    Recall,
+    Strip,
+    Frontier,
+}
+
+impl Acts for WhatIf {
+    type Act = Act;
+
+    #[rustfmt::skip]
+    const BINDINGS: &'static [Binding<Act>] = &[
+        bind("more", "Right l +", Act::More, "move the slider up", Some("change")),
+        bind("less", "Left h -", Act::Less, "move the slider down", None),
+        bind("much-more", "shift-Right L", Act::MuchMore, "move the slider up, coarsely", None),
+        bind("much-less", "shift-Left H", Act::MuchLess, "move the slider down, coarsely", None),
+        bind("type", "Enter", Act::Type, "type the slider's value", Some("type")),
+        bind("reset", "0", Act::ResetOne, "put the slider back", Some("reset")),
+        bind("reset-all", "r", Act::ResetAll, "put all sliders back", Some("all")),
+        bind("undo", "u", Act::Undo, "undo the last change", Some("undo")),
+        bind("pin", "p", Act::Pin, "keep the variant beside others: A, B, C", Some("keep")),
+        bind("unpin", "P", Act::Unpin, "take away the variant kept last", None),
+        bind("recall", "b", Act::Recall, "go through the variants kept", None),
+        bind("strip", "t", Act::Strip, "strip: two layers, a whole step, or none", Some("step")),
+        bind("frontier", "f", Act::Frontier, "frontier: completion latency, or TPOT", None),
+    ];
+
+    fn act(&mut self, act: Act, cx: &mut Context) {
+        let slider = self.slider();
+        match act {
+            Act::Less | Act::More | Act::MuchLess | Act::MuchMore => {
+                let up = matches!(act, Act::More | Act::MuchMore);
+                let coarse = matches!(act, Act::MuchLess | Act::MuchMore);
+                self.change(|variant, profile_values| {
+                    slider.step(variant, profile_values, up, coarse);
+                });
+            }
+            Act::Type => {
+                let now = slider.text(&self.variant, self.profile_values());
+                let now = if now == "-" { String::new() } else { now };
+                self.typing = Some((Input::new(now), None));
+            }
+            Act::ResetOne => {
+                let base = self.base.clone();
+                self.change(|variant, _| slider.reset(variant, &base));
+            }
+            Act::ResetAll => {
+                let base = self.base.clone();
+                self.change(|variant, _| *variant = base);
+            }
+            Act::Undo => {
+                if !self.undo() {
+                    cx.inform("nothing to undo");
+                }
+            }
+            Act::Pin => {
+                let told = match self.pin() {
+                    Ok(letter) => format!("kept as {letter}"),
+                    Err(why) => why,
+                };
+                cx.inform(told);
+            }
+            Act::Unpin => {
+                if self.pins.pop().is_none() {
+                    cx.inform("no variant is kept");
+                }
+            }
+            Act::Recall => {
+                let at = self.pins.iter().position(|pin| pin.variant == self.variant);
+                let next = at.map_or(0, |at| at + 1) % self.pins.len().max(1);
+                match self.pins.get(next).map(|pin| pin.variant.clone()) {
+                    Some(kept) => {
+                        self.change(|variant, _| *variant = kept);
+                    }
+                    None => {
+                        let pin = cx.key::<WhatIf>(Act::Pin);
+                        cx.inform(format!("no variant is kept: {pin} keeps one"));
+                    }
+                }
+            }
+            Act::Strip => {
+                self.strip = match self.strip {
+                    StripView::Layer => StripView::Step,
+                    StripView::Step => StripView::Hidden,
+                    StripView::Hidden => StripView::Layer,
+                }
+            }
+            Act::Frontier => self.by_tpot = !self.by_tpot,
+        }
+    }
+}
+
+impl WhatIf {
+    /// Starts from a run that is selected on another screen.
+    pub fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
+        if let Some(note) = self.start(&selected.spec, format!("run {}", selected.run)) {
+            cx.inform(note);
+        }
+    }
+
+    /// Asks what the sliders' variant would do, one variant after the other; and when no key has followed
+    /// for a moment, where its communication stops to be hidden.
+    fn ask(&self, cx: &mut Context) {
+        let (engine, wanted) = (Arc::clone(&self.engine), self.wanted().clone());
+        let asked = wanted.clone();
+        cx.follow(
+            "answer",
+            &(self.started, wanted.clone()),
+            move |_| engine.answer(&wanted).map(Arc::new),
+            move |whatif: &mut Self, answer, _| whatif.learn(&asked, answer),
+        );
+        if self.current().is_none_or(|answer| answer.chosen().is_none()) {
+            cx.forget::<Self>("break-even");
+        } else if self.break_even().is_none() {
+            let (engine, variant) = (Arc::clone(&self.engine), self.variant.clone());
+            let of = variant.clone();
+            let search = move |stop: &Stop| {
+                std::thread::sleep(PAUSE);
+                Ok(if stop.is_asked() { Vec::new() } else { break_even(&engine, &variant) })
+            };
+            cx.want("break-even", &self.variant, search, move |whatif: &mut Self, found, cx| {
+                whatif.found = cx.told(found).map(|found| (of, found));
+            });
+        }
+    }
+}
+
+/// Over alpha and over bandwidth.
+fn break_even(engine: &Engine, variant: &Variant) -> Vec<Result<BreakEven, String>> {
+    let of = |over| engine.break_even(variant, over, HIDDEN_PCT).map_err(|error| error.to_string());
+    [Over::AlphaUs, Over::GbS].map(of).into()
+}
+
+impl Screen for WhatIf {
+    fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
+        draw::draw(buf, body, self, cx);
+    }
+
+    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
+        Some((Slider::ALL.len(), draw::areas(body, true).sliders))
+    }
+
+    fn list(&mut self) -> Option<&mut List> {
+        Some(&mut self.list)
+    }
+
+    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
+        let Some((mut input, _)) = self.typing.take() else { return false };
+        let slider = self.slider();
+        match key.code {
+            KeyCode::Esc => {}
+            KeyCode::Enter => {
+                let mut outcome = Ok(());
+                self.change(|variant, profile_values| {
+                    outcome = slider.set(variant, profile_values, input.value())
+                });
+                if let Err(why) = outcome {
+                    self.typing = Some((input, Some(format::error(&why))));
+                }
+            }
+            _ => {
+                type_into(&mut input, key);
+                self.typing = Some((input, None));
+            }
+        }
+        true
+    }
+
+    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
+        let Some((input, error)) = &mut self.typing else { return false };
+        paste_into(input, text);
+        *error = None;
+        true
+    }
+
+    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        let area = draw::areas(body, true).sliders;
+        let (x, columns) = draw::tracks(area);
+        // a drag that began on a track moves its slider, wherever the pointer is by now
+        let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
+        let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
+        if let PointerKind::Drag(from) = event.kind
+            && on_track(from)
+        {
+            let slider = self.slider();
+            self.change(|variant, profile_values| {
+                slider.move_to(variant, profile_values, place(event.at.x))
+            });
+            return true;
+        }
+        if !area.contains(event.at) {
+            return false;
+        }
+        let row = usize::from(event.at.y - area.y) + self.list.offset;
+        match event.kind {
+            PointerKind::Click if row < Slider::ALL.len() && on_track(event.at) => {
+                self.list.selected = row;
+                let slider = self.slider();
+                self.change(|variant, profile_values| {
+                    slider.move_to(variant, profile_values, place(event.at.x))
+                });
+                true
+            }
+            PointerKind::Click if row < Slider::ALL.len() => {
+                self.list.selected = row;
+                true
+            }
+            // the wheel over the selected slider moves it
+            PointerKind::Wheel(notches) if row == self.list.selected => {
+                let act = if notches < 0 { Act::More } else { Act::Less };
+                (0..notches.unsigned_abs().min(20)).for_each(|_| self.act(act, cx));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn close(&mut self, _cx: &mut Context) {
+        self.error = None;
+    }
+
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
+        self.list.fit(Slider::ALL.len(), usize::from(draw::areas(body, true).sliders.height));
+        if cx.tab == Tab::WhatIf {
+            self.ask(cx);
+        }
+    }
+
+    fn remember(&self) -> Option<serde_json::Value> {
+        serde_json::to_value(self.kept()?).ok()
+    }
+
+    fn recall(&mut self, kept: &serde_json::Value, _cx: &mut Context) {
+        if let Ok(kept) = serde_json::from_value(kept.clone()) {
+            self.take_up(kept);
+        }
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        match (self.current(), &self.error) {
+            (Some(answer), _) => Ok(answer.arguments.clone().into()),
+            (None, Some(_)) => Err("these values cannot be simulated: there is no command for them"),
+            (None, None) => Err("the answer is under way: once more, please"),
+        }
+    }
+
+    fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
+        if kind != FileKind::Csv {
+            return Ok(None);
+        }
+        let answer =
+            self.current().ok_or("nothing to export: there is no answer for these values yet")?;
+        let pins = self.pins.iter().enumerate();
+        let named = pins.map(|(at, pin)| (letter(at).to_string(), &*pin.answer));
+        let all: Vec<(String, &Answer)> =
+            std::iter::once(("now".to_owned(), &**answer)).chain(named).collect();
+        Ok(Some(Export::text(csv(&all))))
+    }
+}
+
+/// Every architecture of every variant, a row each.
+fn csv(answers: &[(String, &Answer)]) -> String {
+    let rows: Vec<(&String, &Answer, &Row)> = answers
+        .iter()
+        .flat_map(|(name, answer)| answer.rows.iter().map(move |row| (name, *answer, row)))
+        .collect();
+    type Shows<'a> = (&'a String, &'a Answer, &'a Row);
+    fn number(of: impl Fn(&Numbers) -> Option<f64>) -> impl Fn(&Shows<'_>) -> Shown {
+        move |row| Shown::number(row.2.numbers.as_ref().ok().and_then(&of), 3)
+    }
+    Table::of(
+        &rows,
+        &[
+            ("variant", &|row| Shown::text(row.0)),
+            ("architecture", &|row| Shown::text(&row.2.architecture)),
+            ("provenance", &|_| Shown::text("simulated")),
+            ("prefill_ms", &number(|n| Some(n.prefill_ms))),
+            ("decode_ms", &number(|n| Some(n.decode_ms))),
+            ("tpot_ms", &number(|n| Some(n.tpot_ms))),
+            ("completion_ms", &number(|n| Some(n.completion_ms))),
+            ("tokens_per_s_per_gpu", &number(|n| Some(n.tokens_per_s_per_gpu))),
+            ("comm_ms", &number(|n| Some(n.comm_ms))),
+            ("exposed_comm_ms", &number(|n| Some(n.exposed_ms))),
+            ("overlap_pct", &number(|n| n.overlap_pct)),
+            ("hidden_share", &number(|n| n.hidden_share)),
+            ("reason", &|row| row.2.numbers.as_ref().err().map(String::as_str).into()),
+            ("command", &|row| {
+                // the command is the chosen architecture's
+                let chosen = row.2.architecture == row.1.spec.architecture;
+                chosen.then(|| format!("ladderscope {}", shell_command(&row.1.arguments))).into()
+            }),
+        ],
+    )
+    .csv()
+}

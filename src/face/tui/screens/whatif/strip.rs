@@ -1,0 +1,111 @@
+//! A step of the standard architecture over one of the chosen architecture, on one scale: compute
+//! above communication, what is exposed of it hatched.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::face::tui::format::ns;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::put;
+use crate::plan::Lane;
+use crate::study::whatif::Strip;
+
+/// Columns of the lanes' names.
+const LABELS: u16 = 9;
+
+/// Draws the strips under a title, two rows each.
+pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_step: bool) {
+    let window = |strip: &Strip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
+    // one scale for both: the longer one fills the width
+    let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
+    let what = match (strips.first(), whole_step) {
+        (Some(strip), false) => {
+            format!("layers {} and {}, {} wide", strip.layer, strip.layer + 1, ns(length))
+        }
+        _ => format!("the middle step, {} wide", ns(length)),
+    };
+    let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
+    put(buf, area, x + 1, area.y, "█ compute ▓ hidden ╱ exposed", theme.style(Role::Dim));
+    let columns = area.width.saturating_sub(LABELS);
+    if columns == 0 {
+        return;
+    }
+    for (index, strip) in strips.iter().enumerate() {
+        let y = area.y + 1 + 2 * index as u16;
+        let name: String =
+            strip.architecture.to_string().chars().take(usize::from(LABELS) - 1).collect();
+        put(buf, area, area.x, y, &name, theme.style(Role::Text));
+        put(buf, area, area.x, y + 1, "  comm", theme.style(Role::Dim));
+        let from = window(strip).0;
+        let bounds = |column: u16| {
+            let edge = |c: u16| from + (i128::from(length) * i128::from(c) / i128::from(columns)) as i64;
+            (edge(column), edge(column + 1).max(edge(column) + 1))
+        };
+        let spans = |lane: Lane| -> Vec<(i64, i64)> {
+            let of_lane = strip.spans.iter().filter(|span| span.lane == lane);
+            of_lane.map(|span| (span.start_ns, span.end_ns)).collect()
+        };
+        let (compute, comm) = (Cover::new(spans(Lane::Compute)), Cover::new(spans(Lane::Comm)));
+        let exposed = Cover::new(strip.exposed.clone());
+        let end = window(strip).1;
+        for column in 0..columns {
+            let (from, to) = bounds(column);
+            if from >= end {
+                break;
+            }
+            let x = area.x + LABELS + column;
+            let share = |cover: &Cover| cover.of(from, to) as f64 / (to - from) as f64;
+            let (busy, moved, bare) = (share(&compute), share(&comm), share(&exposed));
+            let glyph = match busy {
+                _ if busy > 0.66 => "█",
+                _ if busy > 0.33 => "▌",
+                _ if busy > 0.0 => "▏",
+                _ => " ",
+            };
+            put(buf, area, x, y, glyph, theme.style(Role::Series(0)));
+            let (glyph, role) = match moved {
+                _ if bare > 0.5 * moved && bare > 0.05 => ("╱", Role::Exposed),
+                _ if moved > 0.5 => ("▓", Role::Comm),
+                _ if moved > 0.05 => ("▒", Role::Comm),
+                _ => (" ", Role::Text),
+            };
+            put(buf, area, x, y + 1, glyph, theme.style(role));
+        }
+    }
+}
+
+/// Intervals in order; asked for windows that go from left to right.
+struct Cover {
+    intervals: Vec<(i64, i64)>,
+    next: std::cell::Cell<usize>,
+}
+
+impl Cover {
+    fn new(mut intervals: Vec<(i64, i64)>) -> Self {
+        intervals.sort_unstable();
+        Self { intervals, next: std::cell::Cell::new(0) }
+    }
+
+    /// How much of `from..to` they cover.
+    fn of(&self, from: i64, to: i64) -> i64 {
+        let mut at = self.next.get();
+        while self.intervals.get(at).is_some_and(|(_, end)| *end <= from) {
+            at += 1;
+        }
+        self.next.set(at);
+        let met = self.intervals[at..].iter().take_while(|(start, _)| *start < to);
+        met.map(|(start, end)| (*end).min(to) - (*start).max(from)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cover;
+
+    #[test]
+    fn columns_add_up_to_what_is_covered() {
+        let cover = Cover::new(vec![(40, 45), (3, 12), (12, 13)]);
+        let parts: Vec<i64> = (0..6).map(|column| cover.of(column * 10, column * 10 + 10)).collect();
+        assert_eq!(parts, [7, 3, 0, 0, 5, 0]);
+    }
+}

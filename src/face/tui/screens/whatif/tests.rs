@@ -1,0 +1,285 @@
+//! The what-if screen as a user meets it: keys in, numbers of the real simulator out.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
+use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::state::State;
+use crate::face::tui::state::Tab;
+use crate::face::tui::tests::fixtures::{Driver, spec};
+use crate::study::whatif::{Engine, Slider};
+use crate::table::{Backend, P2p};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+/// The screen at this size, once its question was answered.
+fn on((columns, rows): (u16, u16)) -> Driver {
+    let mut driver = Driver::empty(columns, rows);
+    press(&mut driver, "7");
+    driver
+}
+
+fn press(driver: &mut Driver, keys: &str) {
+    for key in keys.chars() {
+        let effects = driver.keys(&key.to_string());
+        driver.answer(effects);
+    }
+}
+
+fn code(driver: &mut Driver, code: KeyCode, modifiers: KeyModifiers) {
+    let effects = driver.send(Message::Key(KeyEvent::new(code, modifiers)));
+    driver.answer(effects);
+}
+
+/// Moves the selection to a slider.
+fn select(driver: &mut Driver, slider: Slider) {
+    driver.state.whatif.list.selected = Slider::ALL.iter().position(|s| *s == slider).unwrap();
+}
+
+fn search(driver: &mut Driver) {
+    let variant = driver.state.whatif.variant.clone();
+    let found = super::break_even(&Engine::default(), &variant);
+    driver.state.whatif.found = Some((variant, found));
+}
+
+fn tpot(state: &State, architecture: &str) -> f64 {
+    let answer = state.whatif.answer.as_ref().unwrap();
+    answer.row(&architecture.parse().unwrap()).unwrap().numbers.as_ref().unwrap().tpot_ms
+}
+
+#[test]
+fn looks() {
+    for size in SIZES {
+        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
+        let mut driver = on(size);
+        search(&mut driver);
+        insta::assert_snapshot!(name("base"), driver.screen());
+        select(&mut driver, Slider::Alpha);
+        for _ in 0..3 {
+            code(&mut driver, KeyCode::Right, KeyModifiers::SHIFT);
+        }
+        select(&mut driver, Slider::Batch);
+        press(&mut driver, "ll");
+        press(&mut driver, "p");
+        insta::assert_snapshot!(name("slid"), driver.screen());
+        press(&mut driver, "tt");
+        code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+        press(&mut driver, "x");
+        code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+        insta::assert_snapshot!(name("typing"), driver.screen());
+    }
+}
+
+#[test]
+fn every_number_follows_the_slider_and_undo_brings_it_back() {
+    let mut driver = on((120, 40));
+    let (standard, bound) = (tpot(&driver.state, "standard"), tpot(&driver.state, "upper-bound"));
+    select(&mut driver, Slider::Alpha);
+    press(&mut driver, "L");
+    assert!(tpot(&driver.state, "standard") > standard * 1.1);
+    assert_eq!(tpot(&driver.state, "upper-bound"), bound, "it does not communicate");
+    let shown = driver.screen();
+    assert!(shown.contains("(15.9)"), "the value before stands beside: {shown}");
+    press(&mut driver, "u");
+    assert_eq!(tpot(&driver.state, "standard"), standard);
+    press(&mut driver, "u");
+    assert!(driver.screen().contains("nothing to undo"));
+    press(&mut driver, "LLL");
+    select(&mut driver, Slider::Tp);
+    press(&mut driver, "h");
+    assert_eq!(driver.state.whatif.variant.cell.tp, 4);
+    press(&mut driver, "0");
+    assert_eq!(driver.state.whatif.variant.cell.tp, 8);
+    press(&mut driver, "r");
+    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
+    assert_eq!(tpot(&driver.state, "standard"), standard);
+}
+
+#[test]
+fn while_a_key_is_held_the_screen_follows_and_ends_at_the_newest() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Alpha);
+    let mut effects = driver.keys("llll");
+    let newest = driver.state.whatif.variant.clone();
+    let mut shown = Vec::new();
+    while let Some(Effect::Ask(task)) = effects.pop() {
+        assert!(effects.is_empty(), "one question at a time");
+        if task.slot.name == "answer" {
+            effects = driver.send(Message::Answered(task.run()));
+            shown.push(driver.state.whatif.answer.as_ref().unwrap().variant.clone());
+        }
+    }
+    assert_eq!((shown.len(), shown.last()), (2, Some(&newest)), "what lay between was never asked");
+    // nothing is asked where nothing changed
+    assert!(driver.keys("jk").is_empty());
+}
+
+#[test]
+fn where_communication_stops_to_be_hidden_is_searched_when_no_key_follows() {
+    let mut driver = on((120, 40));
+    let search = |driver: &mut Driver, keys: &str| {
+        let mut effects = driver.keys(keys);
+        loop {
+            match effects.pop() {
+                Some(Effect::Ask(task)) if task.slot.name == "break-even" => return task,
+                Some(Effect::Ask(task)) => effects = driver.send(Message::Answered(task.run())),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    select(&mut driver, Slider::Alpha);
+    let (left, kept) = (search(&mut driver, "l"), search(&mut driver, "l"));
+    driver.send(Message::Answered(left.run()));
+    assert!(driver.state.whatif.break_even().is_none() && driver.screen().contains("searching"));
+    driver.send(Message::Answered(kept.run()));
+    assert_eq!(driver.state.whatif.break_even().map(<[_]>::len), Some(2));
+}
+
+#[test]
+fn it_is_labelled_and_copies_the_command() {
+    let mut driver = on((80, 24));
+    select(&mut driver, Slider::Alpha);
+    press(&mut driver, "l");
+    assert!(driver.screen().contains("[simulated]"));
+    let effects = driver.keys("Y");
+    let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
+    assert!(command.starts_with("ladderscope run --backend sim --architecture ladder"), "{command}");
+    assert!(command.contains("--set link.alpha_us=16"), "{command}");
+}
+
+#[test]
+fn nothing_of_an_older_answer_is_copied_or_exported_while_the_next_is_under_way() {
+    let mut driver = on((80, 24));
+    select(&mut driver, Slider::Alpha);
+    let pending = driver.keys("l");
+    let effects = driver.keys("Y");
+    assert!(effects.iter().all(|effect| !matches!(effect, Effect::Copy(_))), "{effects:?}");
+    assert!(driver.screen().contains("the answer is under way"), "{}", driver.screen());
+    assert!(driver.state.whatif.export(FileKind::Csv, &driver.state.cx).is_err());
+    driver.answer(pending);
+    let effects = driver.keys("Y");
+    let Some(Effect::Copy(command)) = effects.first() else { panic!("{effects:?}") };
+    assert!(command.contains("--set link.alpha_us=16"), "{command}");
+}
+
+#[test]
+fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Hardware);
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let effects = driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
+    driver.answer(effects);
+    press(&mut driver, "a100_sx");
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let shown = driver.screen();
+    assert!(shown.contains("a100_sx") && shown.contains("did you mean"), "{shown}");
+    press(&mut driver, "u");
+    assert_eq!(driver.state.whatif.variant.cell.hardware, "h100_sxm");
+    select(&mut driver, Slider::Batch);
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    press(&mut driver, ".5");
+    code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert!(driver.screen().contains("'1.5' is not a whole number"), "{}", driver.screen());
+    code(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert_eq!(driver.state.whatif.variant.cell.batch, 1);
+}
+
+#[test]
+fn variants_are_kept_beside_each_other_and_exported() {
+    let mut driver = on((120, 40));
+    press(&mut driver, "p");
+    select(&mut driver, Slider::P2p);
+    press(&mut driver, "lp");
+    press(&mut driver, "p");
+    assert!(driver.screen().contains("kept already, as B"), "{}", driver.screen());
+    let shown = driver.screen();
+    assert!(shown.contains("A    ladder") && shown.contains("P2P off"), "{shown}");
+    press(&mut driver, "b");
+    assert_eq!(driver.state.whatif.variant.cell.p2p, P2p::On, "back to A");
+    let export = driver.state.whatif.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("whatif.csv");
+    export.write(&path).unwrap();
+    let csv = std::fs::read_to_string(path).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 3 * 5, "now, A and B, five architectures each: {csv}");
+    assert!(csv.lines().skip(1).all(|line| line.contains(",simulated,")), "{csv}");
+    press(&mut driver, "PPP");
+    assert!(driver.screen().contains("no variant is kept"));
+}
+
+#[test]
+fn it_starts_from_the_run_that_is_selected() {
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.tab = Tab::Pareto;
+    let point = driver.state.pareto.current().unwrap().clone();
+    press(&mut driver, "w");
+    assert_eq!(driver.state.cx.tab, Tab::WhatIf);
+    let cell = &driver.state.whatif.base.cell;
+    assert_eq!((cell.model.as_str(), cell.tp, cell.backend), ("tiny", point.spec.tp, Backend::Sim));
+    assert!(driver.screen().contains(&format!("from run {}", point.run)), "{}", driver.screen());
+    // of a machine without a profile an H100 is made, and said
+    assert_eq!(cell.hardware, "h100_sxm");
+}
+
+#[test]
+fn what_cannot_be_simulated_says_so_and_keeps_the_last_numbers() {
+    let mut driver = on((120, 40));
+    let standard = tpot(&driver.state, "standard");
+    let mut bad = spec("ladder", 3, P2p::On, Backend::Sim);
+    bad.hardware = "no_such".into();
+    driver.state.whatif.start(&bad, "a test".into());
+    press(&mut driver, "j");
+    assert!(driver.screen().contains("no_such"), "{}", driver.screen());
+    let mut driver = on((120, 40));
+    driver.state.whatif.variant.cell.model = "no-model".into();
+    press(&mut driver, "j");
+    assert!(driver.screen().contains("✘") && driver.screen().contains("no-model"));
+    assert_eq!(tpot(&driver.state, "standard"), standard);
+    // out of memory: the rows say so, the rest of the screen stays
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Tp);
+    press(&mut driver, "hhh");
+    assert!(driver.screen().contains("out of memory"), "{}", driver.screen());
+    let answer = driver.state.whatif.answer.as_ref().map(Arc::clone).unwrap();
+    assert!(answer.chosen().is_none());
+}
+
+#[test]
+fn what_was_slid_is_there_at_the_next_start() {
+    let mut driver = on((120, 40));
+    assert_eq!(driver.state.whatif.remember(), None, "nothing was done yet");
+    select(&mut driver, Slider::Alpha);
+    press(&mut driver, "Lt");
+    let kept = driver.state.whatif.remember().unwrap();
+    let mut next = Driver::empty(120, 40);
+    next.state.whatif.recall(&kept, &mut next.state.cx);
+    press(&mut next, "7");
+    assert_eq!(next.state.whatif.variant, driver.state.whatif.variant);
+    assert_eq!(next.state.whatif.strip, driver.state.whatif.strip);
+    // what cannot be read is left
+    next.state.whatif.recall(&serde_json::json!({ "base": 3 }), &mut next.state.cx);
+    assert_eq!(next.state.whatif.variant, driver.state.whatif.variant);
+}
+
+#[test]
+fn a_track_is_clicked_and_dragged() {
+    let mut driver = on((120, 40));
+    let area = super::draw::areas(driver.state.cx.body(), true).sliders;
+    let (x, columns) = super::draw::tracks(area);
+    let row = area.y + Slider::ALL.iter().position(|s| *s == Slider::Alpha).unwrap() as u16;
+    let mut mouse = |kind, column| {
+        let event = MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE };
+        let effects = driver.send(Message::Mouse(event));
+        driver.answer(effects);
+        driver.state.whatif.variant.alpha_us
+    };
+    let middle = mouse(MouseEventKind::Down(MouseButton::Left), x + columns / 2).unwrap();
+    assert!((10.0..40.0).contains(&middle), "{middle}");
+    let right = mouse(MouseEventKind::Drag(MouseButton::Left), x + columns + 30).unwrap();
+    assert_eq!(right, 2000.0, "beyond the end is the end");
+    let left = mouse(MouseEventKind::Drag(MouseButton::Left), x).unwrap();
+    assert_eq!(left, 0.1);
+    assert_eq!(driver.state.whatif.slider(), Slider::Alpha);
+}

@@ -1,0 +1,204 @@
+//! Questions that take longer than a key press may: asked by a screen, answered on a thread, taken in by
+//! the screen that asked.
+//!
+//! A question stands in a [`Slot`] of its screen. A newer question in the same slot makes the older one
+//! stale: its work is told to stop, and its answer is dropped, here and nowhere else. A panic in the work
+//! becomes an error of the answer.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::context::Context;
+use super::format;
+use super::message::Effect;
+use super::state::{Placed, State, Tab};
+use crate::base::error::Result;
+use crate::base::panic::caught;
+
+/// The place of one kind of question: of a screen, by name, and where a screen asks the same about
+/// several things, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot {
+    owner: Tab,
+    /// What is asked, in a word.
+    pub name: &'static str,
+    /// Which of several things it is asked about.
+    pub index: usize,
+}
+
+/// Tells work that its answer is no longer wanted.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    serial: u64,
+    newest: Arc<AtomicU64>,
+}
+
+impl Stop {
+    /// Whether to stop: something newer was asked, or the answer is not wanted any more.
+    pub fn is_asked(&self) -> bool {
+        self.newest.load(Ordering::Relaxed) != self.serial
+    }
+}
+
+type Take = Box<dyn FnOnce(&mut State) + Send>;
+
+/// A question under way.
+pub struct Task {
+    /// The slot that the task fills; a newer task in it makes this one stale.
+    pub slot: Slot,
+    stop: Stop,
+    work: Box<dyn FnOnce(&Stop) -> Take + Send>,
+}
+
+/// The answer of a task, on its way to the screen that asked.
+pub struct Answer {
+    slot: Slot,
+    stop: Stop,
+    take: Take,
+}
+
+impl Task {
+    /// Does the work; takes its time.
+    pub fn run(self) -> Answer {
+        let Self { slot, stop, work } = self;
+        let take = if stop.is_asked() { Box::new(|_: &mut State| {}) } else { work(&stop) };
+        Answer { slot, stop, take }
+    }
+}
+
+impl Answer {
+    /// Gives it to the screen that asked, unless it is stale.
+    pub fn deliver(self, state: &mut State) {
+        if self.stop.is_asked() {
+            return;
+        }
+        if let Some(asked) = state.cx.tasks.0.get_mut(&self.slot) {
+            asked.under_way = false;
+        }
+        (self.take)(state);
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Task({:?})", self.slot)
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Answer({:?})", self.slot)
+    }
+}
+
+/// What was asked last in each slot.
+#[derive(Debug, Default)]
+pub struct Tasks(HashMap<Slot, Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    newest: Arc<AtomicU64>,
+    under_way: bool,
+    key: Option<Box<dyn Any>>,
+}
+
+impl Context {
+    /// Asks: `work` runs on a thread, `into` takes what came of it, an error as the user is to read it. A
+    /// question that is under way in this slot becomes stale.
+    pub fn ask<S: Placed, T: Send + 'static>(
+        &mut self,
+        slot: impl Into<In>,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+        into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
+    ) {
+        let slot = slot.into().of::<S>();
+        let asked = self.tasks.0.entry(slot).or_default();
+        (asked.under_way, asked.key) = (true, None);
+        let serial = asked.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        let stop = Stop { serial, newest: Arc::clone(&asked.newest) };
+        let work = move |stop: &Stop| -> Take {
+            let answer = guarded(|| work(stop));
+            let answer = answer.and_then(|answer| answer.map_err(|error| format::error(&error)));
+            Box::new(move |state| {
+                let (screen, cx) = S::of(state);
+                into(screen, answer, cx);
+            })
+        };
+        self.effects.push(Effect::Ask(Task { slot, stop, work: Box::new(work) }));
+    }
+
+    /// Asks, unless the last question of this slot was the same by its key. For [`super::screen::Screen::settle`],
+    /// which says after every message what is wanted.
+    pub fn want<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
+        &mut self,
+        slot: impl Into<In>,
+        key: &K,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+        into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
+    ) {
+        let slot = slot.into();
+        let same = |asked: &Asked| asked.key.as_ref().and_then(|k| k.downcast_ref()) == Some(key);
+        if !self.tasks.0.get(&slot.of::<S>()).is_some_and(same) {
+            self.ask(slot, work, into);
+            self.tasks.0.entry(slot.of::<S>()).or_default().key = Some(Box::new(key.clone()));
+        }
+    }
+
+    /// As [`Self::want`], one after the other: while a question of this slot is under way none is asked, and
+    /// its answer is taken though another is wanted by then. So what is shown follows a key that is held.
+    pub fn follow<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
+        &mut self,
+        slot: impl Into<In>,
+        key: &K,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+        into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
+    ) {
+        let slot = slot.into();
+        if !self.is_under_way::<S>(slot) {
+            self.want(slot, key, work, into);
+        }
+    }
+
+    /// Whether a question of this slot waits for its answer.
+    pub fn is_under_way<S: Placed>(&self, slot: impl Into<In>) -> bool {
+        self.tasks.0.get(&slot.into().of::<S>()).is_some_and(|asked| asked.under_way)
+    }
+
+    /// Drops the answer that is under way in this slot, and what was asked there last.
+    pub fn forget<S: Placed>(&mut self, slot: impl Into<In>) {
+        if let Some(asked) = self.tasks.0.get_mut(&slot.into().of::<S>()) {
+            asked.newest.fetch_add(1, Ordering::Relaxed);
+            (asked.under_way, asked.key) = (false, None);
+        }
+    }
+}
+
+/// A slot of the screen that asks: `"areas"`, or `("overview", 1)` of the second of several.
+#[derive(Clone, Copy, Debug)]
+pub struct In(&'static str, usize);
+
+impl In {
+    fn of<S: Placed>(self) -> Slot {
+        Slot { owner: S::TAB, name: self.0, index: self.1 }
+    }
+}
+
+impl From<&'static str> for In {
+    fn from(name: &'static str) -> Self {
+        Self(name, 0)
+    }
+}
+
+impl From<(&'static str, usize)> for In {
+    fn from((name, index): (&'static str, usize)) -> Self {
+        Self(name, index)
+    }
+}
+
+/// A panic as an error: a defect of this program must neither freeze nor end the workbench.
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    caught(work).map_err(|text| format!("a defect of ladderscope, please report it: {text}"))
+}

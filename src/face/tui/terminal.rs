@@ -1,0 +1,114 @@
+//! The terminal's state: taken over on entry, given back by one function that the normal exit, a
+//! panic and signals share.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+
+use crossterm::event::{
+    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+};
+use crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute};
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Gives the terminal back when dropped.
+#[derive(Debug)]
+pub struct Guard(());
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Takes the terminal over: raw mode, alternate screen, bracketed paste, and the mouse if wanted.
+pub fn take(mouse: bool) -> io::Result<Guard> {
+    restore_on_panic(std::thread::current().id());
+    TAKEN.store(true, Ordering::SeqCst);
+    let guard = Guard(());
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
+    if mouse {
+        capture_mouse(true)?;
+    }
+    Ok(guard)
+}
+
+/// Gives the terminal back. Does nothing the second time, and reports nothing: where it fails,
+/// the terminal is gone.
+pub fn restore() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let mut out = io::stdout();
+    let _ =
+        execute!(out, DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+    let _ = out.flush();
+    let _ = disable_raw_mode();
+}
+
+/// Captures the mouse, or stops it.
+pub fn capture_mouse(capture: bool) -> io::Result<()> {
+    match capture {
+        true => execute!(io::stdout(), EnableMouseCapture),
+        false => execute!(io::stdout(), DisableMouseCapture),
+    }
+}
+
+/// How many pixels a cell has, where the terminal tells.
+pub fn cell_pixels() -> Option<(u16, u16)> {
+    let size = crossterm::terminal::window_size().ok()?;
+    let cell = (size.width.checked_div(size.columns)?, size.height.checked_div(size.rows)?);
+    (cell.0 > 0 && cell.1 > 0).then_some(cell)
+}
+
+/// Puts text on the clipboard of the terminal, wherever it runs (OSC 52).
+pub fn copy(text: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes()))?;
+    out.flush()
+}
+
+/// A panic of the terminal's thread restores the terminal before its message is printed. A worker's
+/// panic becomes a message of the workbench (see `effects`) and must not disturb the screen.
+fn restore_on_panic(owner: ThreadId) {
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().id() == owner {
+            restore();
+        }
+        if !TAKEN.load(Ordering::SeqCst) {
+            previous(info);
+        }
+    }));
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let all = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
+        for i in 0..4 {
+            let digit = DIGITS[(all >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base64_pads_as_the_standard_says() {
+        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
+        for (plain, coded) in pairs {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The page of runs: finding, sorting, marking, tagging, comparing, deleting.
+
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
+
+use super::fixtures::{Driver, record, records, spec};
+use crate::face::tui::message::{Effect, Message, StoreTask};
+use crate::face::tui::overlay::Overlay;
+use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::snapshot::Snapshot;
+use crate::lab::store::{Annotations, Edit};
+use crate::table::{Backend, P2p, Record};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+/// Runs of a sweep over architectures, TP and P2P, some with tags and notes.
+fn many() -> (Vec<Record>, Annotations) {
+    let mut all = records();
+    for (i, architecture) in ["standard", "ladder", "parallel", "upper-bound"].iter().enumerate() {
+        for tp in [2, 4, 8] {
+            for p2p in [P2p::On, P2p::Off] {
+                let mut spec = spec(architecture, tp, p2p, Backend::Sim);
+                (spec.model, spec.batch) = ("llama-3-70b".into(), 16);
+                spec.env.insert("NCCL_ALGO".into(), if p2p == P2p::On { "Ring" } else { "Tree" }.into());
+                let speed = 400.0 * f64::from(tp) + 100.0 * i as f64;
+                let id = format!("20260103-101500-sim-4f2a91:{}", all.len());
+                all.push(Record { experiment: Some("paper-70b".into()), ..record(&id, spec, speed) });
+            }
+        }
+    }
+    let mut annotations = Annotations::default();
+    annotations.edit(&[all[1].run.clone(), all[8].run.clone()], &Edit::tags("good paper").unwrap());
+    annotations.edit(&[all[1].run.clone()], &Edit::note("after the driver's update"));
+    (all, annotations)
+}
+
+fn driver((columns, rows): (u16, u16)) -> Driver {
+    let (records, annotations) = many();
+    let mut driver = Driver::empty(columns, rows);
+    let snapshot = Snapshot::annotated(records, Vec::new(), Arc::new(annotations));
+    driver.send(Message::Runs(Ok(Arc::new(snapshot))));
+    driver.keys("3");
+    driver
+}
+
+fn shown(driver: &Driver) -> Vec<String> {
+    let stored = driver.state.cx.stored.as_ref().expect("runs were sent");
+    driver.state.runs.rows().map(|row| stored.records[row as usize].run.clone()).collect()
+}
+
+/// Does what the store would do about it, and tells what came of it.
+fn perform(driver: &mut Driver, effects: Vec<Effect>) {
+    for effect in effects {
+        let Some(stored) = driver.state.cx.stored.clone() else { return };
+        let told = match effect {
+            Effect::Store(StoreTask::Annotate { runs, edit }) => {
+                let mut annotations = Annotations::clone(&stored.annotations);
+                annotations.edit(&runs, &edit);
+                Message::Runs(Ok(Arc::new(stored.with(Arc::new(annotations)))))
+            }
+            Effect::Store(StoreTask::Delete(gone)) => {
+                let kept = stored.records.iter().filter(|r| !gone.contains(&r.run)).cloned().collect();
+                let annotations = stored.annotations.clone();
+                Message::Runs(Ok(Arc::new(Snapshot::annotated(kept, Vec::new(), annotations))))
+            }
+            Effect::Ask(task) => Message::Answered(task.run()),
+            _ => continue,
+        };
+        driver.send(told);
+    }
+}
+
+#[test]
+fn what_it_looks_like() {
+    for size in SIZES {
+        let name = |what: &str| format!("runs_{what}_{}x{}", size.0, size.1);
+        let mut runs = driver(size);
+        runs.keys("  jj ");
+        runs.keys("/arch:ladder tpot<9 tag:");
+        insta::assert_snapshot!(name("filter"), runs.screen());
+        runs.press(KeyCode::Esc);
+        runs.state.runs.sort_by("architecture", crate::table::Unit::Text);
+        runs.keys("g");
+        insta::assert_snapshot!(name("groups"), runs.screen());
+        runs.keys("gC");
+        insta::assert_snapshot!(name("columns"), runs.screen());
+        runs.press(KeyCode::Esc);
+        let mut runs = driver(size);
+        runs.keys("/llama upper");
+        runs.enter();
+        runs.keys(" ");
+        let effects = runs.keys("jc");
+        perform(&mut runs, effects);
+        insta::assert_snapshot!(name("side_by_side"), runs.screen());
+        runs.press(KeyCode::Esc);
+        runs.keys("t");
+        insta::assert_snapshot!(name("tag"), runs.screen());
+        runs.press(KeyCode::Esc);
+        runs.press(KeyCode::Esc);
+        runs.keys("/tag:good 20260102");
+        runs.enter();
+        runs.keys("d");
+        insta::assert_snapshot!(name("detail"), runs.screen());
+    }
+}
+
+#[test]
+fn tab_takes_offers_until_the_filter_says_what_is_wanted() {
+    let mut driver = driver((80, 24));
+    driver.keys("/arc");
+    assert!(driver.screen().contains("arch:"), "{}", driver.screen());
+    driver.press(KeyCode::Tab);
+    driver.press(KeyCode::Down);
+    let offers: Vec<_> = driver.state.runs.completion.offers.iter().map(|o| o.text.clone()).collect();
+    assert_eq!(offers, ["desync:2", "ladder", "parallel", "standard", "upper-bound"]);
+    driver.press(KeyCode::Tab);
+    assert_eq!(driver.state.runs.filter.value(), "arch:ladder");
+    driver.keys(" NCCL_ALGO:r");
+    driver.press(KeyCode::Tab);
+    driver.keys(" tp:4..");
+    driver.enter();
+    assert!(!driver.state.runs.typing);
+    assert_eq!(shown(&driver), ["20260103-101500-sim-4f2a91:16", "20260103-101500-sim-4f2a91:14"]);
+    assert!(driver.screen().contains("2 of 30 runs"), "{}", driver.screen());
+}
+
+#[test]
+fn a_filter_that_cannot_be_says_why_and_shows_what_the_rest_of_it_means() {
+    let mut driver = driver((120, 40));
+    driver.keys("/arch:desync tpp>2");
+    assert_eq!(shown(&driver).len(), 1);
+    let told = driver.screen();
+    assert!(told.contains("unknown column 'tpp'") && told.contains("did you mean 'tp'"), "{told}");
+    driver.press(KeyCode::Esc);
+    assert_eq!(shown(&driver).len(), 30);
+    assert_eq!(driver.state.runs.wrong, None);
+}
+
+#[test]
+fn earlier_orders_decide_between_equal_runs_and_clicks_on_headers_sort() {
+    let mut driver = driver((120, 40));
+    let header = |driver: &Driver, title: &str| -> (u16, u16) {
+        let text = driver.screen();
+        let line = text.lines().nth(2).expect("a header").to_owned();
+        let at = line.find(title).unwrap_or_else(|| panic!("{title} in {line}"));
+        (line[..at].chars().count() as u16, 2)
+    };
+    let click = |driver: &mut Driver, (column, row): (u16, u16)| {
+        let kind = MouseEventKind::Down(MouseButton::Left);
+        let modifiers = crossterm::event::KeyModifiers::NONE;
+        driver.send(Message::Mouse(MouseEvent { kind, column, row, modifiers }));
+    };
+    for title in ["tok/s", "p2p", "arch"] {
+        let at = header(&driver, title);
+        click(&mut driver, at);
+    }
+    let sort: Vec<&str> = driver.state.runs.sort.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(sort, ["architecture", "p2p", "tokens_per_s"]);
+    let ladder: Vec<String> = shown(&driver).into_iter().skip(1).take(5).collect();
+    let rows = [":17", ":15", ":13"].map(|row| format!("20260103-101500-sim-4f2a91{row}"));
+    let wanted =
+        [&rows[..], &["20260102-0304-3".to_owned()], &["20260103-101500-sim-4f2a91:16".to_owned()]];
+    assert_eq!(ladder, wanted.concat(), "P2P off before on, then the fastest first");
+    let at = header(&driver, "arch");
+    click(&mut driver, at);
+    assert_eq!(driver.state.runs.sort[0], ("architecture".into(), true), "again: the other way round");
+    assert!(shown(&driver)[0].ends_with(":29") || shown(&driver)[0].contains("batch-1"));
+}
+
+#[test]
+fn groups_have_heads_that_count_and_cannot_be_opened() {
+    let mut driver = driver((120, 40));
+    driver.keys("g");
+    let told = driver.screen();
+    assert!(told.contains("── arch desync:2 ── 1 run, 1 not ok"), "{told}");
+    assert!(told.contains("── arch ladder ── 8 runs ─"), "{told}");
+    driver.press(KeyCode::Home);
+    assert!(driver.enter().is_empty(), "a head is no run");
+    assert_eq!(shown(&driver).len(), 30);
+}
+
+#[test]
+fn marked_runs_are_tagged_together_and_the_filter_finds_them() {
+    let mut driver = driver((80, 24));
+    driver.keys("/llama upper");
+    driver.enter();
+    driver.keys("  t");
+    driver.keys("best -good");
+    let effects = driver.enter();
+    let Some(Effect::Store(StoreTask::Annotate { runs, edit })) = effects.first() else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((runs.len(), edit.tag.as_slice(), edit.untag.len()), (2, &["best".to_owned()][..], 1));
+    perform(&mut driver, effects);
+    driver.press(KeyCode::Esc);
+    driver.keys("/tag=best");
+    driver.enter();
+    assert_eq!(shown(&driver).len(), 2);
+    driver.keys("tno\"good");
+    driver.enter();
+    assert!(driver.screen().contains("cannot be a tag"), "{}", driver.screen());
+    assert!(matches!(driver.state.cx.overlays.last(), Some(Overlay::Prompt(_))), "it can be corrected");
+    driver.press(KeyCode::Esc);
+    driver.keys("n");
+    driver.keys("measured twice");
+    let effects = driver.enter();
+    perform(&mut driver, effects);
+    driver.keys("n");
+    assert!(driver.screen().contains("measured twice"), "the note is there to be edited");
+}
+
+#[test]
+fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
+    let mut driver = driver((80, 24));
+    let before = shown(&driver);
+    driver.keys("j");
+    let effects = driver.keys("D");
+    assert!(
+        matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs))] if *runs == [before[1].clone()])
+    );
+    assert!(!shown(&driver).contains(&before[1]), "it is gone before the store has answered");
+    assert_eq!(driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run, before[2]);
+    assert!(driver.screen().contains("u brings it back"), "{}", driver.screen());
+    perform(&mut driver, effects);
+    assert_eq!(shown(&driver).len(), 29);
+    assert!(matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]));
+    driver.keys("a");
+    assert!(driver.keys("D").is_empty(), "many are asked for");
+    assert!(driver.screen().contains("Delete 29 runs?"), "{}", driver.screen());
+    driver.keys("n");
+    assert_eq!(shown(&driver).len(), 29);
+    let asked = driver.keys("D");
+    let effects = driver.keys("y");
+    assert!(
+        asked.is_empty()
+            && matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs))] if runs.len() == 29)
+    );
+    perform(&mut driver, effects);
+    assert!(driver.state.runs.marked.is_empty());
+}
+
+#[test]
+fn the_selection_stays_on_its_run_after_a_deletion_and_a_reload() {
+    let mut driver = driver((80, 24));
+    let before = shown(&driver);
+    let selected = |driver: &Driver| {
+        driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run.clone()
+    };
+    driver.keys("jjjj");
+    let effects = driver.keys("D");
+    let held = before[5].clone();
+    assert_eq!(selected(&driver), held, "what followed the deleted run");
+    perform(&mut driver, effects);
+    assert_eq!(selected(&driver), held);
+    // somebody else's run is stored meanwhile, before all others in this order
+    let stored = driver.state.cx.stored.clone().unwrap();
+    let mut records = stored.records.to_vec();
+    let newer = Record { run: "20270101-000000-newer".into(), ..records[0].clone() };
+    records.push(newer);
+    let reloaded = Snapshot::annotated(records, Vec::new(), stored.annotations.clone());
+    driver.send(Message::Runs(Ok(Arc::new(reloaded))));
+    assert_eq!(selected(&driver), held);
+    assert_eq!(shown(&driver)[0], "20270101-000000-newer");
+    // of a run that somebody else has deleted the place is kept
+    let place = driver.state.runs.list.selected;
+    perform(&mut driver, vec![Effect::Store(StoreTask::Delete(vec![held]))]);
+    assert_eq!(driver.state.runs.list.selected, place);
+    assert_eq!(selected(&driver), before[6]);
+}
+
+#[test]
+fn two_runs_side_by_side_say_what_differs_and_open_together() {
+    let mut driver = driver((120, 40));
+    driver.keys("c");
+    assert!(driver.screen().contains("this takes two runs"), "{}", driver.screen());
+    driver.keys("/20260102-0304-1|");
+    driver.press(KeyCode::Esc);
+    driver.keys("/id=20260102-0304-1|20260102-0304-2");
+    driver.enter();
+    driver.keys("a");
+    let effects = driver.keys("c");
+    perform(&mut driver, effects);
+    let told = driver.screen();
+    for wanted in ["architecture       ", "21 fields are alike", "x 0.800", "x 1.25", "emulated-link"] {
+        assert!(told.contains(wanted), "{wanted}:\n{told}");
+    }
+    let effects = driver.enter();
+    let [Effect::OpenTraces { sources, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(sources.len(), 2);
+}
+
+#[test]
+fn only_marked_runs_and_marks_of_runs_that_are_gone() {
+    let mut driver = driver((80, 24));
+    driver.keys("v");
+    assert!(driver.screen().contains("no run is marked"), "{}", driver.screen());
+    driver.keys("  v");
+    assert_eq!(shown(&driver).len(), 2);
+    assert!(driver.screen().contains("2 of 30 runs, 2 marked (only these)"), "{}", driver.screen());
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    assert_eq!((shown(&driver).len(), driver.state.runs.marked.len()), (6, 0));
+}
+
+#[test]
+fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
+    let mut driver = driver((80, 24));
+    driver.keys("C");
+    driver.keys("  ");
+    assert_eq!(driver.state.runs.columns[..2], ["run", "provenance"], "these stay");
+    driver.keys("jjJ");
+    assert_eq!(driver.state.runs.columns[2..4], ["tp", "architecture"]);
+    driver.keys(" ");
+    assert!(!driver.state.runs.columns.contains(&"architecture".into()));
+    driver.press(KeyCode::End);
+    driver.keys(" ");
+    assert_eq!(driver.state.runs.columns.last().map(String::as_str), Some("env.NCCL_ALGO"));
+    driver.press(KeyCode::Esc);
+    for _ in 0..40 {
+        driver.press(KeyCode::Right);
+    }
+    let told = driver.screen();
+    assert!(told.contains("NCCL_ALGO") && told.contains("Tree"), "{told}");
+    assert!(told.contains("simulated"), "what the numbers are is never scrolled out:\n{told}");
+    driver.press(KeyCode::Left);
+    driver.keys("Cd");
+    driver.press(KeyCode::Esc);
+    assert_eq!(driver.state.runs.columns, super::super::screens::runs::state::COLUMNS);
+}
+
+#[test]
+fn what_is_shown_is_exported_and_had_as_a_command() {
+    let mut driver = driver((80, 24));
+    driver.keys("/arch:ladder p2p:off");
+    driver.enter();
+    driver.state.runs.sort_by("tpot_p50_ms", crate::table::Unit::Ms);
+    driver.keys("rr");
+    let screen = driver.state.screen(driver.state.cx.tab);
+    let command = screen.command().expect("a command").words.join(" ");
+    assert!(
+        command.starts_with(
+            "runs --filter arch:ladder p2p:off --sort tpot_p50_ms,run:desc --columns run,prov"
+        ),
+        "{command}"
+    );
+    let export = screen.export(FileKind::Csv, &driver.state.cx).unwrap().expect("a table");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runs.csv");
+    export.write(&path).unwrap();
+    let csv = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(csv.lines().count(), 1 + driver.state.runs.count);
+    assert!(csv.starts_with("run,provenance,architecture,tp,"), "{csv}");
+    assert!(
+        csv.lines().nth(1).unwrap().starts_with("20260103-101500-sim-4f2a91:17,simulated,ladder,8,"),
+        "{csv}"
+    );
+}
+
+#[test]
+fn filter_order_and_columns_outlive_the_workbench() {
+    let mut before = driver((80, 24));
+    before.keys("/arch:ladder");
+    before.enter();
+    before.keys("ss");
+    before.state.runs.columns.retain(|name| name != "model");
+    let kept = before.state.screen(before.state.cx.tab).remember().expect("something to keep");
+    let mut after = driver((80, 24));
+    after.state.runs.recall(&kept, &mut after.state.cx);
+    assert_eq!(shown(&after), shown(&before));
+    assert_eq!(after.state.runs.columns, before.state.runs.columns);
+    let odd =
+        serde_json::json!({"sort": [["no-such-column", true]], "columns": ["gone"], "filter": "x:"});
+    after.state.runs.recall(&odd, &mut after.state.cx);
+    assert!(after.screen().contains("provenance"), "{}", after.screen());
+}
+
+#[test]
+fn the_details_of_a_batchs_row_read_its_environment_once() {
+    let mut runs = many().0;
+    runs.iter_mut().for_each(|run| run.environment.clear());
+    let mut driver = Driver::empty(120, 40);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    let effects = driver.keys("3d");
+    let [Effect::Ask(task)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(task.slot.name, "whole");
+    let run = &driver.state.runs.selected(driver.state.cx.stored.as_ref()).unwrap().run.clone();
+    let whole = Record {
+        environment: [("cost_sources".to_owned(), "tables".into())].into(),
+        ..driver.state.cx.stored.as_ref().unwrap().find(run).unwrap().clone()
+    };
+    driver.state.runs.whole = Some(Box::new(whole));
+    assert!(driver.screen().contains("cost_sources: tables"), "{}", driver.screen());
+    assert!(driver.keys("dd").is_empty(), "it is known");
+}

@@ -1,0 +1,495 @@
+//! Keys in, states and effects out.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
+
+use super::fixtures::{Driver, record, spec, trace};
+use crate::face::tui::keymap::Keymap;
+use crate::face::tui::message::{Effect, Ended, Message, StoreTask, SweepOrder, TraceSource};
+use crate::face::tui::overlay::Overlay;
+use crate::face::tui::palette;
+use crate::face::tui::screens::live::state::CellState;
+use crate::face::tui::screens::timeline::state::row::WAITING;
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::update::begin;
+use crate::face::tui::widgets::overlay::help_lines;
+use crate::table::{Backend, P2p, Provenance, Status};
+
+fn shown_runs(driver: &Driver) -> Vec<String> {
+    let stored = driver.state.cx.stored.as_ref().expect("runs were sent");
+    driver.state.runs.rows().map(|row| stored.records[row as usize].run.clone()).collect()
+}
+
+#[test]
+fn opening_reads_experiments_and_runs() {
+    assert!(matches!(begin()[..], [Effect::LoadExperiments, Effect::Store(StoreTask::Read)]));
+}
+
+#[test]
+fn enter_runs_the_quickstart_and_shows_it_live() {
+    let mut driver = Driver::full(80, 24);
+    let effects = driver.enter();
+    let [Effect::Sweep(SweepOrder::Start { experiment, .. }), ..] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(experiment.name, "quickstart");
+    assert_eq!(driver.state.cx.tab, Tab::Live);
+    assert!(driver.state.live.is_running());
+    driver.keys("1");
+    assert!(driver.enter().is_empty(), "one sweep at a time");
+    assert!(driver.screen().contains("number 1 in the queue"));
+}
+
+#[test]
+fn a_broken_experiment_tells_its_error_and_runs_nothing() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("j");
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("did you mean 'architecture'?"));
+    driver.press(KeyCode::Esc);
+    assert!(driver.state.cx.notice.is_none());
+}
+
+#[test]
+fn q_quits_at_once_when_nothing_runs() {
+    for screen in Tab::ALL {
+        let mut driver = Driver::full(80, 24);
+        driver.state.cx.tab = screen;
+        // screens that ask for what they show as soon as they are seen still do
+        let effects = driver.keys("q");
+        assert!(matches!(effects[0], Effect::Quit { interrupted: false }), "{screen:?}");
+    }
+}
+
+#[test]
+fn q_asks_while_a_sweep_runs_and_waits_for_its_end() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    assert!(driver.keys("q").is_empty());
+    assert!(driver.keys("n").is_empty());
+    assert!(driver.state.cx.overlays.is_empty() && !driver.state.cx.leaving);
+    driver.keys("q");
+    assert!(matches!(driver.keys("y")[..], [Effect::Sweep(SweepOrder::CancelAll)]));
+    assert!(driver.screen().contains("ending"));
+    let effects = driver.send(Message::SweepEnded(Ok(Ended { failed: 0, interrupted: true })));
+    assert!(matches!(effects[..], [Effect::Quit { interrupted: true }]));
+}
+
+#[test]
+fn a_signal_cancels_first_and_leaves_at_once_when_repeated() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    assert!(matches!(driver.send(Message::Terminate)[..], [Effect::Sweep(SweepOrder::CancelAll)]));
+    assert!(matches!(driver.send(Message::Terminate)[..], [Effect::Quit { interrupted: true }]));
+    let mut idle = Driver::full(80, 24);
+    assert!(matches!(idle.send(Message::Terminate)[..], [Effect::Quit { interrupted: true }]));
+}
+
+#[test]
+fn escape_closes_what_lies_on_top_in_order() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/ladder");
+    driver.enter();
+    driver.keys("d");
+    driver.send(Message::Told(Err("disk full".into())));
+    driver.keys("?");
+    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Help { .. }]));
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        driver.press(KeyCode::Esc);
+        let state = &driver.state;
+        let filter = state.runs.filter.value().to_string();
+        left.push((state.cx.overlays.len(), state.cx.notice.is_some(), state.runs.detail, filter));
+    }
+    let filter = || "ladder".to_string();
+    assert_eq!(
+        left,
+        [
+            (0, true, true, filter()),
+            (0, false, true, filter()),
+            (0, false, false, filter()),
+            (0, false, false, String::new())
+        ]
+    );
+}
+
+#[test]
+fn digits_and_tab_change_screens() {
+    let mut driver = Driver::full(80, 24);
+    for (digit, screen) in ('1'..='7').zip(Tab::ALL) {
+        driver.press(KeyCode::Char(digit));
+        assert_eq!(driver.state.cx.tab, screen);
+    }
+    driver.press(KeyCode::Tab);
+    assert_eq!(driver.state.cx.tab, Tab::Experiments);
+    driver.press(KeyCode::BackTab);
+    assert_eq!(driver.state.cx.tab, Tab::WhatIf);
+}
+
+#[test]
+fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
+    for screen in Tab::ALL {
+        let keys = Keymap::default();
+        let help = help_lines(&keys, screen);
+        let offered = palette::matches(&keys, screen, "");
+        assert!(offered.len() > 10);
+        for bound in offered {
+            let (name, label) = (bound.row.name, bound.label());
+            let told = help.iter().any(|l| l.text == name && l.keys == label);
+            assert!(told, "{name} is not in the help of {screen:?}");
+        }
+    }
+}
+
+#[test]
+fn the_palette_does_what_was_chosen() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys(":screen pareto");
+    driver.enter();
+    assert_eq!(driver.state.cx.tab, Tab::Pareto);
+    assert!(driver.state.cx.overlays.is_empty());
+    driver.keys(":");
+    driver.keys("export");
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("runs/exports/pareto.svg"), "{}", driver.screen());
+    let effects = driver.enter();
+    let [Effect::Export { path, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(path, Path::new("runs/exports/pareto.svg"));
+    assert!(driver.state.cx.overlays.is_empty());
+}
+
+#[test]
+fn a_file_to_export_must_say_its_kind() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3x");
+    for _ in 0.."svg".len() {
+        driver.press(KeyCode::Backspace);
+    }
+    driver.keys("pdf");
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("does not say what to write"), "{}", driver.screen());
+    for _ in 0.."pdf".len() {
+        driver.press(KeyCode::Backspace);
+    }
+    driver.keys("png");
+    assert!(!driver.screen().contains("does not say what"), "the complaint goes when typing goes on");
+    let effects = driver.enter();
+    let [Effect::Export { export, .. }] = &effects[..] else { panic!("{effects:?}") };
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["screen.png", "screen.svg"] {
+        export.write(&dir.path().join(name)).expect("it is written");
+    }
+    let svg = std::fs::read_to_string(dir.path().join("screen.svg")).expect("it is there");
+    assert!(svg.contains("20260102-0304-2"), "the picture shows the runs");
+}
+
+#[test]
+fn runs_sort_and_reverse() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3");
+    assert_eq!(shown_runs(&driver)[0], "batch-1:1", "newest first");
+    driver.state.runs.sort = vec![("tpot_p50_ms".into(), false)];
+    driver.keys("s");
+    assert_eq!(driver.state.runs.sort[0], ("tokens_per_s".into(), true));
+    assert_eq!(shown_runs(&driver)[0], "batch-1:0", "the fastest first");
+    driver.keys("r");
+    assert_eq!(shown_runs(&driver)[0], "20260102-0304-1");
+    assert_eq!(shown_runs(&driver)[5], "20260102-0304-4", "without a number: last");
+    driver.keys("<");
+    assert_eq!(driver.state.runs.sort[0].0, "tpot_p50_ms");
+}
+
+#[test]
+fn filters_take_words_and_pairs() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3");
+    for (filter, count) in [
+        ("ladder", 2),
+        ("ladder p2p=off", 1),
+        ("p2p=on", 5),
+        ("provenance=simulated", 2),
+        ("signal 9", 1),
+        ("tp=8", 1),
+        ("LADDER", 2),
+        ("nothing like it", 0),
+    ] {
+        driver.keys("/");
+        driver.keys(filter);
+        assert_eq!(driver.state.runs.count, count, "{filter}");
+        driver.press(KeyCode::Esc);
+        assert_eq!(driver.state.runs.count, 6);
+    }
+    driver.keys("/q");
+    assert!(driver.state.runs.typing, "a letter being typed is no command");
+}
+
+#[test]
+fn the_selection_stays_on_its_run() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3jj");
+    let run = shown_runs(&driver)[2].clone();
+    driver.keys("rs");
+    let at = driver.state.runs.list.selected;
+    assert_eq!(shown_runs(&driver)[at], run);
+}
+
+#[test]
+fn enter_opens_the_timeline_of_the_selected_run() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/ladder p2p=off");
+    driver.enter();
+    let effects = driver.enter();
+    let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
+    assert!(matches!(&sources[..], [TraceSource::Run(record)] if record.run == "20260102-0304-3"));
+    assert_eq!(driver.state.cx.tab, Tab::Timeline);
+    assert!(driver.screen().contains("opening 20260102-0304-3"));
+    let late = Message::Trace { request: request - 1, result: Err("too late".into()) };
+    driver.send(late);
+    assert!(driver.state.cx.notice.is_none(), "an answer to an older request is dropped");
+    driver.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(trace())]) });
+    assert!(driver.screen().contains("[emulated-link]"));
+}
+
+#[test]
+fn a_run_without_numbers_says_why_it_has_no_timeline() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3/failed");
+    driver.enter();
+    assert!(driver.enter().is_empty());
+    assert!(driver.screen().contains("rank 1 died of signal 9"));
+}
+
+#[test]
+fn a_copied_id_goes_to_the_clipboard() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3");
+    let effects = driver.keys("y");
+    assert!(matches!(&effects[..], [Effect::Copy(run)] if run == "batch-1:1"), "{effects:?}");
+}
+
+#[test]
+fn a_sweep_is_told_cell_by_cell() {
+    let driver = Driver::full(80, 24).with_sweep();
+    let live = &driver.state.live;
+    let states: Vec<_> = live.cells.iter().map(|c| c.state).collect();
+    assert_eq!(
+        states,
+        [
+            CellState::Done(Status::Ok),
+            CellState::Running,
+            CellState::Done(Status::Skipped),
+            CellState::Done(Status::Oom)
+        ]
+    );
+    let progress = live.progress(13_000);
+    // two cells that cannot run count for both rounds, one run is done; of eight
+    assert_eq!((progress.done, progress.total), (5, 8));
+    assert!((progress.fraction - 5.5 / 8.0).abs() < 1e-9);
+    // 12 s for a run and a half; a half and two whole ones are left
+    assert_eq!(progress.left_ms, Some(20_000));
+    assert_eq!(live.cells[1].tpot_ms, Some(4.0));
+    assert_eq!(live.cells[1].tokens_per_s, Some(1000.0));
+    assert_eq!(live.cells[0].took_ms, Some(8_000));
+}
+
+#[test]
+fn cells_and_sweeps_can_be_cancelled() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    assert!(
+        matches!(driver.keys("c")[..], [Effect::Sweep(SweepOrder::CancelCell(1))]),
+        "the cell under way is selected"
+    );
+    assert!(driver.keys("C").is_empty(), "asks first");
+    assert!(matches!(driver.keys("y")[..], [Effect::Sweep(SweepOrder::CancelAll)]));
+    let effects = driver.send(Message::SweepEnded(Ok(Ended { failed: 0, interrupted: true })));
+    assert!(matches!(effects[..], [Effect::Store(StoreTask::Read)]));
+    assert_eq!(driver.state.live.cells[1].state, CellState::Done(Status::Interrupted));
+    assert!(driver.keys("c").is_empty());
+}
+
+#[test]
+fn stored_rounds_are_known() {
+    let mut driver = Driver::full(80, 24);
+    let stored = driver.state.experiments.stored[0];
+    // both cells have round 0 of two
+    assert_eq!((stored.runs, stored.done), (4, 2));
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::default()))));
+    assert_eq!(driver.state.experiments.stored[0].done, 0);
+}
+
+#[test]
+fn points_of_different_provenance_are_never_in_one_plot() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("5");
+    let mut seen = HashSet::new();
+    for _ in 0..driver.state.pareto.groups.len() {
+        let shown: HashSet<Provenance> = driver.state.pareto.visible().map(|p| p.provenance).collect();
+        assert_eq!(shown.len(), 1);
+        seen.extend(shown);
+        // the list of groups: the next one
+        driver.keys("gj");
+        driver.enter();
+    }
+    assert_eq!(seen.len(), 2);
+    driver.keys("pp");
+    assert!(driver.state.pareto.visible().all(|p| p.spec.p2p == P2p::Off));
+}
+
+#[test]
+fn arrows_select_points_and_enter_opens_them() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("5");
+    driver.press(KeyCode::Right);
+    let second = driver.state.pareto.current().map(|p| p.run.clone());
+    assert_eq!(second.as_deref(), Some("20260102-0304-3"));
+    driver.press(KeyCode::Up);
+    driver.press(KeyCode::Up);
+    let fastest = driver.state.pareto.current().map(|p| p.tokens_per_s_per_gpu);
+    assert_eq!(
+        fastest,
+        driver.state.pareto.visible().map(|p| p.tokens_per_s_per_gpu).max_by(f64::total_cmp)
+    );
+    assert!(matches!(driver.enter()[..], [Effect::OpenTraces { .. }]));
+}
+
+#[test]
+fn axes_of_comparison_cycle_and_old_answers_are_dropped() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("6");
+    let before = driver.state.compare.compared().cloned().expect("it was compared");
+    let is_shown =
+        |driver: &Driver| driver.state.compare.compared().is_some_and(|c| Arc::ptr_eq(c, &before));
+    let mut effects = driver.keys("nn");
+    assert_eq!(driver.state.compare.asked.axis.to_string(), "architecture", "the only axis that varies");
+    let (Some(Effect::Ask(new)), Some(Effect::Ask(old))) = (effects.pop(), effects.pop()) else {
+        panic!("two comparisons are asked for")
+    };
+    driver.send(Message::Answered(old.run()));
+    assert!(is_shown(&driver), "the older answer is dropped");
+    driver.send(Message::Answered(new.run()));
+    assert!(!is_shown(&driver));
+}
+
+#[test]
+fn the_timeline_moves_by_operation_step_and_window() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4");
+    let at = |driver: &Driver| {
+        let view = driver.state.timeline.view.as_ref().expect("a trace is open");
+        let span = view.span().expect("a span is under the cursor");
+        (span.step, span.operation, span.rank, view.window)
+    };
+    let (step, operation, rank, first) = at(&driver);
+    assert_eq!((step, operation, rank), (0, 3, 0), "opens at the first decode step");
+    driver.press(KeyCode::Right);
+    assert_eq!(at(&driver).1, 4);
+    driver.keys("z");
+    let span = at(&driver).3;
+    assert!(span.width() < first.width());
+    driver.keys("u");
+    assert_eq!(at(&driver).3, first);
+    driver.keys("]]");
+    assert_eq!(at(&driver).0, 2);
+    assert_eq!(at(&driver).3.from, 5_000 + 3 * 46_000, "fits the step");
+    driver.keys("[");
+    assert_eq!(at(&driver).0, 1);
+    driver.press(KeyCode::Down);
+    driver.press(KeyCode::Down);
+    driver.press(KeyCode::Down);
+    assert_eq!(at(&driver).2, 1, "the next rank, behind its exposed communication");
+    driver.keys("f");
+    let bounds = at(&driver).3;
+    assert_eq!((bounds.from, bounds.to), (5_000, 5_000 + 4 * 46_000 + 45_000));
+    driver.keys("uuuu");
+    assert_eq!(at(&driver).3, first);
+    driver.keys("u");
+    assert!(driver.screen().contains("nothing to undo"));
+}
+
+#[test]
+fn the_overlap_of_a_step_is_asked_for_once() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4");
+    let step = |effects: &[Effect]| match effects {
+        [Effect::Analyse { part: Some(key), .. }] => Some(key.step),
+        _ => None,
+    };
+    let effects = driver.keys("]");
+    assert_eq!(step(&effects), Some(1), "{effects:?}");
+    assert!(driver.keys("]").is_empty(), "one at a time");
+    let Some(Effect::Analyse { request, pane, part, .. }) = effects.into_iter().next() else { return };
+    let next = driver.send(Message::Overlap { request, pane, part, overlap_pct: None });
+    assert_eq!(step(&next), Some(2), "then the one shown now");
+    assert!(driver.keys("z").is_empty());
+}
+
+#[test]
+fn exposed_communication_and_waiting_for_peers_are_told_apart() {
+    let index = trace();
+    // a step's comm is 15 us on rank 0 and none of it is hidden; rank 1 starts 2 us later
+    let step = index.steps[1].window;
+    let exposed = |rank: usize| index.ranks[rank].exposed.between(step.from, step.to);
+    assert_eq!((exposed(0), exposed(1)), (15_000, 13_000));
+    let waiting = |row: usize| index.rows[row].columns(index.spans(), step, 1, 0)[0].covered[WAITING];
+    assert_eq!((waiting(1), waiting(3)), (2_000, 0));
+}
+
+#[test]
+fn the_mouse_clicks_tabs_and_rows_and_can_be_switched_off() {
+    let mut driver = Driver::full(80, 24);
+    let click = |column, row| {
+        let kind = MouseEventKind::Down(MouseButton::Left);
+        Message::Mouse(MouseEvent { kind, column, row, modifiers: crossterm::event::KeyModifiers::NONE })
+    };
+    let tabs = driver.screen().lines().next().unwrap_or_default().to_string();
+    let column = tabs.find("runs").expect("a tab") as u16;
+    driver.send(click(column, 0));
+    assert_eq!(driver.state.cx.tab, Tab::Runs);
+    let shown = driver.screen();
+    let row = shown.lines().position(|l| l.contains("20260102-0304-2")).expect("a row") as u16;
+    driver.send(click(5, row));
+    assert_eq!(shown_runs(&driver)[driver.state.runs.list.selected], "20260102-0304-2");
+    driver.send(click(79, 23));
+    assert!(matches!(driver.keys("m")[..], [Effect::CaptureMouse(false)]));
+    assert!(matches!(driver.keys("m")[..], [Effect::CaptureMouse(true)]));
+}
+
+#[test]
+fn the_wheel_zooms_a_timeline_around_the_pointer() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("4");
+    let before = driver.state.timeline.view.as_ref().expect("open").window;
+    let kind = MouseEventKind::ScrollUp;
+    let none = crossterm::event::KeyModifiers::NONE;
+    driver.send(Message::Mouse(MouseEvent { kind, column: 16, row: 6, modifiers: none }));
+    let after = driver.state.timeline.view.as_ref().expect("open").window;
+    assert_eq!(after.from, before.from, "the pointer was at the left edge");
+    assert!(after.width() < before.width());
+}
+
+#[test]
+fn failures_are_told_until_they_are_closed() {
+    let mut driver = Driver::full(80, 24);
+    driver.send(Message::Runs(Err("runs/index.json: permission denied".into())));
+    driver.keys("2");
+    assert!(driver.screen().contains("permission denied"));
+    driver.press(KeyCode::Esc);
+    assert!(!driver.screen().contains("permission denied"));
+}
+
+#[test]
+fn a_long_list_scrolls_with_the_selection() {
+    let mut driver = Driver::empty(80, 24);
+    let many =
+        (0..500).map(|i| record(&format!("run-{i:03}"), spec("ladder", 2, P2p::On, Backend::Sim), 9.0));
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(many.collect(), Vec::new())))));
+    driver.keys("3");
+    driver.press(KeyCode::End);
+    assert!(driver.screen().contains("run-000"));
+    driver.press(KeyCode::Home);
+    assert!(driver.screen().contains("run-499") && !driver.screen().contains("run-000"));
+    driver.press(KeyCode::PageDown);
+    assert!(driver.state.runs.list.selected > 10);
+}

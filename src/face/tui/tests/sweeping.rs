@@ -1,0 +1,626 @@
+//! Experiments edited, saved, queued, run and watched: keys in, what a user sees and what is done out.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::fixtures::{Driver, record, records, spec};
+use crate::face::tui::experiments::Entry;
+use crate::face::tui::message::{Effect, Ended, Message, StoreTask, SweepOrder};
+use crate::face::tui::overlay::Overlay;
+use crate::face::tui::screen::Screen;
+use crate::face::tui::screens::experiments::check::check;
+use crate::face::tui::screens::experiments::save::{self, NotSaved, SaveTo};
+use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::lab::sweep::{Choice, Experiment, SweepEvent};
+use crate::run::{RunEvent, StepLanes};
+use crate::table::{Backend, P2p, Sample, Status};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+const TEXT: &str = r#"# Six architectures, one model.
+question = "Without P2P, is it better to hide all-reduces or to make fewer of them?"
+backend = "sim"
+hardware = "h100_sxm"
+
+[model]
+name = "llama-3-8b"
+
+[workload]
+prompt_tokens = 1024
+output_tokens = 64 # few: it is a test
+
+[grid]
+# how the residual is wired
+architecture = ["standard", "ladder", "parallel", "upper-bound"]
+tp = [2, 3, 8]
+batch = [1, 16, 4096]
+"#;
+
+/// A workbench with an experiment whose cells follow from its text, all checks answered.
+fn workbench((columns, rows): (u16, u16)) -> Driver {
+    let mut driver = Driver::empty(columns, rows);
+    driver.state.cx.theme = crate::face::tui::theme::Theme::new(true);
+    let entry = |name: &str, place: &str, text: &str| {
+        let path = format!("{name}.toml");
+        Entry::new(name, place, text.into(), Experiment::from_str(text, Path::new(&path)))
+    };
+    let entries = vec![
+        entry("hide", "experiments/hide.toml", TEXT),
+        entry(
+            "quickstart",
+            "built in",
+            "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[grid]\ntp = [1, 2]\n",
+        ),
+    ];
+    send(&mut driver, Message::Experiments(entries));
+    send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    driver
+}
+
+/// Sends a message and answers the checks that it leads to; the other effects.
+fn send(driver: &mut Driver, message: Message) -> Vec<Effect> {
+    let mut effects: VecDeque<Effect> = driver.send(message).into();
+    let mut left = Vec::new();
+    while let Some(effect) = effects.pop_front() {
+        match effect {
+            Effect::CheckDraft { serial, name, path, text, stored } => {
+                let mut checked = check(serial, &text, &path, stored.as_deref(), &|| false);
+                // how long it takes here is no matter of a test
+                if let Some(forecast) = &mut checked.forecast {
+                    forecast.seconds = Some(125.0);
+                    forecast.cells_per_s = forecast.cells_per_s.map(|_| 250.0);
+                }
+                effects.extend(driver.send(Message::DraftChecked { name, checked }));
+            }
+            other => left.push(other),
+        }
+    }
+    left
+}
+
+fn press(driver: &mut Driver, code: KeyCode) -> Vec<Effect> {
+    send(driver, Message::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+}
+
+fn keys(driver: &mut Driver, text: &str) -> Vec<Effect> {
+    text.chars().flat_map(|c| press(driver, KeyCode::Char(c))).collect()
+}
+
+fn text(driver: &Driver) -> String {
+    driver.state.experiments.draft().expect("an experiment is selected").revisions.text().to_owned()
+}
+
+/// Into the grid, at the second value of `tp`.
+fn at_tp(driver: &mut Driver) {
+    press(driver, KeyCode::Right);
+    press(driver, KeyCode::Down);
+    press(driver, KeyCode::Right);
+    press(driver, KeyCode::Right);
+}
+
+#[test]
+fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
+    let mut driver = workbench((120, 40));
+    assert!(driver.screen().contains("36 cells, 16 can run x 1 round = 16 runs"), "{}", driver.screen());
+    at_tp(&mut driver);
+    // 3 becomes 4, which divides the heads
+    press(&mut driver, KeyCode::Enter);
+    press(&mut driver, KeyCode::Backspace);
+    keys(&mut driver, "4");
+    assert!(driver.screen().contains("Enter takes it"));
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("tp = [2, 4, 8]\n") && text(&driver).contains("# few: it is a test"));
+    assert!(driver.screen().contains("36 cells, 24 can run"), "{}", driver.screen());
+    assert!(driver.screen().contains("hide* "), "marked as edited");
+    keys(&mut driver, "u");
+    assert_eq!(text(&driver), TEXT);
+    assert!(driver.screen().contains("16 can run") && !driver.screen().contains("hide* "));
+    send(&mut driver, Message::Key(KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL)));
+    assert!(text(&driver).contains("tp = [2, 4, 8]"));
+}
+
+#[test]
+fn values_are_added_moved_and_removed_and_lists_typed() {
+    let mut driver = workbench((120, 40));
+    at_tp(&mut driver);
+    keys(&mut driver, "a");
+    keys(&mut driver, "16 32");
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("tp = [2, 3, 16, 32, 8]"), "{}", text(&driver));
+    keys(&mut driver, ">");
+    assert!(text(&driver).contains("tp = [2, 3, 16, 8, 32]"), "{}", text(&driver));
+    keys(&mut driver, "D");
+    assert!(text(&driver).contains("tp = [2, 3, 16, 8]"), "{}", text(&driver));
+    for _ in 0..4 {
+        press(&mut driver, KeyCode::Left);
+    }
+    press(&mut driver, KeyCode::Enter);
+    driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
+    keys(&mut driver, "1..8*2");
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("tp = [1, 2, 4, 8]"), "{}", text(&driver));
+    // on its name, the axis goes; its own comments stay
+    keys(&mut driver, "D");
+    assert!(!text(&driver).contains("tp ="));
+    assert!(driver.screen().contains("12 cells"));
+    assert!(text(&driver).contains("# how the residual is wired"));
+}
+
+#[test]
+fn any_nccl_variable_becomes_an_axis() {
+    let mut driver = workbench((120, 40));
+    keys(&mut driver, "A");
+    keys(&mut driver, "proto");
+    assert!(driver.screen().contains("env.NCCL_PROTO"), "{}", driver.screen());
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "LL,LL128 Simple");
+    press(&mut driver, KeyCode::Enter);
+    assert!(
+        text(&driver).ends_with("[env]\nNCCL_PROTO = [\"LL,LL128\", \"Simple\"]\n"),
+        "{}",
+        text(&driver)
+    );
+    assert!(driver.screen().contains("72 cells"));
+    // one that nobody has heard of
+    keys(&mut driver, "A");
+    keys(&mut driver, "NCCL_NEW_THING");
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "0 1");
+    press(&mut driver, KeyCode::Enter);
+    assert!(text(&driver).contains("NCCL_NEW_THING = [0, 1]"));
+    assert!(driver.screen().contains("144 cells"));
+}
+
+#[test]
+fn a_mistake_is_shown_with_its_line_and_column_while_editing() {
+    let mut driver = workbench((120, 40));
+    at_tp(&mut driver);
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "x");
+    press(&mut driver, KeyCode::Enter);
+    let shown = driver.screen();
+    assert!(shown.contains("experiments/hide.toml:16:10: tp must be a whole number"), "{shown}");
+    assert!(keys(&mut driver, "r").is_empty(), "nothing is started");
+    assert!(driver.state.cx.notice.as_ref().is_some_and(|notice| notice.error));
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "u");
+    assert!(driver.screen().contains("16 can run"));
+}
+
+#[test]
+fn the_edited_experiment_runs_as_it_is_shown() {
+    let mut driver = workbench((80, 24));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let effects = keys(&mut driver, "r");
+    let [Effect::Sweep(SweepOrder::Start { experiment, choice: Choice::Missing })] = &effects
+        .iter()
+        .filter(|effect| !matches!(effect, Effect::LookAtCell { .. }))
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(experiment.cells.len(), 24);
+    assert_eq!(driver.state.cx.tab, Tab::Live);
+}
+
+#[test]
+fn saving_asks_before_it_overwrites_what_changed_on_disk() {
+    let mut driver = workbench((80, 24));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let effects = keys(&mut driver, "w");
+    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(save.to, SaveTo::File("experiments/hide.toml".into()));
+    assert_eq!((save.expected.as_deref(), save.overwrite), (Some(TEXT), false));
+    // somebody changed it meanwhile
+    send(&mut driver, Message::Saved { save: save.clone(), result: Err(NotSaved::Differs) });
+    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
+    let effects = keys(&mut driver, "y");
+    let [Effect::SaveExperiment(again)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(again.overwrite);
+    let written = Message::Saved { save: again.clone(), result: Ok("experiments/hide.toml".into()) };
+    assert!(matches!(send(&mut driver, written)[..], [Effect::LoadExperiments]));
+    assert!(driver.state.experiments.edited().is_empty());
+    // a full disk is said, and the edits stay
+    keys(&mut driver, "D");
+    let effects = keys(&mut driver, "w");
+    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
+    let failed = NotSaved::Failed("experiments/hide.toml: no space left on device".into());
+    send(&mut driver, Message::Saved { save: save.clone(), result: Err(failed) });
+    assert!(driver.screen().contains("no space left"));
+    assert_eq!(driver.state.experiments.edited(), ["hide"]);
+}
+
+#[test]
+fn a_file_that_changed_under_an_edit_is_found_after_a_reload_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hide.toml");
+    let theirs = TEXT.replace("batch = [1, 16, 4096]", "batch = [2]");
+    let entries = |text: &str| {
+        let place = path.display().to_string();
+        vec![Entry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
+    };
+    std::fs::write(&path, TEXT).unwrap();
+    let mut driver = Driver::empty(80, 24);
+    send(&mut driver, Message::Experiments(entries(TEXT)));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let edited = text(&driver);
+    // somebody else writes the file, and it is read again
+    std::fs::write(&path, &theirs).unwrap();
+    send(&mut driver, Message::Experiments(entries(&theirs)));
+    assert_eq!(text(&driver), edited, "the edit stays what it was");
+    let effects = keys(&mut driver, "w");
+    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
+    let result = save::write(save, dir.path());
+    assert_eq!(result, Err(NotSaved::Differs));
+    send(&mut driver, Message::Saved { save: save.clone(), result });
+    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
+    keys(&mut driver, "n");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs, "theirs is still there");
+}
+
+#[test]
+fn a_built_in_experiment_is_saved_under_a_name() {
+    let mut driver = workbench((80, 24));
+    press(&mut driver, KeyCode::Down);
+    at_tp(&mut driver);
+    press(&mut driver, KeyCode::Up);
+    keys(&mut driver, "a4");
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "w");
+    assert!(driver.screen().contains("experiments/NAME.toml"));
+    keys(&mut driver, "/");
+    press(&mut driver, KeyCode::Enter);
+    assert!(driver.screen().contains("cannot name a file"));
+    press(&mut driver, KeyCode::Backspace);
+    keys(&mut driver, "-4");
+    let effects = press(&mut driver, KeyCode::Enter);
+    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((&save.to, &save.expected), (&SaveTo::Name("quickstart-4".into()), &None));
+    let path = "experiments/quickstart-4.toml";
+    send(&mut driver, Message::Saved { save: save.clone(), result: Ok(path.into()) });
+    // the edits went with the file
+    assert!(driver.state.experiments.edited().is_empty());
+    let mut entries = driver.state.experiments.entries.clone().unwrap();
+    let path = Path::new(path);
+    entries.push(Entry::new(
+        "quickstart-4",
+        "experiments/quickstart-4.toml",
+        save.text.clone(),
+        Experiment::from_str(&save.text, path),
+    ));
+    send(&mut driver, Message::Experiments(entries));
+    assert_eq!(driver.state.experiments.selected().unwrap().name, "quickstart-4");
+}
+
+#[test]
+fn edits_survive_other_screens_and_a_reload_and_quitting_asks() {
+    let mut driver = workbench((80, 24));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let edited = text(&driver);
+    keys(&mut driver, "3");
+    let entries = driver.state.experiments.entries.clone().unwrap();
+    send(&mut driver, Message::Experiments(entries[1..].to_vec()));
+    assert_eq!(driver.state.experiments.edited(), ["hide"], "though its file is gone");
+    let effects = keys(&mut driver, "q");
+    assert!(effects.iter().all(|effect| !matches!(effect, Effect::Quit { .. })));
+    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
+    keys(&mut driver, "n");
+    let at = driver.state.experiments.entries.as_ref().unwrap().iter().position(|e| e.name == "hide");
+    driver.state.experiments.list.selected = at.unwrap();
+    assert_eq!(text(&driver), edited);
+    keys(&mut driver, "q");
+    assert!(matches!(keys(&mut driver, "y")[..], [Effect::Quit { interrupted: false }]));
+}
+
+#[test]
+fn edits_that_nobody_saved_are_there_again_at_the_next_start() {
+    let mut driver = workbench((80, 24));
+    at_tp(&mut driver);
+    keys(&mut driver, "D");
+    let edited = text(&driver);
+    let kept = driver.state.experiments.remember().unwrap();
+    let entries = driver.state.experiments.entries.clone().unwrap();
+    let reopened = |entries: Vec<Entry>| {
+        let mut next = Driver::empty(80, 24);
+        next.state.experiments.recall(&kept, &mut next.state.cx);
+        assert_eq!(
+            next.state.experiments.remember().unwrap(),
+            kept,
+            "nothing is lost before files are read"
+        );
+        send(&mut next, Message::Experiments(entries));
+        next
+    };
+    let mut next = reopened(entries.clone());
+    assert_eq!((text(&next).as_str(), next.state.experiments.edited()), (edited.as_str(), vec!["hide"]));
+    keys(&mut next, "u");
+    assert_eq!(text(&next), TEXT, "what the file has can be had back");
+    // though somebody removed the file
+    let next = reopened(entries[1..].to_vec());
+    assert_eq!(text(&next), edited);
+    assert!(next.screen().contains("24 cells"), "{}", next.screen());
+    // who left without them does not find them again
+    driver.state.experiments.discard = true;
+    assert_eq!(driver.state.experiments.remember().unwrap()["edited"], serde_json::json!({}));
+}
+
+/// A sweep of `hide` under way: a cell done, one in the middle of a sample, one failed.
+fn live(size: (u16, u16), backend: Backend) -> Driver {
+    let mut driver = workbench(size);
+    send(&mut driver, Message::Clock(1_000));
+    keys(&mut driver, "r");
+    let cell = |index: usize| {
+        let architecture = ["standard", "ladder"][index % 2];
+        spec(architecture, 2, P2p::On, backend)
+    };
+    for (index, cell_of) in driver.state.live.cells.iter_mut().enumerate() {
+        cell_of.spec = cell(index);
+    }
+    let lanes = |rank| StepLanes {
+        rank,
+        compute: vec![[0, 9_000_000], [13_000_000, 22_000_000], [24_000_000, 30_000_000]],
+        comm: vec![[7_000_000, 13_000_000], [16_000_000, 24_000_000]],
+    };
+    let step = |done, ms, lanes| RunEvent::Step { done, of: 32, steps: 4, ms, lanes };
+    let sample = Sample { prefill_ms: 4.0, decode_ms: 128.0, steps_ms: Vec::new(), overlap: None };
+    let mut failed = record("20260102-0304-8", cell(1), 1.0);
+    (failed.status, failed.reason, failed.metrics) =
+        (Status::Failed, Some("killed by signal 9 (SIGKILL; out of memory?)".into()), None);
+    let at = |cell, event| SweepEvent::Run { cell, round: 0, event };
+    let started = |cell, run: &str| SweepEvent::RunStarted { cell, round: 0, run: run.into() };
+    let mut events = vec![
+        started(0, "20260102-0304-7"),
+        SweepEvent::RunEnded {
+            cell: 0,
+            round: 0,
+            record: record("20260102-0304-7", cell(0), 800.0).into(),
+        },
+        started(1, "20260102-0304-8"),
+        SweepEvent::RunEnded { cell: 1, round: 0, record: failed.into() },
+        started(2, "20260102-0304-9"),
+        at(2, RunEvent::Phase { name: "loading weights".into() }),
+        SweepEvent::Log { cell: 2, line: "reading 1.2 GB of weights".into() },
+        at(2, RunEvent::Memory { resident_bytes: 1_310_000_000 }),
+        at(2, RunEvent::Phase { name: "sample 1/4".into() }),
+        at(2, RunEvent::SampleDone { index: 0, of: 4, sample }),
+        at(2, RunEvent::Phase { name: "sample 2/4".into() }),
+        at(2, step(0, 0.0, Vec::new())),
+    ];
+    for (done, ms) in (4..=20).step_by(4).zip([120.0, 122.0, 118.0, 160.0, 119.0]) {
+        events.push(at(2, step(done, ms, vec![lanes(0), lanes(1)])));
+    }
+    for (second, event) in events.into_iter().enumerate() {
+        send(&mut driver, Message::Clock(1_000 + second as u64 * 500));
+        send(&mut driver, Message::Sweep(Box::new(event)));
+    }
+    let sweep = driver.state.live.sweep;
+    let looked = Looked { rank_bytes: Some(550_000_000), simulated: vec![lanes(0), lanes(1)] };
+    for cell in 0..3 {
+        send(&mut driver, Message::CellLooked { sweep, cell, looked: looked.clone() });
+    }
+    driver
+}
+
+#[test]
+fn the_cell_under_way_is_followed_and_told_step_by_step() {
+    let mut driver = live((120, 40), Backend::Cpu);
+    let shown = driver.screen();
+    assert_eq!(driver.state.live.list.selected, 2);
+    for said in [
+        "sample 2/4 · decode step 20/32",
+        "29.8 ms a step",
+        "1.31 GB resident, plan 2 x 550 MB",
+        "decode step 20, emulated-link: 30.0 ms, overlap 57.1%, exposed 6.00 ms a rank",
+        "1 failed",
+        "reading 1.2 GB of weights",
+        "following",
+    ] {
+        assert!(shown.contains(said), "{said} in\n{shown}");
+    }
+    // looking at another cell ends the following; the reason of its failure is there
+    press(&mut driver, KeyCode::Up);
+    assert!(driver.screen().contains("killed by signal 9") && !driver.state.live.follow);
+    send(
+        &mut driver,
+        Message::Sweep(Box::new(SweepEvent::RunStarted { cell: 3, round: 0, run: "x".into() })),
+    );
+    assert_eq!(driver.state.live.list.selected, 1);
+    keys(&mut driver, "f");
+    assert_eq!(driver.state.live.list.selected, 2, "the first that runs");
+}
+
+#[test]
+fn a_sweep_is_paused_and_goes_on() {
+    let mut driver = live((80, 24), Backend::Cpu);
+    assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
+    assert!(driver.screen().contains("the run under way ends first") && driver.state.live.is_moving());
+    send(&mut driver, Message::Sweep(Box::new(SweepEvent::Paused)));
+    assert!(driver.screen().contains("‖ paused: p resumes"));
+    assert!(!driver.state.live.is_moving(), "nothing to draw while nothing happens");
+    let before = driver.state.live.progress(driver.state.cx.now_ms);
+    send(&mut driver, Message::Clock(3_600_000));
+    assert_eq!(
+        driver.state.live.progress(driver.state.cx.now_ms),
+        before,
+        "an hour of waiting is no work"
+    );
+    assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(false))]));
+    send(&mut driver, Message::Sweep(Box::new(SweepEvent::Resumed)));
+    assert_eq!(driver.state.live.pause, Pause::No);
+    assert!(driver.screen().contains("▶ running"));
+}
+
+#[test]
+fn sweeps_wait_in_a_queue_that_can_be_reordered() {
+    let mut driver = live((120, 40), Backend::Cpu);
+    keys(&mut driver, "1");
+    keys(&mut driver, "r");
+    press(&mut driver, KeyCode::Esc);
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "r2F");
+    let queue = |driver: &Driver| -> Vec<String> {
+        driver.state.live.queue.iter().map(|queued| queued.title()).collect()
+    };
+    assert_eq!(queue(&driver), ["hide", "quickstart", "hide (what failed)"]);
+    assert!(driver.screen().contains("+3"), "told on the tabs");
+    keys(&mut driver, "D");
+    assert_eq!(queue(&driver).len(), 3, "only in the queue");
+    keys(&mut driver, "Qjj<D");
+    assert_eq!(queue(&driver), ["hide", "quickstart"]);
+    keys(&mut driver, ">k<");
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "3");
+    // the next begins by itself, and the user stays where they are
+    let effects = send(&mut driver, Message::SweepEnded(Ok(Ended::default())));
+    let started = effects.iter().find_map(|effect| match effect {
+        Effect::Sweep(SweepOrder::Start { experiment, .. }) => Some(experiment.name.clone()),
+        _ => None,
+    });
+    assert_eq!((started.as_deref(), driver.state.cx.tab), (Some("hide"), Tab::Runs));
+    // after a cancelled one it is asked for
+    let ended = Ok(Ended { failed: 0, interrupted: true });
+    let effects = send(&mut driver, Message::SweepEnded(ended));
+    assert!(effects.iter().all(|effect| !matches!(effect, Effect::Sweep(SweepOrder::Start { .. }))));
+    keys(&mut driver, "2");
+    assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Start { .. }), ..]));
+}
+
+#[test]
+fn what_failed_is_run_again() {
+    let mut driver = live((80, 24), Backend::Cpu);
+    send(&mut driver, Message::SweepEnded(Ok(Ended { failed: 1, interrupted: false })));
+    press(&mut driver, KeyCode::Esc);
+    let effects = keys(&mut driver, "F");
+    assert!(
+        matches!(effects[..], [Effect::Sweep(SweepOrder::Start { choice: Choice::Failed, .. }), ..]),
+        "{effects:?}"
+    );
+    let mut fresh = workbench((80, 24));
+    assert!(keys(&mut fresh, "2F").is_empty());
+}
+
+#[test]
+fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
+    let mut driver = live((80, 24), Backend::Cpu);
+    let before = driver.state.cx.stored.clone().unwrap();
+    assert!(driver.state.live.handing, "the first finished run was handed over");
+    let new = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
+    let snapshot = Arc::new(before.and(vec![new.clone()]));
+    let effects = send(&mut driver, Message::Runs(Ok(snapshot.clone())));
+    let told = |wanted: fn(&Effect) -> bool| effects.iter().any(wanted);
+    assert!(
+        told(|e| matches!(e, Effect::Pareto(_)))
+            && told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "comparison"))
+    );
+    assert_eq!(driver.state.cx.stored.as_ref().unwrap().records.len(), before.records.len() + 1);
+    // a thousand runs within a second are handed over in one go
+    let end = |cell: usize| {
+        let record = record(&format!("r{cell}"), spec("ladder", 2, P2p::On, Backend::Cpu), 900.0);
+        Message::Sweep(Box::new(SweepEvent::RunEnded {
+            cell: cell % 36,
+            round: 0,
+            record: record.into(),
+        }))
+    };
+    let mut appended = Vec::new();
+    for cell in 0..1000 {
+        send(&mut driver, Message::Clock(20_000 + cell as u64));
+        for effect in send(&mut driver, end(cell)) {
+            if let Effect::Store(StoreTask::Append(records)) = effect {
+                appended.push(records.len());
+            }
+        }
+    }
+    assert_eq!(appended, [1], "the answer is still out");
+    assert_eq!(driver.state.live.fresh.len(), 999);
+    // where the directory was read meanwhile, it has them already
+    assert_eq!(snapshot.and(vec![new]).records.len(), snapshot.records.len());
+}
+
+#[test]
+fn a_simulated_cell_shows_its_lanes_labelled_as_simulated() {
+    let mut driver = live((120, 40), Backend::Sim);
+    press(&mut driver, KeyCode::Home);
+    let shown = driver.screen();
+    assert!(shown.contains("first decode step, simulated"), "{shown}");
+    assert!(shown.contains('╱') && shown.contains('▓'));
+    assert_eq!(driver.state.live.cells[0].state, CellState::Done(Status::Ok));
+}
+
+#[test]
+fn cells_can_be_had_as_csv_and_the_page_as_a_command() {
+    let mut driver = workbench((80, 24));
+    keys(&mut driver, "Y");
+    assert!(
+        driver
+            .state
+            .cx
+            .notice
+            .as_ref()
+            .unwrap()
+            .text
+            .contains("ladderscope sweep experiments/hide.toml")
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let write = |driver: &Driver, name: &str| {
+        let kind = crate::face::tui::screen::FileKind::Csv;
+        let path = dir.path().join(name);
+        let export =
+            driver.state.screen(driver.state.cx.tab).export(kind, &driver.state.cx).unwrap().unwrap();
+        export.write(&path).unwrap();
+        std::fs::read_to_string(path).unwrap()
+    };
+    let csv = write(&driver, "grid.csv");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "cell,architecture,tp,batch,backend,provenance,verdict,reason");
+    assert_eq!(lines[1], "0,standard,2,1,sim,simulated,runs,");
+    assert_eq!(lines.len(), 37);
+    assert!(csv.contains(",skipped,") && csv.contains(",oom,"));
+    let driver = live((80, 24), Backend::Cpu);
+    let csv = write(&driver, "live.csv");
+    assert!(csv.contains("0,standard,tiny,2,4,on,cpu,\"emulated:alpha_us=100,gb_s=20\",0,ok,8,800,5,emulated-link,20260102-0304-7,"), "{csv}");
+    assert!(csv.lines().nth(2).unwrap().contains("failed") && csv.lines().count() == 37);
+}
+
+#[test]
+fn looks_of_the_editor() {
+    for size in SIZES {
+        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
+        let mut driver = workbench(size);
+        insta::assert_snapshot!(name("experiments_forecast"), driver.screen());
+        at_tp(&mut driver);
+        keys(&mut driver, "a");
+        keys(&mut driver, "16");
+        insta::assert_snapshot!(name("experiments_typing"), driver.screen());
+        press(&mut driver, KeyCode::Esc);
+        keys(&mut driver, "A");
+        keys(&mut driver, "ncl");
+        insta::assert_snapshot!(name("experiments_axis"), driver.screen());
+        press(&mut driver, KeyCode::Esc);
+        press(&mut driver, KeyCode::Enter);
+        keys(&mut driver, "x");
+        press(&mut driver, KeyCode::Enter);
+        insta::assert_snapshot!(name("experiments_mistake"), driver.screen());
+    }
+}
+
+#[test]
+fn looks_of_a_run_under_way() {
+    for size in SIZES {
+        let mut driver = live(size, Backend::Cpu);
+        insta::assert_snapshot!(format!("live_running_{}x{}", size.0, size.1), driver.screen());
+        keys(&mut driver, "1");
+        keys(&mut driver, "r2Q");
+        driver.state.cx.notice = None;
+        insta::assert_snapshot!(format!("live_queue_{}x{}", size.0, size.1), driver.screen());
+    }
+}

@@ -1,0 +1,100 @@
+//! The whole window: tabs, the screen, the footer, and what lies on top. Reads the state, draws, and
+//! does nothing else.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::action::Action;
+use super::context::Context;
+use super::layout::{SMALLEST, regions, tabs};
+use super::state::State;
+use super::theme::Role;
+use super::widgets::{overlay, paint};
+
+/// Draws the whole window: tabs, screen, overlays, hints.
+pub fn draw(buf: &mut Buffer, state: &State) {
+    draw_without_overlays(buf, state);
+    if regions(&state.cx).is_none() {
+        return;
+    }
+    for top in &state.cx.overlays {
+        overlay::draw(buf, &state.cx, top);
+    }
+}
+
+/// Draws the window, without what lies on top.
+pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
+    let window = buf.area;
+    let size = (window.width, window.height);
+    buf.set_style(window, state.cx.theme.style(Role::Text));
+    let Some(regions) = regions(&state.cx) else {
+        let text = format!(
+            "window too small: {}x{} needed, this is {}x{}",
+            SMALLEST.0, SMALLEST.1, size.0, size.1
+        );
+        let lines = paint::wrap(&text, usize::from(window.width));
+        let top = window.height.saturating_sub(lines.len() as u16) / 2;
+        for (row, text) in lines.iter().enumerate() {
+            let x = window.width.saturating_sub(text.width() as u16) / 2;
+            paint::put(buf, window, x, top + row as u16, text, state.cx.theme.style(Role::Text));
+        }
+        return;
+    };
+    draw_tabs(buf, regions.tabs, state);
+    state.screen(state.cx.tab).draw(buf, regions.body, &state.cx);
+    match &state.cx.notice {
+        Some(notice) if notice.error => {
+            overlay::failure(buf, regions.notice, &state.cx, notice);
+            draw_footer(buf, regions.footer, &state.cx);
+        }
+        Some(notice) => overlay::note(buf, regions.footer, &state.cx, notice),
+        None => draw_footer(buf, regions.footer, &state.cx),
+    }
+}
+
+fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
+    let theme = state.cx.theme;
+    let mut end = area.x;
+    for (tab, x, _) in tabs() {
+        let text = format!(" {} {}", tab as usize + 1, tab.title());
+        let role = if tab == state.cx.tab { Role::Selected } else { Role::Text };
+        end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
+    }
+    if let Some(text) = state.live.badge(&state.cx) {
+        let x = area.right().saturating_sub(text.width() as u16).max(end);
+        paint::put(buf, area, x, area.y, &text, theme.style(Role::Active));
+    }
+}
+
+/// As many hints as fit; what holds anywhere stands on the right and is never crowded out.
+fn draw_footer(buf: &mut Buffer, area: Rect, cx: &Context) {
+    let theme = cx.theme;
+    let (key, text) = (theme.style(Role::Key), theme.style(Role::Dim));
+    let hints = |own: bool| {
+        let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab));
+        usable.filter_map(move |b| {
+            let action = b.action;
+            let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
+            let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
+            (global != own).then_some(()).and(b.row.hint).map(|hint| (first.label(), hint))
+        })
+    };
+    let width = |(keys, hint): &(String, &str)| (keys.width() + hint.width() + 3) as u16;
+    let right: Vec<_> = hints(false).collect();
+    let right_width: u16 = right.iter().map(width).sum();
+    let limit = area.right().saturating_sub(right_width);
+    let mut x = area.x + 1;
+    for hint in hints(true) {
+        if x + width(&hint) > limit {
+            break;
+        }
+        x = paint::put(buf, area, x, area.y, &hint.0, key);
+        x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
+    }
+    let mut x = limit;
+    for hint in right {
+        x = paint::put(buf, area, x, area.y, &hint.0, key);
+        x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
+    }
+}

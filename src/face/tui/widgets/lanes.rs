@@ -1,0 +1,467 @@
+//! A line of a timeline as a row of characters. What it costs follows its columns, not its spans: each
+//! column asks the line's index how much of it was covered, and by what.
+//!
+//! Colour and glyph say the same: `█` computation (in eighths of a column), `▓ ▒` communication hidden
+//! behind it, `╱` exposed communication, `░` communication that waits for a peer (`╲` where that is
+//! exposed), `▄` copies and fills, `▚` of a collapsed rank, computation and exposed communication in one
+//! column, `◆` what a search found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use rayon::prelude::*;
+
+use super::paint::put;
+use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
+use crate::face::tui::screens::timeline::state::window::Window;
+use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
+use crate::face::tui::theme::{Role, Theme};
+
+/// Eighths of a column, from the left.
+const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
+
+/// What a line did in each column of a window.
+#[derive(Debug)]
+pub enum Strip {
+    /// A rank: its exposed communication (ns); while it is collapsed, all its rows, too.
+    Rank(Vec<i64>, Option<Vec<Column>>),
+    /// Named ranges: the place of the one that runs on from before, and the places that start.
+    Ranges(Option<usize>, Vec<(usize, usize)>),
+    /// Spans, and the rank's exposed communication (ns) where they communicate.
+    Row(Vec<Column>, Vec<i64>),
+}
+
+/// Asks the index what lines did. `window` is in the trace's time.
+pub fn strips(
+    index: &TraceIndex,
+    lines: &[Line],
+    collapsed: impl Fn(usize) -> bool + Sync,
+    window: Window,
+    columns: usize,
+) -> Vec<Strip> {
+    // several lines of a rank ask for what was exposed: once is enough
+    let ranks: BTreeSet<usize> = lines.iter().map(|line| index.rank_of(*line)).collect();
+    let ranks: Vec<usize> = ranks.into_iter().collect();
+    let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.columns(window, columns));
+    let exposed: BTreeMap<usize, Vec<i64>> =
+        ranks.into_par_iter().map(|rank| (rank, of(rank).unwrap_or_default())).collect();
+    let exposed = |rank: usize| exposed.get(&rank).cloned().unwrap_or_default();
+    lines
+        .par_iter()
+        .map(|line| match *line {
+            Line::Rank(rank) => {
+                let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
+                let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
+                Strip::Rank(exposed(rank), merged)
+            }
+            line => strip(index, line, &exposed, window, columns),
+        })
+        .collect()
+}
+
+fn strip(
+    index: &TraceIndex,
+    line: Line,
+    exposed: &impl Fn(usize) -> Vec<i64>,
+    window: Window,
+    columns: usize,
+) -> Strip {
+    match line {
+        Line::Rank(rank) => Strip::Rank(exposed(rank), None),
+        Line::Ranges(row) => match index.range_rows.get(row) {
+            Some(row) => {
+                let (running, places) = row.columns(&index.trace.ranges, window, columns);
+                Strip::Ranges(running, places)
+            }
+            None => Strip::Ranges(None, Vec::new()),
+        },
+        Line::Row(at) => {
+            let Some(row) = index.rows.get(at) else { return Strip::Row(Vec::new(), Vec::new()) };
+            let exposed = match row.has[Class::Comm as usize] {
+                true => exposed(index.rank_of(line)),
+                false => Vec::new(),
+            };
+            Strip::Row(row.columns(index.spans(), window, columns, tolerance(window, columns)), exposed)
+        }
+    }
+}
+
+/// What cannot be seen (ns): an eighth of a column.
+fn tolerance(window: Window, columns: usize) -> i64 {
+    window.width() / (columns.max(1) as i64 * 8)
+}
+
+/// Several rows as one: of each class, what the busiest row has.
+fn merged(index: &TraceIndex, rows: &[Row], window: Window, columns: usize) -> Vec<Column> {
+    let mut all = vec![Column::default(); columns];
+    let tolerance = tolerance(window, columns);
+    let columns_of = |row: &Row| row.columns(index.spans(), window, columns, tolerance);
+    for row in rows {
+        for (sum, column) in all.iter_mut().zip(columns_of(row)) {
+            for kind in 0..KINDS {
+                sum.covered[kind] = sum.covered[kind].max(column.covered[kind]);
+            }
+            sum.left |= column.left;
+            sum.right |= column.right;
+        }
+    }
+    all
+}
+
+/// How a column is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// So many eighths (1 to 8) from its left edge.
+    FromLeft(u8),
+    /// So many eighths (1 to 7) from its right edge.
+    FromRight(u8),
+}
+
+/// How much of a column of `width` ns is covered, and from which side. What is covered at all is seen:
+/// it gets at least an eighth.
+pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
+    let eighths = (covered as f64 / width.max(1) as f64 * 8.0).round().clamp(1.0, 8.0) as u8;
+    if eighths < 8 && !left && right { Ink::FromRight(eighths) } else { Ink::FromLeft(eighths) }
+}
+
+/// What a column shows: the class that covers most of it, and how; `None` where nothing ran.
+/// `class`: of a span without any length that starts here.
+fn cell(
+    column: &Column,
+    exposed: i64,
+    width: i64,
+    class: impl FnOnce() -> Option<Class>,
+) -> Option<Cell> {
+    let [compute, comm, memory, waiting] = column.covered;
+    let busy = compute.saturating_add(comm).saturating_add(memory);
+    let class = match busy {
+        0 => class()?,
+        _ if compute >= comm && compute >= memory => Class::Compute,
+        _ if comm >= memory => Class::Comm,
+        _ => Class::Memory,
+    };
+    let is_exposed = exposed > comm / 2;
+    let wide = comm >= width / 2;
+    Some(match class {
+        // several rows as one: what is exposed is seen beside what is computed
+        Class::Compute if exposed >= width / 4 && exposed > 0 => Cell::Glyph("▚", Role::Exposed),
+        Class::Compute => Cell::Compute(ink(busy, width, column.left, column.right)),
+        Class::Memory => Cell::Glyph("▄", Role::Series(2)),
+        Class::Comm if waiting > comm / 2 && is_exposed => Cell::Glyph("╲", Role::Exposed),
+        Class::Comm if waiting > comm / 2 => Cell::Glyph("░", Role::Waiting),
+        Class::Comm if is_exposed => Cell::Glyph("╱", Role::Exposed),
+        Class::Comm => Cell::Glyph(if wide { "▓" } else { "▒" }, Role::Comm),
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    Compute(Ink),
+    Glyph(&'static str, Role),
+}
+
+/// A place to draw a line at.
+#[derive(Clone, Copy, Debug)]
+pub struct Canvas<'a> {
+    /// The trace whose spans are drawn, indexed.
+    pub index: &'a TraceIndex,
+    /// The window, in the trace's time.
+    pub window: Window,
+    /// The colours of the theme in force.
+    pub theme: Theme,
+    /// What a search found.
+    pub matches: Option<&'a Matches>,
+}
+
+impl Canvas<'_> {
+    /// Draws a line of the timeline into a row of the terminal.
+    pub fn draw(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
+        match (strip, line) {
+            (Strip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
+            (Strip::Rank(exposed, None), _) => self.exposed(buf, area, exposed),
+            (Strip::Ranges(running, places), Line::Ranges(row)) => {
+                self.ranges(buf, area, row, *running, places);
+            }
+            (Strip::Row(columns, exposed), Line::Row(at)) => {
+                if let Some(row) = self.index.rows.get(at) {
+                    self.cells(buf, area, Some(row), columns, exposed);
+                    self.names(buf, area, row, columns);
+                }
+            }
+            _ => {}
+        }
+        self.found(buf, area, line, strip);
+    }
+
+    fn width(&self, column: usize, columns: usize) -> i64 {
+        (self.window.time(column + 1, columns) - self.window.time(column, columns)).max(1)
+    }
+
+    fn cells(
+        &self,
+        buf: &mut Buffer,
+        area: Rect,
+        row: Option<&Row>,
+        columns: &[Column],
+        exposed: &[i64],
+    ) {
+        let spans = self.index.spans();
+        for (i, column) in columns.iter().enumerate() {
+            let class = || {
+                let last = column.places.1.checked_sub(1).filter(|last| *last >= column.places.0)?;
+                Some(spans.class(&spans.all[row?.span(last)?]))
+            };
+            let hidden = exposed.get(i).copied().unwrap_or(0);
+            let Some(cell) = cell(column, hidden, self.width(i, columns.len()), class) else { continue };
+            let (symbol, style) = match cell {
+                Cell::Glyph(symbol, role) => (symbol, self.theme.style(role)),
+                Cell::Compute(ink) => {
+                    let middle = row.and_then(|row| {
+                        row.span(((column.places.0 + column.places.1) / 2).max(column.places.0 + 1) - 1)
+                    });
+                    let style = self.theme.style(self.role(middle));
+                    match ink {
+                        Ink::FromLeft(n) => (LEFT[usize::from(n)], style),
+                        // the empty part is a block from the left, and the colours change places
+                        Ink::FromRight(n) => {
+                            (LEFT[usize::from(8 - n)], style.add_modifier(Modifier::REVERSED))
+                        }
+                    }
+                }
+            };
+            put(buf, area, area.x + i as u16, area.y, symbol, style);
+        }
+    }
+
+    /// The role of a span that computes.
+    fn role(&self, span: Option<usize>) -> Role {
+        let span = span.and_then(|i| self.index.trace.spans.get(i));
+        let operation = span.and_then(|s| self.index.trace.operations.get(s.operation as usize));
+        Role::Series(match operation.map(|o| o.module.as_str()) {
+            Some("attn") => 0,
+            Some("mlp") => 1,
+            Some("head") => 2,
+            _ => 3,
+        })
+    }
+
+    /// Draws exposed communication, hatched over its line.
+    fn exposed(&self, buf: &mut Buffer, area: Rect, exposed: &[i64]) {
+        for (i, covered) in exposed.iter().enumerate().filter(|(_, covered)| **covered > 0) {
+            let half = self.width(i, exposed.len()) / 2;
+            let symbol = if *covered > half { "╱" } else { "╌" };
+            put(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(Role::Exposed));
+        }
+    }
+
+    /// Names of operations that are wide enough, and a mark where one follows another without a gap.
+    fn names(&self, buf: &mut Buffer, area: Rect, row: &Row, columns: &[Column]) {
+        let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return };
+        let (width, window, spans) = (columns.len(), self.window, self.index.spans());
+        if last.places.1 - first.places.0 > width / 4 {
+            return;
+        }
+        let mut latest = i64::MIN;
+        for place in row.places(spans, window.from, window.to) {
+            let Some(span) = row.span(place).map(|i| &spans.all[i]) else { continue };
+            let follows = latest == span.start_ns;
+            latest = latest.max(span.end_ns);
+            if span.end_ns <= window.from {
+                continue;
+            }
+            let from = window.column(span.start_ns.max(window.from), width).unwrap_or(0);
+            let to = window.column(span.end_ns.min(window.to) - 1, width).unwrap_or(from);
+            if to < from + 3 {
+                continue;
+            }
+            let waits = span.last_arrival_ns > span.start_ns;
+            let class = spans.class(span);
+            let base = self.theme.style(match class {
+                Class::Compute => self.role(row.span(place)),
+                Class::Comm => Role::Comm,
+                Class::Memory => Role::Series(2),
+            });
+            if span.start_ns > window.from && follows && class == Class::Compute {
+                put(buf, area, area.x + from as u16, area.y, "▐", base);
+            }
+            // behind the part that waits, where the name fits there
+            let moved = waits.then(|| window.column(span.last_arrival_ns, width)).flatten();
+            let (at, room) = match moved {
+                Some(column) if to > column + 1 => (column + 1, to - column - 1),
+                _ => (from + 1, to - from - 1),
+            };
+            // what is exposed stays hatched over at least half its length
+            let x = area.x + at as u16;
+            let hatched = buf.cell((x, area.y)).is_some_and(|cell| matches!(cell.symbol(), "╱" | "╲"));
+            let room = if hatched { room / 2 } else { room };
+            let text: String = short(self.index.name(span)).chars().take(room).collect();
+            if text.chars().count() >= 2 {
+                // as it is there, so that exposed stays exposed
+                let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
+                let style = if waits || class == Class::Memory { there } else { reversed(there) };
+                put(buf, area, x, area.y, &text, style);
+            }
+        }
+    }
+
+    fn ranges(
+        &self,
+        buf: &mut Buffer,
+        area: Rect,
+        row: usize,
+        running: Option<usize>,
+        columns: &[(usize, usize)],
+    ) {
+        let width = columns.len();
+        let ends = |place| self.index.range(row, place).map_or(i64::MIN, |r| r.end_ns);
+        if let Some(place) = running {
+            self.write_range(buf, area, row, place, 0, width);
+        }
+        for (i, (first, next)) in columns.iter().enumerate().filter(|(_, (first, next))| first < next) {
+            let last = next - 1;
+            if *first == last || ends(last) > self.window.time(i + 1, width) {
+                self.write_range(buf, area, row, last, i, width);
+            } else {
+                // several, too narrow for names
+                put(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Text));
+            }
+        }
+    }
+
+    /// Writes a range from a column on.
+    fn write_range(
+        &self,
+        buf: &mut Buffer,
+        area: Rect,
+        row: usize,
+        place: usize,
+        from: usize,
+        width: usize,
+    ) {
+        let (Some(range), window) = (self.index.range(row, place), self.window) else { return };
+        let to = window.column(range.end_ns.min(window.to) - 1, width).unwrap_or(from).max(from);
+        let (dim, text) = (self.theme.style(Role::Dim), self.theme.style(Role::Text));
+        let x = |column: usize| area.x + column as u16;
+        if to == from {
+            put(buf, area, x(from), area.y, "╷", text);
+            return;
+        }
+        put(buf, area, x(from), area.y, &"─".repeat(to - from + 1), dim);
+        put(buf, area, x(from), area.y, if range.start_ns >= window.from { "├" } else { "─" }, text);
+        put(buf, area, x(to), area.y, if range.end_ns <= window.to { "┤" } else { "─" }, text);
+        let name: String = self.index.range_name(range).chars().take(to - from - 1).collect();
+        put(buf, area, x(from + 1), area.y, &name, text);
+    }
+
+    /// Marks what a search found.
+    fn found(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
+        let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else { return };
+        let mark = |buf: &mut Buffer, i: usize, places: (usize, usize), left: bool| {
+            let running = i == 0 && left && places.0 > 0;
+            let first = if running { places.0 - 1 } else { places.0 };
+            if matches.any(line, (first, places.1)) {
+                put(buf, area, area.x + i as u16, area.y, "◆", self.theme.style(Role::Key));
+            }
+        };
+        match strip {
+            Strip::Row(columns, _) => {
+                for (i, column) in columns.iter().enumerate() {
+                    mark(buf, i, column.places, column.left);
+                }
+            }
+            Strip::Ranges(running, columns) => {
+                for (i, places) in columns.iter().enumerate() {
+                    mark(buf, i, *places, running.is_some());
+                }
+            }
+            Strip::Rank(..) => {}
+        }
+    }
+}
+
+/// The style with its colours changing places, or back.
+fn reversed(style: Style) -> Style {
+    match style.add_modifier.contains(Modifier::REVERSED) {
+        true => style,
+        false => style.add_modifier(Modifier::REVERSED),
+    }
+}
+
+/// `down` of `decode/L12/mlp/down`; a kernel's name without namespaces, templates and arguments.
+pub fn short(name: &str) -> &str {
+    let base = name.split(['<', '(']).next().unwrap_or(name).trim();
+    let last = base.rsplit(['/', ':', ' ']).next().unwrap_or(base);
+    if last.is_empty() { name } else { last }
+}
+
+/// Times (ns since the window's start) at which an axis of so many columns has its ticks.
+pub fn ticks(window: Window, columns: usize) -> Vec<i64> {
+    let wanted = (columns / 14).max(1) as f64;
+    let rough = window.width() as f64 / wanted;
+    let power = 10f64.powf(rough.max(1.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough);
+    let step = (step as i64).max(1);
+    (0..=window.width() / step).map(|i| i * step).take(columns.max(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(covered: [i64; KINDS]) -> Column {
+        Column { covered, ..Column::default() }
+    }
+
+    #[test]
+    fn what_is_covered_is_seen_from_the_right_side() {
+        assert_eq!(ink(100, 100, true, true), Ink::FromLeft(8));
+        assert_eq!(ink(50, 100, true, false), Ink::FromLeft(4));
+        assert_eq!(ink(50, 100, false, true), Ink::FromRight(4));
+        assert_eq!(ink(1, 1000, false, false), Ink::FromLeft(1), "tiny, and yet there");
+    }
+
+    #[test]
+    fn every_class_has_a_glyph_of_its_own() {
+        let glyph = |covered, exposed| match cell(&column(covered), exposed, 100, || None) {
+            Some(Cell::Compute(_)) => "█",
+            Some(Cell::Glyph(symbol, _)) => symbol,
+            None => " ",
+        };
+        assert_eq!(glyph([0, 0, 0, 0], 0), " ");
+        assert_eq!(glyph([60, 30, 0, 0], 0), "█");
+        assert_eq!(glyph([0, 100, 0, 0], 0), "▓");
+        assert_eq!(glyph([0, 20, 0, 0], 0), "▒", "a little");
+        assert_eq!(glyph([0, 100, 0, 0], 80), "╱", "exposed");
+        assert_eq!(glyph([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
+        assert_eq!(glyph([0, 100, 0, 80], 80), "╲", "waits for a peer, exposed");
+        assert_eq!(
+            glyph([60, 40, 0, 0], 40),
+            "▚",
+            "of a collapsed rank, computation with exposed waits"
+        );
+        assert_eq!(glyph([90, 10, 0, 0], 10), "█", "little of it is exposed");
+        assert_eq!(glyph([10, 0, 50, 0], 0), "▄", "copies");
+    }
+
+    #[test]
+    fn a_span_without_length_is_seen() {
+        let seen = cell(&column([0; KINDS]), 0, 100, || Some(Class::Compute));
+        assert_eq!(seen, Some(Cell::Compute(Ink::FromLeft(1))));
+    }
+
+    #[test]
+    fn names_are_short() {
+        assert_eq!(short("decode/L12/mlp/down"), "down");
+        assert_eq!(short("void at::native::elementwise_kernel<128, 4>(int)"), "elementwise_kernel");
+        assert_eq!(short("Memcpy DtoD (Device -> Device)"), "DtoD");
+        assert_eq!(short("(anonymous)"), "(anonymous)");
+    }
+
+    #[test]
+    fn ticks_are_round_and_not_crowded() {
+        assert_eq!(ticks(Window::new(7, 1007), 70), [0, 200, 400, 600, 800, 1000]);
+        assert!(ticks(Window::new(0, i64::MAX), 70).len() <= 6);
+    }
+}

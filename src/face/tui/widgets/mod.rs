@@ -1,0 +1,8 @@
+//! Pieces that several screens draw with. All of them cut off what does not fit.
+
+pub mod lanes;
+pub mod list;
+pub mod overlay;
+pub mod paint;
+pub mod scatter;
+pub mod table;

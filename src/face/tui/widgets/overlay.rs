@@ -1,0 +1,213 @@
+//! What lies on top of a screen: help, palette, questions, texts, notices.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use tui_input::Input;
+
+use super::paint::{line, popup, put, wrap};
+use crate::face::tui::action::Action;
+use crate::face::tui::context::{Context, Notice};
+use crate::face::tui::keymap::{Keymap, Scope};
+use crate::face::tui::layout::{centered, inside, regions_of};
+use crate::face::tui::overlay::{Overlay, Prompt, Question};
+use crate::face::tui::palette;
+use crate::face::tui::state::Tab;
+use crate::face::tui::theme::{Role, Theme};
+
+/// A line of help: keys and what they do, or a heading without keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelpLine {
+    /// The keys, as labels.
+    pub keys: String,
+    /// What the keys do, in a few words.
+    pub text: String,
+}
+
+/// All bindings: those of the screen, those of everywhere, those of the other screens.
+pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
+    let heading = |text: &str| HelpLine { keys: String::new(), text: text.into() };
+    let of = |scope: Scope| {
+        keys.all()
+            .iter()
+            .filter(move |b| b.scope == scope)
+            .map(|b| HelpLine { keys: b.label(), text: b.row.name.into() })
+    };
+    let mut lines = vec![heading(&format!("On this screen: {}", tab.title()))];
+    lines.extend(of(Scope::On(tab)));
+    lines.push(heading("Everywhere (unless the screen uses the key itself)"));
+    lines.extend(of(Scope::Anywhere));
+    for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
+        lines.push(heading(&format!("On screen {}: {}", other as usize + 1, other.title())));
+        lines.extend(of(Scope::On(other)));
+    }
+    lines
+}
+
+fn text_area(size: (u16, u16)) -> Rect {
+    let body = regions_of(size).map_or(Rect::ZERO, |r| r.body);
+    centered(body, 100.min(body.width.saturating_sub(4)), body.height.saturating_sub(2))
+}
+
+/// Rows of text that an overlay shows in a window of this size.
+pub fn text_rows(size: (u16, u16)) -> usize {
+    usize::from(inside(text_area(size)).height)
+}
+
+/// Draws an overlay over the middle of the window.
+pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
+    let theme = cx.theme;
+    match overlay {
+        Overlay::Help { scroll } => help(buf, cx, *scroll),
+        Overlay::Text { title, lines, scroll } => {
+            let area = popup(buf, text_area(cx.size), title, theme);
+            for (row, text) in lines.iter().skip(*scroll).take(usize::from(area.height)).enumerate() {
+                line(buf, area, row as u16, &[(text, theme.style(Role::Text))]);
+            }
+        }
+        Overlay::Palette { input, selected } => {
+            let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
+            let found = palette::matches(&cx.keys, cx.tab, input.value());
+            let area = popup(buf, centered(body, 66, 18), "palette", theme);
+            let typed = format!(": {}", input.value());
+            let end = put(buf, area, area.x, area.y, &typed, theme.style(Role::Text));
+            put(buf, area, end, area.y, "▏", theme.style(Role::Key));
+            let rows = usize::from(area.height.saturating_sub(2));
+            let first = (selected + 1).saturating_sub(rows);
+            for (row, bound) in found.iter().skip(first).take(rows).enumerate() {
+                let y = area.y + 2 + row as u16;
+                put(buf, area, area.x + 1, y, bound.row.name, theme.style(Role::Text));
+                let keys = bound.label();
+                let x = area.right().saturating_sub(keys.chars().count() as u16 + 1);
+                put(buf, area, x, y, &keys, theme.style(Role::Key));
+                if first + row == *selected {
+                    let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
+                    buf.set_style(row, theme.style(Role::Selected));
+                }
+            }
+            if let Some(open) = palette::path(&cx.keys, cx.tab, input.value()) {
+                let below = if open.beneath { " beneath the trace shown" } else { "" };
+                for row in 2..area.height {
+                    put(buf, area, area.x, area.y + row, &" ".repeat(area.width.into()), Style::reset());
+                }
+                let text = format!("Enter opens {}{below}", open.path);
+                for (row, text) in wrap(&text, usize::from(area.width) - 2).iter().enumerate() {
+                    let y = area.y + 2 + row as u16;
+                    put(buf, area, area.x + 1, y, text, theme.style(Role::Text));
+                }
+            } else if found.is_empty() {
+                put(buf, area, area.x + 1, area.y + 2, "no action matches", theme.style(Role::Dim));
+            }
+        }
+        Overlay::Prompt(prompt) => ask(buf, cx, prompt),
+        Overlay::Confirm(question) => confirm(buf, cx, question),
+    }
+}
+
+fn help(buf: &mut Buffer, cx: &Context, scroll: usize) {
+    let theme = cx.theme;
+    let lines = help_lines(&cx.keys, cx.tab);
+    let area = popup(buf, text_area(cx.size), "help: ↑ ↓ scroll, Esc closes", theme);
+    for (row, help) in lines.iter().skip(scroll).take(usize::from(area.height)).enumerate() {
+        if help.keys.is_empty() {
+            line(buf, area, row as u16, &[(&help.text, theme.style(Role::Title))]);
+        } else {
+            let keys = format!("  {:<14}", help.keys);
+            line(
+                buf,
+                area,
+                row as u16,
+                &[(&keys, theme.style(Role::Key)), (&help.text, theme.style(Role::Text))],
+            );
+        }
+    }
+}
+
+fn ask(buf: &mut Buffer, cx: &Context, prompt: &Prompt) {
+    let theme = cx.theme;
+    let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
+    let width = 76.min(body.width);
+    let (below, role) = match &prompt.error {
+        Some(error) => (error, Role::Bad),
+        None => (&prompt.hint, Role::Dim),
+    };
+    let lines = wrap(below, usize::from(width.saturating_sub(4)));
+    let area = popup(buf, centered(body, width, lines.len() as u16 + 4), &prompt.title, theme);
+    field(
+        buf,
+        Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area },
+        &prompt.input,
+        theme,
+    );
+    for (row, text) in lines.iter().enumerate() {
+        line(buf, area, row as u16 + 2, &[(" ", theme.style(role)), (text, theme.style(role))]);
+    }
+}
+
+/// Draws a line of text that is being typed, scrolled so that its cursor is seen.
+pub fn field(buf: &mut Buffer, area: Rect, input: &Input, theme: Theme) {
+    let scroll = input.visual_scroll(usize::from(area.width.saturating_sub(1)));
+    let shown: String = input.value().chars().skip(scroll).collect();
+    put(buf, area, area.x, area.y, &shown, theme.style(Role::Text));
+    let at = area.x + input.visual_cursor().saturating_sub(scroll) as u16;
+    let cursor = Rect::new(at, area.y, 1, 1).intersection(area);
+    buf.set_style(cursor, theme.style(Role::Selected));
+}
+
+fn confirm(buf: &mut Buffer, cx: &Context, question: &Question) {
+    let theme = cx.theme;
+    let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
+    let lines = wrap(&question.text, 56);
+    let area = popup(buf, centered(body, 60, lines.len() as u16 + 4), "sure?", theme);
+    for (row, text) in lines.iter().enumerate() {
+        line(buf, area, row as u16, &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Text))]);
+    }
+    let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
+    line(
+        buf,
+        area,
+        lines.len() as u16 + 1,
+        &[(" y", key), (" yes   ", text), ("n", key), (" no", text)],
+    );
+}
+
+/// Draws what went wrong under the body.
+pub fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
+    let theme = cx.theme;
+    let (bad, text) = (theme.style(Role::Bad), theme.style(Role::Text));
+    let close = cx.keys.label(Action::Close);
+    line(
+        buf,
+        area,
+        0,
+        &[("✘ it failed", bad), (&format!("  {close} closes this"), theme.style(Role::Dim))],
+    );
+    let lines = wrap(&notice.text, usize::from(area.width.saturating_sub(2)));
+    let rows = usize::from(area.height.saturating_sub(1));
+    for (row, words) in lines.iter().take(rows).enumerate() {
+        // what does not fit is in the list of messages
+        let cut = row + 1 == rows && lines.len() > rows;
+        line(
+            buf,
+            area,
+            row as u16 + 1,
+            &[("  ", text), (words, text), (if cut { " …" } else { "" }, text)],
+        );
+    }
+}
+
+/// Tells something in the place of the key hints, on one line.
+pub fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
+    let text = notice.text.lines().collect::<Vec<_>>().join("  ");
+    let title = cx.theme.style(Role::Title);
+    buf.set_style(area, cx.theme.style(Role::Text));
+    let width = usize::from(area.width).saturating_sub(4);
+    let shown = wrap(&text, width);
+    let more = if shown.len() > 1 { " …" } else { "" };
+    line(
+        buf,
+        area,
+        0,
+        &[(" ", title), (shown.first().map_or("", String::as_str), title), (more, title)],
+    );
+}

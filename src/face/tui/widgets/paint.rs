@@ -1,0 +1,118 @@
+//! Text and frames that never leave their area.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Style;
+use ratatui::widgets::{Block, BorderType, Clear, Widget};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::face::tui::layout::inside;
+use crate::face::tui::theme::{Role, Theme};
+
+/// Writes text at a place of the window, cut off at the area's right edge; the column behind it.
+pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Style) -> u16 {
+    let area = area.intersection(buf.area);
+    if !area.contains(Position::new(x, y)) {
+        return x;
+    }
+    buf.set_stringn(x, y, text, usize::from(area.right() - x), style).0
+}
+
+/// Writes pieces one behind another into a row of the area.
+pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
+    let Some(y) = area.y.checked_add(row) else { return };
+    let mut x = area.x;
+    for (text, style) in pieces {
+        x = put(buf, area, x, y, text, *style);
+    }
+}
+
+/// Draws a frame with a title; the inside.
+pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
+    let area = area.intersection(buf.area);
+    if area.width < 2 || area.height < 2 {
+        return Rect { width: 0, height: 0, ..area };
+    }
+    let title = if title.is_empty() { String::new() } else { format!(" {title} ") };
+    Block::bordered()
+        .border_type(BorderType::Rounded)
+        .border_style(theme.style(Role::Border))
+        .title(title)
+        .title_style(theme.style(Role::Title))
+        .render(area, buf);
+    inside(area)
+}
+
+/// Like [`frame`], on cleared ground.
+pub fn popup(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
+    Clear.render(area.intersection(buf.area), buf);
+    frame(buf, area, title, theme)
+}
+
+/// Text as lines of at most `width` columns, broken at blanks where there are any.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = Vec::new();
+    for paragraph in text.lines() {
+        let mut current = String::new();
+        for word in paragraph.split(' ') {
+            if !current.is_empty() && current.width() + 1 + word.width() > width {
+                lines.push(std::mem::take(&mut current));
+            } else if !current.is_empty() {
+                current.push(' ');
+            }
+            let mut columns = current.width();
+            for c in word.chars() {
+                let wide = c.width().unwrap_or(0);
+                if columns + wide > width {
+                    lines.push(std::mem::take(&mut current));
+                    columns = 0;
+                }
+                current.push(c);
+                columns += wide;
+            }
+        }
+        lines.push(current);
+    }
+    lines
+}
+
+/// A line in the middle of an area, for what has nothing to show; several are stacked.
+pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
+    let lines = wrap(text, usize::from(area.width.saturating_sub(4)));
+    let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;
+    for (i, text) in lines.iter().enumerate() {
+        let x = area.x + area.width.saturating_sub(text.width() as u16) / 2;
+        put(buf, area, x, top.saturating_add(i as u16), text, theme.style(Role::Dim));
+    }
+}
+
+/// A bar that is `fraction` full, in eighths of a column.
+pub fn bar(fraction: f64, columns: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (fraction.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;
+    let mut text = "█".repeat(eighths / 8);
+    text.push_str(EIGHTHS[eighths % 8]);
+    let used = eighths.div_ceil(8);
+    text.push_str(&"·".repeat(columns.saturating_sub(used)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_fill_in_eighths() {
+        assert_eq!(bar(0.0, 4), "····");
+        assert_eq!(bar(0.5, 4), "██··");
+        assert_eq!(bar(0.53, 4), "██▏·");
+        assert_eq!(bar(7.0, 2), "██");
+    }
+
+    #[test]
+    fn wrapping_loses_nothing_and_fits() {
+        let lines = wrap("one two three\nfourteenletters", 7);
+        assert_eq!(lines, ["one two", "three", "fourtee", "nletter", "s"]);
+    }
+}

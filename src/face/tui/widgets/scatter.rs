@@ -1,0 +1,279 @@
+//! A scatter plot with lines: braille for the lines, a glyph a point, axes with ticks at round numbers,
+//! logarithmic on demand or where the values span more than a factor of ten.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style};
+use ratatui::symbols::Marker;
+use ratatui::widgets::Widget;
+use ratatui::widgets::canvas::{Canvas, Line};
+
+use super::paint::put;
+use crate::face::tui::theme::{Role, Theme};
+
+/// Columns of the vertical axis's labels.
+const LABELS: u16 = 9;
+
+/// One axis of a plot: its ends, its scale, its ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    low: f64,
+    high: f64,
+    log: bool,
+}
+
+impl Axis {
+    /// An axis for these values, with a margin; logarithmic where they span more than a factor of ten.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.filter(|v| v.is_finite()) {
+            low = low.min(value);
+            high = high.max(value);
+        }
+        if low > high {
+            return Self { low: 0.0, high: 1.0, log: false };
+        }
+        Self::around((low, high), low > 0.0 && high / low > 10.0)
+    }
+
+    /// An axis around a range of values, with a margin.
+    pub fn around((low, high): (f64, f64), log: bool) -> Self {
+        if low > high {
+            return Self { low: 0.0, high: 1.0, log: false };
+        }
+        let log = log && low > 0.0;
+        let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
+        let margin = match high - low {
+            width if width > 0.0 => width * 0.06,
+            _ => high.abs().max(1.0) * 0.1,
+        };
+        Self { low: low - margin, high: high + margin, log }
+    }
+
+    /// An axis over exactly this range.
+    pub fn exact((low, high): (f64, f64), log: bool) -> Self {
+        let log = log && low > 0.0;
+        let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
+        Self { low, high: high.max(low + f64::EPSILON), log }
+    }
+
+    /// Where a value lies on it: 0 to 1; what lies beyond an end is put there.
+    pub fn place(&self, value: f64) -> f64 {
+        self.share(value).clamp(0.0, 1.0)
+    }
+
+    /// Where a value lies: below 0 or above 1 where it is beyond an end.
+    pub fn share(&self, value: f64) -> f64 {
+        let value = if self.log { value.max(f64::MIN_POSITIVE).log10() } else { value };
+        (value - self.low) / (self.high - self.low)
+    }
+
+    /// Whether it shows a value.
+    pub fn contains(&self, value: f64) -> bool {
+        (-1e-9..=1.0 + 1e-9).contains(&self.share(value))
+    }
+
+    /// Round values on it, ascending: about `most` of them or fewer.
+    pub fn ticks(&self, most: usize) -> Vec<f64> {
+        let (low, high) = (self.value(0.0), self.value(1.0));
+        let decade = |e: i32| 10f64.powi(e);
+        if self.log {
+            let (from, to) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+            for digits in [&[1.0, 2.0, 3.0, 4.0, 6.0, 8.0][..], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]] {
+                let all = (from..=to).flat_map(|e| digits.iter().map(move |d| d * decade(e)));
+                let ticks: Vec<f64> = all.filter(|tick| self.contains(*tick)).collect();
+                if ticks.len() <= most.max(2) && ticks.len() >= 2 {
+                    return ticks;
+                }
+            }
+        }
+        let raw = (high - low) / most.max(1) as f64;
+        if !raw.is_finite() || raw <= 0.0 {
+            return Vec::new();
+        }
+        let base = decade(raw.log10().floor() as i32);
+        let step = [1.0, 2.0, 5.0, 10.0].map(|d| d * base).into_iter().find(|s| *s >= raw * 0.999);
+        let step = step.unwrap_or(10.0 * base);
+        let (first, last) = ((low / step).ceil(), (high / step).floor());
+        (0..=(last - first).clamp(0.0, 1000.0) as u32).map(|n| (first + f64::from(n)) * step).collect()
+    }
+
+    /// The value at a place from 0 to 1.
+    pub fn value(&self, place: f64) -> f64 {
+        let value = self.low + place * (self.high - self.low);
+        if self.log { 10f64.powf(value) } else { value }
+    }
+
+    /// Its name with `(log)` where it is.
+    fn title(&self, name: &str) -> String {
+        if self.log { format!("{name} (log)") } else { name.into() }
+    }
+}
+
+/// A tick's number: no more digits than it needs.
+fn round(value: f64) -> String {
+    if value == 0.0 || value.abs() >= 1e7 || value.abs() < 1e-5 {
+        return if value == 0.0 { "0".into() } else { format!("{value:e}") };
+    }
+    let decimals = (5 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// The axes of a plot and the area between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot {
+    /// The area of the terminal in which points lie.
+    pub area: Rect,
+    /// The horizontal axis, values growing to the right.
+    pub x: Axis,
+    /// The vertical axis, values growing upwards.
+    pub y: Axis,
+}
+
+impl Plot {
+    /// A plot of these points in an area that has room for the axes, too.
+    pub fn new(area: Rect, points: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
+        let inner = Rect {
+            x: area.x.saturating_add(LABELS + 1),
+            y: area.y.saturating_add(1),
+            width: area.width.saturating_sub(LABELS + 2),
+            height: area.height.saturating_sub(3),
+        };
+        Self { area: inner, x: Axis::of(points.clone().map(|p| p.0)), y: Axis::of(points.map(|p| p.1)) }
+    }
+
+    /// The same with other axes.
+    pub fn with(self, x: Axis, y: Axis) -> Self {
+        Self { x, y, ..self }
+    }
+
+    /// Whether a point lies between the axes' ends.
+    pub fn contains(&self, point: (f64, f64)) -> bool {
+        self.x.contains(point.0) && self.y.contains(point.1)
+    }
+
+    /// The place of a cell in shares of the area, from the lower left.
+    pub fn share(&self, (x, y): (u16, u16)) -> (f64, f64) {
+        let of = |at: u16, from: u16, length: u16| {
+            f64::from(at.saturating_sub(from).min(length.saturating_sub(1)))
+                / f64::from(length.saturating_sub(1).max(1))
+        };
+        (of(x, self.area.x, self.area.width), 1.0 - of(y, self.area.y, self.area.height))
+    }
+
+    /// The cell of the window that shows a point.
+    pub fn cell(&self, point: (f64, f64)) -> (u16, u16) {
+        let across = self.x.place(point.0) * f64::from(self.area.width.saturating_sub(1));
+        let up = self.y.place(point.1) * f64::from(self.area.height.saturating_sub(1));
+        let (across, up) = (across.round() as u16, up.round() as u16);
+        (self.area.x + across, (self.area.y + self.area.height.saturating_sub(1)).saturating_sub(up))
+    }
+
+    /// Draws axes with ticks and names.
+    pub fn draw_axes(&self, buf: &mut Buffer, theme: Theme, x_name: &str, y_name: &str) {
+        let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
+        let area = self.area;
+        let whole = buf.area;
+        let left = area.x.saturating_sub(1);
+        put(
+            buf,
+            whole,
+            left.saturating_sub(LABELS),
+            area.y.saturating_sub(1),
+            &self.y.title(y_name),
+            title,
+        );
+        for y in area.y..area.bottom() {
+            put(buf, whole, left, y, "│", dim);
+        }
+        let base = area.bottom();
+        put(buf, whole, left, base, "└", dim);
+        put(buf, whole, area.x, base, &"─".repeat(usize::from(area.width)), dim);
+        for tick in self.y.ticks(usize::from(area.height / 4).clamp(2, 8)) {
+            let (_, y) = self.cell((0.0, tick));
+            let label = format!("{:>8} ┤", round(tick));
+            put(buf, whole, left.saturating_sub(LABELS), y, &label, dim);
+        }
+        let mut free = area.x;
+        let end = area.right().saturating_sub(self.x.title(x_name).chars().count() as u16 + 2);
+        for tick in self.x.ticks(usize::from(area.width / 12).clamp(2, 12)) {
+            let (x, _) = self.cell((tick, 0.0));
+            put(buf, whole, x, base, "┬", dim);
+            let label = round(tick);
+            let wide = label.chars().count() as u16;
+            let from = x.saturating_sub(wide / 2);
+            // numbers keep apart from each other, and from the axis's name
+            if from >= free && from + wide <= end {
+                put(buf, whole, from, base + 1, &label, dim);
+                free = from + wide + 2;
+            }
+        }
+        let name = self.x.title(x_name);
+        let x = area.right().saturating_sub(name.chars().count() as u16);
+        put(buf, whole, x, base + 1, &name, title);
+    }
+
+    /// Draws a line through points.
+    pub fn draw_line(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)]) {
+        let area = self.area.intersection(buf.area);
+        if area.is_empty() {
+            return;
+        }
+        // the canvas's cells are centred on points, so a point's glyph lies on its line
+        Canvas::default()
+            .marker(Marker::Braille)
+            .x_bounds([0.0, 1.0])
+            .y_bounds([0.0, 1.0])
+            .paint(|context| {
+                for pair in points.windows(2) {
+                    // what lies beyond the ends is cut off by the canvas
+                    let at = |p: (f64, f64)| (self.x.share(p.0), self.y.share(p.1));
+                    let ((x1, y1), (x2, y2)) = (at(pair[0]), at(pair[1]));
+                    context.draw(&Line { x1, y1, x2, y2, color: style.fg.unwrap_or(Color::Reset) });
+                }
+            })
+            .render(area, buf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_turn_logarithmic_beyond_a_factor_of_ten() {
+        assert!(!Axis::of([1.0, 9.0].into_iter()).log);
+        let axis = Axis::of([1.0, 100.0].into_iter());
+        assert!(axis.log && (axis.place(10.0) - 0.5).abs() < 1e-9);
+        assert!((axis.value(0.5) - 10.0).abs() < 1e-9);
+        let one = Axis::of([5.0].into_iter());
+        assert!((one.place(5.0) - 0.5).abs() < 1e-9);
+        assert_eq!(Axis::of(std::iter::empty()).place(0.5), 0.5);
+    }
+
+    #[test]
+    fn ticks_are_round_and_lie_on_the_axis() {
+        let ticks = |low, high, log| {
+            let axis = Axis::exact((low, high), log);
+            axis.ticks(6).into_iter().map(round).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(0.0, 100.0, false), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(ticks(3.0, 300.0, true), ["5", "10", "20", "50", "100", "200"]);
+        assert_eq!(ticks(4655.0, 23766.0, true), ["6000", "8000", "10000", "20000"]);
+        assert_eq!(ticks(1.02, 1.09, true), ["1.02", "1.04", "1.06", "1.08"], "no decade in it");
+    }
+
+    #[test]
+    fn points_stay_inside() {
+        let points = [(1.0, 2.0), (3.0, 1000.0), (2.0, 5.0)];
+        let plot = Plot::new(Rect::new(0, 0, 40, 12), points.into_iter());
+        for point in points {
+            let (x, y) = plot.cell(point);
+            assert!(plot.area.contains((x, y).into()), "{x} {y} {:?}", plot.area);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The child's side: executes one job, says what happens, ends when its parent does.
+
+use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use super::protocol::{Request, TRACE};
+use super::{gpus, watchdog};
+use crate::base::error::Result;
+use crate::machine::driver::Gpu;
+use crate::run::comm::{Peers, Progress};
+use crate::run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
+
+/// How often memory is reported.
+const MEMORY_EVERY: Duration = Duration::from_millis(500);
+
+/// The hidden verb `__run`: executes the job on standard input, events to standard output. Exits
+/// when its parent dies.
+pub fn child_main() -> ExitCode {
+    // an interrupt of the terminal is the parent's to handle; it ends its children in its own time
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::new(AtomicBool::new(false)));
+    let mut line = String::new();
+    let request: Request =
+        match std::io::stdin().read_line(&mut line).map(|_| serde_json::from_str(&line)) {
+            Ok(Ok(request)) => request,
+            Ok(Err(e)) => {
+                eprintln!("__run reads one line of JSON, a job, from standard input: {e}");
+                return ExitCode::from(2);
+            }
+            Err(e) => {
+                eprintln!("__run: standard input cannot be read: {e}");
+                return ExitCode::from(2);
+            }
+        };
+    std::thread::spawn(exit_with_parent);
+    std::thread::spawn(report_memory);
+    let panic = remember_panics();
+    let supervised = is_supervised(&request.spec);
+    let watched = Arc::new(Watched::default());
+    if supervised {
+        let seen = Arc::clone(&watched);
+        watchdog::start(Arc::clone(&watched.progress), request.timeout, move |why| seen.give_up(&why));
+    }
+    let ended = match catch_unwind(AssertUnwindSafe(|| execute(&request, &watched))) {
+        Ok(Ok(outcome)) => RunEvent::End { outcome },
+        Ok(Err(e)) => RunEvent::Error { message: e.to_string(), code: e.exit_code() },
+        Err(_) => {
+            let message = panic.lock().ok().and_then(|mut p| p.take());
+            let message = message.unwrap_or_else(|| "it panicked".into());
+            RunEvent::Error { message: format!("internal error: {message}"), code: 1 }
+        }
+    };
+    let code = if let RunEvent::Error { code, .. } = &ended { *code } else { 0 };
+    send(&ended);
+    if code != 0 && supervised {
+        // a driver whose work hangs would wait for it at an orderly exit, for ever
+        signal_hook::low_level::exit(i32::from(code));
+    }
+    ExitCode::from(code)
+}
+
+/// What the watchdog needs of a run.
+#[derive(Default)]
+struct Watched {
+    progress: Arc<Progress>,
+    peers: OnceLock<Arc<Peers>>,
+}
+
+impl Watched {
+    /// Ends the process: nothing in it can be relied on any more.
+    fn give_up(&self, why: &str) {
+        if let Some(peers) = self.peers.get() {
+            peers.abort(&format!("rank {}: {why}", peers.rank()));
+        }
+        send(&RunEvent::Error { message: why.to_owned(), code: 1 });
+        leave();
+    }
+}
+
+fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
+    let mut job = Job::of(request.spec.clone(), request.record, request.watch);
+    job.ranks.timeout = request.timeout;
+    job.ranks.progress = Arc::clone(&watched.progress);
+    if let Some(place) = &request.place {
+        let name = format!("meeting {} ranks", place.meeting.ranks);
+        report(watched, RunEvent::Phase { name });
+        let peers = Peers::connect(&place.meeting, request.timeout)?;
+        let peers = Arc::new(peers.with_progress(Arc::clone(&watched.progress)));
+        let _ = watched.peers.set(Arc::clone(&peers));
+        job.ranks.peers = Some(peers);
+    }
+    let done = run(request, &mut job, watched);
+    if let (Err(e), Some(peers)) = (&done, &job.ranks.peers) {
+        let why = e.to_string();
+        // what names ranks already may concern all of them, or another one
+        let named = why.starts_with("rank");
+        peers.abort(&if named { why } else { format!("rank {}: {why}", peers.rank()) });
+    }
+    done
+}
+
+/// Sends an event on, as a sign of progress.
+fn report(watched: &Watched, event: RunEvent) {
+    watched.progress.of_run(match &event {
+        RunEvent::Phase { name } => Some(name),
+        _ => None,
+    });
+    send(&event);
+}
+
+fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
+    if let (Some(place), Some(peers)) = (&request.place, &job.ranks.peers) {
+        let count = Gpu::count()?;
+        job.ranks.device = launcher::device(place.local_rank, place.local_ranks, count)?;
+        gpus::all_different(peers, job.ranks.device)?;
+    }
+    // before the run: load and clocks as the run found them
+    let mut environment = crate::machine::environment::collect();
+    let backend = backend(request.spec.backend)?;
+    let (mut outcome, trace) = backend.run(job, &mut |event| report(watched, event))?;
+    environment.extend(std::mem::take(&mut outcome.environment));
+    let warnings = backend.after(job, &mut environment);
+    warnings.into_iter().for_each(|message| send(&RunEvent::Warning { message }));
+    environment.insert("plan_hashes".into(), serde_json::json!(outcome.plan_hashes));
+    outcome.environment = environment;
+    if let Some(mut trace) = trace {
+        report(watched, RunEvent::Phase { name: "writing the trace".into() });
+        trace.meta.run = Some(request.run.clone());
+        trace.meta.environment = outcome.environment.clone();
+        crate::trace::write(&request.dir.join(TRACE), &trace)?;
+    }
+    report_resident();
+    Ok(outcome)
+}
+
+/// Writes one event as a line, whole, whichever thread it comes from.
+fn send(event: &RunEvent) {
+    let Ok(mut line) = serde_json::to_string(event) else { return };
+    line.push('\n');
+    let mut out = std::io::stdout().lock();
+    if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+        // nobody listens any more
+        leave();
+    }
+}
+
+/// Ends the process at once: what libraries do at an orderly exit may wait for work that hangs.
+fn leave() -> ! {
+    signal_hook::low_level::exit(1)
+}
+
+/// Standard input stays open for as long as the parent lives.
+fn exit_with_parent() {
+    let mut buffer = [0; 256];
+    loop {
+        match std::io::stdin().read(&mut buffer) {
+            Ok(0) => leave(),
+            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => leave(),
+            _ => {}
+        }
+    }
+}
+
+fn report_memory() {
+    while report_resident() {
+        std::thread::sleep(MEMORY_EVERY);
+    }
+}
+
+/// Says how much memory is resident; false where the system does not tell.
+fn report_resident() -> bool {
+    let Some(resident_bytes) = resident() else { return false };
+    send(&RunEvent::Memory { resident_bytes });
+    true
+}
+
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The latest panic's message and place; the usual text still goes to the log.
+fn remember_panics() -> Arc<Mutex<Option<String>>> {
+    let latest = Arc::new(Mutex::new(None));
+    let (store, usual) = (latest.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| {
+        if let Ok(mut latest) = store.lock() {
+            let what = info.payload_as_str().unwrap_or("a panic without a message");
+            let place = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
+            *latest = Some(format!("{what}{place}"));
+        }
+        usual(info);
+    }));
+    latest
+}

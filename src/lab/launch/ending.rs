@@ -1,0 +1,160 @@
+//! From how a run's process ended to its record: what it was, and why.
+
+use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::protocol::Report;
+use crate::run::Outcome;
+use crate::table::{Record, Status};
+
+/// Lines of the log that a failed run's reason quotes.
+const QUOTED: usize = 10;
+
+/// What was seen of a run's process.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The result that it sent, if it came so far.
+    pub outcome: Option<Outcome>,
+    /// Its own words about why it failed.
+    pub error: Option<String>,
+    /// The warnings that it sent, in order.
+    pub warnings: Vec<String>,
+    /// The last lines of its log.
+    pub tail: VecDeque<String>,
+}
+
+/// Why the parent ended a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The user cancelled it, or the whole sweep.
+    Cancelled,
+    /// It said nothing for so long.
+    Silent(Duration),
+    /// The processes of other ranks cannot be reached any more, and why.
+    Apart(String),
+}
+
+/// All that is known of a run's process after its end.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// What was heard of it while it ran.
+    pub seen: Seen,
+    /// The status with which it exited, or the signal that ended it; `None` where nobody
+    /// could wait for it.
+    pub status: Option<ExitStatus>,
+    /// Why it was ended, where it was.
+    pub stop: Option<Stop>,
+}
+
+impl Ending {
+    /// The ending of a process that could not be started, and why not.
+    pub fn never_began(why: String) -> Self {
+        let seen = Seen { error: Some(why), ..Seen::default() };
+        Self { seen, status: None, stop: None }
+    }
+
+    /// Completes `record`: with the result, or with the reason why there is none.
+    pub fn conclude(self, record: Record) -> Record {
+        self.seen.conclude(record, self.status, self.stop)
+    }
+
+    /// What a process that leads is told of one that follows.
+    pub fn report(mut self) -> Report {
+        let warnings = std::mem::take(&mut self.seen.warnings);
+        let failure = match (&self.seen.outcome, &self.stop) {
+            (Some(_), None) => None,
+            _ => Some(self.seen.why(self.status, self.stop)),
+        };
+        Report { failure, warnings }
+    }
+}
+
+impl Seen {
+    /// Remembers a line of the log.
+    pub fn log(&mut self, line: &str) {
+        if self.tail.len() == QUOTED {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_owned());
+    }
+
+    /// Keeps a warning once, however often it comes.
+    pub fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Completes `record`: with the result, or with the reason why there is none.
+    pub fn conclude(
+        mut self,
+        mut record: Record,
+        status: Option<ExitStatus>,
+        stop: Option<Stop>,
+    ) -> Record {
+        if let Some(outcome) = self.outcome.take() {
+            if status.is_none_or(|s| !s.success()) {
+                self.warn(format!("after its result, {}", describe(status)));
+            }
+            record.warnings.append(&mut self.warnings);
+            return with_outcome(record, outcome);
+        }
+        record.warnings.append(&mut self.warnings);
+        record.status = if stop == Some(Stop::Cancelled) { Status::Interrupted } else { Status::Failed };
+        record.reason = Some(self.why(status, stop));
+        record
+    }
+
+    /// Why there is no result.
+    fn why(self, status: Option<ExitStatus>, stop: Option<Stop>) -> String {
+        let why = match (stop, self.error) {
+            (Some(Stop::Cancelled), _) => return "cancelled while it ran".into(),
+            (Some(Stop::Silent(limit)), _) => {
+                format!("no sign of life for {:.0} s; it was ended", limit.as_secs_f64())
+            }
+            (Some(Stop::Apart(why)), None) => why,
+            (_, Some(message)) => message,
+            _ => describe(status),
+        };
+        if self.tail.is_empty() {
+            return why;
+        }
+        let tail: Vec<String> = self.tail.into_iter().collect();
+        format!("{why}; its last output:\n{}", tail.join("\n"))
+    }
+}
+
+/// A record with a run's result. Also for results that no process yielded (simulations).
+pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
+    let metrics =
+        crate::table::metrics(&record.spec, &[&outcome.samples], outcome.memory_bytes_per_rank);
+    (record.status, record.reason) = match metrics {
+        Some(_) => (Status::Ok, None),
+        None => (Status::Failed, Some("it ended without a sample".into())),
+    };
+    record.metrics = metrics;
+    record.instrumented =
+        outcome.instrumented.map(|pass| crate::table::overhead(&record.spec, &outcome.samples, *pass));
+    let traced = record.instrumented.as_ref().and_then(|pass| pass.overlap);
+    record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
+    record.environment.extend(outcome.environment);
+    record.samples = outcome.samples;
+    record
+}
+
+/// How a process ended, in words.
+fn describe(status: Option<ExitStatus>) -> String {
+    let Some(status) = status else { return "its process could not be waited for".into() };
+    if let Some(signal) = status.signal() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
+        let hint = if signal == signal_hook::consts::SIGKILL { "; out of memory?" } else { "" };
+        return format!("killed by signal {signal} ({name}{hint})");
+    }
+    match status.code() {
+        Some(0) => "its process ended without a result".into(),
+        Some(code) => format!("its process ended with exit status {code} and no result"),
+        None => format!("its process ended: {status}"),
+    }
+}

@@ -1,0 +1,222 @@
+//! Several processes that a launcher started, a rank each: the first leads, the others follow.
+//!
+//! The launcher starts `ladderscope run` (or `sweep`) as often as there are ranks. Rank 0's process does
+//! what it would do alone: it resolves the cells, decides, stores, prints. The others wait for its
+//! orders. For each run that takes several GPUs with NCCL, every process starts a child for its rank
+//! (`__run`, as always, so that variables that NCCL caches are fresh), the children meet by themselves,
+//! and the followers report how their child ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::ending::Stop;
+use super::process::{Log, ProcessExecutor};
+use super::protocol::{Order, Place, Report, Request};
+use crate::base::error::{Error, Result};
+use crate::lab::launch::{Cancel, ExecutorEvent};
+use crate::run::comm::Peers;
+use crate::run::launcher::{self, Launched, too_few};
+use crate::run::{RunEvent, backend};
+use crate::table::{Record, Spec, Status};
+
+/// How long followers have to report after the run has ended for rank 0: their children notice at once.
+const REPORTING: Duration = Duration::from_secs(30);
+
+/// Whether a cell is executed by a process a rank where a launcher started several.
+pub(super) fn takes_several(spec: &Spec) -> bool {
+    backend(spec.backend).is_ok_and(|backend| backend.takes_processes(spec))
+}
+
+/// Does `body` as rank 0's process or as the only one; follows rank 0 where this is another rank's.
+/// Gives the exit status.
+///
+/// # Errors
+///
+/// Input errors of the launcher's variables; a failure where the ranks' processes do not find each other
+/// within `timeout`; else the errors of `body`.
+pub fn lead_or_follow(
+    timeout: Duration,
+    cancel: &Cancel,
+    body: impl FnOnce(Option<Arc<Leader>>) -> Result<u8>,
+) -> Result<u8> {
+    match launcher::of_process()? {
+        None => body(None),
+        Some(launched) if launched.rank > 0 => follow(launched, timeout, cancel),
+        Some(launched) => {
+            let leader = Arc::new(Leader::meet(launched, timeout)?);
+            let done = body(Some(Arc::clone(&leader)));
+            leader.end(match &done {
+                Ok(code) => *code,
+                Err(e) => e.exit_code(),
+            });
+            done
+        }
+    }
+}
+
+/// Rank 0's side: tells the other ranks' processes what to run, and ends them together.
+#[derive(Debug)]
+pub struct Leader {
+    launched: Launched,
+    peers: Peers,
+    ended: AtomicBool,
+}
+
+impl Leader {
+    /// Meets the processes of the other ranks.
+    fn meet(launched: &Launched, timeout: Duration) -> Result<Self> {
+        let peers = Peers::connect(&launched.meeting(), timeout)?.with_timeout(REPORTING);
+        Ok(Self { launched: launched.clone(), peers, ended: AtomicBool::new(false) })
+    }
+
+    /// An error as soon as the process of another rank is gone.
+    pub(super) fn check(&self) -> Result<()> {
+        self.peers.check()
+    }
+
+    /// Tells the others of a run, and gives `job` its place in it.
+    pub(super) fn begin(&self, job: &mut Request) -> Result<()> {
+        let mut meeting = self.launched.meeting();
+        meeting.ranks = job.spec.tp as usize;
+        if meeting.ranks > self.launched.ranks {
+            return Err(Error::input(too_few(self.launched.ranks, &job.spec)));
+        }
+        // no rank of an earlier run can come to this one
+        meeting.job = fastrand::u64(..);
+        job.place = Some(Place {
+            meeting,
+            local_rank: self.launched.local_rank,
+            local_ranks: self.launched.local_ranks,
+        });
+        self.order(&Order::Run(Box::new(job.clone())))
+    }
+
+    /// Completes a run's record with what the others report of it.
+    pub(super) fn conclude(&self, job: &Request, mut record: Record) -> Record {
+        let reports = match self.reports() {
+            Ok(reports) => reports,
+            Err(e) => {
+                record.warnings.push(format!("not all ranks reported: {e}"));
+                return record;
+            }
+        };
+        for (rank, report) in reports.into_iter().enumerate().take(job.spec.tp as usize).skip(1) {
+            let warnings = report.warnings.into_iter().map(|warning| format!("rank {rank}: {warning}"));
+            record.warnings.extend(warnings);
+            let Some(failure) = report.failure else { continue };
+            match (&record.status, &mut record.reason) {
+                (Status::Ok, _) => {
+                    record.warnings.push(format!("rank {rank}, after the result: {failure}"));
+                }
+                // most only repeat what another rank died of
+                (Status::Failed, Some(reason)) if !names(reason, &failure) => {
+                    *reason += &format!("\nrank {rank}: {failure}");
+                }
+                _ => {}
+            }
+        }
+        record
+    }
+
+    fn reports(&self) -> Result<Vec<Report>> {
+        let all = self.peers.gather(encode(&Report::default())?)?.unwrap_or_default();
+        all.iter().map(|bytes| decode(bytes)).collect()
+    }
+
+    fn order(&self, order: &Order) -> Result<()> {
+        self.peers.broadcast_unhurried(encode(order)?).map(|_| ())
+    }
+
+    /// The others may end, with this exit status.
+    fn end(&self, code: u8) {
+        if !self.ended.swap(true, Ordering::SeqCst) {
+            // who is gone needs no order
+            let _ = self.order(&Order::End(code));
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.end(1);
+    }
+}
+
+/// Whether a reason says already what a rank reports.
+fn names(reason: &str, failure: &str) -> bool {
+    let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    let core = |text: &str| first(text).split("; its last output").next().unwrap_or_default().to_owned();
+    reason.contains(&core(failure)) || failure.contains(&core(reason))
+}
+
+/// Another rank's process: does what rank 0's says until that says that it was all. Writes nothing but
+/// its child's log, to standard error.
+fn follow(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<u8> {
+    let peers = Peers::connect(&launched.meeting(), timeout)?;
+    let executor = ProcessExecutor::new()?;
+    loop {
+        match decode(&peers.broadcast_unhurried(Vec::new())?)? {
+            Order::End(code) => return Ok(code),
+            Order::Run(job) => {
+                let report = take_part(&executor, *job, launched, &peers, cancel)?;
+                peers.gather(encode(&report)?)?;
+            }
+        }
+    }
+}
+
+fn take_part(
+    executor: &ProcessExecutor,
+    mut job: Request,
+    launched: &Launched,
+    peers: &Peers,
+    cancel: &Cancel,
+) -> Result<Report> {
+    let Some(place) = job.place.as_mut().filter(|place| launched.rank < place.meeting.ranks) else {
+        return Ok(Report::default());
+    };
+    place.meeting.rank = launched.rank;
+    place.local_rank = launched.local_rank;
+    place.local_ranks = launched.local_ranks;
+    // what a child may write goes nowhere else
+    let folder = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
+    job.dir = folder.path().to_owned();
+    job.watch = false;
+    let executor = ProcessExecutor { timeout: job.timeout, ..executor.clone() };
+    let stopped = || {
+        let cancelled = cancel.is_all().then_some(Stop::Cancelled);
+        cancelled.or_else(|| peers.check().err().map(|e| Stop::Apart(e.to_string())))
+    };
+    let ending = executor.child(&job, Log::none(), &stopped, &mut |event| match event {
+        ExecutorEvent::Log(line) => eprintln!("[rank {}] {line}", launched.rank),
+        ExecutorEvent::Event(RunEvent::Error { message, .. }) => {
+            eprintln!("[rank {}] {message}", launched.rank);
+        }
+        _ => {}
+    });
+    Ok(ending.report())
+}
+
+fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|e| Error::failed(format!("between ranks: {e}")))
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        Error::failed(format!("what came from rank 0 or went to it is no JSON of ours: {e}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_the_reason_tells_already_is_not_told_twice() {
+        let reason = "rank 1: out of memory; its last output:\nx";
+        assert!(names(reason, "out of memory"));
+        assert!(names("rank 1 is gone", "rank 1 is gone; its last output:\ny"));
+        assert!(!names(reason, "killed by signal 9 (SIGKILL; out of memory?)"));
+    }
+}

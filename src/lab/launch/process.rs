@@ -1,0 +1,361 @@
+//! The parent's side: starts a run's process, listens to it, ends it, stores what it left.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use super::ending::{Ending, Seen, Stop};
+use super::leader::Leader;
+use super::protocol::{LOG, Request, TRACE};
+use crate::base::atomic::{AtomicFile, UNFINISHED};
+use crate::base::error::{Error, Result};
+use crate::lab::launch::{Executor, ExecutorEvent, RunRequest};
+use crate::lab::store::RunDir;
+use crate::run::{RunEvent, backend, is_supervised};
+use crate::table::{Record, Status};
+
+/// Time between asking a process to end and killing it, and between its end and giving up on its pipes.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often cancellation is looked at while nothing is lines.
+const POLL: Duration = Duration::from_millis(20);
+/// A log beyond this is cut.
+const LOG_LIMIT: u64 = 8 << 20;
+/// A run that says nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(600);
+/// How long a process may take to end after its last words.
+const LINGER: Duration = Duration::from_secs(20);
+
+/// Runs a cell in a child process of this very binary.
+#[derive(Clone, Debug)]
+pub struct ProcessExecutor {
+    /// The binary; usually the current one.
+    pub binary: PathBuf,
+    /// End a run that says nothing for so long.
+    pub silence: Duration,
+    /// Have runs tell of their decode steps ([`RunEvent::Step`]).
+    pub watch: bool,
+    /// Where a copy of the trace goes (`run --trace FILE`).
+    pub trace_copy: Option<PathBuf>,
+    /// End a run that has told its result and does not end for so long.
+    pub linger: Duration,
+    /// How long a rank may show no progress before its run is ended (see [`crate::run::cuda::Ranks::timeout`]).
+    pub timeout: Duration,
+    /// The processes of other ranks, where a launcher started several.
+    pub leader: Option<Arc<Leader>>,
+}
+
+impl ProcessExecutor {
+    /// With the current binary and the default watchdog.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the program's own file cannot be found.
+    pub fn new() -> Result<Self> {
+        let binary = std::env::current_exe()
+            .map_err(|e| Error::failed(format!("the running binary cannot be found: {e}")))?;
+        Ok(Self {
+            binary,
+            silence: SILENCE,
+            watch: false,
+            trace_copy: None,
+            linger: LINGER,
+            timeout: crate::run::TIMEOUT,
+            leader: None,
+        })
+    }
+
+    fn spawn(&self, job: &Request) -> Result<Child> {
+        let spec = &job.spec;
+        let mut command = Command::new(&self.binary);
+        command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // ranks make the same choices: one of them writes them down
+        let first = job.place.as_ref().is_none_or(|place| place.meeting.rank == 0);
+        backend(spec.backend)?.prepare(&mut command, spec, first.then_some(job.dir.as_path()));
+        // a group of its own: it can be ended with all it starts, and the terminal's interrupt passes by
+        command.envs(&spec.env).process_group(0);
+        command.spawn().map_err(Error::io(&self.binary))
+    }
+
+    /// Everything between the run's directory and its record.
+    fn supervise(
+        &self,
+        request: &RunRequest<'_>,
+        run: &RunDir,
+        emit: &mut dyn FnMut(ExecutorEvent),
+    ) -> Record {
+        let record = Record::new(request.spec.clone(), Status::Failed, None);
+        let mut job = Request {
+            run: run.id.clone(),
+            dir: run.path.clone(),
+            spec: request.spec.clone(),
+            record: true,
+            watch: self.watch,
+            timeout: self.timeout,
+            place: None,
+        };
+        let cancelled = || request.cancel.is_cell(request.cell).then_some(Stop::Cancelled);
+        let log = Log::create(&run.path.join(LOG));
+        match self.leader.as_ref().filter(|_| super::leader::takes_several(request.spec)) {
+            None => self.child(&job, log, &cancelled, emit).conclude(record),
+            Some(leader) => match leader.begin(&mut job) {
+                Err(e) => Ending::never_began(e.to_string()).conclude(record),
+                Ok(()) => {
+                    let stopped = || {
+                        cancelled().or_else(|| leader.check().err().map(|e| Stop::Apart(e.to_string())))
+                    };
+                    let ending = self.child(&job, log, &stopped, emit);
+                    leader.conclude(&job, ending.conclude(record))
+                }
+            },
+        }
+    }
+
+    /// One process from its start to its end. It is stopped when `stopped` says so.
+    pub(super) fn child(
+        &self,
+        job: &Request,
+        log: Log,
+        stopped: &dyn Fn() -> Option<Stop>,
+        emit: &mut dyn FnMut(ExecutorEvent),
+    ) -> Ending {
+        let mut child = match self.spawn(job) {
+            Ok(child) => child,
+            Err(e) => return Ending::never_began(format!("its process could not be started: {e}")),
+        };
+        // held to the end: the child takes the pipe's end for our death
+        let mut stdin = child.stdin.take();
+        if let (Some(stdin), Ok(mut line)) = (&mut stdin, serde_json::to_string(job)) {
+            line.push('\n');
+            // a child that died already is told of by its status
+            let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush());
+        }
+        let (sender, lines) = crossbeam_channel::bounded(1024);
+        if let Some(out) = child.stdout.take() {
+            listen(out, sender.clone(), Line::Out);
+        }
+        if let Some(err) = child.stderr.take() {
+            listen(err, sender.clone(), Line::Log);
+        }
+        drop(sender);
+        // a run's own watchdog comes first, and says more
+        let silence = match is_supervised(&job.spec) {
+            true => self.silence.max(self.timeout * 2),
+            false => self.silence,
+        };
+        let (seen, stop) = self.listen_and_watch(&child, &lines, silence, stopped, log, emit);
+        let status = child.wait().ok();
+        drop(stdin);
+        Ending { seen, status, stop }
+    }
+
+    /// Until the process has ended and all it said was heard; what that was, and why it was stopped, if it
+    /// was. Leaves the process to be reaped.
+    fn listen_and_watch(
+        &self,
+        child: &Child,
+        lines: &Receiver<Line>,
+        silence: Duration,
+        stopped: &dyn Fn() -> Option<Stop>,
+        mut log: Log,
+        emit: &mut dyn FnMut(ExecutorEvent),
+    ) -> (Seen, Option<Stop>) {
+        let mut seen = Seen::default();
+        let group = Pid::from_child(child);
+        let mut last_sign = Instant::now();
+        let mut stop: Option<(Stop, Instant)> = None;
+        let mut killed = false;
+        let mut ended: Option<Instant> = None;
+        let mut said_all: Option<Instant> = None;
+        loop {
+            match lines.recv_timeout(POLL) {
+                Ok(message) => {
+                    last_sign = Instant::now();
+                    on_line(message, &mut log, &mut seen, emit);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // all was said; what remains is its end
+                Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+            }
+            if ended.is_none() && has_ended(group) {
+                // whatever it started must not outlive it; unreaped, its id is still its own
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                ended = Some(Instant::now());
+            }
+            // something outside the group may hold the pipes for ever
+            if ended.is_some_and(|at| at.elapsed() > GRACE) && lines.is_empty() {
+                break;
+            }
+            if said_all.is_none() && (seen.outcome.is_some() || seen.error.is_some()) {
+                said_all = Some(Instant::now());
+            }
+            let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > self.linger);
+            let grace_over = stop.as_ref().is_some_and(|(_, since)| since.elapsed() > GRACE);
+            if !killed && (lingers || grace_over) {
+                killed = true;
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            }
+            if stop.is_none() {
+                let silent = last_sign.elapsed() > silence && ended.is_none();
+                let why = stopped().or_else(|| silent.then_some(Stop::Silent(silence)));
+                if let Some(why) = why {
+                    stop = Some((why, Instant::now()));
+                    let _ = rustix::process::kill_process_group(group, Signal::TERM);
+                }
+            }
+        }
+        (seen, stop.map(|(why, _)| why))
+    }
+
+    fn copy_trace(&self, run: &RunDir, record: &mut Record) {
+        let Some(to) = self.trace_copy.as_ref().filter(|_| record.trace.is_some()) else { return };
+        let copy = || {
+            let from = run.path.join(TRACE);
+            let mut trace = File::open(&from).map_err(Error::io(&from))?;
+            let mut file = AtomicFile::create_all(to)?;
+            std::io::copy(&mut trace, file.file_mut()).map_err(Error::io(to))?;
+            file.finish()
+        };
+        if let Err(e) = copy() {
+            record.warnings.push(format!("the trace could not be copied: {e}"));
+        }
+    }
+}
+
+impl Executor for ProcessExecutor {
+    fn run(&self, request: &RunRequest<'_>, emit: &mut dyn FnMut(ExecutorEvent)) -> Record {
+        let begun = request.store.begin(request.spec, request.experiment, request.round);
+        let mut record = match &begun {
+            Ok(run) => {
+                emit(ExecutorEvent::Started(run.id.clone()));
+                let mut record = self.supervise(request, run, emit);
+                record.run = run.id.clone();
+                remove_unfinished(&run.path);
+                if run.path.join(TRACE).exists() {
+                    record.trace = Some(format!("{}/{TRACE}", run.id));
+                }
+                self.copy_trace(run, &mut record);
+                record
+            }
+            Err(e) => {
+                let reason = format!("the run's directory could not be made: {e}");
+                Record::new(request.spec.clone(), Status::Failed, Some(reason))
+            }
+        };
+        record.created = request.store.now();
+        record.round = request.round;
+        record.experiment = request.experiment.map(str::to_owned);
+        if record.environment.is_empty() {
+            // it left none; the machine at least is known
+            record.environment = crate::machine::environment::collect();
+        }
+        if begun.is_ok()
+            && let Err(e) = request.store.finish(&record)
+        {
+            record.warnings.push(format!("it could not be stored: {e}"));
+        }
+        record
+    }
+}
+
+/// What comes over a child's pipes.
+enum Line {
+    Out(String),
+    Log(String),
+}
+
+/// Sends a pipe's lines on, from a thread of its own.
+fn listen(pipe: impl Read + Send + 'static, to: Sender<Line>, wrap: fn(String) -> Line) {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let text = String::from_utf8_lossy(&line);
+            if to.send(wrap(text.trim_end_matches(['\n', '\r']).to_owned())).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+}
+
+fn on_line(message: Line, log: &mut Log, seen: &mut Seen, emit: &mut dyn FnMut(ExecutorEvent)) {
+    match message {
+        Line::Log(line) => {
+            log.write(&line);
+            seen.log(&line);
+            emit(ExecutorEvent::Log(line));
+        }
+        Line::Out(line) if line.trim().is_empty() => {}
+        Line::Out(line) => match serde_json::from_str::<RunEvent>(&line) {
+            Ok(event) => {
+                match &event {
+                    RunEvent::Warning { message } => seen.warn(message.clone()),
+                    RunEvent::Error { message, .. } => seen.error = Some(message.clone()),
+                    RunEvent::End { outcome } => seen.outcome = Some(outcome.clone()),
+                    _ => {}
+                }
+                emit(ExecutorEvent::Event(event));
+            }
+            Err(_) => {
+                let start: String = line.chars().take(80).collect();
+                let warning = format!("standard output had a line that is no event: '{start}'");
+                seen.warn(warning.clone());
+                log.write(&line);
+                emit(ExecutorEvent::Event(RunEvent::Warning { message: warning }));
+            }
+        },
+    }
+}
+
+/// Whether the process has ended, without reaping it: its id stays its own.
+fn has_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// Removes what the process was writing when it was ended.
+fn remove_unfinished(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The run's log file, bounded. A log that cannot be written never fails a run.
+pub(super) struct Log {
+    file: Option<File>,
+    left: u64,
+}
+
+impl Log {
+    fn create(path: &Path) -> Self {
+        Self { file: File::create(path).ok(), left: LOG_LIMIT }
+    }
+
+    /// A log that keeps nothing of what it is given.
+    pub fn none() -> Self {
+        Self { file: None, left: 0 }
+    }
+
+    fn write(&mut self, line: &str) {
+        let Some(file) = &mut self.file else { return };
+        let length = line.len() as u64 + 1;
+        if length > self.left {
+            let _ =
+                writeln!(file, "... the log is cut here: it was longer than {} MiB", LOG_LIMIT >> 20);
+            self.file = None;
+            return;
+        }
+        self.left -= length;
+        let _ = writeln!(file, "{line}");
+    }
+}

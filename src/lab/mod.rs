@@ -1,0 +1,5 @@
+//! The laboratory: stored runs, runs as child processes, sweeps over experiment files.
+
+pub mod launch;
+pub mod store;
+pub mod sweep;

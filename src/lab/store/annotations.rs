@@ -1,0 +1,404 @@
+//! What people add to runs: tags, notes, and which rows of batches are deleted. One file beside the runs,
+//! `annotations.jsonl`: a line an edit, appended under a lock, so that records are never rewritten and
+//! two processes never overwrite each other's tags. The state is what the lines say in their order.
+//!
+//! ```text
+//! {"version":1,"at":"2026-11-21T04:30:12.000000Z","runs":["ID","BATCH:3-9"],"tag":["good"],"note":"why"}
+//! ```
+//!
+//! An edit is one line however many runs it is of: it happened or it did not, whatever dies meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{Store, stamp_of};
+use super::id;
+use super::shared_lines::{is_newer, open_locked, seek_end};
+use crate::base::error::{Error, Result};
+
+/// Version of the file's lines.
+const VERSION: u32 = 1;
+
+/// The file's name in a runs directory.
+pub(super) const FILE: &str = "annotations.jsonl";
+
+/// The longest tag, in characters.
+const LONGEST_TAG: usize = 40;
+
+/// What people added to one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// Short words to find it by.
+    pub tags: BTreeSet<String>,
+    /// A text; empty for none.
+    pub note: String,
+}
+
+impl Annotation {
+    fn is_empty(&self) -> bool {
+        self.tags.is_empty() && self.note.is_empty()
+    }
+}
+
+/// A change of tags and notes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// Tags that the runs get.
+    pub tag: Vec<String>,
+    /// Tags that the runs lose.
+    pub untag: Vec<String>,
+    /// The note from now on; an empty one takes it away, `None` leaves what is there.
+    pub note: Option<String>,
+}
+
+impl Edit {
+    /// Reads `good, -bad`: tags to add, and with `-` before them to take away.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a tag that is empty, too long, or has characters that filters give a meaning.
+    pub fn tags(text: &str) -> Result<Self> {
+        let mut edit = Self::default();
+        for word in text.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
+            match word.strip_prefix('-') {
+                Some(tag) => edit.untag.push(checked_tag(tag)?),
+                None => edit.tag.push(checked_tag(word.strip_prefix('+').unwrap_or(word))?),
+            }
+        }
+        Ok(edit)
+    }
+
+    /// A note instead of what is there.
+    pub fn note(text: &str) -> Self {
+        Self { note: Some(text.trim().to_owned()), ..Self::default() }
+    }
+
+    /// Whether the edit changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.tag.is_empty() && self.untag.is_empty() && self.note.is_none()
+    }
+}
+
+/// A word that can be a tag.
+fn checked_tag(tag: &str) -> Result<String> {
+    let fits = |c: char| c.is_alphanumeric() || "-_.+/#=@%".contains(c);
+    if tag.is_empty() || !tag.chars().all(fits) || tag.chars().count() > LONGEST_TAG {
+        return Err(Error::input_help(
+            format!("'{tag}' cannot be a tag"),
+            format!(
+                "a tag is letters, digits and any of -_.+/#=@% without blanks, at most {LONGEST_TAG}"
+            ),
+        ));
+    }
+    Ok(tag.to_owned())
+}
+
+/// All annotations of a runs directory at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotations {
+    of: HashMap<String, Annotation>,
+    /// Rows of batches that are deleted.
+    deleted: HashMap<String, BTreeSet<u32>>,
+    /// The runs of each deletion, oldest first.
+    pub(super) deletions: Vec<Vec<String>>,
+    /// Lines that could not be read, and why.
+    pub damaged: Vec<String>,
+}
+
+impl Annotations {
+    /// A run's, if it has any.
+    pub fn of(&self, run: &str) -> Option<&Annotation> {
+        self.of.get(run)
+    }
+
+    /// Whether no run has any.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Takes over what another directory's say of its runs.
+    pub fn extend(&mut self, other: &Self) {
+        self.of.extend(other.of.iter().map(|(run, annotation)| (run.clone(), annotation.clone())));
+    }
+
+    /// Every tag in use, in order, and how many runs have it.
+    pub fn tags(&self) -> BTreeMap<&str, usize> {
+        let mut tags = BTreeMap::new();
+        for tag in self.of.values().flat_map(|annotation| &annotation.tags) {
+            *tags.entry(tag.as_str()).or_default() += 1;
+        }
+        tags
+    }
+
+    /// Changes the annotations as an edit says.
+    pub fn edit(&mut self, runs: &[String], edit: &Edit) {
+        for run in runs {
+            let annotation = self.of.entry(run.clone()).or_default();
+            annotation.tags.extend(edit.tag.iter().cloned());
+            annotation.tags.retain(|tag| !edit.untag.contains(tag));
+            if let Some(note) = &edit.note {
+                annotation.note.clone_from(note);
+            }
+            if annotation.is_empty() {
+                self.of.remove(run);
+            }
+        }
+    }
+
+    /// The deleted rows of a batch.
+    pub(super) fn deleted(&self, batch: &str) -> Option<&BTreeSet<u32>> {
+        self.deleted.get(batch).filter(|rows| !rows.is_empty())
+    }
+
+    /// Batches with deleted rows, in order.
+    pub(super) fn batches_with_deleted(&self) -> Vec<&str> {
+        let some = self.deleted.iter().filter(|(_, rows)| !rows.is_empty());
+        let mut batches: Vec<&str> = some.map(|(batch, _)| batch.as_str()).collect();
+        batches.sort_unstable();
+        batches
+    }
+
+    fn apply(&mut self, line: Line) {
+        let runs = expanded(&line.runs);
+        for (batch, row) in runs.iter().filter_map(|run| row_of(run)) {
+            let rows = self.deleted.entry(batch.to_owned()).or_default();
+            match line.deleted {
+                Some(true) => rows.insert(row),
+                Some(false) => rows.remove(&row),
+                None => break,
+            };
+        }
+        let edit = Edit { tag: line.tag, untag: line.untag, note: line.note };
+        if !edit.is_empty() {
+            self.edit(&runs, &edit);
+        }
+        if line.deleted == Some(true) {
+            self.deletions.push(runs);
+        }
+    }
+}
+
+/// A line of the file: an edit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Line {
+    version: u32,
+    /// When, RFC 3339 in UTC.
+    #[serde(default)]
+    at: String,
+    /// Ids; rows that follow one another as `BATCH:FIRST-LAST`.
+    runs: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tag: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    untag: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    /// Whether the runs were deleted (`true`) or restored (`false`); only rows of
+    /// batches are deleted so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deleted: Option<bool>,
+}
+
+/// The batch and the row of an id such as `BATCH:ROW`; `None` for other ids.
+pub(super) fn row_of(run: &str) -> Option<(&str, u32)> {
+    let (batch, row) = run.split_once(':')?;
+    Some((batch, row.parse().ok()?))
+}
+
+/// Ids with rows that follow one another as one.
+fn compressed(runs: &[String]) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut open: Option<(&str, u32, u32)> = None;
+    let close = |open: &mut Option<(&str, u32, u32)>, words: &mut Vec<String>| match open.take() {
+        Some((batch, first, last)) if first == last => words.push(format!("{batch}:{first}")),
+        Some((batch, first, last)) => words.push(format!("{batch}:{first}-{last}")),
+        None => {}
+    };
+    for run in runs {
+        match (row_of(run), &mut open) {
+            (Some((batch, row)), Some((before, _, last)))
+                if batch == *before && last.checked_add(1) == Some(row) =>
+            {
+                *last = row;
+            }
+            (Some((batch, row)), _) => {
+                close(&mut open, &mut words);
+                open = Some((batch, row, row));
+            }
+            (None, _) => {
+                close(&mut open, &mut words);
+                words.push(run.clone());
+            }
+        }
+    }
+    close(&mut open, &mut words);
+    words
+}
+
+/// The opposite of [`compressed`].
+fn expanded(words: &[String]) -> Vec<String> {
+    let mut runs = Vec::with_capacity(words.len());
+    for word in words {
+        let range = word.split_once(':').and_then(|(batch, rows)| {
+            let (first, last) = rows.split_once('-')?;
+            Some((batch, first.parse::<u32>().ok()?, last.parse::<u32>().ok()?))
+        });
+        match range {
+            // more rows than any batch has would be damage that still is JSON
+            Some((batch, first, last)) if last.saturating_sub(first) < 50_000_000 => {
+                runs.extend((first..=last).map(|row| format!("{batch}:{row}")));
+            }
+            _ => runs.push(word.clone()),
+        }
+    }
+    runs
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Annotations {
+    let mut all = Annotations::default();
+    // behind the last line feed there is nothing, or an edit whose writer died before it was done
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let lines = bytes[..whole].split(|byte| *byte == b'\n').enumerate();
+    for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        match serde_json::from_slice::<Line>(line) {
+            Ok(line) if line.version <= VERSION => all.apply(line),
+            // of a newer version: not ours to judge
+            Ok(_) => {}
+            Err(_) if is_newer(line, VERSION) => {}
+            Err(why) => all.damaged.push(format!(
+                "{}:{}: {why}: this edit of tags or notes is lost, the others are kept",
+                path.display(),
+                at + 1
+            )),
+        }
+    }
+    all
+}
+
+impl Store {
+    /// Tags, notes and deleted rows as they are now; what could not be read of them is in `damaged`.
+    pub fn annotations(&self) -> Arc<Annotations> {
+        let path = self.annotations_path();
+        let Ok(metadata) = std::fs::metadata(&path) else { return Arc::default() };
+        let stamp = stamp_of(&metadata);
+        if let Ok(seen) = self.annotated.lock()
+            && let Some((seen, annotations)) = seen.as_ref()
+            && *seen == stamp
+        {
+            return annotations.clone();
+        }
+        let annotations = Arc::new(match std::fs::read(&path) {
+            Ok(bytes) => parse(&path, &bytes),
+            Err(e) => Annotations {
+                damaged: vec![format!("{}: {e}", path.display())],
+                ..Annotations::default()
+            },
+        });
+        if let Ok(mut seen) = self.annotated.lock() {
+            *seen = Some((stamp, annotations.clone()));
+        }
+        annotations
+    }
+
+    /// Changes tags and notes of these runs (full ids), all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a word that cannot be a tag; a failure where the file cannot be appended to.
+    pub fn annotate(&self, runs: &[String], edit: &Edit) -> Result<()> {
+        if runs.is_empty() || edit.is_empty() {
+            return Ok(());
+        }
+        for tag in edit.tag.iter().chain(&edit.untag) {
+            checked_tag(tag)?;
+        }
+        let Edit { tag, untag, note } = edit.clone();
+        self.append(Line { tag, untag, note, ..self.line(runs) })
+    }
+
+    /// Says of these runs that they are deleted, or no more.
+    pub(super) fn mark_deleted(&self, runs: &[String], deleted: bool) -> Result<()> {
+        self.append(Line { deleted: Some(deleted), ..self.line(runs) })
+    }
+
+    fn line(&self, runs: &[String]) -> Line {
+        let at = id::rfc3339(self.ids.now());
+        Line { version: VERSION, at, runs: compressed(runs), ..Line::default() }
+    }
+
+    /// Appends an edit; when this returns it is on disk.
+    fn append(&self, line: Line) -> Result<()> {
+        let path = self.annotations_path();
+        std::fs::create_dir_all(self.dir()).map_err(Error::io(self.dir()))?;
+        let mut file = open_locked(&path)?;
+        if seek_end(&mut file).map_err(Error::io(&path))? {
+            // what was not finished never happened
+            cut_torn_line(&mut file).map_err(Error::io(&path))?;
+        }
+        let mut text = serde_json::to_string(&line)
+            .map_err(|e| Error::failed(format!("an edit cannot be written as JSON: {e}")))?;
+        text.push('\n');
+        file.seek(SeekFrom::End(0)).map_err(Error::io(&path))?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(Error::io(&path))
+    }
+
+    fn annotations_path(&self) -> PathBuf {
+        self.dir().join(FILE)
+    }
+}
+
+/// Takes away what follows the last line feed.
+fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    file.set_len(whole as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ids_come_back_whatever_follows_whatever(
+            picks in prop::collection::vec((0..3usize, 0u32..12), 0..60),
+        ) {
+            let runs: Vec<String> = picks
+                .iter()
+                .map(|(kind, row)| match kind {
+                    0 => format!("20261121-0430{row:02}-ladder-aaaaaa"),
+                    1 => format!("20261121-043012-sim-bbbbbb:{row}"),
+                    _ => format!("20261121-043013-sim-cccccc:{row}"),
+                })
+                .collect();
+            let words = compressed(&runs);
+            prop_assert!(words.len() <= runs.len());
+            prop_assert_eq!(expanded(&words), runs);
+        }
+
+        #[test]
+        fn reading_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            parse(Path::new("f"), &bytes);
+        }
+    }
+
+    #[test]
+    fn tags_are_checked_before_they_are_stored() {
+        let edit = Edit::tags("good, +nvlink4 -bad").unwrap();
+        assert_eq!((edit.tag, edit.untag), (vec!["good".into(), "nvlink4".into()], vec!["bad".into()]));
+        for wrong in ["a\"b", "-", "x:y", &"long".repeat(20)] {
+            let error = Edit::tags(wrong).unwrap_err();
+            assert!(error.to_string().contains("cannot be a tag"), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

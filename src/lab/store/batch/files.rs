@@ -1,0 +1,41 @@
+//! Where a batch lies, whole or in parts, and what marks the files as batches.
+
+use std::path::{Path, PathBuf};
+
+/// Version of the batch format. 1: no columns for `status`' reason, overlap times and the rest of what
+/// a record without its environment needs. 2: `tpot_ms` for `tpot_p50_ms`.
+pub(super) const VERSION: u32 = 3;
+/// From this version on records are read from their columns.
+pub(super) const COLUMNS_SINCE: u32 = 2;
+
+pub(super) const VERSION_KEY: &str = "ladderscope.batch.version";
+
+pub(super) const SEAL_KEY: &str = "ladderscope.batch.seal";
+
+/// Rows of a row group: few enough that one row is read at once, enough to compress well.
+pub(in crate::lab::store) const ROWS: usize = 4096;
+
+/// How the directory of a batch's parts ends.
+pub(in crate::lab::store) const PARTS: &str = ".parts";
+
+/// Files that hold a batch's rows, in order; none where there is no such batch. `dir`
+/// is where batches lie.
+pub(in crate::lab::store) fn files(dir: &Path, batch: &str) -> Vec<PathBuf> {
+    let whole = dir.join(format!("{batch}.parquet"));
+    if whole.exists() {
+        return vec![whole];
+    }
+    parts(&dir.join(format!("{batch}{PARTS}")))
+}
+
+/// Parts in a directory of parts, in order.
+pub(super) fn parts(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut parts: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "parquet")).collect();
+    parts.retain(|path| {
+        path.file_stem().is_some_and(|stem| crate::lab::store::id::is_id(&stem.to_string_lossy()))
+    });
+    parts.sort_unstable();
+    parts
+}

@@ -1,0 +1,237 @@
+//! Reading batches: all rows from their columns, single rows from their whole records, or only what
+//! tells which cells are finished. Memory holds a window of rows beside what is asked for.
+
+use std::fs::File;
+use std::path::Path;
+
+use polars::prelude::{
+    DataFrame, ParallelStrategy, ParquetReader, PolarsResult, Schema, SchemaExt, SerReader,
+};
+use rayon::prelude::*;
+
+use super::{COLUMNS_SINCE, ROWS, VERSION, VERSION_KEY, seal};
+use crate::base::panic::contained;
+use crate::table::frame::{self as columns, Numbers, RECORD, Texts};
+use crate::table::{self, Record, Status};
+
+/// Rows that are read at once where all are wanted.
+const WINDOW: usize = 4 * ROWS;
+
+/// A batch in few words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct BatchSummary {
+    /// The id under which the batch's file is stored.
+    pub batch: String,
+    /// How many rows it has, a simulated run each.
+    pub runs: usize,
+    /// How many of its rows ended well.
+    pub ok: usize,
+    /// The name of the experiment that made it, where one did.
+    pub experiment: Option<String>,
+    /// When its first row was stored, RFC 3339 in UTC.
+    pub created: String,
+    /// Whether it is still written, or its writer died: it is made one file by the next sweep.
+    pub unfinished: bool,
+}
+
+/// What a file says of itself.
+struct Head {
+    rows: usize,
+    version: u32,
+    schema: Schema,
+}
+
+impl Head {
+    /// Reads the head of a file after checking that its bytes are those that were written.
+    fn verified(path: &Path) -> Result<Self, String> {
+        seal::verify(path)?;
+        Self::read(path)
+    }
+
+    fn read(path: &Path) -> Result<Self, String> {
+        let (rows, version, schema) = guarded(path, |mut reader| {
+            let rows = reader.num_rows()?;
+            let schema = Schema::from_arrow_schema(reader.schema()?.as_ref());
+            let entries = reader.get_metadata()?.key_value_metadata.iter().flatten();
+            let version = entries
+                .filter(|pair| pair.key == VERSION_KEY)
+                .find_map(|pair| pair.value.as_ref()?.parse::<u32>().ok());
+            Ok((rows, version, schema))
+        })?;
+        let version =
+            version.ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
+        Ok(Self { rows, version, schema })
+    }
+
+    /// Rows at once, for reading all.
+    fn windows(&self) -> Vec<(usize, usize)> {
+        (0..self.rows).step_by(WINDOW).map(|at| (at, WINDOW.min(self.rows - at))).collect()
+    }
+}
+
+/// Polars panics at some corrupt files; here that becomes an error. Reading stays on
+/// this thread, where a panic can be caught.
+fn guarded<T>(
+    path: &Path,
+    read: impl FnOnce(ParquetReader<File>) -> PolarsResult<T>,
+) -> Result<T, String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    match contained(|| read(ParquetReader::new(file).read_parallel(ParallelStrategy::None))) {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
+        Err(_) => Err("not a readable Parquet file".into()),
+    }
+}
+
+fn read(path: &Path, names: &[&str], window: Option<(usize, usize)>) -> Result<DataFrame, String> {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    guarded(path, |reader| reader.with_columns(Some(names)).with_slice(window).finish())
+}
+
+/// A whole file as it is.
+pub(super) fn everything(path: &Path) -> Result<DataFrame, String> {
+    seal::verify(path)?;
+    guarded(path, SerReader::finish)
+}
+
+/// All rows of one file, from their columns: records without their environment, and what could not be
+/// read. A file of another version is read from its whole records, which every version has.
+pub(in crate::lab::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, Vec<String>) {
+    let head = match Head::verified(path) {
+        Ok(head) => head,
+        Err(why) => return (Vec::new(), vec![why]),
+    };
+    if !(COLUMNS_SINCE..=VERSION).contains(&head.version) {
+        return records_of_whole(path, batch, &head);
+    }
+    let names = columns::without_record(&head.schema);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let windows: Vec<Result<Vec<Record>, String>> = head
+        .windows()
+        .into_par_iter()
+        .map(|window| columns::records(&read(path, &names, Some(window))?, batch))
+        .collect();
+    gather(windows)
+}
+
+fn gather(windows: Vec<Result<Vec<Record>, String>>) -> (Vec<Record>, Vec<String>) {
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    for window in windows {
+        match window {
+            Ok(more) if records.is_empty() => records = more,
+            Ok(more) => records.extend(more),
+            Err(why) if damaged.contains(&why) => {}
+            Err(why) => damaged.push(why),
+        }
+    }
+    (records, damaged)
+}
+
+fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<String>) {
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    let numbers = match rows_of(path) {
+        Ok(numbers) => numbers,
+        Err(why) => return (records, vec![why]),
+    };
+    for window in head.windows() {
+        let numbers = numbers.get(window.0..window.0 + window.1).unwrap_or_default();
+        let read = whole(path, batch, window).map(|rows| numbers.iter().zip(rows).collect::<Vec<_>>());
+        match read {
+            Ok(read) => {
+                for (row, record) in read {
+                    match record {
+                        Ok(record) => records.push(Record { environment: Default::default(), ..record }),
+                        Err(why) => damaged.push(format!("row {row}: {why}")),
+                    }
+                }
+            }
+            Err(why) => damaged.push(why),
+        }
+    }
+    (records, damaged)
+}
+
+/// The numbers of one file's rows, in order. What reads the file further need not verify it again.
+pub(in crate::lab::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
+    seal::verify(path)?;
+    let frame = read(path, &["row"], None)?;
+    let rows = Numbers::new(&frame, "row")?;
+    (0..frame.height()).map(|at| rows.count(at)).collect()
+}
+
+/// Whole records of some of one file's rows: `window` is the first's place and how many; for each what
+/// is wrong with it, if something is.
+pub(in crate::lab::store) fn whole(
+    path: &Path,
+    batch: &str,
+    window: (usize, usize),
+) -> Result<Vec<Result<Record, String>>, String> {
+    let head = Head::read(path)?;
+    let newer = (head.version > VERSION)
+        .then(|| format!("batch format {} is newer than this build's {VERSION}", head.version));
+    let frame = read(path, &["row", RECORD], Some(window))?;
+    let (rows, texts) = (Numbers::new(&frame, "row")?, Texts::new(&frame, RECORD)?);
+    let read = |at| {
+        let text = texts.get(at).ok_or("a row without a record")?;
+        let mut record = table::parse(text.as_bytes())?;
+        record.run = format!("{batch}:{}", rows.count(at)?);
+        record.warnings.extend(newer.clone());
+        Ok(record)
+    };
+    Ok((0..frame.height()).map(read).collect())
+}
+
+/// What tells which cells a file's rows finished: of each row that ended well, its place in the file,
+/// key, round and time.
+pub(in crate::lab::store) fn keys(
+    path: &Path,
+    ok: bool,
+    mut found: impl FnMut(usize, &str, u32, &str),
+) -> Result<(), String> {
+    let frame = read(path, &["status", "key", "round", "created"], None)?;
+    let (status, key) = (Texts::new(&frame, "status")?, Texts::new(&frame, "key")?);
+    let (round, created) = (Numbers::new(&frame, "round")?, Texts::new(&frame, "created")?);
+    for at in 0..frame.height() {
+        if let (true, Some(key)) = (columns::is_ok(&status, at) == ok, key.get(at)) {
+            found(at, key, round.count(at)?, created.get(at).unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+/// One file of a batch in few words, without the deleted rows.
+pub(in crate::lab::store) fn summary(
+    path: &Path,
+    deleted: Option<&std::collections::BTreeSet<u32>>,
+) -> Result<BatchSummary, String> {
+    let head = Head::verified(path)?;
+    let experiment = head.schema.contains("experiment");
+    let frame = read(
+        path,
+        if experiment {
+            &["row", "status", "created", "experiment"]
+        } else {
+            &["row", "status", "created"]
+        },
+        None,
+    )?;
+    let numbers = Numbers::new(&frame, "row")?;
+    let mut rows = Vec::with_capacity(frame.height());
+    for at in 0..frame.height() {
+        let row = numbers.count(at)?;
+        if !deleted.is_some_and(|deleted| deleted.contains(&row)) {
+            rows.push(at);
+        }
+    }
+    let (status, created) = (Texts::new(&frame, "status")?, Texts::new(&frame, "created")?);
+    let experiment = if experiment { Some(Texts::new(&frame, "experiment")?) } else { None };
+    let ok = rows.iter().filter(|at| status.word::<Status>(**at) == Ok(Status::Ok)).count();
+    Ok(BatchSummary {
+        batch: String::new(),
+        runs: rows.len(),
+        ok,
+        experiment: experiment.and_then(|names| names.get(0).map(str::to_owned)),
+        created: created.get(0).unwrap_or_default().to_owned(),
+        unfinished: false,
+    })
+}

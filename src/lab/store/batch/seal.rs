@@ -1,0 +1,67 @@
+//! A batch's checksum: SHA-256 of the whole file, in the file's own footer. What is damaged is told from
+//! it before Parquet's readers see it, which allocate whatever a damaged length asks for.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::base::error::{Error, Result};
+use crate::base::hash::hex;
+
+/// Begins the digits in the footer, so that they can be found in it.
+const MARK: &str = "ladderscope.batch.sha256:";
+/// Hex digits of the checksum.
+const DIGITS: usize = 64;
+
+/// The footer's entry before its digits are known.
+pub(super) fn unsealed() -> String {
+    format!("{MARK}{}", "0".repeat(DIGITS))
+}
+
+/// Puts the checksum into a file that was written with [`unsealed`] in its footer.
+pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).map_err(Error::io(path))?;
+    file.read_to_end(&mut bytes).map_err(Error::io(path))?;
+    let Some(place) = place(&bytes) else {
+        return Err(Error::failed(format!(
+            "{}: the footer has no place for its checksum",
+            path.display()
+        )));
+    };
+    let digits = checksum(&bytes, &place);
+    file.seek(SeekFrom::Start(place.start as u64)).map_err(Error::io(path))?;
+    file.write_all(digits.as_bytes()).map_err(Error::io(path))
+}
+
+/// Whether the file is as it was written. One without a checksum is of the first version, or of
+/// somebody else: its reader has to see.
+pub(super) fn verify(path: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    if bytes.is_empty() {
+        return Err("the file is empty".into());
+    }
+    match place(&bytes) {
+        Some(place) if bytes[place.clone()] != *checksum(&bytes, &place).as_bytes() => {
+            Err("it is damaged: its checksum is another one".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where the digits are. The footer is last in the file, and what follows the mark first elsewhere
+/// would be text of a record.
+fn place(bytes: &[u8]) -> Option<Range<usize>> {
+    let start = memchr::memmem::rfind(bytes, MARK.as_bytes())? + MARK.len();
+    let range = start..start.checked_add(DIGITS)?;
+    bytes.get(range.clone()).map(|_| range)
+}
+
+/// The checksum of all bytes but the digits of the checksum itself.
+fn checksum(bytes: &[u8], place: &Range<usize>) -> String {
+    let hash = Sha256::new().chain_update(&bytes[..place.start]).chain_update(&bytes[place.end..]);
+    hex(hash.finalize())
+}

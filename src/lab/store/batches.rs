@@ -1,0 +1,258 @@
+//! The store's batches: listed, summed up, and looked into row by row.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::annotations::{Annotations, row_of};
+use super::batch::{self, BatchSummary, BatchWriter, PARTS, ROWS};
+use super::directory::{Listing, Store, file_name, names};
+use super::id;
+use crate::base::error::{Error, Result};
+use crate::table::Record;
+
+impl Store {
+    /// Begins a batch; nothing is written before its first rows.
+    pub fn new_batch(&self) -> BatchWriter {
+        let now = self.ids.now();
+        BatchWriter::new(self.batches_dir(), self.ids.id(now, "sim"), id::rfc3339(now))
+    }
+
+    /// Stores simulated runs as one batch; sets each record's id to `BATCH:ROW`.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the file cannot be written.
+    pub fn write_batch(&self, records: &mut [Record]) -> Result<()> {
+        let mut batch = self.new_batch();
+        for (row, record) in (0..).zip(records) {
+            batch.push(row, record)?;
+        }
+        batch.finish()
+    }
+
+    /// Makes one file of each batch whose writer died. Called by who is going to write.
+    pub fn seal_abandoned_batches(&self) {
+        batch::seal_abandoned(&self.batches_dir());
+    }
+
+    /// The rows of a batch named by its id or a prefix that is no run's too, without their environment;
+    /// `None` where none is meant.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read.
+    pub fn batch(&self, name: &str) -> Result<Option<Listing>> {
+        let ids = self.batch_ids()?;
+        let exact = ids.iter().find(|id| *id == name);
+        let mut meant = ids.iter().filter(|id| !name.is_empty() && id.starts_with(name));
+        let id = match (exact, meant.next(), meant.next()) {
+            (Some(id), ..) => id,
+            (None, Some(id), None) if !self.run_ids()?.iter().any(|run| run.starts_with(name)) => id,
+            _ => return Ok(None),
+        };
+        Ok(Some(self.read_batch(id)))
+    }
+
+    /// Every batch in a line, oldest first, and what could not be read.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read; a damaged batch is no error, but named
+    /// in the second list.
+    pub fn batches(&self) -> Result<(Vec<BatchSummary>, Vec<String>)> {
+        let ids = self.batch_ids()?;
+        let read: Vec<Result<BatchSummary, String>> =
+            ids.par_iter().map(|id| self.summary(id)).collect();
+        let (mut batches, mut damaged) = (Vec::new(), Vec::new());
+        for summary in read {
+            match summary {
+                // all of its rows are deleted, or none is written yet
+                Ok(summary) if summary.runs == 0 => {}
+                Ok(summary) => batches.push(summary),
+                Err(why) => damaged.push(why),
+            }
+        }
+        batches.sort_by(|a: &BatchSummary, b| (&a.created, &a.batch).cmp(&(&b.created, &b.batch)));
+        Ok((batches, damaged))
+    }
+
+    fn summary(&self, id: &str) -> Result<BatchSummary, String> {
+        let mut all = BatchSummary { batch: id.to_owned(), ..BatchSummary::default() };
+        let annotations = self.annotations();
+        let deleted = annotations.deleted(id);
+        for file in self.batch_files(id) {
+            let part =
+                batch::summary(&file, deleted).map_err(|why| format!("{}: {why}", file.display()))?;
+            all.runs += part.runs;
+            all.ok += part.ok;
+            all.experiment = all.experiment.or(part.experiment);
+            if all.created.is_empty() {
+                all.created = part.created;
+            }
+            all.unfinished = file.parent() != Some(&self.batches_dir());
+        }
+        Ok(all)
+    }
+
+    /// These records with their environment, where they are rows of batches; in the order given, which
+    /// is fast where it is that of the rows. `on_record` gets each; its first error ends it.
+    pub fn complete(
+        &self,
+        records: Vec<Record>,
+        mut on_record: impl FnMut(Record) -> Result<()>,
+    ) -> Result<()> {
+        let mut reader = RowReader::new(self);
+        for record in records {
+            let whole = record
+                .run
+                .split_once(':')
+                .and_then(|(batch, row)| reader.get(batch, row.parse().ok()?).ok()?);
+            on_record(match whole {
+                Some(whole) => Record { environment: whole.environment, ..record },
+                None => record,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Ids of batches, sorted.
+    pub(super) fn batch_ids(&self) -> Result<Vec<String>> {
+        let mut ids = names(&self.batches_dir(), |entry| {
+            let name = file_name(entry)?;
+            name.strip_suffix(".parquet").or(name.strip_suffix(PARTS)).map(str::to_owned)
+        })?;
+        // killed between making it one file and removing the parts
+        ids.sort_unstable();
+        ids.dedup();
+        // begun, and nothing finished yet
+        ids.retain(|id| !self.batch_files(id).is_empty());
+        Ok(ids)
+    }
+
+    /// Numbers of a batch's rows, without the deleted ones.
+    pub(super) fn batch_rows(&self, id: &str) -> Result<Vec<u32>> {
+        let mut rows = Vec::new();
+        for file in self.batch_files(id) {
+            rows.extend(batch::rows_of(&file).map_err(|why| unreadable(id, &file, &why))?);
+        }
+        if let Some(deleted) = self.annotations().deleted(id) {
+            rows.retain(|row| !deleted.contains(row));
+        }
+        Ok(rows)
+    }
+
+    /// The newest batch and its time.
+    pub(super) fn newest_batch(&self) -> Result<Option<(String, String)>> {
+        let batches = self.batches()?.0;
+        let newest = batches.into_iter().next_back();
+        Ok(newest.map(|batch| (batch.batch, batch.created)))
+    }
+
+    /// One row of a batch, whole.
+    pub(super) fn row(&self, id: &str, row: u32) -> Result<Record> {
+        if let Some(record) = RowReader::new(self).get(id, row)? {
+            return Ok(record);
+        }
+        if self.annotations().deleted(id).is_some_and(|rows| rows.contains(&row)) {
+            return Err(super::lookup::deleted(&format!("{id}:{row}")));
+        }
+        let rows = self.batch_rows(id)?.len();
+        Err(Error::input(format!("batch '{id}' has {rows} runs and no row {row}")))
+    }
+
+    /// A batch's rows without their environment.
+    pub(super) fn read_batch(&self, id: &str) -> Listing {
+        let mut all = Listing::default();
+        for path in self.batch_files(id) {
+            let loaded = self.cached(&path, |_| {
+                let (records, damaged) = batch::records(&path, id);
+                let damaged = damaged.iter().map(|why| format!("{}: {why}", path.display())).collect();
+                Listing { records, damaged }
+            });
+            // nobody else has what is too large to be kept
+            let listing = loaded.map(Arc::unwrap_or_clone).unwrap_or_default();
+            if all.records.is_empty() {
+                all.records = listing.records;
+            } else {
+                all.records.extend(listing.records);
+            }
+            all.damaged.extend(listing.damaged);
+        }
+        if let Some(deleted) = self.annotations().deleted(id) {
+            all.records.retain(|r| row_of(&r.run).is_none_or(|(_, row)| !deleted.contains(&row)));
+        }
+        all
+    }
+
+    pub(super) fn batch_files(&self, id: &str) -> Vec<PathBuf> {
+        batch::files(&self.batches_dir(), id)
+    }
+
+    fn batches_dir(&self) -> PathBuf {
+        self.dir().join("batches")
+    }
+}
+
+fn unreadable(id: &str, file: &std::path::Path, why: &str) -> Error {
+    Error::failed(format!("run '{id}' cannot be read: {}: {why}", file.display()))
+}
+
+/// Reads single rows, fast where one comes soon after the other: a row group stays in memory.
+pub(super) struct RowReader<'a> {
+    store: &'a Store,
+    annotations: Arc<Annotations>,
+    /// Row numbers of each file of the batches met.
+    files: HashMap<String, Vec<(PathBuf, Vec<u32>)>>,
+    window: Option<Window>,
+}
+
+struct Window {
+    file: PathBuf,
+    begin: usize,
+    rows: Vec<Result<Record, String>>,
+}
+
+impl<'a> RowReader<'a> {
+    pub fn new(store: &'a Store) -> Self {
+        Self { store, annotations: store.annotations(), files: HashMap::new(), window: None }
+    }
+
+    /// A row's whole record; `None` where there is no such row.
+    pub fn get(&mut self, batch: &str, row: u32) -> Result<Option<Record>> {
+        if self.annotations.deleted(batch).is_some_and(|rows| rows.contains(&row)) {
+            return Ok(None);
+        }
+        if !self.files.contains_key(batch) {
+            let files = self.store.batch_files(batch).into_iter();
+            let numbered = files
+                .map(|file| match batch::rows_of(&file) {
+                    Ok(rows) => Ok((file, rows)),
+                    Err(why) => Err(unreadable(&format!("{batch}:{row}"), &file, &why)),
+                })
+                .collect::<Result<Vec<_>>>()?;
+            self.files.insert(batch.to_owned(), numbered);
+        }
+        let files = self.files.get(batch).map(Vec::as_slice).unwrap_or_default();
+        let place = files.iter().find_map(|(file, rows)| Some((file, rows.binary_search(&row).ok()?)));
+        let Some((file, at)) = place else { return Ok(None) };
+        let failed = |why: &str| unreadable(&format!("{batch}:{row}"), file, why);
+        let held = self.window.as_ref().is_some_and(|window| {
+            window.file == *file && (window.begin..window.begin + window.rows.len()).contains(&at)
+        });
+        if !held {
+            // the first row asked for may be the only one; then row groups, which are read as a whole
+            let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
+            let rows = batch::whole(file, batch, (begin, length)).map_err(|why| failed(&why))?;
+            self.window = Some(Window { file: file.clone(), begin, rows });
+        }
+        let row = self.window.as_ref().and_then(|window| window.rows.get(at - window.begin));
+        match row {
+            Some(Ok(record)) => Ok(Some(record.clone())),
+            Some(Err(why)) => Err(failed(why)),
+            None => Ok(None),
+        }
+    }
+}

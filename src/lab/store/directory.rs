@@ -1,0 +1,388 @@
+//! The runs directory: beginning, finishing and listing runs.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::annotations::Annotations;
+use super::id::{self, IdSource};
+use super::process::{Liveness, Process};
+use super::record_cache::RecordCache;
+use crate::base::atomic;
+use crate::base::error::{Error, Result};
+use crate::table::{self, Record, SCHEMA, Spec, Status};
+
+/// A runs directory. Clones share what has been read.
+#[derive(Clone, Debug)]
+pub struct Store {
+    dir: PathBuf,
+    pub(super) ids: IdSource,
+    /// What was read of each file, for as long as the file stays as it was.
+    cache: Arc<Mutex<Cache>>,
+    /// The annotations as they were read, for as long as their file stays as it was.
+    pub(super) annotated: Arc<Mutex<Seen<Arc<Annotations>>>>,
+}
+
+/// Files by path, as they were when they were read.
+type Cache = HashMap<PathBuf, (Stamp, Arc<Listing>)>;
+
+/// A file as it was when it was read, and what was made of it.
+type Seen<T> = Option<(Stamp, T)>;
+
+/// Tells whether a file is still the one that was read.
+pub(super) type Stamp = (u64, u64, Option<SystemTime>);
+
+/// Records of a batch that are kept for the next look; more are read again, rather than held twice.
+const KEPT: usize = 4096;
+
+pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
+    (metadata.ino(), metadata.len(), metadata.modified().ok())
+}
+
+/// What a runs directory holds, or one of its files.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// The runs, oldest first.
+    pub records: Vec<Record>,
+    /// Files that could not be read, and why.
+    pub damaged: Vec<String>,
+}
+
+impl Listing {
+    /// Oldest first; of one time as people would order ids.
+    fn sort(&mut self) {
+        self.records.par_sort_by(|a, b| {
+            a.created.cmp(&b.created).then_with(|| order(&a.run).cmp(&order(&b.run)))
+        });
+    }
+}
+
+/// The directory of a run that has begun and not ended.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    /// The id under which the run is stored.
+    pub id: String,
+    /// The directory that holds its files: `runs/ID`.
+    pub path: PathBuf,
+}
+
+/// `spec.json`: a run that has begun.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Started {
+    schema: u32,
+    run: String,
+    spec: Spec,
+    #[serde(default)]
+    experiment: Option<String>,
+    #[serde(default)]
+    round: u32,
+    created: String,
+    /// The process that runs it, so that a later one can tell whether it died.
+    process: Process,
+}
+
+impl Store {
+    /// Opens the directory; creates nothing until something is stored.
+    pub fn open(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            ids: IdSource::system(),
+            cache: Arc::default(),
+            annotated: Arc::default(),
+        }
+    }
+
+    /// Like [`Store::open`], but ids and times are the same at every execution: a clock that starts at
+    /// `second` (since the epoch) and moves on by one second a look, and random digits from `seed`.
+    pub fn open_reproducible(dir: impl Into<PathBuf>, second: i64, seed: u64) -> Self {
+        Self { ids: IdSource::stepping(second, seed), ..Self::open(dir) }
+    }
+
+    /// The directory in which runs are stored.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Now, RFC 3339 in UTC, as records have it in `created`.
+    pub fn now(&self) -> String {
+        id::rfc3339(self.ids.now())
+    }
+
+    /// All stored runs, oldest first, batches' rows included (as `BATCH:ROW` ids). Runs that were
+    /// started and never finished are listed as interrupted. Damaged records are reported, not fatal.
+    /// Rows of batches come without their environment; [`Store::get`] and [`Store::complete`] have it.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read; a damaged run is no error, but
+    /// named in the listing.
+    pub fn list(&self) -> Result<Listing> {
+        let mut all = self.list_runs()?;
+        let batches = self.batch_ids()?;
+        let read: Vec<Listing> = batches.par_iter().map(|id| self.read_batch(id)).collect();
+        for listing in read {
+            all.records.extend(listing.records);
+            all.damaged.extend(listing.damaged);
+        }
+        all.damaged.extend(self.annotations().damaged.iter().cloned());
+        all.sort();
+        Ok(all)
+    }
+
+    /// Like [`Store::list`], without the batches.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read; a damaged run is no error, but
+    /// named in the listing.
+    pub fn list_runs(&self) -> Result<Listing> {
+        let ids = self.run_ids()?;
+        let known = self.cache.lock().is_ok_and(|cache| 2 * cache.len() > ids.len());
+        // what this process has read already it need not read from the cache file
+        let cached = if known { RecordCache::default() } else { RecordCache::open(&self.dir) };
+        let read: Vec<(bool, Listing)> =
+            ids.par_iter().map(|id| self.read_run_through(id, &cached)).collect();
+        // the cache is a convenience: a directory that cannot be written can still be listed
+        let _ = cached.append_new(&self.dir);
+        let mut all = Listing::default();
+        for (_, listing) in read {
+            all.records.extend(listing.records);
+            all.damaged.extend(listing.damaged);
+        }
+        all.sort();
+        Ok(all)
+    }
+
+    /// Makes a run's directory with its spec, so that it is known even if everything dies now.
+    /// `experiment` and `round` go into the record of an interrupted run.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be made or written.
+    pub fn begin(&self, spec: &Spec, experiment: Option<&str>, round: u32) -> Result<RunDir> {
+        std::fs::create_dir_all(&self.dir).map_err(Error::io(&self.dir))?;
+        // an id that is taken is a chance of one in 16 million a second; rename would not replace it
+        for _ in 0..8 {
+            let now = self.ids.now();
+            let id = self.ids.id(now, &spec.architecture.to_string());
+            let path = self.dir.join(&id);
+            if path.exists() {
+                continue;
+            }
+            let started = Started {
+                schema: SCHEMA,
+                run: id.clone(),
+                spec: spec.clone(),
+                experiment: experiment.map(str::to_owned),
+                round,
+                created: id::rfc3339(now),
+                process: Process::current(),
+            };
+            // the directory appears with its spec in it
+            let unfinished = self.dir.join(format!("{}{id}", atomic::UNFINISHED));
+            std::fs::create_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
+            atomic::write(&unfinished.join("spec.json"), &json(&started)?)?;
+            std::fs::rename(&unfinished, &path).map_err(Error::io(&path))?;
+            atomic::sync_dir(&self.dir)?;
+            return Ok(RunDir { id, path });
+        }
+        Err(Error::failed(format!("{}: no free run id was found", self.dir.display())))
+    }
+
+    /// Stores a finished (or failed) run: its `record.json`, whole or not at all.
+    pub fn finish(&self, record: &Record) -> Result<()> {
+        if !id::is_id(&record.run) {
+            return Err(Error::failed(format!("'{}' cannot be a run's id", record.run)));
+        }
+        let path = self.dir.join(&record.run).join("record.json");
+        if let Ok(there) = std::fs::read(&path)
+            && let Some(schema) = table::schema_of(&there).filter(|s| *s > u64::from(SCHEMA))
+        {
+            return Err(Error::failed(format!(
+                "{}: was written by a newer version (format {schema}, this build's is {SCHEMA}) and is not overwritten",
+                path.display()
+            )));
+        }
+        atomic::write(&path, &json(record)?)?;
+        atomic::sync_dir(&self.dir)
+    }
+
+    /// The trace file of a record, if it has one and it is there.
+    pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
+        record.trace.as_ref().map(|t| self.dir.join(t)).filter(|p| p.exists())
+    }
+
+    /// Names of run directories, sorted.
+    pub(super) fn run_ids(&self) -> Result<Vec<String>> {
+        names(&self.dir, |entry| {
+            entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
+        })
+        .map(|ids| ids.into_iter().filter(|id| id != "batches").collect())
+    }
+
+    /// A run's record, or what can be said without one; and whether the run has ended.
+    pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
+        self.read_run_through(id, &RecordCache::default())
+    }
+
+    fn read_run_through(&self, id: &str, known: &RecordCache) -> (bool, Listing) {
+        let path = self.dir.join(id).join("record.json");
+        let loaded = self.cached(&path, |stamp| {
+            let mut loaded = Listing::default();
+            if let Some(record) = known.get(id, stamp) {
+                loaded.records.push(record);
+                return loaded;
+            }
+            match std::fs::read(&path).map_err(|e| e.to_string()).and_then(|b| table::parse(&b)) {
+                Ok(mut record) => {
+                    // a directory may have been renamed; its name is what it is found by
+                    record.run = id.to_owned();
+                    known.add(&record, stamp);
+                    loaded.records.push(record);
+                }
+                Err(why) => loaded.damaged.push(format!("{}: {why}", path.display())),
+            }
+            loaded
+        });
+        match loaded {
+            Some(loaded) => (true, Listing::clone(&loaded)),
+            None => (false, self.read_unfinished(id)),
+        }
+    }
+
+    /// Whether the process of a run that has no record still runs; `None` where it has one, or is no run.
+    pub(super) fn liveness(&self, id: &str) -> Option<Liveness> {
+        let run = self.dir.join(id);
+        if run.join("record.json").exists() {
+            return None;
+        }
+        let started: Started =
+            serde_json::from_slice(&std::fs::read(run.join("spec.json")).ok()?).ok()?;
+        Some(started.process.liveness())
+    }
+
+    /// A run without a record: it still runs, or its process is gone.
+    fn read_unfinished(&self, id: &str) -> Listing {
+        let mut listing = Listing::default();
+        let path = self.dir.join(id).join("spec.json");
+        let started: Started = match std::fs::read(&path) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(started) => started,
+                Err(e) => {
+                    listing.damaged.push(format!("{}: {e}", path.display()));
+                    return listing;
+                }
+            },
+            // neither record nor spec: not a run's directory
+            Err(_) => return listing,
+        };
+        let pid = started.process.pid;
+        let reason = match started.process.liveness() {
+            Liveness::Alive => format!("still running (process {pid})"),
+            Liveness::Gone => format!("its process ({pid}) ended without leaving a record"),
+            Liveness::Elsewhere(host) => {
+                format!(
+                    "no record; it was started by process {pid} on {host} and may still be running there"
+                )
+            }
+        };
+        let mut record = Record::new(started.spec, Status::Interrupted, Some(reason));
+        record.run = id.to_owned();
+        record.created = started.created;
+        record.round = started.round;
+        record.experiment = started.experiment;
+        listing.records.push(record);
+        listing
+    }
+
+    /// What `read` makes of a file, unless it was read before and has not changed since. `None` where
+    /// there is no such file.
+    pub(super) fn cached(
+        &self,
+        path: &Path,
+        read: impl FnOnce(&Stamp) -> Listing,
+    ) -> Option<Arc<Listing>> {
+        let metadata = std::fs::metadata(path).ok()?;
+        let stamp = stamp_of(&metadata);
+        if let Ok(cache) = self.cache.lock()
+            && let Some((seen, loaded)) = cache.get(path)
+            && *seen == stamp
+        {
+            return Some(loaded.clone());
+        }
+        let loaded = Arc::new(read(&stamp));
+        if loaded.records.len() <= KEPT
+            && let Ok(mut cache) = self.cache.lock()
+        {
+            cache.insert(path.to_owned(), (stamp, loaded.clone()));
+        }
+        Some(loaded)
+    }
+}
+
+impl Record {
+    /// A record without numbers: a run that has not ended, or was never started.
+    pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
+        Self {
+            schema: SCHEMA,
+            run: String::new(),
+            status,
+            reason,
+            provenance: spec.provenance(),
+            spec,
+            metrics: None,
+            overlap: None,
+            environment: Default::default(),
+            trace: None,
+            created: String::new(),
+            round: 0,
+            experiment: None,
+            runs: Vec::new(),
+            samples: Vec::new(),
+            warnings: Vec::new(),
+            instrumented: None,
+        }
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::failed(format!("this cannot be written as JSON: {e}")))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Sorts ids as people would: rows of a batch by number.
+pub(super) fn order(id: &str) -> (&str, u32) {
+    match id.split_once(':') {
+        Some((batch, row)) => (batch, row.parse().unwrap_or(u32::MAX)),
+        None => (id, 0),
+    }
+}
+
+pub(super) fn file_name(entry: &std::fs::DirEntry) -> Option<String> {
+    entry.file_name().into_string().ok().filter(|name| id::is_id(name))
+}
+
+/// Sorted names of a directory's entries that `pick` wants; none where there is no directory.
+pub(super) fn names(
+    dir: &Path,
+    pick: impl Fn(&std::fs::DirEntry) -> Option<String>,
+) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::io(dir)(e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(pick(&entry.map_err(Error::io(dir))?));
+    }
+    names.sort_unstable();
+    Ok(names)
+}

@@ -1,0 +1,180 @@
+//! Which cells are finished, so that `sweep` need not run them again: where their records lie, not the
+//! records themselves, of which there may be a hundred thousand.
+
+use std::collections::{HashMap, HashSet};
+
+use super::batch;
+use super::batches::RowReader;
+use super::directory::{Store, order};
+use crate::base::error::Result;
+use crate::table::{Record, Status};
+
+/// Finished runs by [`crate::table::Spec::key`] and round, the newest of each.
+#[derive(Default)]
+pub struct Finished<'a> {
+    places: HashMap<String, Vec<Place>>,
+    /// Runs outside batches; few, and read already.
+    runs: Vec<Record>,
+    /// Batches by number, as places name them.
+    batches: Vec<String>,
+    reader: Option<RowReader<'a>>,
+}
+
+struct Place {
+    round: u32,
+    created: String,
+    at: At,
+}
+
+#[derive(Clone, Copy)]
+enum At {
+    /// Index into the runs.
+    Run(usize),
+    /// Batch (by number) and row.
+    Row(u32, u32),
+}
+
+impl Store {
+    /// Finished runs of the cells with these keys.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read.
+    pub fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
+        self.finished_if(|key| wanted.contains(key))
+    }
+
+    /// Runs (cell's key and round) among those of these cells that failed or were interrupted, and did
+    /// not end well another time.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read.
+    pub fn failed_of(&self, wanted: &HashSet<&str>) -> Result<HashSet<(String, u32)>> {
+        let finished = self.finished_of(wanted)?;
+        let mut failed = HashSet::new();
+        let mut add = |key: &str, round: u32| {
+            if wanted.contains(key) && !finished.contains(key, round) {
+                failed.insert((key.to_owned(), round));
+            }
+        };
+        let ended_badly = |status| matches!(status, Status::Failed | Status::Interrupted);
+        for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
+            add(&record.spec.key(), record.round);
+        }
+        let annotations = self.annotations();
+        for id in self.batch_ids()? {
+            let deleted = annotations.deleted(&id);
+            for file in self.batch_files(&id) {
+                let Ok(rows) = batch::rows_of(&file) else { continue };
+                let is_deleted =
+                    |at| rows.get(at).is_some_and(|row| deleted.is_some_and(|d| d.contains(row)));
+                let _ = batch::keys(&file, false, |at, key, round, _| {
+                    if !is_deleted(at) {
+                        add(key, round);
+                    }
+                });
+            }
+        }
+        Ok(failed)
+    }
+
+    /// The finished runs of all cells, whatever their records say else.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read.
+    pub fn finished(&self) -> Result<Finished<'_>> {
+        self.finished_if(|_| true)
+    }
+
+    fn finished_if(&self, wanted: impl Fn(&str) -> bool) -> Result<Finished<'_>> {
+        let mut finished = Finished { reader: Some(RowReader::new(self)), ..Finished::default() };
+        for record in self.list_runs()?.records.into_iter().filter(Record::is_finished) {
+            let key = record.spec.key();
+            if wanted(&key) {
+                let (round, created) = (record.round, record.created.clone());
+                finished.runs.push(record);
+                finished.add(&key, Place { round, created, at: At::Run(finished.runs.len() - 1) });
+            }
+        }
+        let annotations = self.annotations();
+        for id in self.batch_ids()? {
+            let deleted = annotations.deleted(&id);
+            let batch = finished.batches.len() as u32;
+            for file in self.batch_files(&id) {
+                let Ok(rows) = batch::rows_of(&file) else { continue };
+                // what cannot be read is not finished; listing says why
+                let _ = batch::keys(&file, true, |at, key, round, created| {
+                    let row = rows.get(at).filter(|row| !deleted.is_some_and(|d| d.contains(row)));
+                    if let (true, Some(row)) = (wanted(key), row) {
+                        let at = At::Row(batch, *row);
+                        finished.add(key, Place { round, created: created.to_owned(), at });
+                    }
+                });
+            }
+            finished.batches.push(id);
+        }
+        Ok(finished)
+    }
+}
+
+impl Finished<'_> {
+    /// Whether this cell needs no run in this round.
+    pub fn contains(&self, key: &str, round: u32) -> bool {
+        self.place(key, round).is_some()
+    }
+
+    /// Its record; `None` where there is none that can be read.
+    pub fn get(&mut self, key: &str, round: u32) -> Option<Record> {
+        match self.place(key, round)?.at {
+            At::Run(index) => self.runs.get(index).cloned(),
+            At::Row(batch, row) => {
+                let batch = self.batches.get(batch as usize)?;
+                self.reader.as_mut()?.get(batch, row).ok()?
+            }
+        }
+    }
+
+    /// How many finished runs were found.
+    pub fn len(&self) -> usize {
+        self.places.values().map(Vec::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    fn place(&self, key: &str, round: u32) -> Option<&Place> {
+        self.places.get(key)?.iter().find(|place| place.round == round)
+    }
+
+    /// The newest of a cell and round counts.
+    fn add(&mut self, key: &str, place: Place) {
+        let newer = |there: &Place| {
+            (&place.created, self.order(place.at)) >= (&there.created, self.order(there.at))
+        };
+        let of_round = |there: &Place| there.round == place.round;
+        let older = self
+            .places
+            .get(key)
+            .and_then(|places| places.iter().position(of_round).map(|at| (at, newer(&places[at]))));
+        match older {
+            Some((_, false)) => {}
+            Some((at, true)) => {
+                if let Some(there) = self.places.get_mut(key).and_then(|places| places.get_mut(at)) {
+                    *there = place;
+                }
+            }
+            None => self.places.entry(key.to_owned()).or_default().push(place),
+        }
+    }
+
+    fn order(&self, at: At) -> (&str, u32) {
+        match at {
+            At::Run(index) => self.runs.get(index).map(|run| order(&run.run)).unwrap_or_default(),
+            At::Row(batch, row) => (self.batches.get(batch as usize).map_or("", String::as_str), row),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Ids of runs and batches: sortable UTC time, a word for people, a few random digits. Time and
+//! randomness can be injected, so that tests know their ids.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+
+/// Where ids get time and randomness from.
+#[derive(Clone, Debug)]
+pub(super) struct IdSource {
+    clock: Clock,
+    random: Arc<Mutex<fastrand::Rng>>,
+}
+
+#[derive(Clone, Debug)]
+enum Clock {
+    System,
+    /// Seconds since the epoch; each look moves it on by one.
+    Stepping(Arc<AtomicI64>),
+}
+
+impl IdSource {
+    /// The system's clock and random numbers.
+    pub fn system() -> Self {
+        Self { clock: Clock::System, random: Arc::new(Mutex::new(fastrand::Rng::new())) }
+    }
+
+    /// A clock that starts at `second` and moves on by one second a look; numbers from `seed`.
+    pub fn stepping(second: i64, seed: u64) -> Self {
+        Self {
+            clock: Clock::Stepping(Arc::new(AtomicI64::new(second))),
+            random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
+        }
+    }
+
+    /// The present moment, or the next one of a reproducible clock.
+    pub fn now(&self) -> Timestamp {
+        match &self.clock {
+            Clock::System => Timestamp::now(),
+            Clock::Stepping(second) => {
+                Timestamp::from_second(second.fetch_add(1, Ordering::SeqCst)).unwrap_or_default()
+            }
+        }
+    }
+
+    /// A new id for something that is called `word`, made at `now`.
+    pub fn id(&self, now: Timestamp, word: &str) -> String {
+        let random = match self.random.lock() {
+            Ok(mut random) => random.u32(..),
+            Err(poisoned) => poisoned.into_inner().u32(..),
+        };
+        id(now, word, random)
+    }
+}
+
+/// An id that sorts by time: UTC, a word for people, random
+/// digits, as in `20261121-043012-ladder-a1b2c3`.
+fn id(now: Timestamp, word: &str, random: u32) -> String {
+    let word: String = word
+        .chars()
+        .filter_map(|c| match c {
+            'a'..='z' | '0'..='9' | '-' => Some(c),
+            'A'..='Z' => Some(c.to_ascii_lowercase()),
+            '+' | '.' | '_' => Some('-'),
+            _ => None,
+        })
+        .take(24)
+        .collect();
+    format!("{}-{word}-{:06x}", now.strftime("%Y%m%d-%H%M%S"), random & 0xff_ffff)
+}
+
+/// RFC 3339 in UTC with microseconds: always as long, so that text sorts as time does.
+pub(super) fn rfc3339(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// Whether a name can be an id, and so a directory's or a file's name.
+pub(super) fn is_id(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('.')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_readable_sort_by_time_and_are_names_of_files() {
+        let source = IdSource::stepping(1_795_235_412, 7);
+        let ids: Vec<String> = ["ladder", "desync:4", "ladder:[0+2]", "parallel+ladder"]
+            .iter()
+            .map(|word| source.id(source.now(), word))
+            .collect();
+        assert!(ids[0].starts_with("20261121-043012-ladder-"), "{}", ids[0]);
+        assert!(ids[1].starts_with("20261121-043013-desync4-"), "{}", ids[1]);
+        assert!(ids[2].starts_with("20261121-043014-ladder0-2-"), "{}", ids[2]);
+        assert!(ids.is_sorted());
+        assert!(ids.iter().all(|id| is_id(id)));
+        assert!(!is_id("../escape") && !is_id("") && !is_id(".tmp-1") && !is_id("a:1"));
+    }
+
+    #[test]
+    fn times_have_one_width() {
+        let whole = rfc3339(Timestamp::from_second(0).unwrap());
+        assert_eq!(whole, "1970-01-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(Timestamp::now()).len(), whole.len());
+    }
+}

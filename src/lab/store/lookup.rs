@@ -1,0 +1,118 @@
+//! Finding one run: by id, by the beginning of an id, as `last`, or as `BATCH:ROW`.
+
+use super::directory::{Listing, Store};
+use crate::base::error::{Error, Result, nearest};
+use crate::table::{Record, Status};
+
+impl Store {
+    /// One run by id, by unique prefix of an id, as `BATCH:ROW` (`BATCH` alone where it has one row), or
+    /// `last`: the newest that has ended.
+    ///
+    /// # Errors
+    ///
+    /// Input errors: no such run, with the nearest id; a prefix of several; a batch of several rows. A
+    /// failure where the record is damaged.
+    pub fn get(&self, id: &str) -> Result<Record> {
+        if id == "last" {
+            return self.last();
+        }
+        if let Some((batch, row)) = id.split_once(':') {
+            let batch = self.unique(batch, self.batch_ids()?)?;
+            let row_number: u32 = row.parse().map_err(|_| {
+                Error::input_help(
+                    format!("run '{id}': '{row}' is not a row"),
+                    "write BATCH:ROW, rows from 0",
+                )
+            })?;
+            return self.row(&batch, row_number);
+        }
+        let batches = self.batch_ids()?;
+        let mut all = self.run_ids()?;
+        all.extend(batches.iter().cloned());
+        let id = self.unique(id, all)?;
+        if batches.contains(&id) {
+            let rows = self.batch_rows(&id)?;
+            return match rows.as_slice() {
+                [row] => self.row(&id, *row),
+                [] => Err(Error::failed(format!("batch '{id}' has no rows"))),
+                [first, .., last] => Err(Error::input_help(
+                    format!("'{id}' is a batch of {} runs", rows.len()),
+                    format!("name one of its rows: {id}:{first} ... {id}:{last}"),
+                )),
+            };
+        }
+        let (_, mut listing) = self.read_run(&id);
+        listing.records.pop().ok_or_else(|| damaged(&listing, &id))
+    }
+
+    /// The newest run that has ended, or the newest.
+    fn last(&self) -> Result<Record> {
+        let runs = self.list_runs()?.records;
+        let ended = runs.iter().rposition(|r| r.status != Status::Interrupted);
+        let run = ended.map(|at| &runs[at]).or(runs.last());
+        let newest = self.newest_batch()?;
+        match (run, newest) {
+            (Some(run), Some((batch, created)))
+                if run.status != Status::Interrupted
+                    && (&run.created, &run.run) > (&created, &batch) =>
+            {
+                Ok(run.clone())
+            }
+            (_, Some((batch, _))) => {
+                let rows = self.batch_rows(&batch)?;
+                let last = rows.last().ok_or_else(|| Error::failed("a batch without rows"))?;
+                self.row(&batch, *last)
+            }
+            (Some(run), None) => Ok(run.clone()),
+            (None, None) => Err(Error::input(format!("there are no runs in {}", self.dir().display()))),
+        }
+    }
+
+    /// The one id that `start` is, or is the beginning of.
+    fn unique(&self, start: &str, ids: Vec<String>) -> Result<String> {
+        if ids.iter().any(|id| id == start) {
+            return Ok(start.to_owned());
+        }
+        let matches: Vec<&String> = ids.iter().filter(|id| id.starts_with(start)).collect();
+        match matches.as_slice() {
+            [id] if !start.is_empty() => Ok((*id).clone()),
+            [] if self.is_in_trash(start) => Err(deleted(start)),
+            [] => {
+                let help = match nearest(start, ids.iter().map(String::as_str)) {
+                    Some(id) => format!("did you mean '{id}'? `ladderscope runs` lists all"),
+                    None => "`ladderscope runs` lists what is there; `last` is the newest".into(),
+                };
+                Err(Error::input_help(
+                    format!("there is no run '{start}' in {}", self.dir().display()),
+                    help,
+                ))
+            }
+            several => {
+                const SHOWN: usize = 8;
+                let mut list: Vec<&str> = several.iter().take(SHOWN).map(|id| id.as_str()).collect();
+                if several.len() > SHOWN {
+                    list.push("...");
+                }
+                Err(Error::input_help(
+                    format!("'{start}' could be any of {} runs", several.len()),
+                    format!("write more of it: {}", list.join(", ")),
+                ))
+            }
+        }
+    }
+}
+
+/// What is said of a run that is in the trash.
+pub(super) fn deleted(id: &str) -> Error {
+    Error::input_help(
+        format!("run '{id}' is deleted"),
+        format!("to have it back: ladderscope runs restore {id}"),
+    )
+}
+
+fn damaged(listing: &Listing, id: &str) -> Error {
+    match listing.damaged.first() {
+        Some(why) => Error::failed(format!("run '{id}' cannot be read: {why}")),
+        None => Error::failed(format!("run '{id}' has neither spec.json nor record.json")),
+    }
+}

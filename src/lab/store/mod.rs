@@ -1,0 +1,42 @@
+//! Runs on disk: atomic, versioned, found again.
+//!
+//! ```text
+//! runs/ID/spec.json              what was asked for, by which process; written before anything starts
+//! runs/ID/record.json            the run's record; a run is finished when this exists
+//! runs/ID/trace.parquet          its trace
+//! runs/ID/log.txt                what its process wrote to standard error
+//! runs/batches/BATCH.parquet     simulated runs, a row each
+//! runs/batches/BATCH.parts/      what is finished of a batch that is still written
+//! runs/records.cache             records as they were last read, for quick listing; may be deleted at any time
+//! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
+//! runs/.trash/ID/                deleted runs, until the trash is emptied
+//! ```
+//!
+//! The directories are the truth. Every file is written beside its place and renamed into it, so
+//! whatever exists is whole. An `index.jsonl` of earlier versions is left alone: nothing reads it.
+
+mod annotations;
+mod batch;
+mod batches;
+mod directory;
+mod finished;
+mod id;
+mod lookup;
+mod process;
+mod record_cache;
+mod shared_lines;
+mod trash;
+
+pub use annotations::{Annotation, Annotations, Edit};
+pub use batch::{BatchSummary, BatchWriter};
+pub use directory::{Listing, RunDir, Store};
+pub use finished::Finished;
+
+pub use trash::{Emptied, Trash};
+
+#[cfg(test)]
+mod annotation_tests;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::spec as sample_spec;

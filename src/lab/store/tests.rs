@@ -1,0 +1,413 @@
+//! The store survives what happens to files: dying at any moment, damage, newer versions.
+
+use std::fs;
+
+use super::*;
+use crate::plan::Architecture;
+use crate::table::{Backend, Metrics, Overlap, Percentiles, Record, Sample, Spec, Status};
+
+pub(crate) fn spec(architecture: &str) -> Spec {
+    Spec {
+        architecture: architecture.parse::<Architecture>().unwrap(),
+        model: "tiny".into(),
+        dtype: crate::plan::DType::F32,
+        tp: 2,
+        batch: 1,
+        prompt_tokens: 4,
+        output_tokens: 4,
+        backend: Backend::Cpu,
+        hardware: "host".into(),
+        samples: 2,
+        warmup: 0,
+        ..Spec::default()
+    }
+}
+
+pub(super) fn ok(spec: Spec, milliseconds: f64) -> Record {
+    let mut record = Record::new(spec, Status::Ok, None);
+    record.created = "2026-11-21T04:30:12.000000Z".into();
+    record.samples = vec![Sample {
+        prefill_ms: 1.0 / 3.0,
+        decode_ms: milliseconds,
+        steps_ms: vec![milliseconds / 3.0; 3],
+        overlap: None,
+    }];
+    record.metrics = Some(Metrics {
+        prefill_ms: 1.0 / 3.0,
+        decode_ms: milliseconds,
+        completion_ms: milliseconds + 1.0 / 3.0,
+        tpot_ms: Percentiles { p50: 1.0, p90: 2.0, p99: 3.0 },
+        tokens_per_s: 12.5,
+        tokens_per_s_per_gpu: 6.25,
+        samples: 1,
+        memory_bytes_per_rank: 1 << 20,
+        ..Metrics::default()
+    });
+    record
+}
+
+pub(super) fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, 1);
+    (dir, store)
+}
+
+/// Begins and finishes a run.
+pub(super) fn run(store: &Store, architecture: &str, milliseconds: f64) -> Record {
+    let begun = store.begin(&spec(architecture), Some("test"), 0).unwrap();
+    let mut record = ok(spec(architecture), milliseconds);
+    record.run = begun.id;
+    record.created = store.now();
+    store.finish(&record).unwrap();
+    record
+}
+
+/// A directory as a fresh process would see it.
+pub(super) fn reopened(store: &Store) -> Store {
+    Store::open(store.dir())
+}
+
+#[test]
+fn what_is_stored_is_listed_oldest_first_to_the_last_digit() {
+    let (_dir, store) = store();
+    assert!(store.list().unwrap().records.is_empty());
+    assert!(!store.dir().exists(), "looking creates nothing");
+    let records =
+        [run(&store, "ladder", 1.1), run(&store, "standard", 2.2), run(&store, "desync:2", 0.1)];
+    let listing = reopened(&store).list().unwrap();
+    assert_eq!(listing.records, records);
+    assert!(listing.damaged.is_empty());
+    assert_eq!(store.get(&records[1].run).unwrap(), records[1]);
+    assert_eq!(store.get("last").unwrap(), records[2]);
+}
+
+#[test]
+fn prefixes_find_a_run_or_say_what_they_could_mean() {
+    let (_dir, store) = store();
+    let first = run(&store, "ladder", 1.0);
+    let second = run(&store, "standard", 1.0);
+    assert_eq!(store.get(&second.run[..second.run.len() - 3]).unwrap(), second);
+    let ambiguous = store.get("2026").unwrap_err();
+    assert_eq!(ambiguous.exit_code(), 2);
+    let Error::Input { message, help: Some(help) } = ambiguous else { panic!("not an input error") };
+    assert!(message.contains("2 runs"), "{message}");
+    assert!(help.contains(&first.run) && help.contains(&second.run), "{help}");
+    assert!(store.get("nothing-like-it").unwrap_err().to_string().contains("nothing-like-it"));
+    assert!(store.get("").is_err());
+    assert!(store.get("../runs").is_err(), "an id is no path");
+}
+
+use crate::base::error::Error;
+
+#[test]
+fn an_index_of_earlier_versions_is_left_alone() {
+    let (_dir, store) = store();
+    let record = run(&store, "ladder", 1.0);
+    let path = store.dir().join("index.jsonl");
+    fs::write(&path, b"torn").unwrap();
+    let second = run(&store, "standard", 2.0);
+    assert_eq!(reopened(&store).list().unwrap().records, [record, second]);
+    assert_eq!(fs::read(&path).unwrap(), b"torn");
+}
+
+#[test]
+fn a_run_that_was_never_finished_is_running_or_interrupted() {
+    let (_dir, store) = store();
+    let begun = store.begin(&spec("ladder"), Some("quickstart"), 2).unwrap();
+    let record = store.get(&begun.id).unwrap();
+    assert_eq!(record.status, Status::Interrupted);
+    assert!(record.reason.as_deref().unwrap().starts_with("still running"), "{:?}", record.reason);
+    assert!(store.finished().unwrap().is_empty());
+
+    // as if its process had been killed
+    let path = begun.path.join("spec.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut started: serde_json::Value = serde_json::from_str(&text).unwrap();
+    started["process"]["start_ticks"] = 1.into();
+    fs::write(&path, started.to_string()).unwrap();
+    let record = store.get(&begun.id).unwrap();
+    assert_eq!((record.status, record.round), (Status::Interrupted, 2));
+    assert_eq!(record.experiment.as_deref(), Some("quickstart"));
+    assert!(record.reason.as_deref().unwrap().contains("without leaving a record"));
+    assert_eq!(record.spec, spec("ladder"));
+}
+
+#[test]
+fn rubbish_of_a_killed_process_is_not_listed() {
+    let (_dir, store) = store();
+    let record = run(&store, "ladder", 1.0);
+    let dir = store.dir();
+    fs::write(dir.join(".tmp-abc"), b"half").unwrap();
+    fs::write(dir.join(&record.run).join(".tmp-record"), b"half").unwrap();
+    fs::create_dir(dir.join(".tmp-20261121-043012-ladder-000000")).unwrap();
+    fs::create_dir(dir.join("20261121-043012-empty-000000")).unwrap();
+    fs::create_dir_all(dir.join("batches")).unwrap();
+    fs::write(dir.join("batches/.tmp-xyz"), b"half").unwrap();
+    let listing = reopened(&store).list().unwrap();
+    assert_eq!(listing.records, [record]);
+    assert_eq!(listing.damaged, Vec::<String>::new());
+}
+
+#[test]
+fn damage_is_reported_with_the_file_and_the_rest_is_listed() {
+    let (_dir, store) = store();
+    let good = run(&store, "ladder", 1.0);
+    let bad = run(&store, "standard", 1.0);
+    let path = store.dir().join(&bad.run).join("record.json");
+    let bytes = fs::read(&path).unwrap();
+    // every strictly shorter file is damaged, save one that lacks only the last line feed
+    for cut in (0..bytes.len() - 2).step_by(97) {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        assert_eq!(listing.records, std::slice::from_ref(&good), "cut at {cut}");
+        assert_eq!(listing.damaged.len(), 1);
+        assert!(listing.damaged[0].contains(&bad.run), "{}", listing.damaged[0]);
+    }
+    assert!(path.exists(), "nothing damaged is deleted");
+    let error = reopened(&store).get(&bad.run).unwrap_err();
+    assert!(error.to_string().contains("record.json"), "{error}");
+}
+
+#[test]
+fn newer_records_are_read_and_never_overwritten() {
+    let (_dir, store) = store();
+    let record = run(&store, "ladder", 1.0);
+    let path = store.dir().join(&record.run).join("record.json");
+    let mut newer: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    newer["schema"] = 99.into();
+    newer["of_tomorrow"] = true.into();
+    fs::write(&path, newer.to_string()).unwrap();
+    let read = store.get(&record.run).unwrap();
+    assert_eq!(read.metrics, record.metrics);
+    assert!(read.warnings[0].contains("99"), "{:?}", read.warnings);
+    assert!(store.finish(&record).unwrap_err().to_string().contains("newer version"));
+    newer["metrics"] = "elsewhere".into();
+    fs::write(&path, newer.to_string()).unwrap();
+    let listing = store.list().unwrap();
+    assert!(listing.records.is_empty());
+    assert!(listing.damaged[0].contains("format 99 is newer"), "{}", listing.damaged[0]);
+}
+
+#[test]
+fn batches_come_back_row_by_row() {
+    let (_dir, store) = store();
+    let mut simulated = spec("standard");
+    simulated.backend = Backend::Sim;
+    simulated.set = [("link.alpha_us".to_owned(), "5".to_owned())].into();
+    let mut records: Vec<Record> =
+        (0..12).map(|i| ok(Spec { batch: i + 1, ..simulated.clone() }, f64::from(i) + 0.1)).collect();
+    for record in &mut records {
+        record.environment.insert("host".into(), "here".into());
+        record.experiment = Some("many".into());
+        record.overlap = Some(Overlap { comm_ms: 3.0, overlap_pct: Some(50.0), ..Overlap::default() });
+        record.samples[0].overlap = record.overlap;
+    }
+    records[2].overlap = Some(Overlap::default());
+    records[2].samples[0].overlap = records[2].overlap;
+    records[2].warnings = vec!["odd".into(), "very odd".into()];
+    records[3] = Record::new(records[3].spec.clone(), Status::Failed, Some("no such link".into()));
+    store.write_batch(&mut records).unwrap();
+    let batch = records[0].run.strip_suffix(":0").unwrap().to_owned();
+    assert_eq!(records[11].run, format!("{batch}:11"));
+    let fresh = reopened(&store);
+    // what a simulation's single steps took is not stored
+    records.iter_mut().flat_map(|r| &mut r.samples).for_each(|s| s.steps_ms.clear());
+    let mut listed = fresh.list().unwrap().records;
+    assert!(listed.iter().all(|r| r.environment.is_empty()), "rows are listed from their columns");
+    for (listed, record) in listed.iter_mut().zip(&records) {
+        listed.environment = record.environment.clone();
+    }
+    assert_eq!(listed, records);
+    let mut complete = Vec::new();
+    let bare = fresh.list().unwrap().records;
+    fresh
+        .complete(bare, |record| {
+            complete.push(record);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(complete, records);
+    assert_eq!(fresh.get(&format!("{batch}:10")).unwrap(), records[10]);
+    assert_eq!(fresh.get(&format!("{}:2", &batch[..batch.len() - 2])).unwrap(), records[2]);
+    assert!(fresh.get(&format!("{batch}:12")).unwrap_err().to_string().contains("no row 12"));
+    assert!(fresh.get(&batch).unwrap_err().to_string().contains("batch of 12 runs"));
+    let mut finished = fresh.finished().unwrap();
+    assert_eq!(finished.len(), 11);
+    assert_eq!(finished.get(&records[7].spec.key(), 0).unwrap(), records[7]);
+    assert!(!finished.contains(&records[3].spec.key(), 0), "it failed");
+    let (batches, damaged) = fresh.batches().unwrap();
+    assert_eq!((batches.len(), batches[0].runs, batches[0].ok), (1, 12, 11));
+    assert_eq!(batches[0].experiment.as_deref(), Some("many"));
+    assert_eq!((batches[0].unfinished, damaged.len()), (false, 0));
+    assert_eq!(fresh.get("last").unwrap(), records[11]);
+    assert_eq!(fresh.batch(&batch[..12]).unwrap().unwrap().records.len(), 12);
+    assert!(fresh.batch("nothing").unwrap().is_none());
+}
+
+/// Simulated cells, more than a row group holds.
+fn many(count: u32) -> Vec<Record> {
+    let simulated = Spec { backend: Backend::Sim, ..spec("ladder") };
+    (0..count).map(|i| ok(Spec { batch: i + 1, ..simulated.clone() }, f64::from(i % 97) + 0.1)).collect()
+}
+
+/// The bytes of the only batch.
+fn batch_bytes(store: &Store) -> Vec<u8> {
+    let files: Vec<_> = fs::read_dir(store.dir().join("batches")).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    fs::read(files[0].path()).unwrap()
+}
+
+#[test]
+fn a_batch_has_the_same_bytes_whenever_its_parts_were_written() {
+    let (_dir, at_once) = store();
+    let mut records = many(5_000);
+    at_once.write_batch(&mut records).unwrap();
+    let (_dir, in_parts) = store();
+    let mut batch = in_parts.new_batch();
+    for (row, record) in (0..).zip(&mut many(5_000)) {
+        batch.push(row, record).unwrap();
+        if row % 1_700 == 0 {
+            batch.write_part().unwrap();
+        }
+    }
+    batch.finish().unwrap();
+    assert!(batch_bytes(&at_once) == batch_bytes(&in_parts), "bytes differ");
+    let listing = reopened(&in_parts).list().unwrap();
+    assert_eq!(listing.records.len(), 5_000);
+    assert_eq!(listing.records[4_321].run, records[4_321].run);
+    let (id, _) = records[0].run.split_once(':').unwrap();
+    assert_eq!(reopened(&in_parts).get(&format!("{id}:4999")).unwrap().spec.batch, 5_000);
+}
+
+#[test]
+fn what_a_killed_writer_left_is_read_and_made_one_file_by_the_next() {
+    let (_dir, store) = store();
+    let mut records = many(10);
+    let mut batch = store.new_batch();
+    let id = batch.id().to_owned();
+    for (row, record) in (0..).zip(&mut records[..7]) {
+        batch.push(row, record).unwrap();
+        if row % 3 == 2 {
+            batch.write_part().unwrap();
+        }
+    }
+    let fresh = reopened(&store);
+    fresh.seal_abandoned_batches();
+    let unfinished = fresh.batches().unwrap().0;
+    assert!(unfinished[0].unfinished && unfinished[0].runs == 6, "its writer lives: {unfinished:?}");
+    // as kill -9 does: the lock is gone, and the last row with it
+    drop(batch);
+    assert_eq!(fresh.list().unwrap().records.len(), 6);
+    assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
+    assert!(fresh.get(&format!("{id}:6")).unwrap_err().to_string().contains("no row 6"));
+    assert_eq!(fresh.finished().unwrap().len(), 6);
+    fresh.seal_abandoned_batches();
+    let sealed = fresh.batches().unwrap().0;
+    assert!(!sealed[0].unfinished && sealed[0].runs == 6, "{sealed:?}");
+    assert_eq!(batch_bytes(&fresh)[..4], *b"PAR1");
+    assert_eq!(reopened(&store).list().unwrap().records.len(), 6);
+}
+
+#[test]
+fn batches_of_the_first_version_are_read() {
+    let (_dir, store) = store();
+    let record = ok(Spec { backend: Backend::Sim, ..spec("ladder") }, 2.5);
+    let json = serde_json::to_string(&record).unwrap();
+    use polars::prelude::*;
+    let mut frame = df!(
+        "row" => [0_u32, 1], "status" => ["ok", "ok"], "created" => ["a", "b"], "round" => [0_u32, 0],
+        "key" => [record.spec.key(), record.spec.key()], "record" => [json.as_str(), "{}"],
+    )
+    .unwrap();
+    fs::create_dir_all(store.dir().join("batches")).unwrap();
+    let file = fs::File::create(store.dir().join("batches/old.parquet")).unwrap();
+    let version = vec![("ladderscope.batch.version".to_owned(), "1".to_owned())];
+    let writer = ParquetWriter::new(file);
+    writer
+        .with_key_value_metadata(Some(KeyValueMetadata::from_static(version)))
+        .finish(&mut frame)
+        .unwrap();
+    let listing = store.list().unwrap();
+    assert_eq!(listing.records, [Record { run: "old:0".into(), ..record.clone() }]);
+    assert!(listing.damaged[0].contains("row 1"), "{:?}", listing.damaged);
+    assert_eq!(store.get("old:0").unwrap().metrics, record.metrics);
+    assert!(store.get("old:1").unwrap_err().to_string().contains("old.parquet"));
+}
+
+#[test]
+fn a_damaged_batch_is_reported_and_does_not_panic() {
+    let (_dir, store) = store();
+    let mut records = vec![ok(spec("standard"), 1.0); 3];
+    store.write_batch(&mut records).unwrap();
+    let path = fs::read_dir(store.dir().join("batches")).unwrap().next().unwrap().unwrap().path();
+    let bytes = fs::read(&path).unwrap();
+    for cut in [0, 3, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        assert!(listing.records.is_empty());
+        assert!(listing.damaged[0].contains(".parquet"), "{:?}", listing.damaged);
+        let (id, _) = records[0].run.split_once(':').unwrap();
+        let error = reopened(&store).get(&format!("{id}:1")).unwrap_err();
+        assert!(error.to_string().contains(".parquet"), "{error}");
+        assert!(reopened(&store).finished().unwrap().is_empty());
+        assert_eq!(reopened(&store).batches().unwrap().1.len(), 1);
+    }
+    // nor does it where any one byte is another one
+    for at in (4..bytes.len()).step_by(61) {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 0x55;
+        fs::write(&path, &wrong).unwrap();
+        let listing = reopened(&store).list().unwrap();
+        let all = listing.records.len() == 3;
+        assert!(all != listing.damaged.iter().any(|d| d.contains(".parquet")), "byte {at}: {listing:?}");
+        reopened(&store).finished().unwrap();
+    }
+}
+
+#[test]
+fn of_runs_of_one_cell_and_round_the_newest_counts() {
+    let (_dir, store) = store();
+    run(&store, "ladder", 1.0);
+    let newest = run(&store, "ladder", 2.0);
+    let mut other_round = newest.clone();
+    other_round.round = 1;
+    other_round.run = "20261121-050000-ladder-ffffff".into();
+    store.finish(&other_round).unwrap();
+    let mut failed = Record::new(spec("parallel"), Status::Failed, Some("boom".into()));
+    failed.run = "20261121-050001-parallel-ffffff".into();
+    store.finish(&failed).unwrap();
+    let mut finished = store.finished().unwrap();
+    assert_eq!(finished.len(), 2);
+    assert_eq!(finished.get(&spec("ladder").key(), 0), Some(newest));
+    assert_eq!(finished.get(&spec("ladder").key(), 1), Some(other_round));
+}
+
+#[test]
+fn changes_on_disk_are_seen_by_a_store_that_has_read_before() {
+    let (_dir, store) = store();
+    let mut record = run(&store, "ladder", 1.0);
+    assert_eq!(store.list().unwrap().records.len(), 1);
+    record.reason = Some("looked at again".into());
+    reopened(&store).finish(&record).unwrap();
+    assert_eq!(store.list().unwrap().records, [record.clone()]);
+    fs::remove_dir_all(store.dir().join(&record.run)).unwrap();
+    assert!(store.list().unwrap().records.is_empty());
+    assert!(store.finished().unwrap().is_empty(), "what was deleted runs again");
+}
+
+#[test]
+fn many_writers_share_one_directory() {
+    let (_dir, store) = store();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let store = Store::open(store.dir());
+                for _ in 0..8 {
+                    run(&store, "ladder", 1.0);
+                }
+            });
+        }
+    });
+    assert_eq!(reopened(&store).list().unwrap().records.len(), 32);
+    assert_eq!(store.list().unwrap().records.len(), 32);
+}

@@ -1,0 +1,237 @@
+//! Deleting runs so that they can be restored: a run's directory moves into `.trash/`, a batch's row is
+//! marked in the annotations (its file is never rewritten). Emptying the trash is a step of its own.
+//!
+//! The mark is written first and directories are moved one by one, each at once: whatever dies meanwhile,
+//! every run is either where it was or in the trash, and [`Store::restore_last`] knows what belonged
+//! together.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::annotations::{Annotations, row_of};
+use super::directory::{Store, file_name, names};
+use super::process::Liveness;
+use crate::base::atomic::{self, UNFINISHED};
+use crate::base::error::{Error, Result};
+
+/// Where deleted runs lie, in a runs directory. No id begins with a dot.
+const TRASH: &str = ".trash";
+
+/// What the trash holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Trash {
+    /// Deleted runs, oldest first.
+    pub runs: Vec<String>,
+    /// Deleted rows of batches: the batch and how many.
+    pub rows: Vec<(String, usize)>,
+}
+
+impl Trash {
+    /// How many runs the trash holds, rows of batches included.
+    pub fn len(&self) -> usize {
+        self.runs.len() + self.rows.iter().map(|(_, rows)| rows).sum::<usize>()
+    }
+
+    /// Whether the trash holds no run.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What emptying the trash did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Emptied {
+    /// How many runs had their directories removed.
+    pub runs: usize,
+    /// Files of batches that were removed: all of their rows were deleted.
+    pub batches: usize,
+    /// Deleted rows that stay hidden in the files of batches that have other rows.
+    pub hidden_rows: usize,
+}
+
+impl Store {
+    /// Moves these runs (full ids) to the trash. One that still runs is refused before anything is
+    /// moved; one that is gone already is no error.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a run that still runs, or may do so on another host; a failure where a
+    /// directory cannot be moved.
+    pub fn delete(&self, runs: &[String]) -> Result<()> {
+        for run in runs.iter().filter(|run| row_of(run).is_none()) {
+            let (message, help) = match self.liveness(run) {
+                Some(Liveness::Alive) => (
+                    format!("run {run} is still running"),
+                    "cancel it first; nothing was deleted".to_owned(),
+                ),
+                Some(Liveness::Elsewhere(host)) => (
+                    format!("run {run} may still be running on {host}"),
+                    format!(
+                        "it has left no record: delete it on {host}, where it can be seen whether it \
+                         ended; nothing was deleted"
+                    ),
+                ),
+                Some(Liveness::Gone) | None => continue,
+            };
+            return Err(Error::input_help(message, help));
+        }
+        if runs.is_empty() {
+            return Ok(());
+        }
+        self.mark_deleted(runs, true)?;
+        let trash = self.trash_dir();
+        std::fs::create_dir_all(&trash).map_err(Error::io(&trash))?;
+        for run in runs.iter().filter(|run| row_of(run).is_none()) {
+            self.rename(self.dir().join(run), trash.join(run))?;
+        }
+        atomic::sync_dir(&trash)?;
+        atomic::sync_dir(self.dir())
+    }
+
+    /// Takes these runs (full ids) out of the trash; how many there were to take.
+    ///
+    /// # Errors
+    ///
+    /// A failure where a directory cannot be moved, or its place is taken.
+    pub fn restore(&self, runs: &[String]) -> Result<usize> {
+        let annotations = self.annotations();
+        let (rows, dirs): (Vec<&String>, Vec<&String>) =
+            runs.iter().partition(|run| row_of(run).is_some());
+        let batches = self.batches_with_deleted(&annotations);
+        let deleted = |run: &&String| is_deleted_row(&annotations, &batches, run);
+        let rows: Vec<String> = rows.into_iter().filter(deleted).cloned().collect();
+        let mut restored = rows.len();
+        if !rows.is_empty() {
+            self.mark_deleted(&rows, false)?;
+        }
+        for run in dirs {
+            if self.rename(self.trash_dir().join(run), self.dir().join(run))? {
+                restored += 1;
+            }
+        }
+        if self.dir().exists() {
+            atomic::sync_dir(self.dir())?;
+        }
+        Ok(restored)
+    }
+
+    /// Takes the newest deletion that is still in the trash out of it; the ids.
+    ///
+    /// # Errors
+    ///
+    /// A failure where a directory cannot be moved, or its place is taken.
+    pub fn restore_last(&self) -> Result<Vec<String>> {
+        let annotations = self.annotations();
+        let batches = self.batches_with_deleted(&annotations);
+        let in_trash = |run: &&String| match row_of(run) {
+            Some(_) => is_deleted_row(&annotations, &batches, run),
+            None => self.is_in_trash(run),
+        };
+        for deletion in annotations.deletions.iter().rev() {
+            let there: Vec<String> = deletion.iter().filter(in_trash).cloned().collect();
+            if !there.is_empty() {
+                self.restore(&there)?;
+                return Ok(there);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The deleted rows of a batch, as ids; none where there is no such batch.
+    pub fn deleted_rows(&self, batch: &str) -> Vec<String> {
+        let annotations = self.annotations();
+        let rows = annotations.deleted(batch).into_iter().flatten();
+        rows.map(|row| format!("{batch}:{row}")).collect()
+    }
+
+    /// What the trash holds.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directories cannot be read.
+    pub fn trash(&self) -> Result<Trash> {
+        let annotations = self.annotations();
+        let batches = self.batch_ids()?;
+        let there = |batch: &&str| batches.iter().any(|id| id == batch);
+        let count = |batch: &str| annotations.deleted(batch).map_or(0, |rows| rows.len());
+        let rows = annotations.batches_with_deleted().into_iter().filter(there);
+        let rows = rows.map(|batch| (batch.to_owned(), count(batch)));
+        Ok(Trash { rows: rows.collect(), runs: self.trashed_runs()? })
+    }
+
+    /// Removes for good what the trash holds. Rows of batches that have other rows stay hidden in their
+    /// files, and can still be restored.
+    ///
+    /// # Errors
+    ///
+    /// A failure where something cannot be removed; what was removed before stays so.
+    pub fn empty_trash(&self) -> Result<Emptied> {
+        let trash = self.trash_dir();
+        let mut emptied = Emptied::default();
+        for run in self.trashed_runs()? {
+            // half removed is never taken for a run
+            let doomed = trash.join(format!("{UNFINISHED}{run}"));
+            self.rename(trash.join(&run), doomed)?;
+            emptied.runs += 1;
+        }
+        for entry in std::fs::read_dir(&trash).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                let path = entry.path();
+                std::fs::remove_dir_all(&path).map_err(Error::io(&path))?;
+            }
+        }
+        let annotations = self.annotations();
+        for batch in annotations.batches_with_deleted() {
+            let Some(deleted) = annotations.deleted(batch) else { continue };
+            let files = self.batch_files(batch);
+            let whole = matches!(files.as_slice(), [file] if file.parent().is_some_and(|d| d.ends_with("batches")));
+            if files.is_empty() {
+                continue;
+            }
+            if whole && self.batch_rows(batch).is_ok_and(|rows| rows.is_empty()) {
+                files.iter().try_for_each(|file| std::fs::remove_file(file).map_err(Error::io(file)))?;
+                emptied.batches += 1;
+            } else {
+                emptied.hidden_rows += deleted.len();
+            }
+        }
+        Ok(emptied)
+    }
+
+    /// Whether a run of this id is in the trash.
+    pub(super) fn is_in_trash(&self, run: &str) -> bool {
+        super::id::is_id(run) && self.trash_dir().join(run).is_dir()
+    }
+
+    /// Batches that have deleted rows and whose files are still there.
+    fn batches_with_deleted<'a>(&self, annotations: &'a Annotations) -> HashSet<&'a str> {
+        let batches = annotations.batches_with_deleted().into_iter();
+        batches.filter(|batch| !self.batch_files(batch).is_empty()).collect()
+    }
+
+    fn trashed_runs(&self) -> Result<Vec<String>> {
+        names(&self.trash_dir(), |entry| {
+            entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
+        })
+    }
+
+    fn trash_dir(&self) -> PathBuf {
+        self.dir().join(TRASH)
+    }
+
+    /// Moves a directory; `false` where there is none.
+    fn rename(&self, from: PathBuf, to: PathBuf) -> Result<bool> {
+        match std::fs::rename(&from, &to) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::failed(format!("{} to {}: {e}", from.display(), to.display()))),
+        }
+    }
+}
+
+/// Whether it is a row that is deleted, of one of these batches.
+fn is_deleted_row(annotations: &Annotations, batches: &HashSet<&str>, run: &str) -> bool {
+    row_of(run).is_some_and(|(batch, row)| {
+        batches.contains(batch) && annotations.deleted(batch).is_some_and(|rows| rows.contains(&row))
+    })
+}

@@ -1,0 +1,48 @@
+//! Experiments that come with the binary, so that they can be run anywhere by name.
+
+use std::path::Path;
+
+use super::Experiment;
+use crate::base::error::Result;
+
+/// Name and text of each, quickstart first.
+pub const BUILT_IN: [(&str, &str); 7] = [
+    ("quickstart", include_str!("../../../experiments/quickstart.toml")),
+    ("p2p", include_str!("../../../experiments/p2p.toml")),
+    ("paper-70b", include_str!("../../../experiments/paper-70b.toml")),
+    ("paper-405b", include_str!("../../../experiments/paper-405b.toml")),
+    ("model-sizes", include_str!("../../../experiments/model-sizes.toml")),
+    ("collective", include_str!("../../../experiments/collective.toml")),
+    ("staleness", include_str!("../../../experiments/staleness.toml")),
+];
+
+impl Experiment {
+    /// Reads a file; where there is none, a built-in experiment of that name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Experiment::load`], for a file that is wrong and for one that there is not.
+    pub fn open(path_or_name: &Path) -> Result<Self> {
+        let named = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path_or_name);
+        match named {
+            Some((name, text)) if !path_or_name.exists() => {
+                Self::from_str(text, Path::new(&format!("{name}.toml")))
+            }
+            _ => Self::load(path_or_name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_experiment_opens_by_name_and_asks_something() {
+        for (name, _) in BUILT_IN {
+            let experiment = Experiment::open(Path::new(name)).unwrap();
+            assert_eq!(experiment.name, name);
+            assert!(experiment.question.is_some() && !experiment.cells.is_empty());
+        }
+    }
+}

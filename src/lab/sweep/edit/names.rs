@@ -1,0 +1,108 @@
+//! What can be an axis: names to choose from, and lists of values as people type them.
+
+use crate::machine::hardware::Target;
+use crate::table::Spec;
+use crate::table::options::{OPTIONS, OptionEntry, PAIRS};
+
+/// Something that can be varied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AxisName {
+    /// The name by which files know it: `tp`, `env.NCCL_ALGO`, `set.link.alpha_us`.
+    pub name: String,
+    /// What it is, in a few words, with values it takes.
+    pub about: String,
+}
+
+/// NCCL variables that change how fast an all-reduce is. Any other can be typed.
+const NCCL: [(&str, &str); 18] = [
+    ("NCCL_ALGO", "algorithm: Ring Tree NVLS NVLSTree"),
+    ("NCCL_PROTO", "protocol: LL LL128 Simple"),
+    ("NCCL_P2P_DISABLE", "1: no direct traffic between GPUs"),
+    ("NCCL_P2P_LEVEL", "how far apart GPUs may talk directly: LOC NVL PIX PXB PHB SYS"),
+    ("NCCL_SHM_DISABLE", "1: no shared memory between processes"),
+    ("NCCL_NVLS_ENABLE", "NVLink SHARP: 0 1 2"),
+    ("NCCL_MIN_CTAS", "least thread blocks of a collective"),
+    ("NCCL_MAX_CTAS", "most thread blocks of a collective: what it takes from compute"),
+    ("NCCL_MIN_NCHANNELS", "least channels"),
+    ("NCCL_MAX_NCHANNELS", "most channels"),
+    ("NCCL_NTHREADS", "threads of a block: 64 128 256 512"),
+    ("NCCL_BUFFSIZE", "bytes of a buffer between two GPUs"),
+    ("NCCL_CGA_CLUSTER_SIZE", "size of thread block clusters: 0 to 8"),
+    ("NCCL_CUMEM_ENABLE", "memory through cuMem: 0 1"),
+    ("NCCL_NET_GDR_LEVEL", "how near a NIC must be for GPUDirect: LOC PIX PXB PHB SYS"),
+    ("NCCL_IB_DISABLE", "1: sockets instead of InfiniBand"),
+    ("NCCL_CROSS_NIC", "rings over several NICs: 0 1 2"),
+    ("NCCL_GRAPH_MIXING_SUPPORT", "captured beside uncaptured collectives: 0 1"),
+];
+
+/// Everything that can be varied: options, NCCL variables, and each value of the hardware profile and
+/// the stack that `spec` is simulated on.
+pub fn axis_names(spec: Option<&Spec>) -> Vec<AxisName> {
+    let option = |option: &OptionEntry| AxisName {
+        name: option.name.to_owned(),
+        about: option.help_with_values(),
+    };
+    let nccl = |(name, about): &(&str, &'static str)| AxisName {
+        name: format!("env.{name}"),
+        about: (*about).to_owned(),
+    };
+    let mut names: Vec<AxisName> = OPTIONS.iter().map(option).chain(NCCL.iter().map(nccl)).collect();
+    let target = spec.and_then(|spec| Target::of(spec).ok());
+    for key in target.iter().flat_map(Target::keys) {
+        names.push(AxisName { name: format!("set.{key}"), about: PAIRS[1].help.to_owned() });
+    }
+    names
+}
+
+/// A list as people type it: values between blanks or commas, in quotes where they have either. Links
+/// and variables have commas in them: there a comma separates only before a blank. `1..64*2` stands
+/// for 1 2 4 8 16 32 64, `1..4` for 1 2 3 4. What stands twice counts once.
+pub fn split_values(name: &str, typed: &str) -> Vec<String> {
+    let commas = name != "link" && !name.starts_with("env.") && !name.starts_with("links.");
+    let mut values: Vec<String> = Vec::new();
+    let (mut value, mut quoted, mut in_quotes) = (String::new(), false, false);
+    let mut push = |value: &mut String, quoted: &mut bool| {
+        let text = std::mem::take(value);
+        let was_quoted = std::mem::take(quoted);
+        let text = if was_quoted || commas { text } else { text.trim_end_matches(',').to_owned() };
+        if text.is_empty() && !was_quoted {
+            return;
+        }
+        for value in if was_quoted { vec![text] } else { range(&text).unwrap_or_else(|| vec![text]) } {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+    };
+    for c in typed.chars() {
+        match c {
+            '"' => {
+                in_quotes = !in_quotes;
+                quoted = true;
+            }
+            c if !in_quotes && (c.is_whitespace() || (commas && c == ',')) => {
+                push(&mut value, &mut quoted);
+            }
+            // as it stands in the file
+            '[' | ']' if !in_quotes => {}
+            c => value.push(c),
+        }
+    }
+    push(&mut value, &mut quoted);
+    values
+}
+
+/// `1..64*2` or `1..4`, of at most 64 values.
+fn range(text: &str) -> Option<Vec<String>> {
+    let (from, to) = text.split_once("..")?;
+    let (to, factor) = to.split_once('*').map_or((to, None), |(to, factor)| (to, Some(factor)));
+    let (from, to): (u64, u64) = (from.parse().ok()?, to.parse().ok()?);
+    let factor: Option<u64> = factor.map(str::parse).transpose().ok()?;
+    if from > to || from == 0 || factor.is_some_and(|factor| factor < 2) {
+        return None;
+    }
+    let next = |n: &u64| factor.map_or(n.checked_add(1), |factor| n.checked_mul(factor));
+    let values: Vec<u64> =
+        std::iter::successors(Some(from), next).take_while(|n| *n <= to).take(65).collect();
+    (values.len() <= 64).then(|| values.iter().map(u64::to_string).collect())
+}

@@ -1,0 +1,356 @@
+//! Edits of texts with comments in every place where TOML allows them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::lab::sweep::Experiment;
+use crate::lab::sweep::draft;
+
+const TEXT: &str = r#"# What the file is about.
+question = "Who hides it?" # the question
+
+backend = "sim" # no GPU needed
+hardware = "h100_sxm"
+
+# The model.
+[model]
+name = "llama-3-70b"
+
+[workload] # of every cell
+prompt_tokens = 1024
+# few tokens: it is a test
+output_tokens = 16
+
+# What varies.
+[grid]
+architecture = [
+    "standard",
+    "ladder", # the paper's
+    # no communication at all
+    "upper-bound",
+]
+tp = [2, 4, 8] # GPUs
+batch = [
+    1, # latency
+    16 # throughput
+]
+p2p = "on" # one value is an axis too
+
+[env] # of the process
+NCCL_PROTO = ["LL", "Simple"] # protocols
+NCCL_ALGO = "Ring"
+"#;
+
+/// The same in other ways of writing.
+const INLINE: &str = r#"backend = "sim" # first
+model = { name = "llama-3-70b" }
+grid.tp = [2, 4] # dotted
+grid.batch = [1]
+set = { "link.alpha_us" = [5, 10], hbm_gb_s = 3000 } # profile
+# last"#;
+
+fn edited(text: &str, edits: &[Edit]) -> String {
+    edits.iter().fold(text.to_owned(), |text, edit| apply(&text, Path::new("x.toml"), edit).unwrap())
+}
+
+fn names(axis: &str) -> String {
+    axis.to_owned()
+}
+
+/// The lines that an edit took away and brought.
+fn difference(before: &str, after: &str) -> (Vec<String>, Vec<String>) {
+    let only = |of: &str, other: &str| -> Vec<String> {
+        of.lines().filter(|line| !other.lines().any(|l| l == *line)).map(str::to_owned).collect()
+    };
+    (only(before, after), only(after, before))
+}
+
+fn changed(edit: Edit) -> (Vec<String>, Vec<String>) {
+    difference(TEXT, &edited(TEXT, &[edit]))
+}
+
+#[test]
+fn an_outline_has_every_setting_and_axis_in_file_order() {
+    let outline = Outline::of(TEXT, Path::new("x.toml")).unwrap();
+    let all: Vec<String> = outline
+        .entries
+        .iter()
+        .map(|e| format!("{:?} {} {}", e.kind, e.name, e.values.join(" ")))
+        .collect();
+    assert_eq!(
+        all,
+        [
+            "Setting question Who hides it?",
+            "Setting backend sim",
+            "Setting hardware h100_sxm",
+            "Setting model llama-3-70b",
+            "Setting prompt_tokens 1024",
+            "Setting output_tokens 16",
+            "Axis architecture standard ladder upper-bound",
+            "Axis tp 2 4 8",
+            "Axis batch 1 16",
+            "Axis p2p on",
+            "Axis env.NCCL_PROTO LL Simple",
+            "Setting env.NCCL_ALGO Ring",
+        ]
+    );
+    let inline = Outline::of(INLINE, Path::new("x.toml")).unwrap();
+    let axes: Vec<&str> = inline.axes().map(|e| e.name.as_str()).collect();
+    assert_eq!(axes, ["tp", "batch", "set.link.alpha_us"]);
+}
+
+#[test]
+fn an_edit_changes_its_own_line_and_no_other() {
+    let (gone, come) = changed(Edit::Replace { axis: names("tp"), index: 1, value: "16".into() });
+    assert_eq!((gone.len(), come.as_slice()), (1, &["tp = [2, 16, 8] # GPUs".to_owned()][..]));
+    let (_, come) = changed(Edit::Insert { axis: names("tp"), index: 3, value: "16".into() });
+    assert_eq!(come, ["tp = [2, 4, 8, 16] # GPUs"]);
+    let (_, come) = changed(Edit::Remove { axis: names("tp"), index: 0 });
+    assert_eq!(come, ["tp = [4, 8] # GPUs"]);
+    let (_, come) = changed(Edit::Remove { axis: names("tp"), index: 2 });
+    assert_eq!(come, ["tp = [2, 4] # GPUs"]);
+    let (_, come) = changed(Edit::Move { axis: names("tp"), from: 2, to: 0 });
+    assert_eq!(come, ["tp = [8, 2, 4] # GPUs"]);
+    let (_, come) = changed(Edit::Insert { axis: names("p2p"), index: 1, value: "off".into() });
+    assert_eq!(come, ["p2p = [\"on\", \"off\"] # one value is an axis too"]);
+    let (gone, come) = changed(Edit::Set { name: names("output_tokens"), value: "512".into() });
+    assert_eq!((gone, come), (vec!["output_tokens = 16".into()], vec!["output_tokens = 512".into()]));
+    let (gone, come) = changed(Edit::Drop { name: names("tp") });
+    assert_eq!((gone.len(), come), (1, vec!["# GPUs".into()]));
+}
+
+#[test]
+fn lists_over_several_lines_keep_a_line_a_value() {
+    let (gone, come) = changed(Edit::Insert { axis: names("batch"), index: 2, value: "64".into() });
+    assert_eq!(gone, ["    16 # throughput"]);
+    assert_eq!(come, ["    16, # throughput", "    64"]);
+    let (gone, come) =
+        changed(Edit::Insert { axis: names("architecture"), index: 3, value: "parallel".into() });
+    assert_eq!((gone, come), (Vec::new(), vec!["    \"parallel\",".into()]));
+    let (gone, come) =
+        changed(Edit::Insert { axis: names("architecture"), index: 0, value: "parallel".into() });
+    assert_eq!((gone, come), (Vec::new(), vec!["    \"parallel\",".into()]));
+    let (gone, come) = changed(Edit::Remove { axis: names("architecture"), index: 0 });
+    assert_eq!((gone, come), (vec!["    \"standard\",".into()], Vec::new()));
+    // a comment of what is gone stays
+    let (gone, come) = changed(Edit::Remove { axis: names("architecture"), index: 1 });
+    assert_eq!(gone, ["    \"ladder\", # the paper's"]);
+    assert_eq!(come, ["     # the paper's"]);
+}
+
+#[test]
+fn new_entries_go_where_their_kind_belongs() {
+    let lines = |edit| changed(edit).1;
+    let add = |axis: &str, values: &[&str]| Edit::AddAxis {
+        axis: axis.into(),
+        values: values.iter().map(ToString::to_string).collect(),
+    };
+    assert_eq!(lines(add("stack", &["native", "gpt-fast"])), ["stack = [\"native\", \"gpt-fast\"]"]);
+    assert_eq!(lines(add("env.NCCL_MAX_CTAS", &["1", "8"])), ["NCCL_MAX_CTAS = [1, 8]"]);
+    let text = edited(TEXT, &[add("set.link.alpha_us", &["5", "7.5"])]);
+    assert!(text.ends_with("\n\n[set]\n\"link.alpha_us\" = [5, 7.5]\n"), "{text}");
+    // what was a setting gives way
+    let text = edited(TEXT, &[add("prompt_tokens", &["128", "1024"])]);
+    assert!(!text.contains("prompt_tokens = 1024\n") && text.contains("prompt_tokens = [128, 1024]"));
+    let text = edited(TEXT, &[add("model", &["llama-3-8b", "llama-3-70b"])]);
+    assert!(text.contains("# The model.\n") && !text.contains("[model]"), "{text}");
+    assert!(Experiment::from_str(&text, Path::new("x.toml")).is_ok(), "{text}");
+    let set = |name: &str, value: &str| Edit::Set { name: name.into(), value: value.into() };
+    assert_eq!(lines(set("rounds", "5")), ["rounds = 5"]);
+    assert_eq!(lines(set("stack", "gpt-fast")), ["stack = \"gpt-fast\""]);
+    assert!(edited("", &[set("seed", "7")]).starts_with("[workload]\nseed = 7\n"));
+    let text = edited(INLINE, &[add("p2p", &["on", "off"]), set("set.gpus_per_node", "4")]);
+    assert!(text.contains("grid.batch = [1]\ngrid.p2p = [\"on\", \"off\"]\n"), "{text}");
+    assert!(text.contains("hbm_gb_s = 3000, gpus_per_node = 4 } # profile"), "{text}");
+}
+
+#[test]
+fn wrong_edits_and_texts_that_are_no_toml_are_explained() {
+    let error = |text: &str, edit: Edit| apply(text, Path::new("x.toml"), &edit).unwrap_err();
+    let no_axis = error(TEXT, Edit::Remove { axis: "bach".into(), index: 0 });
+    assert!(no_axis.to_string().contains("unknown axis 'bach'"));
+    let no_value = error(TEXT, Edit::Remove { axis: "tp".into(), index: 3 });
+    assert_eq!(no_value.to_string(), "axis tp has 3 values, and value 4 was meant");
+    let twice = error(TEXT, Edit::AddAxis { axis: "tp".into(), values: vec!["1".into()] });
+    assert!(twice.to_string().contains("tp is an axis already"));
+    let broken = error("a = [1,\nb = 2", Edit::Drop { name: "a".into() });
+    assert!(broken.to_string().starts_with("x.toml:2:"), "{broken}");
+}
+
+#[test]
+fn a_value_that_is_wrong_is_written_so_that_the_error_points_at_it() {
+    let text = edited(TEXT, &[Edit::Replace { axis: "tp".into(), index: 1, value: "four".into() }]);
+    let error = Experiment::from_str(&text, Path::new("x.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("x.toml:24:10: tp must be a whole number"), "{error}");
+}
+
+#[test]
+fn typed_lists_are_split_as_people_mean_them() {
+    let cases: [(&str, &str, &[&str]); 8] = [
+        ("tp", "1, 2 4", &["1", "2", "4"]),
+        ("tp", "[2, 4, 8]", &["2", "4", "8"]),
+        ("batch", "1..64*4", &["1", "4", "16", "64"]),
+        ("batch", "1..4 4 9", &["1", "2", "3", "4", "9"]),
+        ("architecture", "\"standard\", \"ladder\"", &["standard", "ladder"]),
+        ("link", "emulated:alpha_us=20,gb_s=50, native", &["emulated:alpha_us=20,gb_s=50", "native"]),
+        ("env.NCCL_PROTO", "LL,LL128 Simple", &["LL,LL128", "Simple"]),
+        ("env.X", "\"a b\" \"\"", &["a b", ""]),
+    ];
+    for (name, typed, wanted) in cases {
+        assert_eq!(split_values(name, typed), wanted, "{name}: {typed}");
+    }
+}
+
+#[test]
+fn every_name_offered_can_be_an_axis() {
+    let spec = crate::lab::store::sample_spec("ladder");
+    let spec =
+        crate::table::Spec { backend: crate::table::Backend::Sim, hardware: "h100_sxm".into(), ..spec };
+    let offered = axis_names(Some(&spec));
+    assert!(offered.iter().any(|n| n.name == "set.link.p2p_on.tp.8.gb_s"));
+    assert!(offered.iter().all(|n| !n.about.is_empty()));
+    for name in offered {
+        let values = vec!["1".to_owned()];
+        let text = edited("backend = \"sim\"\n", &[Edit::AddAxis { axis: name.name.clone(), values }]);
+        let outline = Outline::of(&text, Path::new("x.toml")).unwrap();
+        let axes: Vec<&str> = outline.axes().map(|e| e.name.as_str()).collect();
+        assert!(axes == [name.name.as_str()] || name.name == "backend", "{text}");
+    }
+}
+
+#[test]
+fn undo_and_redo_walk_the_same_way() {
+    let path = Path::new("x.toml");
+    let mut text = Revisions::new(TEXT.into());
+    assert!(!text.undo() && !text.redo() && !text.is_edited());
+    let insert = |value: &str| Edit::Insert { axis: "tp".into(), index: 0, value: value.into() };
+    assert!(text.edit(path, &[insert("16")]).unwrap());
+    let first = text.text().to_owned();
+    assert!(text.edit(path, &[insert("32")]).unwrap());
+    assert!(text.undo() && text.text() == first && text.undo() && text.text() == TEXT);
+    assert!(!text.undo() && text.redo() && text.redo() && !text.redo());
+    assert!(text.text().contains("tp = [32, 16, 2"));
+    assert!(text.undo() && text.edit(path, &[insert("64")]).unwrap() && !text.redo());
+    assert!(text.is_edited());
+    text.wrote(text.text().to_owned());
+    assert!(!text.is_edited() && text.undo() && text.is_edited());
+}
+
+/// Axes by name, of a text that the experiment reader accepts.
+fn parsed(text: &str) -> BTreeMap<String, Vec<String>> {
+    let draft = draft::parse(text, Path::new("x.toml")).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let named = |axis: &draft::Axis| {
+        (axis.name.to_string(), axis.values.iter().map(|(value, _)| value.clone()).collect())
+    };
+    draft.axes.iter().map(named).collect()
+}
+
+/// Comments of a text whose strings have no `#`, sorted.
+fn all_comments(text: &str) -> Vec<String> {
+    let mut all: Vec<String> =
+        text.lines().filter_map(|l| l.find('#').map(|at| l[at..].trim_end().to_owned())).collect();
+    all.sort();
+    all
+}
+
+/// Values that each axis takes.
+fn pool(axis: &str) -> &'static [&'static str] {
+    match axis {
+        "architecture" => &["standard", "ladder", "parallel", "upper-bound", "desync:2", "stale:2"],
+        "p2p" => &["on", "off"],
+        "stack" => &["native", "gpt-fast"],
+        "env.NCCL_PROTO" | "env.NCCL_MAX_CTAS" => &["LL", "LL128", "Simple", "1", "2.5"],
+        "set.link.alpha_us" => &["1", "2.5", "10", "20"],
+        _ => &["1", "2", "4", "8", "16", "32"],
+    }
+}
+
+const AXES: [&str; 9] = [
+    "architecture",
+    "tp",
+    "batch",
+    "p2p",
+    "stack",
+    "output_tokens",
+    "env.NCCL_PROTO",
+    "env.NCCL_MAX_CTAS",
+    "set.link.alpha_us",
+];
+
+/// What an edit should make of the axes; `None` where it makes no sense there.
+fn describe(
+    axes: &BTreeMap<String, Vec<String>>,
+    (kind, axis, at, to, value): (u8, usize, usize, usize, usize),
+) -> Option<(Edit, BTreeMap<String, Vec<String>>)> {
+    let name = AXES[axis % AXES.len()].to_owned();
+    let pool = pool(&name);
+    let value = pool[value % pool.len()].to_owned();
+    let mut axes = axes.clone();
+    if kind == 5 {
+        if axes.contains_key(&name) {
+            return None;
+        }
+        let values: Vec<String> =
+            pool.iter().take(1 + at % pool.len()).map(ToString::to_string).collect();
+        axes.insert(name.clone(), values.clone());
+        return Some((Edit::AddAxis { axis: name, values }, axes));
+    }
+    let values = axes.get_mut(&name)?;
+    let index = at % values.len();
+    let edit = match kind {
+        0 if !values.contains(&value) => {
+            values[index].clone_from(&value);
+            Edit::Replace { axis: name, index, value }
+        }
+        1 if !values.contains(&value) => {
+            let index = at % (values.len() + 1);
+            values.insert(index, value.clone());
+            Edit::Insert { axis: name, index, value }
+        }
+        2 if values.len() > 1 => {
+            values.remove(index);
+            Edit::Remove { axis: name, index }
+        }
+        3 => {
+            let to = to % values.len();
+            let moved = values.remove(index);
+            values.insert(to, moved);
+            Edit::Move { axis: name, from: index, to }
+        }
+        4 => {
+            axes.remove(&name);
+            Edit::Drop { name }
+        }
+        6 => {
+            let new: Vec<String> = pool.iter().skip(at % pool.len()).map(ToString::to_string).collect();
+            values.clone_from(&new);
+            Edit::Values { axis: name, values: new }
+        }
+        _ => return None,
+    };
+    Some((edit, axes))
+}
+
+proptest! {
+    #[test]
+    fn any_edits_keep_all_comments_and_make_the_grid_they_describe(
+        which in 0_usize..4,
+        steps in prop::collection::vec((0_u8..7, 0_usize..16, 0_usize..8, 0_usize..8, 0_usize..8), 1..40),
+    ) {
+        let crlf = TEXT.replace('\n', "\r\n");
+        let bare = "# nothing yet";
+        let start = [TEXT, INLINE, &crlf, bare][which];
+        let mut text = start.to_owned();
+        let mut axes = parsed(&text);
+        for step in steps {
+            let Some((edit, wanted)) = describe(&axes, step) else { continue };
+            text = apply(&text, Path::new("x.toml"), &edit).unwrap();
+            prop_assert_eq!(parsed(&text), wanted.clone(), "after {:?}:\n{}", edit, text);
+            prop_assert_eq!(all_comments(&text), all_comments(start), "after {:?}:\n{}", edit, text);
+            axes = wanted;
+        }
+    }
+}

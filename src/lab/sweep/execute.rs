@@ -1,0 +1,185 @@
+//! Running a grid: rounds that interleave cells, resume, cancellation, one record a cell in the end.
+//!
+//! A cell's record is told as soon as it and all cells before it have ended, and is not kept: memory
+//! grows with the grid, not with what came out of it.
+
+use std::collections::HashSet;
+
+use super::conclude::{Conclusion, impossible};
+use super::simulate::{self, Simulation};
+use super::{Cell, Choice, Experiment, SweepEvent, SweepOutcome};
+use crate::base::error::Result;
+use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
+use crate::lab::store::{Finished, Store};
+use crate::run::{Feasibility, feasibility};
+use crate::table::{Record, Spec};
+
+/// Runs an experiment: rounds interleave the cells; `choice` says which runs; simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
+///
+/// # Errors
+///
+/// A failure where the store cannot be read or written; runs that fail are no error,
+/// but stored as failed.
+pub fn execute(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    choice: Choice,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<SweepOutcome> {
+    let grid =
+        Grid { cells: &experiment.cells, rounds: experiment.rounds, name: Some(&experiment.name) };
+    grid.run(store, executor, choice, cancel, emit)
+}
+
+/// Runs one cell, `rounds` times, whether it was finished before or not: the `run` verb. Its record is
+/// aggregated over the rounds. A cell that cannot run yields its record, with the reason.
+///
+/// # Errors
+///
+/// A failure where the store cannot be read or written; a run that fails is no error, but a
+/// record that says why.
+pub fn run_one(
+    spec: &Spec,
+    rounds: u32,
+    store: &Store,
+    executor: &dyn Executor,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<Record> {
+    let cell = Cell { spec: spec.clone(), feasibility: feasibility::of(spec)? };
+    let grid = Grid { cells: std::slice::from_ref(&cell), rounds: rounds.max(1), name: None };
+    let mut concluded = None;
+    grid.run(store, executor, Choice::All, cancel, &mut |event| match event {
+        SweepEvent::CellDone { record, .. } => concluded = Some(*record),
+        event => emit(event),
+    })?;
+    Ok(concluded.unwrap_or_else(|| super::conclude::not_run(spec, store)))
+}
+
+/// What is to be run.
+struct Grid<'a> {
+    cells: &'a [Cell],
+    rounds: u32,
+    name: Option<&'a str>,
+}
+
+/// What one round has to do.
+struct Round<'a> {
+    /// Cells that were finished before.
+    settled: Vec<usize>,
+    simulations: Vec<Simulation<'a>>,
+    /// Cells that are executed.
+    runs: Vec<usize>,
+}
+
+impl Grid<'_> {
+    fn run(
+        &self,
+        store: &Store,
+        executor: &dyn Executor,
+        choice: Choice,
+        cancel: &Cancel,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<SweepOutcome> {
+        store.seal_abandoned_batches();
+        let keys: Vec<String> = self.cells.iter().map(|cell| cell.spec.key()).collect();
+        let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
+        let mut finished = match choice {
+            Choice::All => Finished::default(),
+            Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
+        };
+        let failed = match choice {
+            Choice::Failed => Some(store.failed_of(&wanted)?),
+            Choice::All | Choice::Missing => None,
+        };
+        let chosen = |cell: usize, round: u32| {
+            failed.as_ref().is_none_or(|failed| failed.contains(&(keys[cell].clone(), round)))
+        };
+        let in_some_round = |cell: usize| (0..self.rounds).any(|round| chosen(cell, round));
+        let mut cells = Conclusion::new(self.cells, self.rounds, self.name, store, &in_some_round);
+        for (cell, planned) in self.cells.iter().enumerate() {
+            if let Some(record) = impossible(planned, self.name, store) {
+                emit(SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) });
+            }
+        }
+        for number in 0..self.rounds {
+            let round = self.round(number, &keys, &finished, &chosen);
+            let mut settled = round.settled.iter().copied().peekable();
+            let mut settle = |before: usize,
+                              cells: &mut Conclusion,
+                              emit: &mut dyn FnMut(SweepEvent)| {
+                while let Some(cell) = settled.next_if(|cell| *cell < before) {
+                    let Some(record) = finished.get(&keys[cell], number) else { continue };
+                    let event =
+                        SweepEvent::CellSettled { cell, round: number, record: record.clone().into() };
+                    emit(event);
+                    cells.ended(cell, number, record, emit);
+                }
+            };
+            simulate::run(&round.simulations, number, self.name, store, cancel, &mut |cell, record| {
+                settle(cell, &mut cells, emit);
+                cancel.hold(&mut |paused| {
+                    emit(if paused { SweepEvent::Paused } else { SweepEvent::Resumed })
+                });
+                emit(SweepEvent::RunStarted { cell, round: number, run: record.run.clone() });
+                emit(SweepEvent::RunEnded { cell, round: number, record: record.clone().into() });
+                cells.ran(cell, number, record, emit);
+            })?;
+            settle(self.cells.len(), &mut cells, emit);
+            for cell in round.runs {
+                cancel.hold(&mut |paused| {
+                    emit(if paused { SweepEvent::Paused } else { SweepEvent::Resumed })
+                });
+                if cancel.is_cell(cell) {
+                    continue;
+                }
+                let spec = &self.cells[cell].spec;
+                let request =
+                    RunRequest { spec, cell, round: number, experiment: self.name, store, cancel };
+                let record = executor.run(&request, &mut |event| {
+                    emit(match event {
+                        ExecutorEvent::Started(run) => {
+                            SweepEvent::RunStarted { cell, round: number, run }
+                        }
+                        ExecutorEvent::Event(event) => SweepEvent::Run { cell, round: number, event },
+                        ExecutorEvent::Log(line) => SweepEvent::Log { cell, line },
+                    });
+                });
+                emit(SweepEvent::RunEnded { cell, round: number, record: record.clone().into() });
+                cells.ran(cell, number, record, emit);
+            }
+            if cancel.is_all() {
+                break;
+            }
+        }
+        Ok(SweepOutcome { interrupted: cancel.is_all(), ..cells.finish(emit) })
+    }
+
+    /// Who does what in a round.
+    fn round(
+        &self,
+        round: u32,
+        keys: &[String],
+        finished: &Finished<'_>,
+        chosen: &dyn Fn(usize, u32) -> bool,
+    ) -> Round<'_> {
+        let (mut settled, mut simulations, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, cell) in self.cells.iter().enumerate() {
+            if cell.feasibility != Feasibility::Runs {
+                continue;
+            }
+            if finished.contains(&keys[index], round) {
+                settled.push(index);
+            } else if !chosen(index, round) {
+                continue;
+            } else if cell.spec.backend.is_simulated() {
+                simulations.push(Simulation { cell: index, spec: &cell.spec });
+            } else {
+                runs.push(index);
+            }
+        }
+        Round { settled, simulations, runs }
+    }
+}

@@ -1,0 +1,120 @@
+//! Experiment files: from text to the grid of cells that can or cannot run.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::Cell;
+use super::draft::{self, Draft};
+use crate::base::error::{Error, Result};
+use crate::run::{Shared, feasibility};
+use crate::table::Spec;
+
+/// Rounds of a sweep that executes something, where the file does not say.
+const ROUNDS: u32 = 3;
+
+/// An experiment file, parsed and checked.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The file's stem: `quickstart`.
+    pub name: String,
+    /// Where it was read.
+    pub path: PathBuf,
+    /// The question that the experiment asks, where the file says one.
+    pub question: Option<String>,
+    /// The text of the file.
+    pub text: String,
+    /// Passes over the cells.
+    pub rounds: u32,
+    /// Names of the grid's axes, in file order.
+    pub axes: Vec<String>,
+    /// The grid, resolved (backend, dtype, links), in file order.
+    pub cells: Vec<Cell>,
+}
+
+impl Experiment {
+    /// Reads and checks a file; errors name file, line and column and the nearest valid name.
+    ///
+    /// # Errors
+    ///
+    /// An input error with file, line and column of what is wrong, and with the nearest valid name.
+    pub fn load(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            Error::input(format!("{}: byte {at} is not UTF-8 text", path.display()))
+        })?;
+        Self::from_str(&text, path)
+    }
+
+    /// Like [`Experiment::load`], of a text that was read already (or is built in); relative paths in it
+    /// start at `path`'s directory.
+    ///
+    /// # Errors
+    ///
+    /// An input error with line and column of what is wrong, and with the nearest valid name.
+    pub fn from_str(text: &str, path: &Path) -> Result<Self> {
+        let draft = draft::parse(text, path)?;
+        let shared = Shared::default();
+        let cells: Vec<Cell> = (0..draft.count())
+            .into_par_iter()
+            .map(|index| {
+                let (spec, _) = resolve(&draft, index, path, &shared)?;
+                let feasibility =
+                    feasibility::of_with(&spec, &shared).map_err(|e| in_cell(path, &spec.label(), e))?;
+                Ok(Cell { spec, feasibility })
+            })
+            .collect::<Result<_>>()?;
+        let executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
+        Ok(Self {
+            name: path.file_stem().map_or("experiment".into(), |s| s.to_string_lossy().into_owned()),
+            path: path.to_owned(),
+            question: draft.question,
+            text: text.to_owned(),
+            // a simulation gives the same numbers every time
+            rounds: draft.rounds.unwrap_or(if executed { ROUNDS } else { 1 }),
+            axes: draft.axes.iter().map(|axis| axis.name.to_string()).collect(),
+            cells,
+        })
+    }
+
+    /// What the user should know about how cells were resolved: which backend `auto` chose and why,
+    /// options that have no effect. Asks the file's text again; each note once.
+    pub fn notes(&self) -> Result<Vec<String>> {
+        let draft = draft::parse(&self.text, &self.path)?;
+        let shared = Shared::default();
+        let notes: Vec<Option<String>> = (0..draft.count())
+            .into_par_iter()
+            .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
+            .collect::<Result<_>>()?;
+        let mut seen = HashSet::new();
+        Ok(notes.into_iter().flatten().filter(|note| seen.insert(note.clone())).collect())
+    }
+}
+
+/// The spec of one cell, and what the user should know about it.
+fn resolve(draft: &Draft, index: usize, path: &Path, shared: &Shared) -> Result<(Spec, Option<String>)> {
+    let options = draft.cell(index)?;
+    options.resolve_with(shared).map_err(|e| {
+        let of = |name: &str, value: Option<String>| value.map(|v| format!("{name} {v}"));
+        let said = [
+            of("architecture", options.architecture.as_ref().map(ToString::to_string)),
+            of("tp", options.tp.map(|tp| tp.to_string())),
+            of("batch", options.batch.map(|batch| batch.to_string())),
+            of("link", options.link.map(|link| link.to_string())),
+        ];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        in_cell(path, &said.join(", "), e)
+    })
+}
+
+/// An error that belongs to no single place of the file.
+fn in_cell(path: &Path, cell: &str, error: Error) -> Error {
+    match error {
+        Error::Input { message, help } => {
+            Error::Input { message: format!("{}: cell ({cell}): {message}", path.display()), help }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,71 @@
+//! The JSON schema of experiment files, for editors (`ladderscope schema experiment`). It describes what
+//! [`super::draft`] reads, with better errors than a schema's.
+
+use serde_json::{Map, Value, json};
+
+use crate::table::options::{OPTIONS, OptionEntry, PAIRS, Pairs};
+
+/// The schema of an experiment file.
+pub fn experiment_schema() -> Value {
+    let options = |of: &dyn Fn(&OptionEntry) -> Value| -> Map<String, Value> {
+        OPTIONS.iter().map(|option| (option.name.to_owned(), of(option))).collect()
+    };
+    let variables = |properties: &mut Map<String, Value>| {
+        let scalar = json!({ "type": ["string", "number", "boolean"] });
+        for Pairs { name, help, .. } in &PAIRS {
+            let about = format!("{help}; a list of values makes an axis");
+            properties.insert(
+                (*name).to_owned(),
+                json!({ "type": "object", "additionalProperties": one_or_many(&scalar), "description": about }),
+            );
+        }
+    };
+    let rounds = json!({
+        "type": "integer", "minimum": 1, "maximum": super::draft::MAX_ROUNDS,
+        "description": "Passes over the cells, cells interleaved, each run a fresh process [default: 3, simulated: 1]",
+    });
+    let link = json!({ "type": "string" });
+    let model = json!({ "anyOf": [{ "type": "string" }, table("The model", json!({
+        "name": { "type": "string", "description": "A built-in shape" },
+        "path": { "type": "string", "description": "An HF directory; relative to the experiment file" },
+    }))]});
+
+    let mut grid = options(&|option| one_or_many(&option.schema()));
+    variables(&mut grid);
+    let mut workload = options(&OptionEntry::schema);
+    workload.insert("rounds".into(), rounds.clone());
+    let mut file = options(&OptionEntry::schema);
+    variables(&mut file);
+    file.insert(
+        "question".into(),
+        json!({
+            "type": "string", "description": "What the experiment asks, in a sentence",
+        }),
+    );
+    file.insert("rounds".into(), rounds);
+    file.insert("model".into(), model);
+    file.insert(
+        "workload".into(),
+        table("What is decoded; takes every option of a cell", workload.into()),
+    );
+    let about = "Axes: an option of a cell with a value or a list of values; the last varies fastest";
+    file.insert("grid".into(), table(about, grid.into()));
+    let about = "What p2p on and off mean: native, p2p-on, p2p-off or emulated:alpha_us=20,gb_s=50";
+    file.insert("links".into(), table(about, json!({ "on": link, "off": link })));
+
+    let about = "An experiment: a question, and the grid of cells that answers it";
+    let mut schema = table(about, file.into());
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "Experiment".into();
+    schema
+}
+
+fn table(about: &str, properties: Value) -> Value {
+    json!({
+        "type": "object", "description": about, "properties": properties, "additionalProperties": false,
+    })
+}
+
+fn one_or_many(one: &Value) -> Value {
+    json!({ "anyOf": [one, { "type": "array", "items": one }] })
+}

@@ -1,0 +1,100 @@
+//! Simulated cells: in this process, on all cores, results in the order of the cells.
+//!
+//! Cells times steps times operations of a step is what it costs; memory does not grow with the cells.
+
+use super::ordered::in_order;
+use crate::base::error::Result;
+use crate::base::panic::caught;
+use crate::lab::launch::Cancel;
+use crate::lab::store::Store;
+use crate::run::{Shared, backend};
+use crate::table::{Environment, Record, Spec, Status};
+
+/// A cell to simulate.
+pub(super) struct Simulation<'a> {
+    /// Index of the cell.
+    pub cell: usize,
+    /// What the cell asks for.
+    pub spec: &'a Spec,
+}
+
+/// Simulates these specs and calls `on_record` with each record, in order; nothing is stored. A simulation that fails
+/// is a record that says so.
+pub fn simulate_cells(specs: &[&Spec], mut on_record: impl FnMut(usize, Record)) {
+    let shared = Shared::default();
+    // `on_record` cannot fail here
+    let _ = in_order(
+        specs.len(),
+        |index| simulate(specs[index], &shared),
+        |index, record| {
+            on_record(index, record);
+            Ok(())
+        },
+    );
+}
+
+/// Simulates the cells, stores them as one batch and calls `on_record` with each record, in order. A cell that fails or is
+/// cancelled does not stop the others.
+pub(super) fn run(
+    cells: &[Simulation<'_>],
+    round: u32,
+    experiment: Option<&str>,
+    store: &Store,
+    cancel: &Cancel,
+    on_record: &mut dyn FnMut(usize, Record),
+) -> Result<()> {
+    if cells.is_empty() || cancel.is_all() {
+        return Ok(());
+    }
+    let origin = Origin { environment: crate::machine::environment::collect(), experiment, round };
+    run_as(cells, &origin, store, cancel, on_record)
+}
+
+/// What all records of a batch have in common.
+pub(super) struct Origin<'a> {
+    pub environment: Environment,
+    pub experiment: Option<&'a str>,
+    pub round: u32,
+}
+
+/// Simulates cells, stores them as one batch and calls `on_record` with each record, in order. What is stored follows from
+/// the arguments (and the store's clock) to the last byte.
+pub(super) fn run_as(
+    cells: &[Simulation<'_>],
+    origin: &Origin<'_>,
+    store: &Store,
+    cancel: &Cancel,
+    on_record: &mut dyn FnMut(usize, Record),
+) -> Result<()> {
+    let mut batch = store.new_batch();
+    let shared = Shared::default();
+    in_order(
+        cells.len(),
+        |row| (!cancel.is_cell(cells[row].cell)).then(|| simulate(cells[row].spec, &shared)),
+        |row, record| {
+            let Some(mut record) = record else { return Ok(()) };
+            record.round = origin.round;
+            record.experiment = origin.experiment.map(str::to_owned);
+            for (key, value) in &origin.environment {
+                record.environment.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            batch.push(row as u32, &mut record)?;
+            on_record(cells[row].cell, record);
+            Ok(())
+        },
+    )?;
+    batch.finish()
+}
+
+/// One cell's record; a simulation that failed, or panicked, is a failed record.
+fn simulate(spec: &Spec, shared: &Shared) -> Record {
+    let failed = |reason: String| Record::new(spec.clone(), Status::Failed, Some(reason));
+    let simulated = caught(|| backend(spec.backend)?.predict(spec, shared, false));
+    match simulated {
+        Ok(Ok((outcome, _))) => {
+            crate::lab::launch::with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome)
+        }
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(text) => failed(format!("internal error: the simulation panicked: {text}")),
+    }
+}

@@ -1,0 +1,451 @@
+//! Sweeps with an executor that executes nothing; what its runs yield is decided by the test.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
+use crate::lab::store::{Store, sample_spec};
+use crate::table::{Backend, Metrics, Percentiles, Record, Sample, Spec, Status};
+
+/// Ends runs as `fate` says, and remembers their order.
+struct Mock<F> {
+    fate: F,
+    ran: Mutex<Vec<(usize, u32)>>,
+}
+
+fn mock<F: Fn(&RunRequest<'_>) -> Status + Sync>(fate: F) -> Mock<F> {
+    Mock { fate, ran: Mutex::default() }
+}
+
+impl<F> Mock<F> {
+    fn ran(&self) -> Vec<(usize, u32)> {
+        self.ran.lock().unwrap().clone()
+    }
+}
+
+impl<F: Fn(&RunRequest<'_>) -> Status + Sync> Executor for Mock<F> {
+    fn run(&self, request: &RunRequest<'_>, emit: &mut dyn FnMut(ExecutorEvent)) -> Record {
+        self.ran.lock().unwrap().push((request.cell, request.round));
+        let run = request.store.begin(request.spec, request.experiment, request.round).unwrap();
+        emit(ExecutorEvent::Started(run.id.clone()));
+        let status = (self.fate)(request);
+        let mut record = Record::new(request.spec.clone(), status, None);
+        if status == Status::Ok {
+            let decode_ms = 30.0 + f64::from(request.round);
+            record.samples = vec![Sample {
+                prefill_ms: 1.0,
+                decode_ms,
+                steps_ms: vec![decode_ms / 3.0; 3],
+                overlap: None,
+            }];
+            record.metrics = Some(metrics(decode_ms));
+        } else {
+            record.reason = Some(format!("so it was decided, in round {}", request.round));
+        }
+        record.run = run.id;
+        record.created = request.store.now();
+        record.round = request.round;
+        record.experiment = request.experiment.map(str::to_owned);
+        request.store.finish(&record).unwrap();
+        record
+    }
+}
+
+fn metrics(decode_ms: f64) -> Metrics {
+    Metrics {
+        prefill_ms: 1.0,
+        decode_ms,
+        completion_ms: decode_ms + 1.0,
+        tpot_ms: Percentiles { p50: decode_ms / 3.0, p90: decode_ms / 3.0, p99: decode_ms / 3.0 },
+        tokens_per_s: 4000.0 / (decode_ms + 1.0),
+        tokens_per_s_per_gpu: 2000.0 / (decode_ms + 1.0),
+        samples: 1,
+        memory_bytes_per_rank: 1,
+        ..Metrics::default()
+    }
+}
+
+fn experiment(cells: Vec<Cell>, rounds: u32) -> Experiment {
+    Experiment {
+        name: "test".into(),
+        path: "test.toml".into(),
+        question: None,
+        text: String::new(),
+        rounds,
+        axes: vec!["architecture".into()],
+        cells,
+    }
+}
+
+fn cell(architecture: &str) -> Cell {
+    Cell { spec: sample_spec(architecture), feasibility: Feasibility::Runs }
+}
+
+fn three() -> Vec<Cell> {
+    vec![cell("standard"), cell("ladder"), cell("parallel")]
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, 1);
+    (dir, store)
+}
+
+/// Runs the experiment; the outcome, and what happened in few words.
+fn sweep(experiment: &Experiment, store: &Store, executor: &dyn Executor) -> (Outcome, Vec<String>) {
+    sweep_until(experiment, store, executor, &Cancel::default())
+}
+
+/// How a sweep ended, with the cells' records as its events had them.
+struct Outcome {
+    cells: Vec<Record>,
+    failed: usize,
+    interrupted: bool,
+}
+
+fn sweep_until(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    cancel: &Cancel,
+) -> (Outcome, Vec<String>) {
+    sweep_some(experiment, store, executor, Choice::Missing, cancel)
+}
+
+fn sweep_some(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    choice: Choice,
+    cancel: &Cancel,
+) -> (Outcome, Vec<String>) {
+    let (mut events, mut cells) = (Vec::new(), Vec::new());
+    let outcome = execute(experiment, store, executor, choice, cancel, &mut |event| {
+        events.push(match event {
+            SweepEvent::CellSettled { cell, round, record } => {
+                format!("settled {cell} {round} {}", record.status.as_str())
+            }
+            SweepEvent::RunStarted { cell, round, .. } => format!("started {cell} {round}"),
+            SweepEvent::Paused => "paused".to_owned(),
+            SweepEvent::Resumed => "resumed".to_owned(),
+            SweepEvent::RunEnded { cell, round, record } => {
+                format!("ended {cell} {round} {}", record.status.as_str())
+            }
+            SweepEvent::CellDone { cell, record } => {
+                assert_eq!(cell, cells.len(), "cells end in order, each once");
+                return cells.push(*record);
+            }
+            SweepEvent::Run { .. } | SweepEvent::Log { .. } => return,
+        });
+    })
+    .unwrap();
+    assert_eq!(cells.len(), experiment.cells.len());
+    assert_eq!(outcome.cells.values().sum::<usize>(), cells.len());
+    (Outcome { cells, failed: outcome.failed, interrupted: outcome.interrupted }, events)
+}
+
+#[test]
+fn rounds_interleave_the_cells() {
+    let (_dir, store) = store();
+    let executor = mock(|_| Status::Failed);
+    let (outcome, events) = sweep(&experiment(three(), 2), &store, &executor);
+    assert_eq!(executor.ran(), [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]);
+    assert_eq!(events[..4], ["started 0 0", "ended 0 0 failed", "started 1 0", "ended 1 0 failed"]);
+    assert_eq!((outcome.failed, outcome.interrupted), (6, false));
+    let statuses: Vec<Status> = outcome.cells.iter().map(|r| r.status).collect();
+    assert_eq!(statuses, [Status::Failed; 3]);
+    assert_eq!(outcome.cells[0].reason.as_deref(), Some("so it was decided, in round 1"));
+}
+
+#[test]
+fn one_failed_run_spoils_neither_the_sweep_nor_its_cell() {
+    let (_dir, store) = store();
+    let executor = mock(|r| if (r.cell, r.round) == (1, 0) { Status::Failed } else { Status::Ok });
+    let (outcome, _) = sweep(&experiment(three(), 3), &store, &executor);
+    assert_eq!(executor.ran().len(), 9);
+    assert_eq!(outcome.failed, 1);
+    assert!(outcome.cells.iter().all(|r| r.status == Status::Ok && r.metrics.is_some()));
+    assert_eq!(outcome.cells[0].runs.len(), 3);
+    let architectures: Vec<String> =
+        outcome.cells.iter().map(|r| r.spec.architecture.to_string()).collect();
+    assert_eq!(architectures, ["standard", "ladder", "parallel"]);
+}
+
+#[test]
+fn what_was_interrupted_resumes_where_it_stopped() {
+    let (_dir, store) = store();
+    let experiment = experiment(three(), 2);
+    let cancel = Cancel::default();
+    let interrupting = mock(|r| {
+        if (r.cell, r.round) == (1, 1) {
+            cancel.all();
+            Status::Interrupted
+        } else {
+            Status::Ok
+        }
+    });
+    let (outcome, events) = sweep_until(&experiment, &store, &interrupting, &cancel);
+    assert!(outcome.interrupted);
+    assert_eq!(events.last().unwrap(), "ended 1 1 interrupted");
+    // the cell that ended well in round 0 still has its numbers
+    assert!(outcome.cells.iter().all(|r| r.status == Status::Ok));
+
+    let again = mock(|_| Status::Ok);
+    let (outcome, events) = sweep(&experiment, &store, &again);
+    assert_eq!(again.ran(), [(1, 1), (2, 1)], "only what was not finished");
+    assert_eq!(events[..4], ["settled 0 0 ok", "settled 1 0 ok", "settled 2 0 ok", "settled 0 1 ok"]);
+    assert!(!outcome.interrupted);
+    assert!(outcome.cells.iter().all(|r| r.runs.len() == 2));
+
+    let nothing = mock(|_| Status::Ok);
+    sweep(&experiment, &store, &nothing);
+    assert_eq!(nothing.ran(), []);
+}
+
+#[test]
+fn a_paused_sweep_ends_its_run_and_starts_no_other_until_it_goes_on() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let executor = mock(|r| {
+        if r.cell == 1 {
+            cancel.pause();
+            let cancel = cancel.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(120));
+                cancel.resume();
+            });
+        }
+        Status::Ok
+    });
+    let began = std::time::Instant::now();
+    let (outcome, events) = sweep_until(&experiment(three(), 1), &store, &executor, &cancel);
+    assert!(began.elapsed().as_millis() >= 120 && !outcome.interrupted);
+    assert_eq!(
+        events[2..8],
+        ["started 1 0", "ended 1 0 ok", "paused", "resumed", "started 2 0", "ended 2 0 ok"]
+    );
+
+    // what is cancelled does not wait
+    let cancel = Cancel::default();
+    let executor = mock(|_| {
+        cancel.pause();
+        cancel.all();
+        Status::Interrupted
+    });
+    let (outcome, events) = sweep_until(&experiment(three(), 2), &store, &executor, &cancel);
+    assert!(outcome.interrupted && !events.contains(&"paused".to_owned()));
+}
+
+#[test]
+fn only_what_failed_is_run_again_where_that_was_asked_for() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let experiment = experiment(three(), 2);
+    // cell 1 fails once, cell 2 is interrupted in round 1 and everything ends
+    let executor = mock(|r| match (r.cell, r.round) {
+        (1, 0) => Status::Failed,
+        (2, 0) => {
+            cancel.all();
+            Status::Interrupted
+        }
+        _ => Status::Ok,
+    });
+    sweep_until(&experiment, &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0), (1, 0), (2, 0)]);
+
+    let retried = mock(|r| if r.cell == 1 { Status::Ok } else { Status::Failed });
+    let retry = |executor: &dyn Executor| {
+        sweep_some(&experiment, &store, executor, Choice::Failed, &Cancel::default())
+    };
+    let (outcome, _) = retry(&retried);
+    assert_eq!(retried.ran(), [(1, 0), (2, 0)], "round 1 was never run, and is not now");
+    assert_eq!((outcome.failed, outcome.interrupted), (1, false));
+    let statuses: Vec<Status> = outcome.cells.iter().map(|r| r.status).collect();
+    assert_eq!(statuses, [Status::Ok, Status::Ok, Status::Failed]);
+
+    let last = mock(|_| Status::Ok);
+    retry(&last);
+    assert_eq!(last.ran(), [(2, 0)], "what ended well since then is not run again");
+    let nothing = mock(|_| Status::Ok);
+    retry(&nothing);
+    assert_eq!(nothing.ran(), []);
+}
+
+#[test]
+fn cells_without_a_run_say_whether_they_were_cancelled_or_not_meant() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let experiment = experiment(three(), 1);
+    // cells 0 and 1 fail, cell 2 is not reached
+    let executor = mock(|r| {
+        if r.cell == 1 {
+            cancel.all();
+        }
+        Status::Failed
+    });
+    sweep_until(&experiment, &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0), (1, 0)]);
+    let cancel = Cancel::default();
+    let retried = mock(|_| {
+        cancel.all();
+        Status::Interrupted
+    });
+    let (outcome, _) = sweep_some(&experiment, &store, &retried, Choice::Failed, &cancel);
+    assert_eq!(retried.ran(), [(0, 0)]);
+    let reasons: Vec<&str> = outcome.cells.iter().filter_map(|r| r.reason.as_deref()).collect();
+    assert_eq!(
+        reasons[1..],
+        ["cancelled before it ran", "it did not fail before, and only what failed was to run again"]
+    );
+}
+
+#[test]
+fn cells_that_were_not_reached_have_a_record_too() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let executor = mock(|_| {
+        cancel.all();
+        Status::Interrupted
+    });
+    let (outcome, _) = sweep_until(&experiment(three(), 3), &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0)]);
+    assert_eq!(outcome.cells.len(), 3);
+    assert!(outcome.cells.iter().all(|r| r.status == Status::Interrupted && !r.run.is_empty()));
+    assert_eq!(outcome.cells[2].reason.as_deref(), Some("cancelled before it ran"));
+}
+
+#[test]
+fn one_cell_can_be_cancelled_in_all_rounds() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let executor = mock(|r| {
+        cancel.cell(1);
+        if r.cell == 1 { Status::Interrupted } else { Status::Failed }
+    });
+    let (outcome, _) = sweep_until(&experiment(three(), 2), &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0), (2, 0), (0, 1), (2, 1)]);
+    assert!(!outcome.interrupted, "the others ran to their end");
+    assert_eq!(outcome.cells[1].status, Status::Interrupted);
+}
+
+#[test]
+fn cells_that_cannot_run_are_told_once_and_not_stored() {
+    let (_dir, store) = store();
+    let mut cells = three();
+    cells[0].feasibility = Feasibility::Skipped("TP 3 does not divide 32 heads (32 mod 3 = 2)".into());
+    cells[2].feasibility = Feasibility::Oom("weights 1 GB + ...".into());
+    let executor = mock(|_| Status::Failed);
+    let (outcome, events) = sweep(&experiment(cells.clone(), 2), &store, &executor);
+    assert_eq!(executor.ran(), [(1, 0), (1, 1)]);
+    assert_eq!(events[..2], ["settled 0 0 skipped", "settled 2 0 oom"]);
+    assert_eq!(events.len(), 6);
+    assert_eq!(outcome.cells[0].reason.as_deref(), Some("TP 3 does not divide 32 heads (32 mod 3 = 2)"));
+    assert_eq!(outcome.cells[0].run, format!("skipped-{}", cells[0].spec.key()));
+    assert_eq!(outcome.cells[2].status, Status::Oom);
+    assert_eq!(store.list().unwrap().records.len(), 2);
+}
+
+fn simulated(architecture: &str, batch: u32) -> Cell {
+    let mut spec =
+        Spec { backend: Backend::Sim, hardware: "h100_sxm".into(), batch, ..sample_spec(architecture) };
+    spec.dtype = crate::plan::DType::Bf16;
+    Cell { spec, feasibility: Feasibility::Runs }
+}
+
+#[test]
+fn simulations_run_here_in_order_as_one_batch_and_once() {
+    let (_dir, store) = store();
+    let cells: Vec<Cell> =
+        (1..=20).map(|batch| simulated("ladder", batch)).chain([cell("standard")]).collect();
+    let experiment = experiment(cells, 1);
+    let executor = mock(|_| Status::Failed);
+    let (outcome, events) = sweep(&experiment, &store, &executor);
+    assert_eq!(executor.ran(), [(20, 0)], "only what is not simulated");
+    let ended: Vec<String> = (0..20).map(|cell| format!("ended {cell} 0 ok")).collect();
+    let events: Vec<String> =
+        events.into_iter().filter(|line| line.starts_with("ended")).take(20).collect();
+    assert_eq!(events, ended);
+    assert_eq!(outcome.failed, 1);
+    assert!(outcome.cells[..20].iter().all(|r| r.provenance == crate::table::Provenance::Simulated));
+    let batches: Vec<_> = std::fs::read_dir(store.dir().join("batches")).unwrap().collect();
+    assert_eq!(batches.len(), 1);
+    let (_, events) = sweep(&experiment, &store, &executor);
+    assert_eq!(events[..20], (0..20).map(|cell| format!("settled {cell} 0 ok")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_simulation_that_fails_does_not_stop_the_others() {
+    let (_dir, store) = store();
+    let mut broken = simulated("ladder", 1);
+    broken.spec.hardware = "no_such_gpu".into();
+    let cells = vec![broken, simulated("ladder", 2)];
+    let (outcome, events) = sweep(&experiment(cells, 1), &store, &mock(|_| Status::Failed));
+    assert_eq!(events[1], "ended 0 0 failed");
+    assert_eq!(events[3], "ended 1 0 ok");
+    assert_eq!(outcome.failed, 1);
+    assert!(outcome.cells[0].reason.as_deref().unwrap().contains("no_such_gpu"));
+}
+
+#[test]
+fn one_cell_runs_as_often_as_asked_whatever_is_stored() {
+    let (_dir, store) = store();
+    for _ in 0..2 {
+        let executor = mock(|_| Status::Ok);
+        let (spec, cancel) = (sample_spec("ladder"), Cancel::default());
+        let record = run_one(&spec, 2, &store, &executor, &cancel, &mut |_| ()).unwrap();
+        assert_eq!(executor.ran(), [(0, 0), (0, 1)]);
+        assert_eq!((record.status, record.experiment), (Status::Ok, None));
+    }
+    let mut impossible = sample_spec("ladder");
+    impossible.tp = 3;
+    let executor = mock(|_| Status::Ok);
+    let record = run_one(&impossible, 1, &store, &executor, &Cancel::default(), &mut |_| ()).unwrap();
+    assert_eq!(record.status, Status::Skipped);
+    assert!(record.reason.unwrap().contains("8 mod 3 = 2"));
+    assert_eq!(executor.ran(), []);
+}
+
+#[test]
+fn a_simulated_sweep_leaves_the_same_bytes_on_any_number_of_threads() {
+    let cells: Vec<Cell> =
+        (1..=150).flat_map(|b| [simulated("ladder", b), simulated("standard", b)]).collect();
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let (_dir, store) = store();
+            let planned = cells.iter().enumerate();
+            let simulations: Vec<_> = planned
+                .map(|(cell, planned)| simulate::Simulation { cell, spec: &planned.spec })
+                .collect();
+            // what the machine did at that moment is part of the environment
+            let origin =
+                simulate::Origin { environment: Default::default(), experiment: None, round: 0 };
+            let mut events = Vec::new();
+            let cancel = Cancel::default();
+            simulate::run_as(&simulations, &origin, &store, &cancel, &mut |cell, _| events.push(cell))
+                .unwrap();
+            assert_eq!(events, (0..cells.len()).collect::<Vec<_>>());
+            let mut files = std::fs::read_dir(store.dir().join("batches")).unwrap();
+            std::fs::read(files.next().unwrap().unwrap().path()).unwrap()
+        })
+    };
+    let one = on(1);
+    assert!(one == on(2), "bytes differ on 2 threads");
+    assert!(one == on(5), "bytes differ on 5 threads");
+}
+
+#[test]
+fn cells_are_told_in_order_though_simulations_come_before_runs() {
+    let (_dir, store) = store();
+    let cells = vec![simulated("ladder", 1), cell("ladder"), simulated("ladder", 2), cell("standard")];
+    let experiment = experiment(cells, 2);
+    let (outcome, events) = sweep(&experiment, &store, &mock(|_| Status::Ok));
+    assert_eq!(outcome.cells.iter().map(|r| r.runs.len()).collect::<Vec<_>>(), [2; 4]);
+    assert_eq!(events[..4], ["started 0 0", "ended 0 0 ok", "started 2 0", "ended 2 0 ok"]);
+    let (again, events) = sweep(&experiment, &store, &mock(|_| Status::Failed));
+    assert_eq!(events.len(), 8, "all were finished: {events:?}");
+    for (first, second) in outcome.cells.iter().zip(&again.cells) {
+        assert_eq!(first.metrics, second.metrics);
+        assert_eq!(first.environment, second.environment);
+    }
+}

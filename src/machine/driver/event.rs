@@ -1,0 +1,124 @@
+//! Events: points in a stream's work that others wait for, or whose times are taken.
+
+use std::time::Duration;
+
+use cudarc::driver::sys;
+
+use super::answer::code;
+use super::gpu::Gpu;
+use super::wait;
+use crate::base::error::Result;
+
+/// A point in a stream's work. Nothing is recorded at first: it is done, and has no time.
+pub struct Event {
+    gpu: Gpu,
+    event: sys::CUevent,
+    timed: bool,
+}
+
+// SAFETY: handles are plain addresses, usable from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Event").field("event", &self.event).field("timed", &self.timed).finish()
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let event = self.event;
+        // SAFETY: created by `Gpu::event`, destroyed once; the driver keeps what is still to happen.
+        self.gpu.destroy(|api| unsafe {
+            (api.cuEventDestroy_v2)(event);
+        });
+    }
+}
+
+impl Gpu {
+    /// An event; one without times costs less.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text, or the one that made its GPU unusable before.
+    pub fn event(&self, timed: bool) -> Result<Event> {
+        const DISABLE_TIMING: u32 = 2;
+        self.bind()?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: writes one handle to a valid address.
+        let code =
+            unsafe { (self.api().cuEventCreate)(&mut event, if timed { 0 } else { DISABLE_TIMING }) };
+        self.check(code, || "making an event".into())?;
+        Ok(Event { gpu: self.clone(), event, timed })
+    }
+}
+
+impl Event {
+    /// Milliseconds from the other event to this one (0.5 us resolution). Both must be timed and done.
+    ///
+    /// # Errors
+    ///
+    /// A failure where either was not recorded with times, or its work is not done.
+    pub fn elapsed_ms(&self, since: &Self) -> Result<f32> {
+        let mut milliseconds = 0.0;
+        self.gpu.bind()?;
+        // SAFETY: both events exist; writes one number to a valid address.
+        let code =
+            unsafe { (self.gpu.api().cuEventElapsedTime)(&mut milliseconds, since.event, self.event) };
+        self.gpu.check(code, || match self.timed && since.timed {
+            true => "taking the time between two events".into(),
+            false => "taking the time between two events, of which one has no times".into(),
+        })?;
+        Ok(milliseconds)
+    }
+
+    /// Whether the work before it is done.
+    ///
+    /// # Errors
+    ///
+    /// A failure where work before the event failed; the GPU is unusable from then on.
+    pub fn is_done(&self) -> Result<bool> {
+        self.gpu.bind()?;
+        // SAFETY: the event exists.
+        match unsafe { (self.gpu.api().cuEventQuery)(self.event) } {
+            code::NOT_READY => Ok(false),
+            code => {
+                self.gpu.check(code, || "asking whether an event has happened".into()).map(|()| true)
+            }
+        }
+    }
+
+    /// Waits for the work before it.
+    ///
+    /// # Errors
+    ///
+    /// A failure where work before the event failed; the GPU is unusable from then on.
+    pub fn synchronize(&self) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the event exists.
+        let code = unsafe { (self.gpu.api().cuEventSynchronize)(self.event) };
+        self.gpu.check(code, || "waiting for an event".into())
+    }
+
+    /// Waits like [`Event::synchronize`], but at most this long, as
+    /// [`super::Stream::synchronize_within`] does for a whole stream.
+    ///
+    /// # Errors
+    ///
+    /// A failure where work before the event failed, or is not done within `limit`.
+    pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
+        wait::until(&self.gpu, limit, || self.is_done())
+    }
+
+    /// The GPU in whose context the event was made.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The driver's handle; valid as long as `self`.
+    pub fn raw(&self) -> sys::CUevent {
+        self.event
+    }
+}

@@ -1,0 +1,135 @@
+//! Graphs: captured work that is launched again and again as one.
+
+use cudarc::driver::sys;
+
+use super::gpu::Gpu;
+use super::stream::Stream;
+use crate::base::error::Result;
+
+/// What a capture has yielded.
+pub struct Graph {
+    gpu: Gpu,
+    graph: sys::CUgraph,
+}
+
+// SAFETY: handles are plain addresses; a graph is only read after its capture.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let graph = self.graph;
+        // SAFETY: given by a capture, destroyed once.
+        self.gpu.destroy(|api| unsafe {
+            (api.cuGraphDestroy)(graph);
+        });
+    }
+}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Graph").field(&self.graph).finish()
+    }
+}
+
+impl Graph {
+    /// Takes over a handle that the caller owns.
+    pub(super) fn new(gpu: Gpu, graph: sys::CUgraph) -> Self {
+        Self { gpu, graph }
+    }
+
+    /// How many nodes it has.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text.
+    pub fn nodes(&self) -> Result<usize> {
+        self.gpu.bind()?;
+        let mut count = 0;
+        // SAFETY: without a place for nodes only their number is written.
+        let code =
+            unsafe { (self.gpu.api().cuGraphGetNodes)(self.graph, std::ptr::null_mut(), &mut count) };
+        self.gpu.check(code, || "counting the nodes of a graph".into())?;
+        Ok(count)
+    }
+
+    /// Makes it ready to launch. What its kernels use (memory, modules, events, workspaces)
+    /// must outlive the result.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the graph cannot be executed, or the GPU's memory is too small for it.
+    pub fn instantiate(&self) -> Result<GraphExec> {
+        // Nodes keep the priority of the stream that they were captured from; without this all would run
+        // with that of the stream on which the graph is launched.
+        const USE_NODE_PRIORITY: u64 = 8;
+        self.gpu.bind()?;
+        let mut exec = std::ptr::null_mut();
+        // SAFETY: the graph exists; writes one handle to a valid address.
+        let code = unsafe {
+            (self.gpu.api().cuGraphInstantiateWithFlags)(&mut exec, self.graph, USE_NODE_PRIORITY)
+        };
+        self.gpu.check(code, || "making a graph ready to launch".into())?;
+        Ok(GraphExec { gpu: self.gpu.clone(), exec })
+    }
+
+    /// The driver's handle; valid as long as `self`.
+    pub fn raw(&self) -> sys::CUgraph {
+        self.graph
+    }
+}
+
+/// A graph that is ready to launch.
+pub struct GraphExec {
+    gpu: Gpu,
+    exec: sys::CUgraphExec,
+}
+
+// SAFETY: handles are plain addresses; launches of one graph are ordered by the driver.
+unsafe impl Send for GraphExec {}
+
+impl Drop for GraphExec {
+    fn drop(&mut self) {
+        let exec = self.exec;
+        // SAFETY: made by `Graph::instantiate`, destroyed once; the driver keeps it for launches that go on.
+        self.gpu.destroy(|api| unsafe {
+            (api.cuGraphExecDestroy)(exec);
+        });
+    }
+}
+
+impl std::fmt::Debug for GraphExec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("GraphExec").field(&self.exec).finish()
+    }
+}
+
+impl GraphExec {
+    /// Launches it after what the stream has to do.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the launch is refused, or earlier work on the GPU failed.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: both exist.
+        let code = unsafe { (self.gpu.api().cuGraphLaunch)(self.exec, stream.raw()) };
+        self.gpu.check(code, || "launching a graph".into())
+    }
+
+    /// Brings it to the GPU beforehand, so that the first launch is as fast as the others.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the GPU's memory is too small for the graph.
+    pub fn upload(&self, stream: &Stream) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: both exist.
+        let code = unsafe { (self.gpu.api().cuGraphUpload)(self.exec, stream.raw()) };
+        self.gpu.check(code, || "uploading a graph".into())
+    }
+
+    /// The driver's handle; valid as long as `self`.
+    pub fn raw(&self) -> sys::CUgraphExec {
+        self.exec
+    }
+}

@@ -1,0 +1,384 @@
+//! Finds NVIDIA's libraries without linking to them: by a variable, through the loader, and in the
+//! folders into which toolkits and Python packages put them.
+//!
+//! A library is opened once and stays loaded until the process ends, with global symbols: whoever else
+//! asks for it by the same name gets the same file.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::base::error::{Error, Result};
+
+/// A library of NVIDIA's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Library {
+    /// The CUDA driver, which comes with the kernel driver.
+    Driver,
+    /// NVRTC, which compiles CUDA C++ to a cubin while a program runs.
+    Nvrtc,
+    /// cuBLASLt, which multiplies matrices.
+    CublasLt,
+    /// NCCL, whose collectives connect the ranks.
+    Nccl,
+    /// CUPTI, whose activity records tell when kernels ran.
+    Cupti,
+    /// NVML, which tells clocks, links and throttling; it comes with the kernel driver.
+    Nvml,
+}
+
+/// A library of NVIDIA's that was found and loaded.
+#[derive(Debug)]
+pub struct Found {
+    /// The library, which stays loaded as long as this value lives.
+    pub library: libloading::Library,
+    /// The file, or the name by which the loader knows it where the file cannot be told.
+    pub path: PathBuf,
+}
+
+impl Library {
+    /// All of NVIDIA's libraries that are used, in the order in which `doctor` lists them.
+    pub const ALL: [Self; 6] =
+        [Self::Driver, Self::Nvrtc, Self::CublasLt, Self::Nccl, Self::Cupti, Self::Nvml];
+
+    /// The library's name as messages call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Driver => "NVIDIA driver",
+            Self::Nvrtc => "NVRTC",
+            Self::CublasLt => "cuBLASLt",
+            Self::Nccl => "NCCL",
+            Self::Cupti => "CUPTI",
+            Self::Nvml => "NVML",
+        }
+    }
+
+    /// The variable that names the file to use; nothing else is tried then. The two libraries that must
+    /// match the kernel driver have none.
+    pub fn variable(self) -> Option<&'static str> {
+        match self {
+            Self::Driver | Self::Nvml => None,
+            Self::Nvrtc => Some("LADDERSCOPE_NVRTC"),
+            Self::CublasLt => Some("LADDERSCOPE_CUBLASLT"),
+            Self::Nccl => Some("LADDERSCOPE_NCCL"),
+            Self::Cupti => Some("LADDERSCOPE_CUPTI"),
+        }
+    }
+
+    /// What a file of it is called, the preferred name first. Toolkit libraries of another major version
+    /// than the driver's come last: CUDA is compatible within a major version.
+    fn names(self, driver_major: u32) -> Vec<String> {
+        let toolkit = |stem: &str| {
+            let mut majors = [13, 12];
+            majors.sort_by_key(|major| (*major > driver_major, u32::MAX - *major));
+            let versioned = majors.iter().map(|major| format!("lib{stem}.so.{major}"));
+            versioned.chain([format!("lib{stem}.so")]).collect()
+        };
+        match self {
+            Self::Driver => vec!["libcuda.so.1".into(), "libcuda.so".into()],
+            Self::Nvml => vec!["libnvidia-ml.so.1".into(), "libnvidia-ml.so".into()],
+            Self::Nccl => vec!["libnccl.so.2".into(), "libnccl.so".into()],
+            Self::Nvrtc => toolkit("nvrtc"),
+            Self::CublasLt => toolkit("cublasLt"),
+            Self::Cupti => toolkit("cupti"),
+        }
+    }
+
+    /// What to do where it is missing.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Driver | Self::Nvml => {
+                "install NVIDIA's driver (in a container: start it with the GPUs, as with --gpus all)"
+            }
+            Self::Nvrtc => "pip install nvidia-cuda-nvrtc (CUDA 12: nvidia-cuda-nvrtc-cu12)",
+            Self::CublasLt => "pip install nvidia-cublas (CUDA 12: nvidia-cublas-cu12)",
+            Self::Nccl => {
+                "pip install nvidia-nccl-cu13 (CUDA 12: nvidia-nccl-cu12), or install libnccl2"
+            }
+            Self::Cupti => "pip install nvidia-cuda-cupti (CUDA 12: nvidia-cuda-cupti-cu12)",
+        }
+    }
+
+    fn cell(self) -> &'static OnceLock<Result<Found, String>> {
+        static CELLS: [OnceLock<Result<Found, String>>; 6] = [const { OnceLock::new() }; 6];
+        &CELLS[self as usize]
+    }
+}
+
+/// The library, loaded; the same for the whole process, and so is the error where there is none.
+///
+/// # Errors
+///
+/// An input error where no such library is found or can be loaded, with all that was tried
+/// and what to install.
+pub fn open(name: Library) -> Result<&'static libloading::Library> {
+    found(name).map(|found| &found.library)
+}
+
+/// Opens a library like [`open`], and says in which file it was found.
+///
+/// # Errors
+///
+/// An input error where no such library is found or can be loaded, with all that was tried
+/// and what to install.
+pub fn found(name: Library) -> Result<&'static Found> {
+    let found = name.cell().get_or_init(|| {
+        let places = Places::of_process();
+        search(name, |name| std::env::var_os(name), &places)
+    });
+    found.as_ref().map_err(|message| Error::input(message.clone()))
+}
+
+/// Where toolkits and Python packages put libraries.
+struct Places {
+    folders: Vec<PathBuf>,
+}
+
+impl Places {
+    fn of_process() -> Self {
+        Self::new(|name| std::env::var_os(name), Path::new("/"))
+    }
+
+    /// The folders that exist, from the variables and below `root` (`/`).
+    fn new(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let mut folders = Vec::new();
+        let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
+        for toolkit in toolkits.chain([root.join("usr/local/cuda")]) {
+            folders.push(toolkit.join("lib64"));
+            folders.push(toolkit.join("lib"));
+            folders.push(toolkit.join("extras/CUPTI/lib64"));
+        }
+        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
+        let homes = set("HOME").map(|home| home.join(".local"));
+        // The Pythons that a user would start: /opt/conda for /opt/conda/bin/python3.
+        let path = variable("PATH").unwrap_or_default();
+        let pythons: Vec<PathBuf> = std::env::split_paths(&path)
+            .filter(|folder| folder.join("python3").is_file())
+            .filter_map(|folder| Some(folder.parent()?.to_path_buf()))
+            .collect();
+        let libs = environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
+        for lib in libs.chain([root.join("usr/local/lib"), root.join("usr/lib")]) {
+            for python in children(&lib, |name| name.starts_with("python3")) {
+                for packages in ["site-packages", "dist-packages"] {
+                    for vendor in children(&python.join(packages).join("nvidia"), |_| true) {
+                        folders.push(vendor.join("lib"));
+                    }
+                }
+            }
+        }
+        let mut known = std::collections::HashSet::new();
+        folders.retain(|folder| folder.is_dir() && known.insert(folder.clone()));
+        Self { folders }
+    }
+}
+
+/// Folders in `folder` whose names pass, sorted downwards (newer Pythons first).
+fn children(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok())
+        .filter(|entry| entry.file_name().to_str().is_some_and(&pass))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found
+}
+
+/// `Err` lists what was tried and says what to do.
+fn search(
+    name: Library,
+    variable: impl Fn(&str) -> Option<OsString>,
+    places: &Places,
+) -> Result<Found, String> {
+    // The libraries that come with the driver match it by themselves; asking it for them would recurse.
+    let driver_major = match name {
+        Library::Nvrtc | Library::CublasLt | Library::Cupti => driver_major(),
+        Library::Driver | Library::Nvml | Library::Nccl => u32::MAX,
+    };
+    if let Some(named) = name.variable()
+        && let Some(file) = variable(named).filter(|file| !file.is_empty())
+    {
+        let path = PathBuf::from(file);
+        return load(&path).map(|library| Found { path: path.clone(), library }).map_err(|problem| {
+            format!(
+                "{}: ${named} names {}, which cannot be loaded: {problem}; name a {} or unset the variable",
+                name.as_str(),
+                path.display(),
+                name.names(u32::MAX).first().map_or("library", String::as_str)
+            )
+        });
+    }
+    let mut broken = Vec::new();
+    let names = name.names(driver_major);
+    // A driver in a toolkit's folder is a stub to link with.
+    let searched = !matches!(name, Library::Driver | Library::Nvml);
+    // The right version in any place comes before another version in the first place.
+    for soname in &names {
+        match load(Path::new(soname)) {
+            Ok(library) => {
+                let path = loaded_file(soname).unwrap_or_else(|| soname.into());
+                return Ok(Found { library, path });
+            }
+            Err(problem) if is_absent(&problem, soname) => {}
+            Err(problem) => broken.push(problem),
+        }
+        let folders = places.folders.iter().filter(|_| searched);
+        for path in folders.map(|folder| folder.join(soname)).filter(|path| path.is_file()) {
+            match load(&path) {
+                Ok(library) => return Ok(Found { library, path }),
+                Err(problem) => broken.push(format!("{}: {problem}", path.display())),
+            }
+        }
+    }
+    let folders = match (searched, places.folders.len()) {
+        (false, _) => String::new(),
+        (true, 0) => " (no toolkit and no Python package of NVIDIA's has it either)".to_owned(),
+        (true, count) => {
+            let mut listed: Vec<String> =
+                places.folders.iter().take(4).map(|folder| folder.display().to_string()).collect();
+            if count > listed.len() {
+                listed.push(format!("{} more folders", count - listed.len()));
+            }
+            format!(" (nor in {})", listed.join(", "))
+        }
+    };
+    let variable =
+        name.variable().map_or(String::new(), |named| format!(", or name the file in ${named}"));
+    let problem = match name {
+        Library::Driver => "no NVIDIA driver".to_owned(),
+        _ => format!("no {}", name.as_str()),
+    };
+    let tried = match broken.is_empty() {
+        true => format!("{} not found{folders}", names.join(", ")),
+        // One that is there but does not load matters more than where else none is.
+        false => broken.join("; "),
+    };
+    Err(format!("{problem}: {tried}; {}{variable}", name.advice()))
+}
+
+/// CUDA's major version by the driver; the newest where there is no driver to ask.
+fn driver_major() -> u32 {
+    super::api::version().map_or(u32::MAX, |version| version / 1000)
+}
+
+/// Loads a file or a name that the loader resolves; `Err` is the loader's own text.
+fn load(path: &Path) -> Result<libloading::Library, String> {
+    // SAFETY: initialisers of NVIDIA's libraries have no preconditions.
+    let library = unsafe { UnixLibrary::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+    library.map(libloading::Library::from).map_err(|error| {
+        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+    })
+}
+
+/// Whether the loader means that there is no such file, and not that the file is no good.
+fn is_absent(problem: &str, soname: &str) -> bool {
+    problem.starts_with(&format!("{soname}: cannot open shared object file"))
+}
+
+/// The file behind a loaded name, from the process's map of memory.
+fn loaded_file(soname: &str) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    mapped(&maps, soname)
+}
+
+fn mapped(maps: &str, soname: &str) -> Option<PathBuf> {
+    // What is mapped is the file behind the links: libcuda.so.1 -> libcuda.so.580.65.06.
+    let stem = soname.split(".so").next()?;
+    let begins = format!("{stem}.so");
+    maps.lines()
+        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begins)))
+        .map(Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_: &str) -> Option<OsString> {
+        None
+    }
+
+    #[test]
+    fn the_drivers_major_version_comes_first() {
+        let names = |major| Library::Nvrtc.names(major);
+        assert_eq!(names(13), ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]);
+        assert_eq!(names(12), ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"]);
+        assert_eq!(names(u32::MAX), names(13));
+    }
+
+    #[test]
+    fn a_named_file_is_the_only_one_tried() {
+        let set = |name: &str| (name == "LADDERSCOPE_NCCL").then(|| "/no/such/libnccl.so.2".into());
+        let problem = search(Library::Nccl, set, &Places { folders: vec![] }).err().unwrap_or_default();
+        assert!(problem.contains("$LADDERSCOPE_NCCL names /no/such/libnccl.so.2"), "{problem}");
+    }
+
+    #[test]
+    fn folders_of_toolkits_and_python_packages_are_found() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let make = |path: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(&path).expect("a folder");
+            path
+        };
+        let toolkit = make("opt/cuda/lib64");
+        let old = make("venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib");
+        let new = make("venv/lib/python3.12/site-packages/nvidia/cu13/lib");
+        let system = make("usr/lib/python3/dist-packages/nvidia/nccl/lib");
+        make("venv/lib/python2.7/site-packages/nvidia/nccl/lib");
+        let conda = make("opt/conda/lib/python3.12/site-packages/nvidia/cublas/lib");
+        let bin = make("opt/conda/bin");
+        std::fs::write(bin.join("python3"), "").expect("a file");
+        let variable = |name: &str| match name {
+            "CUDA_HOME" => Some(root.path().join("opt/cuda").into_os_string()),
+            "VIRTUAL_ENV" => Some(root.path().join("venv").into_os_string()),
+            "PATH" => std::env::join_paths([root.path().join("no/such/bin"), bin.clone()]).ok(),
+            _ => None,
+        };
+        let places = Places::new(variable, root.path());
+        assert_eq!(places.folders, [toolkit, new, old, conda, system]);
+    }
+
+    #[test]
+    fn a_file_in_a_folder_is_loaded_and_a_broken_one_is_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let places = Places { folders: vec![folder.path().to_path_buf()] };
+        let path = folder.path().join("libcupti.so");
+        std::fs::write(&path, "not a library").expect("a file");
+        if driver_major() == u32::MAX {
+            let problem = search(Library::Cupti, nothing, &places).err().unwrap_or_default();
+            assert!(problem.contains(&path.display().to_string()), "{problem}");
+            assert!(problem.contains("pip install"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_version_for_the_driver_is_found_before_another_one() {
+        // Any shared library will do; names decide.
+        let Some(any) = loaded_file("libgcc_s.so.1") else { return };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let places = Places { folders: vec![folder.path().to_path_buf()] };
+        for name in ["libcupti.so", "libcupti.so.12", "libcupti.so.13"] {
+            std::fs::copy(&any, folder.path().join(name)).expect("a copy");
+        }
+        let found = search(Library::Cupti, nothing, &places).map(|found| found.path);
+        let first = &Library::Cupti.names(driver_major())[0];
+        assert_eq!(found, Ok(folder.path().join(first)));
+    }
+
+    #[test]
+    fn the_mapped_file_is_the_one_behind_the_name() {
+        let maps = "7f00-7f01 r-xp 0 08:01 12   /usr/lib/libcudart.so.13\n\
+                    7f02-7f03 r-xp 0 08:01 13   /usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\n\
+                    7f04-7f05 rw-p 0 00:00 0\n";
+        assert_eq!(
+            mapped(maps, "libcuda.so.1"),
+            Some("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06".into())
+        );
+        assert_eq!(mapped(maps, "libnccl.so.2"), None);
+    }
+}

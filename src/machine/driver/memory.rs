@@ -1,0 +1,191 @@
+//! Memory of the GPU.
+
+use super::answer::{self, code};
+use super::gpu::Gpu;
+use crate::base::error::{Error, Result};
+
+/// An address in a GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// The address this many bytes further.
+    pub fn offset(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+impl std::ops::Add<u64> for DevicePtr {
+    type Output = Self;
+
+    fn add(self, bytes: u64) -> Self {
+        self.offset(bytes)
+    }
+}
+
+/// Memory of a GPU, freed when dropped (after a capture of this thread, where one goes on).
+pub struct Memory {
+    gpu: Gpu,
+    ptr: DevicePtr,
+    bytes: u64,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory({:#x}, {} bytes)", self.ptr.0, self.bytes)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let ptr = self.ptr.0;
+        if self.bytes > 0 {
+            // SAFETY: allocated by `Gpu::allocate`, freed once.
+            self.gpu.free(move |api| unsafe {
+                (api.cuMemFree_v2)(ptr);
+            });
+        }
+    }
+}
+
+impl Gpu {
+    /// Memory of this GPU, aligned to 256 bytes at least, with arbitrary content; zero bytes are fine.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not fit: what it was for, how much was asked for, how much is free, what to do.
+    pub fn allocate(&self, bytes: u64, what: &str) -> Result<Memory> {
+        if bytes == 0 {
+            return Ok(Memory { gpu: self.clone(), ptr: DevicePtr(0), bytes });
+        }
+        self.bind()?;
+        let mut ptr = 0;
+        // SAFETY: writes one address to a valid place; a size beyond the address space is refused.
+        let answer = unsafe {
+            (self.api().cuMemAlloc_v2)(&mut ptr, usize::try_from(bytes).unwrap_or(usize::MAX))
+        };
+        if answer == code::OUT_OF_MEMORY {
+            let memory = self.memory().ok();
+            return Err(Error::failed(out_of_memory(self.info().index, bytes, what, memory)));
+        }
+        self.check(answer, || format!("allocating {bytes} bytes for {what}"))?;
+        Ok(Memory { gpu: self.clone(), ptr: DevicePtr(ptr), bytes })
+    }
+}
+
+/// The arithmetic of an allocation that did not fit.
+fn out_of_memory(index: usize, bytes: u64, what: &str, memory: Option<(u64, u64)>) -> String {
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let free = memory.map_or(String::new(), |(free, total)| {
+        format!(
+            ", {:.2} GiB of {:.2} GiB are free: {:.2} GiB too little",
+            gib(free),
+            gib(total),
+            gib(bytes.saturating_sub(free))
+        )
+    });
+    format!(
+        "out of memory on GPU {index}: {what} needs {bytes} bytes ({:.2} GiB){free}; choose a smaller batch, \
+         context or model or a larger TP, and see with nvidia-smi whether other processes use the GPU",
+        gib(bytes)
+    )
+}
+
+impl Memory {
+    /// Where it begins; 0 for zero bytes.
+    pub fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+
+    /// How many bytes were asked for; the driver may have rounded up.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The GPU on which the memory lies.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Copies to it, `offset` bytes from its start, and waits. Not ordered after work on streams.
+    ///
+    /// # Errors
+    ///
+    /// A failure where `bytes` do not fit behind `offset`, or earlier work on the GPU failed.
+    pub fn upload(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let to = self.part(offset, data.len(), "writing")?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        let what = || format!("copying {} bytes to it", data.len());
+        // SAFETY: both ranges are valid: checked above, and borrowed.
+        let code = unsafe { (self.gpu.api().cuMemcpyHtoD_v2)(to.0, data.as_ptr().cast(), data.len()) };
+        self.gpu.check(code, what)?;
+        // From pageable memory the call returns when the data is taken over, not when it has arrived; and
+        // our streams do not wait for the default stream, on which it is on its way.
+        // SAFETY: null is the default stream.
+        let code = unsafe { (self.gpu.api().cuStreamSynchronize)(std::ptr::null_mut()) };
+        self.gpu.check(code, what)
+    }
+
+    /// Copies from it, `offset` bytes from its start, and waits. Not ordered after work on streams.
+    ///
+    /// # Errors
+    ///
+    /// A failure where `bytes` do not fit behind `offset`, or earlier work on the GPU failed.
+    pub fn download(&self, offset: u64, data: &mut [u8]) -> Result<()> {
+        let from = self.part(offset, data.len(), "reading")?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        // SAFETY: as above.
+        let code =
+            unsafe { (self.gpu.api().cuMemcpyDtoH_v2)(data.as_mut_ptr().cast(), from.0, data.len()) };
+        self.gpu.check(code, || format!("copying {} bytes from it", data.len()))
+    }
+
+    fn part(&self, offset: u64, length: usize, doing: &str) -> Result<DevicePtr> {
+        within(offset, length as u64, self.bytes, doing)?;
+        Ok(self.ptr.offset(offset))
+    }
+}
+
+fn within(offset: u64, length: u64, bytes: u64, doing: &str) -> Result<()> {
+    if offset.checked_add(length).is_none_or(|end| end > bytes) {
+        return Err(Error::failed(format!(
+            "{doing} {length} bytes at {offset} of an allocation of {bytes} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// The driver's text of a code, for libraries that hand its codes on.
+pub fn describe_code(code: u32) -> String {
+    super::api::api().map_or_else(|_| format!("CUDA error {code}"), |api| answer::text(api, code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_arithmetic() {
+        let text = out_of_memory(3, 5 << 30, "weights of layer 7", Some((2 << 30, 80 << 30)));
+        assert!(text.starts_with(
+            "out of memory on GPU 3: weights of layer 7 needs 5368709120 bytes (5.00 GiB), 2.00 GiB of \
+             80.00 GiB are free: 3.00 GiB too little; "
+        ));
+        assert!(out_of_memory(0, 1, "x", None).contains("x needs 1 bytes (0.00 GiB); choose"));
+    }
+
+    #[test]
+    fn parts_outside_of_an_allocation_are_refused() {
+        assert!(within(0, 16, 16, "reading").is_ok());
+        assert!(within(16, 0, 16, "reading").is_ok());
+        assert!(within(u64::MAX, 1, 16, "reading").is_err());
+        let error = within(8, 9, 16, "reading").err().map(|e| e.to_string()).unwrap_or_default();
+        assert_eq!(error, "reading 9 bytes at 8 of an allocation of 16 bytes");
+    }
+}

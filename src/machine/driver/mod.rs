@@ -1,0 +1,26 @@
+//! The CUDA driver: thin, safe to hold, errors instead of panics. Everything is loaded at run time.
+//!
+//! Objects hold their [`Gpu`], which holds the primary context: nothing outlives what it needs, and
+//! what is dropped is freed in its own context, after captures, with errors swallowed.
+
+mod answer;
+mod api;
+mod capture;
+mod event;
+pub(crate) mod functions;
+mod gpu;
+mod graph;
+pub mod libraries;
+mod memory;
+mod module;
+mod stream;
+mod wait;
+
+pub use answer::code;
+pub use api::{OLDEST, version, version_text};
+pub use event::Event;
+pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
+pub use graph::{Graph, GraphExec};
+pub use memory::{DevicePtr, Memory, describe_code};
+pub use module::{Arguments, Function, Launch, Module};
+pub use stream::{Priority, Stream};

@@ -1,0 +1,308 @@
+//! Compiled kernels: a module, its functions, and what a launch of one needs.
+
+use std::ffi::{CString, c_int, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
+
+use super::answer::code;
+use super::gpu::Gpu;
+use super::memory::DevicePtr;
+use crate::base::error::{Error, Result};
+
+/// Kernels that are loaded on a GPU; unloaded after the last clone and function.
+#[derive(Clone)]
+pub struct Module {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    gpu: Gpu,
+    module: sys::CUmodule,
+}
+
+// SAFETY: handles are plain addresses, usable from any thread.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let module = self.module as usize;
+        // SAFETY: loaded by `Gpu::load`, unloaded once, while its context is held.
+        self.gpu.free(move |api| unsafe {
+            (api.cuModuleUnload)(module as sys::CUmodule);
+        });
+    }
+}
+
+impl Gpu {
+    /// Loads a compiled module (a cubin for this GPU's architecture).
+    ///
+    /// # Errors
+    ///
+    /// A failure where the code is for another architecture, or the GPU's memory is too small for it.
+    pub fn load(&self, cubin: &[u8]) -> Result<Module> {
+        self.bind()?;
+        let mut module = std::ptr::null_mut();
+        // The driver finds the end of a PTX text by a zero; a cubin knows its size.
+        let image = [cubin, &[0]].concat();
+        // SAFETY: the image is complete and ends with a zero; writes one handle.
+        let code = unsafe { (self.api().cuModuleLoadData)(&mut module, image.as_ptr().cast()) };
+        self.check(code, || {
+            let (major, minor) = self.info().sm;
+            format!("loading {} bytes of compiled kernels for sm_{major}{minor}", cubin.len())
+        })?;
+        Ok(Module { inner: Arc::new(Inner { gpu: self.clone(), module }) })
+    }
+}
+
+impl Module {
+    /// The kernel of this name.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the module has no kernel of this name.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let gpu = &self.inner.gpu;
+        gpu.bind()?;
+        let symbol = CString::new(name)
+            .map_err(|_| Error::failed(format!("a kernel's name has a zero byte: {name:?}")))?;
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module is held; the name ends with a zero; writes one handle.
+        let answer = unsafe {
+            (gpu.api().cuModuleGetFunction)(&mut function, self.inner.module, symbol.as_ptr())
+        };
+        if answer == code::NOT_FOUND {
+            return Err(Error::failed(format!("the compiled module has no kernel '{name}'")));
+        }
+        gpu.check(answer, || format!("looking up kernel '{name}'"))?;
+        let function = Function { module: Arc::clone(&self.inner), function, name: name.into() };
+        function.share_most()?;
+        Ok(function)
+    }
+}
+
+/// A kernel of a loaded module, ready to be launched; it keeps its module loaded.
+#[derive(Clone)]
+pub struct Function {
+    module: Arc<Inner>,
+    function: sys::CUfunction,
+    name: Arc<str>,
+}
+
+// SAFETY: handles are plain addresses, usable from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Function").field(&self.name).finish()
+    }
+}
+
+impl Function {
+    /// The kernel's name as it was looked up in the module.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The GPU into whose context its module was loaded.
+    pub fn gpu(&self) -> &Gpu {
+        &self.module.gpu
+    }
+
+    /// Allows launches with this much dynamic shared memory (above 48 KB it must be asked for).
+    ///
+    /// # Errors
+    ///
+    /// A failure where the GPU has less shared memory than that for a block.
+    pub fn set_shared(&self, bytes: u32) -> Result<()> {
+        let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value, || {
+            format!(
+                "allowing {} {bytes} bytes of dynamic shared memory (a block has at most {})",
+                self.name,
+                self.gpu().info().shared_per_block
+            )
+        })
+    }
+
+    /// Prefers as much shared memory, and as little first-level cache, as there can be. A multiprocessor
+    /// divides its memory anew only when it is idle: of kernels with other wishes the next one could not
+    /// begin beside the one before it, nor a collective beside a product. NCCL asks for the same.
+    fn share_most(&self) -> Result<()> {
+        let most = sys::CUshared_carveout::CU_SHAREDMEM_CARVEOUT_MAX_SHARED as c_int;
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, most, || {
+            format!("preferring shared memory for {}", self.name)
+        })
+    }
+
+    fn set(&self, which: Attribute, value: c_int, what: impl FnOnce() -> String) -> Result<()> {
+        let gpu = self.gpu();
+        gpu.bind()?;
+        // SAFETY: the function's module is held.
+        let code = unsafe { (gpu.api().cuFuncSetAttribute)(self.function, which as u32, value) };
+        gpu.check(code, what)
+    }
+
+    /// How many blocks of this many threads and bytes of dynamic shared memory run on one
+    /// multiprocessor at a time.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text.
+    pub fn blocks_per_multiprocessor(&self, block: u32, shared: u32) -> Result<u32> {
+        let gpu = self.gpu();
+        gpu.bind()?;
+        let mut blocks = 0;
+        // SAFETY: the function's module is held; writes one int to a valid address.
+        let code = unsafe {
+            (gpu.api().cuOccupancyMaxActiveBlocksPerMultiprocessor)(
+                &mut blocks,
+                self.function,
+                c_int::try_from(block).unwrap_or(c_int::MAX),
+                shared as usize,
+            )
+        };
+        gpu.check(code, || format!("asking how many blocks of {} fit", self.name))?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
+    }
+
+    /// Registers that a thread of it uses.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text.
+    pub fn registers(&self) -> Result<u32> {
+        self.attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)
+    }
+
+    fn attribute(&self, which: Attribute) -> Result<u32> {
+        let gpu = self.gpu();
+        gpu.bind()?;
+        let mut value = 0;
+        // SAFETY: the function's module is held; writes one int to a valid address.
+        let code = unsafe { (gpu.api().cuFuncGetAttribute)(&mut value, which as u32, self.function) };
+        gpu.check(code, || format!("asking {} for {which:?}", self.name))?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// The driver's handle; valid as long as `self`.
+    pub fn raw(&self) -> sys::CUfunction {
+        self.function
+    }
+}
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks: x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block: x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block (bytes).
+    pub shared_bytes: u32,
+    /// Whether it may start before the stream's previous kernel has ended; the kernel itself waits
+    /// (programmatic dependent launch; compute capability 9.0 or more).
+    pub programmatic: bool,
+}
+
+/// Arguments of a kernel, in order; they are kept until the launch, which copies them.
+#[derive(Clone, Debug, Default)]
+pub struct Arguments {
+    /// Each argument's bytes from the slot's first byte on, as the driver reads them; a slot is aligned
+    /// for any of them.
+    slots: Vec<u64>,
+    pointers: Vec<*mut c_void>,
+}
+
+// SAFETY: `pointers` is scratch space that is filled anew for each launch, from an exclusive borrow.
+unsafe impl Send for Arguments {}
+// SAFETY: as above.
+unsafe impl Sync for Arguments {}
+
+impl Arguments {
+    /// An empty list, for a kernel's parameters in the order of its signature.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends the address of GPU memory: a pointer parameter.
+    pub fn pointer(&mut self, value: DevicePtr) -> &mut Self {
+        self.push(&value.0.to_ne_bytes())
+    }
+
+    /// Appends an `unsigned int`.
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.push(&value.to_ne_bytes())
+    }
+
+    /// Appends an `unsigned long long`.
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.push(&value.to_ne_bytes())
+    }
+
+    /// Appends an `int` parameter, 4 bytes.
+    pub fn i32(&mut self, value: i32) -> &mut Self {
+        self.push(&value.to_ne_bytes())
+    }
+
+    /// Appends a `float` parameter, 4 bytes.
+    pub fn f32(&mut self, value: f32) -> &mut Self {
+        self.push(&value.to_ne_bytes())
+    }
+
+    /// Appends a `double` parameter, 8 bytes.
+    pub fn f64(&mut self, value: f64) -> &mut Self {
+        self.push(&value.to_ne_bytes())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> &mut Self {
+        let mut slot = [0; 8];
+        slot[..bytes.len()].copy_from_slice(bytes);
+        self.slots.push(u64::from_ne_bytes(slot));
+        self
+    }
+
+    /// What the driver wants: an address for each. Valid until `self` is changed or moved.
+    pub(super) fn addresses(&mut self) -> *mut *mut c_void {
+        self.pointers.clear();
+        self.pointers
+            .extend(self.slots.iter_mut().map(|slot| std::ptr::from_mut(slot).cast::<c_void>()));
+        self.pointers.as_mut_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_lie_where_the_driver_looks_for_them() {
+        let mut arguments = Arguments::new();
+        arguments.pointer(DevicePtr(0x1234_5678_9abc)).u32(7).f32(1.5).f64(-2.0).i32(-3).u64(u64::MAX);
+        assert_eq!(arguments.len(), 6);
+        let addresses = arguments.addresses();
+        // SAFETY: six addresses, each of a value of the type that was appended there.
+        unsafe {
+            assert_eq!(*(*addresses).cast::<u64>(), 0x1234_5678_9abc);
+            assert_eq!(*(*addresses.add(1)).cast::<u32>(), 7);
+            assert_eq!(*(*addresses.add(2)).cast::<f32>(), 1.5);
+            assert_eq!(*(*addresses.add(3)).cast::<f64>(), -2.0);
+            assert_eq!(*(*addresses.add(4)).cast::<i32>(), -3);
+            assert_eq!(*(*addresses.add(5)).cast::<u64>(), u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Links of a hardware profile: how long an all-reduce takes, by TP, inside a node and over nodes.
+//!
+//! A link is measured (points of message bytes and latency, interpolated in logarithms) or a formula:
+//! `alpha_us + message bytes / (gb_s x 1e9)`, message (not bus) bytes. Measured latency is taken
+//! apart into what the link's bandwidth explains and the rest, so that both can be scaled.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Profile;
+use super::tables::CostSource;
+use crate::table::{Collective, P2p};
+
+/// The links of a profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Links {
+    /// GPUs of a node talk directly (NVLink where there is one).
+    pub p2p_on: LinkTable,
+    /// GPUs of a node talk through host memory.
+    pub p2p_off: LinkTable,
+    /// A custom one-shot all-reduce over P2P, where it was measured.
+    pub one_shot: Option<LinkTable>,
+    /// What an all-reduce over several nodes takes beyond one inside a node.
+    pub inter_node: InterNode,
+}
+
+/// How long all-reduces inside a node take, by number of ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinkTable {
+    /// What to know about the numbers.
+    pub note: Option<String>,
+    /// By number of ranks; others are interpolated.
+    pub tp: BTreeMap<u32, LinkPoint>,
+}
+
+/// One all-reduce over a given number of ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPoint {
+    /// Latency of a small message (us).
+    pub alpha_us: f64,
+    /// Message bandwidth (1e9 bytes a second).
+    pub gb_s: f64,
+    /// Another way, which large messages take as soon as it is faster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub large: Option<LargeMessages>,
+    /// Measured latencies: (message bytes, us), bytes ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<(u64, f64)>,
+}
+
+/// The way that large messages take where it is faster: a second formula beside the link's own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LargeMessages {
+    /// What an all-reduce takes this way however small its message is (us).
+    pub alpha_us: f64,
+    /// Message bandwidth (1e9 bytes a second).
+    pub gb_s: f64,
+}
+
+/// What an all-reduce over several nodes adds to one inside a node: `alpha_us` for each doubling of
+/// the nodes, and `2 (nodes - 1) / nodes` x message bytes at `gb_s`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterNode {
+    /// What to know about the numbers.
+    pub note: Option<String>,
+    /// Latency for each doubling of the nodes (us).
+    pub alpha_us: f64,
+    /// Bandwidth of a node's network cards together (1e9 bytes a second).
+    pub gb_s: f64,
+}
+
+/// The message up to which a measured latency counts as latency alone (bytes), and from which on its
+/// slope is the bandwidth.
+const SMALL: u64 = 16 << 10;
+const LARGE: u64 = 64 << 20;
+
+impl LinkPoint {
+    /// A link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
+    pub fn formula(alpha_us: f64, gb_s: f64) -> Self {
+        Self { alpha_us, gb_s, large: None, points: Vec::new() }
+    }
+
+    /// (alpha_us, gb_s) of the measured points; `None` where they do not tell.
+    fn measured(&self) -> Option<(f64, f64)> {
+        let mut small: Vec<f64> = self.points.iter().filter(|p| p.0 <= SMALL).map(|p| p.1).collect();
+        small.sort_unstable_by(f64::total_cmp);
+        let alpha = match (small.len(), small.get(small.len() / 2)) {
+            (0, _) | (_, None) => self.points.first()?.1,
+            (n, Some(high)) => f64::midpoint(small[(n - 1) / 2], *high),
+        };
+        let last = self.points.last()?;
+        let from = self.points.iter().find(|p| p.0 >= LARGE).filter(|p| p.0 < last.0);
+        let gb_s = match from {
+            Some(from) if last.1 > from.1 => (last.0 - from.0) as f64 / (last.1 - from.1) / 1e3,
+            _ => self.gb_s,
+        };
+        Some((alpha, gb_s))
+    }
+
+    /// The measured latency of a message, in logarithms between points, and beyond the last
+    /// one at the bandwidth.
+    fn interpolated(&self, bytes: f64, gb_s: f64) -> (f64, CostSource) {
+        let above = self.points.partition_point(|p| (p.0 as f64) < bytes);
+        match (above.checked_sub(1).and_then(|i| self.points.get(i)), self.points.get(above)) {
+            (_, Some(high)) if high.0 as f64 == bytes => (high.1, CostSource::Table),
+            (Some(low), Some(high)) => {
+                let t = (bytes / low.0 as f64).ln() / (high.0 as f64 / low.0 as f64).ln();
+                (low.1 * (high.1 / low.1).powf(t), CostSource::Interpolated)
+            }
+            (None, Some(first)) => (first.1, CostSource::Interpolated),
+            (Some(last), None) => {
+                (last.1 + (bytes - last.0 as f64) / (gb_s * 1e3), CostSource::Interpolated)
+            }
+            (None, None) => (0.0, CostSource::Calibrated),
+        }
+    }
+
+    /// How long a message takes (us); `latency_scale` applies to the latency of measured points alone.
+    fn us(&self, bytes: f64, latency_scale: f64) -> (f64, CostSource) {
+        let Some((alpha, gb_s)) = self.measured() else {
+            let direct = self.alpha_us + bytes / (self.gb_s * 1e3);
+            let us = self.large.map_or(direct, |l| direct.min(l.alpha_us + bytes / (l.gb_s * 1e3)));
+            return (us, CostSource::Calibrated);
+        };
+        let (us, source) = self.interpolated(bytes, gb_s);
+        let transfer = us.min(bytes / (gb_s * 1e3));
+        let latency = (us - transfer) * (self.alpha_us / alpha) * latency_scale;
+        (latency + transfer * (gb_s / self.gb_s), source)
+    }
+}
+
+impl LinkTable {
+    /// The rows next to `tp` with their weights: linear in log2(tp), also beyond the table's ends; a
+    /// table of one row is constant.
+    fn rows(&self, tp: u32) -> Vec<(f64, &LinkPoint)> {
+        if let Some(point) = self.tp.get(&tp) {
+            return vec![(1.0, point)];
+        }
+        let rows: Vec<(f64, &LinkPoint)> =
+            self.tp.iter().map(|(&ranks, point)| (f64::from(ranks).log2(), point)).collect();
+        let x = f64::from(tp).log2();
+        let above =
+            rows.partition_point(|(at, _)| *at < x).clamp(1, rows.len().saturating_sub(1).max(1));
+        match (rows.get(above - 1), rows.get(above)) {
+            (Some((x0, low)), Some((x1, high))) => {
+                let t = (x - x0) / (x1 - x0);
+                vec![(1.0 - t, *low), (t, *high)]
+            }
+            (Some((_, only)), None) => vec![(1.0, *only)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// At `tp` ranks as a formula: alpha linear and the bandwidth geometric in log2(tp), so that it
+    /// never reaches 0. (0, infinite) for one rank.
+    pub fn at(&self, tp: u32) -> (f64, f64) {
+        if tp <= 1 {
+            return (0.0, f64::INFINITY);
+        }
+        let rows = self.rows(tp);
+        let alpha: f64 = rows.iter().map(|(w, row)| w * row.alpha_us).sum();
+        let gb_s: f64 = rows.iter().map(|(w, row)| w * row.gb_s.ln()).sum();
+        (alpha.max(0.0), gb_s.exp())
+    }
+
+    /// How long a message takes at `tp` ranks (us).
+    fn us(&self, tp: u32, bytes: f64, latency_scale: f64) -> (f64, CostSource) {
+        if tp <= 1 {
+            return (0.0, CostSource::Roofline);
+        }
+        let (mut us, mut source) = (0.0, CostSource::Table);
+        let rows = self.rows(tp);
+        for (weight, row) in &rows {
+            let (one, from) = row.us(bytes, latency_scale);
+            us += weight * one;
+            source = source.max(from);
+        }
+        if rows.len() > 1 {
+            source = source.max(CostSource::Interpolated);
+        }
+        (us.max(0.0), source)
+    }
+}
+
+/// How long collectives take for one cell: a link, resolved.
+#[derive(Clone, Debug)]
+pub enum CollectiveCost<'a> {
+    /// A formula: an emulated link.
+    Formula {
+        /// What an all-reduce takes however small its message is (us).
+        alpha_us: f64,
+        /// Message bandwidth (1e9 bytes a second).
+        gb_s: f64,
+    },
+    /// A link of a profile.
+    Link {
+        /// What an all-reduce inside one node takes, by number of ranks.
+        table: &'a LinkTable,
+        /// How many of the ranks share a node.
+        tp: u32,
+        /// On the latency of measured points.
+        latency_scale: f64,
+        /// What the network adds: (us, us a byte).
+        network: (f64, f64),
+    },
+}
+
+impl CollectiveCost<'_> {
+    /// How long a message takes (us), and how that is known.
+    pub fn us(&self, bytes: f64) -> (f64, CostSource) {
+        match self {
+            Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
+            Self::Link { table, tp, latency_scale, network } => {
+                let (us, source) = table.us(*tp, bytes, *latency_scale);
+                let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
+                (us + network.0 + bytes * network.1, source)
+            }
+        }
+    }
+}
+
+impl Profile {
+    /// One all-reduce of NCCL as a formula (alpha_us, gb_s of message bytes) for `tp` ranks; (0,
+    /// infinite) for one rank. TP above `gpus_per_node` spans nodes.
+    pub fn link(&self, p2p: P2p, tp: u32) -> (f64, f64) {
+        let (table, _) = self.table_of(Collective::Nccl, p2p, tp);
+        let (alpha_us, gb_s) = table.at(tp.min(self.gpus_per_node));
+        let (alpha, per_byte) = self.network(tp);
+        if alpha == 0.0 && per_byte == 0.0 {
+            return (alpha_us, gb_s);
+        }
+        (alpha_us + alpha, 1.0 / (1.0 / gb_s + per_byte * 1e3))
+    }
+
+    /// How long collectives of a kind take for `tp` ranks. `one-shot` needs P2P and a profile that
+    /// knows it; where either is missing, or TP spans nodes, NCCL steps in, as stacks do: the
+    /// second value says which.
+    pub fn collective(
+        &self,
+        collective: Collective,
+        p2p: P2p,
+        tp: u32,
+        latency_scale: f64,
+    ) -> (CollectiveCost<'_>, Collective) {
+        let (table, used) = self.table_of(collective, p2p, tp);
+        let (tp, network) = (tp.min(self.gpus_per_node), self.network(tp));
+        (CollectiveCost::Link { table, tp, latency_scale, network }, used)
+    }
+
+    fn table_of(&self, collective: Collective, p2p: P2p, tp: u32) -> (&LinkTable, Collective) {
+        let one_shot =
+            self.link.one_shot.as_ref().filter(|_| {
+                collective == Collective::OneShot && p2p == P2p::On && tp <= self.gpus_per_node
+            });
+        match (one_shot, p2p) {
+            (Some(table), _) => (table, Collective::OneShot),
+            (None, P2p::On) => (&self.link.p2p_on, Collective::Nccl),
+            (None, P2p::Off) => (&self.link.p2p_off, Collective::Nccl),
+        }
+    }
+
+    /// What the network between nodes adds: (us, us a byte).
+    fn network(&self, tp: u32) -> (f64, f64) {
+        let nodes = f64::from(tp.div_ceil(self.gpus_per_node.max(1)).max(1));
+        if nodes <= 1.0 {
+            return (0.0, 0.0);
+        }
+        let outside = &self.link.inter_node;
+        (outside.alpha_us * nodes.log2(), 2.0 * (nodes - 1.0) / nodes / (outside.gb_s * 1e3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[(u32, f64, f64)]) -> LinkTable {
+        let tp = rows.iter().map(|&(tp, alpha, gb)| (tp, LinkPoint::formula(alpha, gb))).collect();
+        LinkTable { note: None, tp }
+    }
+
+    fn us(profile: &Profile, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> f64 {
+        profile.collective(collective, p2p, tp, 1.0).0.us(bytes).0
+    }
+
+    #[test]
+    fn rows_are_exact_and_what_lies_between_follows_log2_tp() {
+        let table = table(&[(2, 10.0, 400.0), (8, 30.0, 100.0)]);
+        assert_eq!(table.at(2).0, 10.0);
+        assert!((table.at(8).1 - 100.0).abs() < 1e-9);
+        let (four, sixteen) = (table.at(4), table.at(16));
+        assert!((four.0 - 20.0).abs() < 1e-9 && (four.1 - 200.0).abs() < 1e-9);
+        assert!((sixteen.0 - 40.0).abs() < 1e-9 && (sixteen.1 - 50.0).abs() < 1e-9);
+        assert_eq!(table.us(8, 1e6, 1.0).0, 40.0);
+    }
+
+    #[test]
+    fn one_rank_needs_no_time_and_one_row_is_constant() {
+        let table = table(&[(2, 10.0, 400.0)]);
+        assert_eq!(table.at(1), (0.0, f64::INFINITY));
+        assert_eq!(table.us(1, 1e9, 1.0).0, 0.0);
+        assert_eq!(table.us(2, 1e6, 1.0), table.us(64, 1e6, 1.0));
+    }
+
+    #[test]
+    fn measured_points_come_back_and_their_parts_scale() {
+        let mut profile = Profile::load("h100_sxm").unwrap();
+        let at = |profile: &Profile, bytes| us(profile, Collective::Nccl, P2p::On, 8, bytes);
+        assert!((at(&profile, 1_048_576.0) - 25.41).abs() < 0.3, "{}", at(&profile, 1_048_576.0));
+        assert!((at(&profile, 536_870_912.0) - 2111.72).abs() < 3.0);
+        let (small, large) = (at(&profile, 1024.0), at(&profile, 536_870_912.0));
+        let point = profile.link.p2p_on.tp.get_mut(&8).unwrap();
+        point.alpha_us *= 2.0;
+        let slower = (at(&profile, 1024.0), at(&profile, 536_870_912.0));
+        assert!((slower.0 / small - 2.0).abs() < 0.01 && slower.1 / large < 1.1, "{slower:?}");
+        let point = profile.link.p2p_on.tp.get_mut(&8).unwrap();
+        point.alpha_us /= 2.0;
+        point.gb_s *= 2.0;
+        let faster = (at(&profile, 1024.0), at(&profile, 536_870_912.0));
+        assert!(faster.0 / small > 0.99 && faster.1 / large < 0.6, "{faster:?}");
+    }
+
+    #[test]
+    fn formulas_never_get_faster_with_the_message_and_interpolation_stays_between_its_points() {
+        for profile in Profile::built_in() {
+            let links = [Some(&profile.link.p2p_on), Some(&profile.link.p2p_off)];
+            for point in links.into_iter().chain([profile.link.one_shot.as_ref()]).flatten() {
+                for row in point.tp.values() {
+                    let (_, gb_s) = row.measured().unwrap_or((row.alpha_us, row.gb_s));
+                    // measurements are noisy: a larger message may have been faster, but nothing
+                    // between two points lies outside them
+                    for pair in row.points.windows(2) {
+                        let (low, high) = (pair[0].1.min(pair[1].1), pair[0].1.max(pair[1].1));
+                        for share in [0.25, 0.5, 0.75] {
+                            let gap = (pair[1].0 - pair[0].0) as f64;
+                            let us = row.interpolated(pair[0].0 as f64 + share * gap, gb_s).0;
+                            assert!(low <= us * 1.000_001 && us <= high * 1.000_001, "{}", profile.name);
+                        }
+                    }
+                    if row.points.is_empty() {
+                        let times: Vec<f64> =
+                            (8..31).map(|power| row.us(f64::from(1 << power), 1.0).0).collect();
+                        assert!(times.is_sorted(), "{}: {times:?}", profile.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_messages_take_the_faster_way() {
+        let mut point = LinkPoint::formula(10.0, 1.0);
+        point.large = Some(LargeMessages { alpha_us: 50.0, gb_s: 100.0 });
+        assert_eq!(point.us(1000.0, 1.0).0, 11.0);
+        assert_eq!(point.us(1e6, 1.0).0, 60.0);
+    }
+
+    #[test]
+    fn tp_above_a_node_pays_for_the_network_too() {
+        let profile = Profile::load("h100_sxm").unwrap();
+        let (inside, outside) = (profile.link(P2p::On, 8), &profile.link.inter_node);
+        let (alpha_us, gb_s) = profile.link(P2p::On, 16);
+        assert!((alpha_us - inside.0 - outside.alpha_us).abs() < 1e-9);
+        // two nodes: each byte crosses the network once in each direction
+        assert!((1.0 / gb_s - 1.0 / inside.1 - 1.0 / outside.gb_s).abs() < 1e-12);
+        assert!(profile.link(P2p::On, 32).0 > alpha_us);
+        let of = |tp| us(&profile, Collective::Nccl, P2p::On, tp, 32768.0);
+        assert!((of(16) - of(8) - outside.alpha_us - 32768.0 / (outside.gb_s * 1e3)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_shot_falls_back_to_nccl_without_p2p_and_says_so() {
+        let profile = Profile::load("h100_sxm").unwrap();
+        let used = |profile: &Profile, p2p| profile.collective(Collective::OneShot, p2p, 8, 1.0).1;
+        assert_eq!(used(&profile, P2p::On), Collective::OneShot);
+        assert_eq!(used(&profile, P2p::Off), Collective::Nccl);
+        let both = |collective| us(&profile, collective, P2p::On, 8, 16384.0);
+        assert!(both(Collective::OneShot) < both(Collective::Nccl) / 2.0);
+        assert_eq!(used(&Profile::load("a100_sxm").unwrap(), P2p::On), Collective::Nccl);
+    }
+}

@@ -1,0 +1,264 @@
+//! What one rank of a cell needs of memory, before anything is launched.
+
+use crate::plan::{Element, ModelShape, Phase, Plan, PlanSpec, Precision, Rows, Step, Tensor};
+use crate::table::Spec;
+
+use super::stack::{AttentionKind, Stack, lowering};
+
+/// What one rank needs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// The rank's slices of all weights, in the format of the weights.
+    pub weights: u64,
+    /// KV cache at its full length.
+    pub kv: u64,
+    /// Activations of the largest step, logits included.
+    pub activations: u64,
+    /// Attention scores, and K and V expanded to all query heads, where the stack keeps them in memory;
+    /// what they need beyond the logits' memory, which is free until the end of a step.
+    pub scores: u64,
+    /// What libraries keep for themselves.
+    pub workspace: u64,
+}
+
+impl MemoryNeed {
+    /// What one rank of this cell needs. All parts are 0 where there is no plan (TP does not divide the
+    /// model): such a cell cannot run for that reason, not for want of memory.
+    pub fn of(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
+        let plan = |phase| {
+            Plan::new(&PlanSpec {
+                shape: shape.clone(),
+                architecture: spec.architecture.clone(),
+                tp: spec.tp,
+                phase,
+                precision,
+                lowering: lowering(&spec.stack).unwrap_or_default(),
+            })
+        };
+        match (plan(Phase::Prefill), plan(Phase::Decode)) {
+            (Ok(prefill), Ok(decode)) => Self::of_plans(spec, shape, precision, &prefill, &decode),
+            _ => Self::default(),
+        }
+    }
+
+    /// What one rank of a cell needs whose plans exist already, so that they are not built again.
+    pub fn of_plans(
+        spec: &Spec,
+        shape: &ModelShape,
+        precision: Precision,
+        prefill: &Plan,
+        decode: &Plan,
+    ) -> Self {
+        let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+        // what is executed keeps what the plan says
+        let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend.is_simulated());
+        let f32_logits = stack.as_ref().is_none_or(|stack| stack.logits_f32);
+        let logit_bytes = if f32_logits { 4 } else { precision.activations.bytes() };
+        let activations = |plan: &Plan, step: &Step| -> u64 {
+            let buffers = plan.buffers().buffers;
+            let sizes = buffers.iter().map(|buffer| {
+                let rows = match buffer.rows {
+                    Rows::Tokens => step.rows(),
+                    Rows::Sequences => step.sequences,
+                };
+                let bytes = match buffer.element {
+                    Element::Activation => precision.activations.bytes(),
+                    Element::Logit => logit_bytes,
+                    Element::Token => 4,
+                };
+                rows.saturating_mul(u64::from(buffer.columns) * bytes)
+            });
+            sizes.fold(0, u64::saturating_add)
+        };
+        let kv_columns = u64::from(shape.kv_heads / spec.tp.max(1)) * u64::from(shape.head_dim);
+        let kv_tokens = batch.saturating_mul(prompt + u64::from(spec.output_tokens));
+        Self {
+            weights: weight_bytes(shape, decode, precision),
+            kv: kv_tokens
+                .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
+            activations: activations(prefill, &Step::prefill(batch, prompt))
+                .max(activations(decode, &Step::decode(batch, prompt, 0))),
+            // scores are gone when the logits come
+            scores: stack
+                .as_ref()
+                .map_or(0, |stack| scores(spec, shape, precision, stack))
+                .saturating_sub(logits(prefill, &Step::prefill(batch, prompt), logit_bytes)),
+            workspace: stack.map_or(0, |stack| u64::from(stack.workspace_mb) * 1_000_000),
+        }
+    }
+
+    /// The sum of all parts; what would overflow counts as the largest number.
+    pub fn total(&self) -> u64 {
+        [self.kv, self.activations, self.scores, self.workspace]
+            .iter()
+            .fold(self.weights, |sum, part| sum.saturating_add(*part))
+    }
+
+    /// Whether a GPU with this memory holds it.
+    pub fn fits(&self, capacity_bytes: u64) -> bool {
+        self.total() <= capacity_bytes
+    }
+
+    /// `weights 70.6 GB + KV cache 0.1 GB + activations 0.2 GB = 70.9 GB` (GB = 1e9 bytes); scores
+    /// and workspace where there are any.
+    pub fn arithmetic(&self) -> String {
+        let unit = Unit::of(self.total());
+        let always =
+            [("weights", self.weights), ("KV cache", self.kv), ("activations", self.activations)];
+        let maybe = [("attention scores", self.scores), ("workspace", self.workspace)];
+        let maybe = maybe.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let terms: Vec<String> = always
+            .into_iter()
+            .chain(maybe)
+            .map(|(name, bytes)| format!("{name} {}", unit.show(bytes)))
+            .collect();
+        format!("{} = {}", terms.join(" + "), unit.show(self.total()))
+    }
+}
+
+/// The logits of a step.
+fn logits(plan: &Plan, step: &Step, bytes: u64) -> u64 {
+    let value = &plan.values[plan.logits.index()];
+    let rows = if value.rows == Rows::Tokens { step.rows() } else { step.sequences };
+    rows.saturating_mul(u64::from(value.columns)).saturating_mul(bytes)
+}
+
+/// The scores of one layer's prefill, the largest step: before and after the softmax, and
+/// expanded K and V.
+fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) -> u64 {
+    if stack.attention.kind != AttentionKind::Math {
+        return 0;
+    }
+    let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+    let slots = prompt + if stack.static_kv { u64::from(spec.output_tokens) } else { 0 };
+    let heads = batch.saturating_mul(u64::from(shape.heads / spec.tp.max(1)));
+    let bytes = precision.activations.bytes();
+    let scores = heads.saturating_mul(prompt).saturating_mul(slots).saturating_mul(2 * bytes);
+    let expanded = heads.saturating_mul(slots).saturating_mul(u64::from(shape.head_dim) * 2 * bytes);
+    scores.saturating_add(expanded)
+}
+
+/// One rank's weights; a head tied to the embedding is the embedding, not a second copy of it.
+fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 {
+    let all = decode.weight_bytes(precision);
+    let is_head = |weight: &&crate::plan::Weight| weight.parts.iter().any(|p| p.tensor == Tensor::Head);
+    let head: u64 = decode
+        .weights
+        .iter()
+        .filter(is_head)
+        .map(|w| u64::from(w.inputs) * u64::from(w.outputs) * precision.weights.bytes())
+        .sum();
+    if shape.tied_embeddings { all - head } else { all }
+}
+
+/// One unit for all terms of a sum, so that they can be added by eye.
+struct Unit(f64, &'static str);
+
+impl Unit {
+    fn of(total: u64) -> Self {
+        match total {
+            1_000_000_000.. => Self(1e9, "GB"),
+            1_000_000.. => Self(1e6, "MB"),
+            _ => Self(1e3, "kB"),
+        }
+    }
+
+    fn show(&self, bytes: u64) -> String {
+        format!("{:.1} {}", bytes as f64 / self.0, self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::DType;
+    use crate::run::sim::testing::{shape_70b, shape_tiny, spec};
+
+    fn need_70b(tp: u32, batch: u32, stack: &str) -> MemoryNeed {
+        let spec = Spec { tp, batch, stack: stack.into(), ..spec("standard", "llama-3-70b") };
+        MemoryNeed::of(&spec, &shape_70b(), Precision::uniform(DType::F16))
+    }
+
+    #[test]
+    fn llama_3_70b_at_tp_2_is_what_the_arithmetic_says() {
+        let need = need_70b(2, 1, "native");
+        // halves of the layers, whole embedding and head, norms
+        let (h, v) = (8192_u64, 128_256_u64);
+        let layer = h * h + 2 * h * 1024 + h * h + 3 * h * 28672;
+        let expected = 2 * (80 * (layer / 2 + 2 * h) + 2 * v * h + h);
+        assert_eq!(need.weights, expected);
+        assert_eq!(need.kv, 2 * 80 * 4 * 128 * 2 * 1536);
+        assert_eq!((need.scores, need.workspace), (0, 96_000_000));
+        assert!(
+            need.arithmetic()
+                .starts_with(&format!("weights {:.1} GB + KV cache 0.3 GB", expected as f64 / 1e9))
+        );
+        assert!(need.arithmetic().ends_with(&format!("= {:.1} GB", need.total() as f64 / 1e9)));
+    }
+
+    #[test]
+    fn the_paper_ran_batch_4_at_tp_2_on_80_gb_and_not_batch_16() {
+        let fits = |tp, batch| need_70b(tp, batch, "gpt-fast").fits(80_000_000_000);
+        assert!(fits(2, 1) && fits(2, 4));
+        assert!(!fits(2, 16) && !fits(2, 64));
+        assert!(fits(4, 64) && fits(8, 64));
+        let ladder = Spec { tp: 4, batch: 64, stack: "gpt-fast".into(), ..spec("ladder", "70b") };
+        let need = MemoryNeed::of(&ladder, &shape_70b(), Precision::uniform(DType::F16));
+        assert!(need.fits(80_000_000_000), "{}", need.arithmetic());
+    }
+
+    #[test]
+    fn plain_attention_keeps_its_scores_in_memory() {
+        // two f16 matrices of 4 sequences x 8 heads x 1024 x 1536, and K and V of 1536 x 128
+        let (shape, stack) = (shape_70b(), Stack::load("gpt-fast").unwrap());
+        let mut spec = Spec { tp: 8, batch: 4, ..spec("standard", "llama-3-70b") };
+        let precision = Precision::uniform(DType::F16);
+        assert_eq!(
+            scores(&spec, &shape, precision, &stack),
+            4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128)
+        );
+        // the logits of 4 x 1024 positions are larger: their memory serves
+        assert_eq!(need_70b(8, 4, "gpt-fast").scores, 0);
+        // a small vocabulary leaves less room
+        spec.stack = "gpt-fast".into();
+        let small = ModelShape { vocab: 1000, ..shape };
+        let need = MemoryNeed::of(&spec, &small, precision);
+        assert_eq!(need.scores, 4 * 8 * 2 * (2 * 1024 * 1536 + 2 * 1536 * 128) - 4 * 1024 * 1000 * 2);
+        assert!(need.arithmetic().contains(" + attention scores 0.2 GB + workspace 0.1 GB = "));
+    }
+
+    #[test]
+    fn a_tied_head_is_counted_once() {
+        let spec = spec("ladder", "tiny");
+        let (untied, mut tied) = (shape_tiny(), shape_tiny());
+        tied.tied_embeddings = true;
+        let precision = Precision::uniform(DType::F32);
+        let difference = MemoryNeed::of(&spec, &untied, precision).weights
+            - MemoryNeed::of(&spec, &tied, precision).weights;
+        assert_eq!(difference, 4 * u64::from(untied.vocab) * u64::from(untied.hidden));
+    }
+
+    #[test]
+    fn absurd_sizes_saturate_instead_of_wrapping() {
+        let spec = Spec {
+            batch: u32::MAX,
+            prompt_tokens: u32::MAX,
+            output_tokens: u32::MAX,
+            ..spec("standard", "llama-3-70b")
+        };
+        let need = MemoryNeed::of(&spec, &shape_70b(), Precision::uniform(DType::F32));
+        assert_eq!(need.total(), u64::MAX);
+        assert!(!need.fits(80_000_000_000));
+    }
+
+    #[test]
+    fn small_models_are_shown_in_small_units() {
+        let need = MemoryNeed {
+            weights: 1_500_000,
+            kv: 200_000,
+            activations: 100_000,
+            ..MemoryNeed::default()
+        };
+        assert_eq!(need.arithmetic(), "weights 1.5 MB + KV cache 0.2 MB + activations 0.1 MB = 1.8 MB");
+    }
+}

@@ -1,0 +1,219 @@
+//! `--set KEY=VALUE`: any value of a profile, by its dotted path in the profile's or the stack's TOML.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::{Profile, Stack, Target};
+use crate::base::error::{Error, Result, nearest};
+
+/// A target with values replaced.
+pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {
+    let mut profile = Values::of("profile", &target.profile.name, &target.profile)?;
+    let mut stack = Values::of("stack", &target.stack.name, &target.stack)?;
+    let mut ordered: Vec<(&String, &String)> = set.iter().collect();
+    // shorter keys first, so that a longer one refines them
+    ordered.sort_by_key(|(key, _)| key.split('.').count());
+    for (key, value) in ordered {
+        let of_stack = key.strip_prefix("stack.");
+        let done = of_stack.is_none() && profile.set(key, key, value)?
+            || stack.set(of_stack.unwrap_or(key), key, value)?;
+        if !done {
+            return Err(unknown(key, &profile, &stack));
+        }
+    }
+    let (profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+    let checked = profile.check().and_then(|()| stack.check());
+    checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
+    Ok(Target { profile, stack })
+}
+
+impl Target {
+    /// Dotted paths of all its values that can be replaced, those of the stack with `stack.` before them.
+    pub fn keys(&self) -> Vec<String> {
+        let profile = Values::of("profile", &self.profile.name, &self.profile);
+        let stack = Values::of("stack", &self.stack.name, &self.stack);
+        let numbers = |values: Result<Values>| values.map_or_else(|_| Vec::new(), |values| values.keys);
+        let texts = ["name", "note", "tables"];
+        let own = numbers(profile)
+            .into_iter()
+            .filter(|key| !texts.contains(&key.rsplit('.').next().unwrap_or(key)));
+        let of_stack = numbers(stack).into_iter().filter(|key| !texts.contains(&key.as_str()));
+        let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
+        shorthands.into_iter().chain(own).chain(of_stack.map(|key| format!("stack.{key}"))).collect()
+    }
+}
+
+impl Profile {
+    /// This profile with values replaced: keys are dotted paths (`hbm_gb_s`, `link.p2p_on.tp.8.gb_s`).
+    /// A link's numbers may be set for all TPs at once (`link.p2p_on.alpha_us`), or for all links
+    /// inside a node (`link.alpha_us`, `link.gb_s`). Shorter keys are applied first, so that a longer
+    /// one refines them. Keys of the native stack are accepted and change nothing here.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a key that there is not, with the nearest valid one, and for a value
+    /// that does not fit.
+    pub fn with(&self, set: &BTreeMap<String, String>) -> Result<Self> {
+        if set.is_empty() {
+            return Ok(self.clone());
+        }
+        let target = Target { profile: self.clone(), stack: Stack::load("native")? };
+        apply(&target, set).map(|target| target.profile)
+    }
+}
+
+/// The values of a profile or a stack, as a table of TOML.
+struct Values {
+    table: Table,
+    /// Dotted paths of all values but lists.
+    keys: Vec<String>,
+}
+
+impl Values {
+    fn of<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
+        let failed = |problem: String| Error::failed(format!("{what} {name}: {problem}"));
+        // through text: the table form has no place for numbers as keys
+        let text = toml::to_string(value).map_err(|error| failed(error.to_string()))?;
+        let table: Table = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        let mut keys = Vec::new();
+        leaves(&table, "", &mut keys);
+        Ok(Self { table, keys })
+    }
+
+    /// Replaces what `key` means; whether there is such a value. `given` is the key as typed.
+    fn set(&mut self, key: &str, given: &str, value: &str) -> Result<bool> {
+        let targets: Vec<String> = self.keys.iter().filter(|path| means(key, path)).cloned().collect();
+        for path in &targets {
+            if let Some(place) = place(&mut self.table, path) {
+                *place = converted(given, value, place)?;
+            }
+        }
+        Ok(!targets.is_empty())
+    }
+
+    fn parsed<T: DeserializeOwned>(&self) -> Result<T> {
+        let text = toml::to_string(&self.table).map_err(|error| Error::failed(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| Error::input(format!("--set: {}", error.message())))
+    }
+}
+
+/// Dotted paths of all values but lists.
+fn leaves(table: &Table, prefix: &str, into: &mut Vec<String>) {
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) => leaves(inner, &format!("{prefix}{key}."), into),
+            Value::Array(_) => {}
+            _ => into.push(format!("{prefix}{key}")),
+        }
+    }
+}
+
+/// Whether `key`, as typed, means `path`: itself, or as a shorthand for links inside a node.
+fn means(key: &str, path: &str) -> bool {
+    let parts: Vec<&str> = path.split('.').collect();
+    let shorthand = match (key.split('.').collect::<Vec<_>>().as_slice(), parts.as_slice()) {
+        (["link", wanted], ["link", _, "tp", _, name]) => wanted == name,
+        (["link", link, wanted], ["link", table, "tp", _, name]) => link == table && wanted == name,
+        _ => false,
+    };
+    key == path || shorthand
+}
+
+fn place<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
+    match path.split_once('.') {
+        None => table.get_mut(path),
+        Some((first, rest)) => place(table.get_mut(first)?.as_table_mut()?, rest),
+    }
+}
+
+/// `text` as a value of the same type as `old`.
+fn converted(key: &str, text: &str, old: &Value) -> Result<Value> {
+    let wrong = |wanted: &str| Error::input(format!("--set {key}={text}: '{text}' is not {wanted}"));
+    let text = text.trim();
+    match old {
+        Value::Float(_) => text.parse().map(Value::Float).map_err(|_| wrong("a number")),
+        Value::Boolean(_) => text.parse().map(Value::Boolean).map_err(|_| wrong("true or false")),
+        Value::Integer(_) => text.parse().map(Value::Integer).map_err(|_| wrong("a whole number")),
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+fn unknown(key: &str, profile: &Values, stack: &Values) -> Error {
+    let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
+    let of_stack = stack.keys.iter().flat_map(|key| [key.clone(), format!("stack.{key}")]);
+    let valid: Vec<String> = profile.keys.iter().cloned().chain(shorthands).chain(of_stack).collect();
+    let guess = nearest(key, valid.iter().map(String::as_str))
+        .map(|name| format!("did you mean '{name}'? "))
+        .unwrap_or_default();
+    Error::input_help(
+        format!("--set {key}: neither the hardware profile nor the stack has such a value"),
+        format!(
+            "{guess}any key of either works, for example hbm_gb_s, link.alpha_us, link.p2p_off.gb_s, stack.launch_us"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::P2p;
+
+    fn set(pairs: &[(&str, &str)]) -> Result<Profile> {
+        let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Profile::load("h100_sxm")?.with(&set)
+    }
+
+    #[test]
+    fn any_path_can_be_set_and_nothing_else_changes() {
+        let before = Profile::load("h100_sxm").unwrap();
+        let after =
+            set(&[("link.p2p_on.tp.8.gb_s", "1000"), ("memory_gb", "96"), ("gpus_per_node", "4")])
+                .unwrap();
+        assert_eq!(after.link.p2p_on.tp[&8].gb_s, 1000.0);
+        assert_eq!(after.memory_bytes, 96_000_000_000);
+        assert_eq!(after.gpus_per_node, 4);
+        let mut expected = before;
+        expected.memory_bytes = after.memory_bytes;
+        expected.gpus_per_node = 4;
+        if let Some(point) = expected.link.p2p_on.tp.get_mut(&8) {
+            point.gb_s = 1000.0;
+        }
+        assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn shorthands_set_all_links_and_a_longer_key_refines_them() {
+        let profile = set(&[
+            ("link.alpha_us", "5"),
+            ("link.p2p_off.alpha_us", "50"),
+            ("link.p2p_off.tp.8.alpha_us", "80"),
+        ])
+        .unwrap();
+        for tp in [2, 4, 8] {
+            assert_eq!(profile.link(P2p::On, tp).0, 5.0);
+        }
+        assert_eq!(profile.link(P2p::Off, 4).0, 50.0);
+        assert_eq!(profile.link(P2p::Off, 8).0, 80.0);
+    }
+
+    #[test]
+    fn wrong_keys_and_values_are_explained() {
+        let Err(Error::Input { message, help }) = set(&[("lunch_us", "1")]) else { panic!("accepted") };
+        assert!(message.contains("lunch_us"));
+        assert!(help.unwrap().contains("did you mean 'launch_us'?"));
+        for (key, value) in [
+            ("stack.launch_us", "fast"),
+            ("gpus_per_node", "2.5"),
+            ("link.gb_s", "0"),
+            ("hbm_efficiency", "nan"),
+            ("memory_gb", "-1"),
+        ] {
+            let error = set(&[(key, value)]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains("--set"), "{error}");
+        }
+    }
+}

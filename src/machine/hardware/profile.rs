@@ -1,0 +1,303 @@
+//! Hardware profiles: what a GPU and its links can do, with sources; built in, or from a TOML file.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::check::Bounds;
+use super::link::Links;
+use super::tables::Tables;
+use crate::base::error::{Error, Result};
+use crate::plan::DType;
+
+/// A hardware profile. Names in files carry their units; GB = 1e9 bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The name by which `--hardware` and records know it: `h100_sxm`.
+    pub name: String,
+    /// What a user of the profile should know about it.
+    pub note: Option<String>,
+    /// Memory of one GPU that a run may use, in bytes (in GB in files, as `memory_gb`).
+    #[serde(rename = "memory_gb", with = "gigabytes")]
+    #[schemars(with = "f64")]
+    pub memory_bytes: u64,
+    /// Peak memory bandwidth (1e9 bytes a second).
+    pub hbm_gb_s: f64,
+    /// Share of the peak bandwidth that kernels reach, 0 to 1.
+    pub hbm_efficiency: f64,
+    /// Share of the peak arithmetic that large matrix multiplications reach, 0 to 1.
+    pub compute_efficiency: f64,
+    /// GPUs that share a node; TP above it spans nodes.
+    pub gpus_per_node: u32,
+    /// Streaming multiprocessors of one GPU; only what-ifs of contention need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
+    /// Built-in latency tables of matrix multiplication and decode attention that hold for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<String>,
+    /// Where each number comes from.
+    pub sources: Vec<String>,
+    /// Peak arithmetic by number format.
+    pub tflops: Tflops,
+    /// How much ranks differ.
+    #[serde(default)]
+    pub skew: Skew,
+    /// How long all-reduces take.
+    pub link: Links,
+}
+
+/// How much ranks differ: standard deviations of normal distributions, drawn from the run's seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Skew {
+    /// Standard deviation of a rank's own speed, fixed for a run (percent of its compute time).
+    pub rank_pct: f64,
+    /// Standard deviation of each operation's time (percent).
+    pub operation_pct: f64,
+}
+
+impl Skew {
+    /// Whether ranks are alike.
+    pub fn is_none(&self) -> bool {
+        self.rank_pct == 0.0 && self.operation_pct == 0.0
+    }
+}
+
+/// Peak arithmetic by number format (1e12 floating-point operations a second, dense).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tflops {
+    /// Peak for operands in bfloat16 with accumulation in f32.
+    pub bf16: f64,
+    /// Peak for operands in IEEE half precision with accumulation in f32.
+    pub f16: f64,
+    /// Peak for operands in IEEE single precision, without tensor cores' shortened formats.
+    pub f32: f64,
+}
+
+impl Tflops {
+    /// The peak for operands in this format (TFLOP/s).
+    pub fn of(&self, dtype: DType) -> f64 {
+        match dtype {
+            DType::Bf16 => self.bf16,
+            DType::F16 => self.f16,
+            DType::F32 => self.f32,
+        }
+    }
+}
+
+/// Bytes in memory, GB in files.
+mod gigabytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(*bytes as f64 / 1e9)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let gigabytes = f64::deserialize(deserializer)?;
+        if gigabytes.is_finite() && gigabytes > 0.0 {
+            Ok((gigabytes * 1e9).round() as u64)
+        } else {
+            Err(serde::de::Error::custom(format!("{gigabytes} GB of memory; it must be above 0")))
+        }
+    }
+}
+
+/// Names and texts of the built-in profiles.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
+    ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
+    ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
+    ("b200_sxm", include_str!("profiles/b200_sxm.toml")),
+    ("l40s", include_str!("profiles/l40s.toml")),
+];
+
+/// The built-in profiles, parsed once: they are asked for at every cell.
+static PARSED: LazyLock<Vec<Profile>> = LazyLock::new(|| {
+    BUILT_IN
+        .iter()
+        .filter_map(|(name, text)| Profile::parse(&format!("{name}.toml"), text).ok())
+        .collect()
+});
+
+impl Profile {
+    /// A built-in profile by name, or a TOML file. Errors name the nearest built-in profile, or
+    /// file, line and column.
+    ///
+    /// # Errors
+    ///
+    /// Input errors: no such profile, with the nearest built-in name; a file that is wrong,
+    /// with line and column.
+    pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some(profile) = PARSED.iter().find(|profile| profile.name == name_or_file) {
+            return Ok(profile.clone());
+        }
+        let path = Path::new(name_or_file);
+        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+        if !is_file {
+            return Err(Error::unknown(
+                "hardware profile",
+                name_or_file,
+                BUILT_IN.map(|(name, _)| name),
+            ));
+        }
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        Self::parse(name_or_file, &text)
+    }
+
+    /// Names of the built-in profiles.
+    pub fn names() -> [&'static str; 5] {
+        BUILT_IN.map(|(name, _)| name)
+    }
+
+    /// All profiles that are built in, in the order of [`Profile::names`].
+    pub fn built_in() -> Vec<Self> {
+        PARSED.clone()
+    }
+
+    /// The text of a built-in profile.
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(built_in, _)| *built_in == name).map(|(_, text)| *text)
+    }
+
+    /// Parses and checks the text of a profile; `file` is its name in errors.
+    pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
+        let profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
+        profile.check().map_err(|(key, problem)| {
+            Error::input_help(format!("{file}: {key} {problem}"), "correct the profile and try again")
+        })?;
+        Ok(profile)
+    }
+
+    /// The first key whose value makes no sense, and why.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        let bounds = Bounds;
+        bounds.above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
+        bounds.share("hbm_efficiency", self.hbm_efficiency)?;
+        bounds.share("compute_efficiency", self.compute_efficiency)?;
+        bounds.above("gpus_per_node", f64::from(self.gpus_per_node), 0.0)?;
+        if let Some(sms) = self.sms {
+            bounds.above("sms", f64::from(sms), 0.0)?;
+        }
+        bounds.above("tflops.bf16", self.tflops.bf16, 0.0)?;
+        bounds.above("tflops.f16", self.tflops.f16, 0.0)?;
+        bounds.above("tflops.f32", self.tflops.f32, 0.0)?;
+        bounds.at_least("skew.rank_pct", self.skew.rank_pct, 0.0)?;
+        bounds.at_least("skew.operation_pct", self.skew.operation_pct, 0.0)?;
+        if let Some(name) = self.tables.as_deref().filter(|name| Tables::of(name).is_none()) {
+            let valid = Tables::NAMES.join(", ");
+            return Err(("tables".into(), format!("is '{name}'; built in are {valid}")));
+        }
+        let links = &self.link;
+        let tables = [
+            ("p2p_on", Some(&links.p2p_on)),
+            ("p2p_off", Some(&links.p2p_off)),
+            ("one_shot", links.one_shot.as_ref()),
+        ];
+        for (name, table) in tables {
+            let Some(table) = table else { continue };
+            if table.tp.is_empty() {
+                return Err((format!("link.{name}.tp"), "is empty; it needs at least one TP".into()));
+            }
+            for (tp, point) in &table.tp {
+                let key = format!("link.{name}.tp.{tp}");
+                bounds.above(&key, f64::from(*tp), 1.0)?;
+                bounds.at_least(&format!("{key}.alpha_us"), point.alpha_us, 0.0)?;
+                bounds.above(&format!("{key}.gb_s"), point.gb_s, 0.0)?;
+                if let Some(large) = point.large {
+                    bounds.at_least(&format!("{key}.large.alpha_us"), large.alpha_us, 0.0)?;
+                    bounds.above(&format!("{key}.large.gb_s"), large.gb_s, 0.0)?;
+                }
+                for (_, us) in &point.points {
+                    bounds.above(&format!("{key}.points: a latency"), *us, 0.0)?;
+                }
+                if let Some(pair) = point.points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+                    let problem =
+                        format!("has {} bytes before {}; bytes must ascend", pair[0].0, pair[1].0);
+                    return Err((format!("{key}.points"), problem));
+                }
+                if let Some((0, _)) = point.points.first() {
+                    return Err((format!("{key}.points"), "has a message of 0 bytes".into()));
+                }
+            }
+        }
+        bounds.at_least("link.inter_node.alpha_us", links.inter_node.alpha_us, 0.0)?;
+        bounds.above("link.inter_node.gb_s", links.inter_node.gb_s, 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::P2p;
+
+    fn text() -> &'static str {
+        BUILT_IN[0].1
+    }
+
+    #[test]
+    fn every_built_in_profile_loads_by_its_own_name_and_says_where_its_numbers_come_from() {
+        assert_eq!(Profile::built_in().len(), BUILT_IN.len());
+        for (name, _) in BUILT_IN {
+            let profile = Profile::load(name).unwrap();
+            assert_eq!(profile.name, name);
+            assert!(profile.sources.len() >= 4, "{name} lacks sources");
+            let off = profile.link.p2p_off.note.as_deref().unwrap();
+            assert!(off.starts_with("stand-in") || off.starts_with("calibrated"), "{name}");
+            for tp in [2, 4, 8] {
+                let (on, off) = (profile.link(P2p::On, tp), profile.link(P2p::Off, tp));
+                assert!(on.1 >= off.1, "{name} tp {tp}: P2P must not lower the bandwidth");
+            }
+        }
+        assert_eq!(Profile::load("h100_sxm").unwrap().memory_bytes, 80_000_000_000);
+    }
+
+    #[test]
+    fn a_profile_survives_toml() {
+        for profile in Profile::built_in() {
+            let text = toml::to_string(&profile).unwrap();
+            assert_eq!(Profile::parse("again", &text).unwrap(), profile);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest() {
+        let Err(Error::Input { message, help }) = Profile::load("h100_sx") else { panic!("accepted") };
+        assert!(message.contains("'h100_sx'"));
+        assert!(help.unwrap().contains("did you mean 'h100_sxm'?"));
+        assert_eq!(Profile::load("no/such/file.toml").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_line_column_and_the_right_one() {
+        let wrong = text().replace("hbm_gb_s = 3350.0", "hbm_gbs = 3350.0");
+        let line = wrong.lines().position(|l| l.starts_with("hbm_gbs")).unwrap() + 1;
+        let Err(Error::At { message, help, .. }) = Profile::parse("my.toml", &wrong) else {
+            panic!("accepted")
+        };
+        assert!(message.starts_with(&format!("my.toml:{line}:1: unknown field `hbm_gbs`")), "{message}");
+        assert_eq!(help.as_deref(), Some("did you mean 'hbm_gb_s'?"));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_by_name() {
+        for (from, to, key) in [
+            ("hbm_efficiency = 0.88", "hbm_efficiency = 1.2", "hbm_efficiency is 1.2"),
+            ("rank_pct = 0.0", "rank_pct = -1.0", "skew.rank_pct is -1"),
+            ("tables = \"h100_sxm\"", "tables = \"h100\"", "tables is 'h100'"),
+            ("[512, 6.2], [1024, 6.39]", "[1024, 6.2], [512, 6.39]", "link.p2p_on.tp.2.points has 1024"),
+            ("gb_s = 400.0", "gb_s = 0.0", "link.inter_node.gb_s is 0"),
+            ("memory_gb = 80.0", "memory_gb = 0.0", "0 GB of memory"),
+            ("[link.p2p_on.tp.2]", "[link.p2p_on.tp.1]", "link.p2p_on.tp.1 is 1"),
+        ] {
+            let wrong = text().replace(from, to);
+            assert_ne!(wrong, text());
+            let message = Profile::parse("my.toml", &wrong).unwrap_err().to_string();
+            assert!(message.contains("my.toml") && message.contains(key), "{message}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Software stacks: what an engine does to the arithmetic of a plan. Built in, or from a TOML file.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::check::Bounds;
+use crate::base::error::{Error, Result};
+use crate::plan::Lowering;
+
+/// A software stack. Shares are 0 to 1; names in files carry their units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// The name by which `--stack` and records know it: `gpt-fast`.
+    pub name: String,
+    /// What a user of the stack should know about it.
+    pub note: Option<String>,
+    /// Where the numbers of the stack come from, a sentence each.
+    pub sources: Vec<String>,
+    /// The head is sharded by vocabulary (one more collective).
+    pub shard_head: bool,
+    /// Prefill computes logits for every position of the prompt.
+    pub all_logits: bool,
+    /// Residual additions are fused with the norm that follows.
+    pub fuse_add_norm: bool,
+    /// Logits are kept in f32, else in the activations' format.
+    pub logits_f32: bool,
+    /// Attention runs over all prompt + output slots at every step.
+    pub static_kv: bool,
+    /// A decode step is one CUDA graph.
+    pub cuda_graphs: bool,
+    /// Fixed time of one kernel on the compute lane (us): launch inside a graph, ramp-up, drain.
+    pub launch_us: f64,
+    /// Least time of a kernel without CUDA graphs (us): the host launches one after another.
+    pub eager_launch_us: f64,
+    /// How many kernels one sampling of tokens launches.
+    pub sample_kernels: u32,
+    /// What libraries keep for themselves on each GPU: GEMM workspace, communicators (1e6 bytes).
+    pub workspace_mb: u32,
+    /// How multiplying a few rows by a matrix is done, as decode at small batches does.
+    pub matvec: Matvec,
+    /// How multiplying many rows by a matrix is done, by a library.
+    pub matmul: MatMulScale,
+    /// How attention over the KV cache is computed, and what that costs.
+    pub attention: Attention,
+    /// What the stack's collectives take over those that were measured alone.
+    pub collective: CollectiveScale,
+    /// What the lanes take from each other while both are busy.
+    pub contention: Contention,
+}
+
+/// Kernels that stream a matrix past few rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Matvec {
+    /// The most rows for which such kernels are used.
+    pub rows: u32,
+    /// Share of the peak memory bandwidth that they reach.
+    pub efficiency: f64,
+}
+
+/// The GEMM library's time over the latency table's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MatMulScale {
+    /// The factor for decode steps, of which the matrices have few rows.
+    pub decode_scale: f64,
+    /// The factor for prefill, of which the matrices have many rows.
+    pub prefill_scale: f64,
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionKind {
+    /// Scores in memory, K and V expanded to all query heads.
+    Math,
+    /// One kernel; nothing but its result in memory.
+    Fused,
+}
+
+/// Attention of a stack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// Whether scores go through memory or stay within one kernel.
+    pub kind: AttentionKind,
+    /// How many kernels one attention launches.
+    pub kernels: u32,
+    /// `math`: rate at which decode attention consumes expanded K and V (1e9 bytes a second).
+    pub expanded_kv_gb_s: f64,
+    /// `math`: passes over the scores in prefill.
+    pub score_passes: u32,
+    /// `math`: bytes of a score.
+    pub score_bytes: u32,
+    /// Share of the peak arithmetic that prefill attention reaches.
+    pub prefill_efficiency: f64,
+}
+
+/// Collectives within a model against the latency tables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveScale {
+    /// Latency part over the table's, where collectives run back to back.
+    pub latency_scale: f64,
+}
+
+/// Shares of their rates that the lanes lose to each other while both are busy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Contention {
+    /// Share of its speed that compute bound by memory loses to a large collective.
+    pub memory: f64,
+    /// Share of its speed that compute bound by arithmetic loses to a large collective.
+    pub arithmetic: f64,
+    /// Part of these losses that the smallest collective causes; it grows in proportion to the message.
+    pub small: f64,
+    /// Message from which it is the whole (bytes).
+    pub full_bytes: f64,
+    /// Share of its speed that a collective loses to compute.
+    pub comm: f64,
+}
+
+impl Contention {
+    /// How much of the losses a collective of `message` bytes causes, `small` to 1.
+    pub fn intensity(&self, message: f64) -> f64 {
+        (message / self.full_bytes).min(1.0).max(self.small)
+    }
+
+    /// Lanes that leave each other alone.
+    pub fn none() -> Self {
+        Self { memory: 0.0, arithmetic: 0.0, small: 1.0, full_bytes: 1.0, comm: 0.0 }
+    }
+}
+
+/// Names and texts of the built-in stacks.
+const BUILT_IN: [(&str, &str); 2] =
+    [("native", include_str!("stacks/native.toml")), ("gpt-fast", include_str!("stacks/gpt-fast.toml"))];
+
+/// Names of the built-in stacks.
+pub const STACKS: [&str; 2] = ["native", "gpt-fast"];
+
+/// The built-in stacks, parsed once: they are asked for at every cell.
+static PARSED: LazyLock<Vec<Stack>> = LazyLock::new(|| {
+    BUILT_IN.iter().filter_map(|(name, text)| Stack::parse(&format!("{name}.toml"), text).ok()).collect()
+});
+
+impl Stack {
+    /// A built-in stack by name, or a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// Input errors: no such stack, with the nearest built-in name; a file that is wrong,
+    /// with line and column.
+    pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some(stack) = PARSED.iter().find(|stack| stack.name == name_or_file) {
+            return Ok(stack.clone());
+        }
+        let path = Path::new(name_or_file);
+        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+        if !is_file {
+            return Err(Error::unknown("stack", name_or_file, STACKS));
+        }
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        Self::parse(name_or_file, &text)
+    }
+
+    /// All software stacks that are built in.
+    pub fn built_in() -> Vec<Self> {
+        PARSED.clone()
+    }
+
+    /// The text of a built-in stack.
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(built_in, _)| *built_in == name).map(|(_, text)| *text)
+    }
+
+    /// What the stack does to plans: fusion, sharding of the head, logits of all positions.
+    pub fn lowering(&self) -> Lowering {
+        Lowering {
+            shard_head: self.shard_head,
+            all_logits: self.all_logits,
+            fuse_add_norm: self.fuse_add_norm,
+        }
+    }
+
+    /// Parses and checks the text of a stack; `file` is its name in errors.
+    pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
+        let stack: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
+        stack.check().map_err(|(key, problem)| {
+            Error::input_help(format!("{file}: {key} {problem}"), "correct the stack and try again")
+        })?;
+        Ok(stack)
+    }
+
+    /// The first key whose value makes no sense, and why.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        let bounds = Bounds;
+        bounds.at_least("launch_us", self.launch_us, 0.0)?;
+        bounds.at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
+        bounds.share("matvec.efficiency", self.matvec.efficiency)?;
+        bounds.above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
+        bounds.above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
+        bounds.above("attention.expanded_kv_gb_s", self.attention.expanded_kv_gb_s, 0.0)?;
+        bounds.share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;
+        bounds.above("collective.latency_scale", self.collective.latency_scale, 0.0)?;
+        bounds.above("contention.full_bytes", self.contention.full_bytes, 0.0)?;
+        bounds.loss("contention.memory", self.contention.memory)?;
+        bounds.loss("contention.arithmetic", self.contention.arithmetic)?;
+        bounds.loss("contention.comm", self.contention.comm)?;
+        if (0.0..=1.0).contains(&self.contention.small) {
+            Ok(())
+        } else {
+            Err((
+                "contention.small".into(),
+                format!("is {}; it must lie in 0 to 1", self.contention.small),
+            ))
+        }
+    }
+}
+
+/// How a stack lowers plans.
+///
+/// # Errors
+///
+/// The errors of [`Stack::load`], for the stack that the spec names.
+pub fn lowering(stack: &str) -> Result<Lowering> {
+    Stack::load(stack).map(|stack| stack.lowering())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_differ_in_prefill_logits_and_unknown_ones_are_named() {
+        assert!(!lowering("native").unwrap().all_logits);
+        assert!(lowering("gpt-fast").unwrap().all_logits);
+        let Err(Error::Input { message, help }) = lowering("gptfast") else { panic!("accepted") };
+        assert_eq!(message, "unknown stack 'gptfast'");
+        assert!(help.unwrap().contains("did you mean 'gpt-fast'?"));
+    }
+
+    #[test]
+    fn every_built_in_stack_loads_by_its_own_name_and_survives_toml() {
+        assert_eq!(Stack::built_in().len(), BUILT_IN.len());
+        for name in STACKS {
+            let stack = Stack::load(name).unwrap();
+            assert_eq!(stack.name, name);
+            assert!(!stack.sources.is_empty());
+            let text = toml::to_string(&stack).unwrap();
+            assert_eq!(Stack::parse("again", &text).unwrap(), stack);
+        }
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_by_name() {
+        let text = BUILT_IN[1].1;
+        for (from, to, key) in [
+            ("rows = 1", "rowz = 1", "rowz"),
+            ("memory = 0.", "memory = 1.", "contention.memory is 1."),
+            ("launch_us = ", "launch_us = -", "launch_us is -"),
+        ] {
+            let wrong = text.replacen(from, to, 1);
+            assert_ne!(wrong, text);
+            let message = Stack::parse("my.toml", &wrong).unwrap_err().to_string();
+            assert!(message.contains("my.toml") && message.contains(key), "{message}");
+        }
+    }
+
+    #[test]
+    fn contention_grows_with_the_message_and_ends() {
+        let contention = Stack::load("gpt-fast").unwrap().contention;
+        assert_eq!(contention.intensity(1.0), contention.small);
+        assert_eq!(contention.intensity(contention.full_bytes), 1.0);
+        assert_eq!(contention.intensity(1e12), 1.0);
+    }
+}

@@ -1,0 +1,138 @@
+//! A plan as a whole: what it is built from, its operations in order, and what each of them waits for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Architecture, DType, Kind, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value, ValueId,
+    Weight, build, lower,
+};
+
+/// Number formats of one plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Precision {
+    /// The format of all weights, in memory.
+    pub weights: DType,
+    /// The format of activations, and so of the messages of all-reduces.
+    pub activations: DType,
+    /// The format of keys and values in the KV cache.
+    pub kv: DType,
+}
+
+impl Precision {
+    /// Weights, activations and KV cache in one format.
+    pub fn uniform(dtype: DType) -> Self {
+        Self { weights: dtype, activations: dtype, kv: dtype }
+    }
+
+    /// The cpu backend's: weights as asked, activations and KV cache in f32.
+    pub fn cpu(weights: DType) -> Self {
+        Self { weights, activations: DType::F32, kv: DType::F32 }
+    }
+}
+
+/// What a plan is built from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanSpec {
+    /// The shape of the model: layers, widths, heads, vocabulary.
+    pub shape: ModelShape,
+    /// When outputs join the residual, and when they are reduced.
+    pub architecture: Architecture,
+    /// The number of ranks (TP) over which weights and heads are sharded.
+    pub tp: u32,
+    /// Whether the plan is of the prompt (prefill) or of one decode step.
+    pub phase: Phase,
+    /// The formats of weights, activations and KV cache.
+    pub precision: Precision,
+    /// What the stack does to the plan.
+    pub lowering: Lowering,
+}
+
+/// A step's operations, in an order in which each lane can execute them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Whether the plan is of the prompt (prefill) or of one decode step.
+    pub phase: Phase,
+    /// The number of ranks (TP) that execute it, each with its own slices of the weights.
+    pub tp: u32,
+    /// Operations; an operation reads only what operations before it wrote.
+    pub operations: Vec<Operation>,
+    /// The values that operations read and write; a [`ValueId`] is an index here.
+    pub values: Vec<Value>,
+    /// Weights, as slices of named tensors.
+    pub weights: Vec<Weight>,
+    /// The step's tokens (input of `Embed`); written by nobody.
+    pub tokens: ValueId,
+    /// The logits that are sampled from.
+    pub logits: ValueId,
+    /// The sampled tokens: the output of the step and the input of the next.
+    pub output: ValueId,
+}
+
+impl Plan {
+    /// Builds the plan of an architecture and lowers it as the stack asks.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Shape`] where TP does not divide the model, with the arithmetic;
+    /// [`PlanError::Placement`] where an operation would read a value with the wrong placement.
+    pub fn new(spec: &PlanSpec) -> Result<Self, PlanError> {
+        let plan = build::build(spec)?;
+        Ok(lower::lower(plan, &spec.lowering))
+    }
+
+    /// The operation that writes each value (`None` for the step's tokens).
+    pub fn writers(&self) -> Vec<Option<OpId>> {
+        let mut writers = vec![None; self.values.len()];
+        for (index, operation) in self.operations.iter().enumerate() {
+            for value in &operation.writes {
+                writers[value.index()] = Some(OpId(index as u32));
+            }
+        }
+        writers
+    }
+
+    /// For each operation what it waits for: its lane's previous operation, the writers of what it
+    /// reads, and its explicit edges.
+    pub fn dependencies(&self) -> Vec<Vec<OpId>> {
+        let writers = self.writers();
+        let mut previous = [None; 2];
+        self.operations
+            .iter()
+            .enumerate()
+            .map(|(index, operation)| {
+                let lane = &mut previous[operation.lane as usize];
+                let mut waits: Vec<OpId> = operation
+                    .reads
+                    .iter()
+                    .filter_map(|value| writers[value.index()])
+                    .chain(operation.after.iter().copied())
+                    .chain(*lane)
+                    .collect();
+                waits.sort_unstable();
+                waits.dedup();
+                *lane = Some(OpId(index as u32));
+                waits
+            })
+            .collect()
+    }
+
+    /// How many collectives reduce the residual in one step.
+    pub fn all_reduces(&self) -> usize {
+        self.operations.iter().filter(|o| o.kind == Kind::AllReduce).count()
+    }
+
+    /// A hash (SHA-256, first 16 hex digits) of operations, values and weights: what was executed.
+    pub fn hash(&self) -> String {
+        let text =
+            serde_json::to_string(&(&self.operations, &self.values, &self.weights)).unwrap_or_default();
+        crate::base::hash::short_key(text)
+    }
+
+    /// Bytes of weights that one rank holds.
+    pub fn weight_bytes(&self, precision: Precision) -> u64 {
+        self.weights
+            .iter()
+            .map(|w| u64::from(w.inputs) * u64::from(w.outputs) * precision.weights.bytes())
+            .sum()
+    }
+}

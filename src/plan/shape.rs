@@ -1,0 +1,163 @@
+//! Model shapes: the numbers of a Llama-family model on which plans and costs depend.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::words::words;
+
+words! {
+    /// The number format of weights, activations or the KV cache.
+    DType, "dtype" {
+        /// IEEE single precision: 4 bytes, 24 bits of significand.
+        F32 = "f32",
+        /// bfloat16: the upper 2 bytes of an f32, 8 bits of significand.
+        Bf16 = "bf16",
+        /// IEEE half precision: 2 bytes, 11 bits of significand, up to 65504.
+        F16 = "f16",
+    }
+}
+
+impl DType {
+    /// Bytes of one number.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+}
+
+/// Rotary position embedding (RoPE): pairs of a head's columns are rotated by an angle that
+/// grows with the position.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Llama 3's scaling of low frequencies, if the model has it.
+    pub scaling: Option<RopeScaling>,
+}
+
+/// Llama 3's frequency scaling (`rope_type = "llama3"` of HF configs); linear scaling is a case of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    /// By how much low frequencies are divided.
+    pub factor: f64,
+    /// Wavelengths longer than original / this are divided by `factor`.
+    pub low_freq_factor: f64,
+    /// Wavelengths shorter than original / this stay.
+    pub high_freq_factor: f64,
+    /// Context length of the original training.
+    pub original_context: f64,
+}
+
+impl RopeScaling {
+    /// Linear scaling (`rope_type = "linear"`): every frequency is divided by `factor`. It is Llama 3's
+    /// with an original context of 0, than which every wavelength is longer.
+    pub fn linear(factor: f64) -> Self {
+        Self { factor, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 0.0 }
+    }
+}
+
+impl Rope {
+    /// Angular frequency of each of the `head_dim / 2` pairs, in radians a position.
+    pub fn frequencies(&self, head_dim: u32) -> Vec<f64> {
+        (0..head_dim / 2)
+            .map(|i| {
+                let frequency = self.theta.powf(-2.0 * f64::from(i) / f64::from(head_dim));
+                let Some(s) = self.scaling else { return frequency };
+                let wavelength = 2.0 * std::f64::consts::PI / frequency;
+                if wavelength < s.original_context / s.high_freq_factor {
+                    frequency
+                } else if wavelength > s.original_context / s.low_freq_factor {
+                    frequency / s.factor
+                } else {
+                    let smooth = (s.original_context / wavelength - s.low_freq_factor)
+                        / (s.high_freq_factor - s.low_freq_factor);
+                    (1.0 - smooth) * frequency / s.factor + smooth * frequency
+                }
+            })
+            .collect()
+    }
+}
+
+/// The shape of a Llama-family model (pre-norm, RMSNorm, RoPE, GQA, gated MLP, no biases).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelShape {
+    /// Layers, each one attention and one MLP.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub hidden: u32,
+    /// Query heads of an attention module, over all ranks.
+    pub heads: u32,
+    /// Key and value heads of an attention module, over all ranks; fewer than query heads where the
+    /// model has grouped-query attention (GQA).
+    pub kv_heads: u32,
+    /// Width of a head.
+    pub head_dim: u32,
+    /// Width of the MLP (one of gate and up).
+    pub intermediate: u32,
+    /// Entries of the vocabulary.
+    pub vocab: u32,
+    /// The rotary embedding of queries and keys.
+    pub rope: Rope,
+    /// What RMSNorm adds to the mean square before its root.
+    pub norm_eps: f64,
+    /// Whether the head is the embedding.
+    pub tied_embeddings: bool,
+}
+
+impl ModelShape {
+    /// The number of parameters: embedding, layers, norms, and the head where it is not the embedding.
+    pub fn parameters(&self) -> u64 {
+        let (h, d) = (u64::from(self.hidden), u64::from(self.head_dim));
+        let attention = h * d * u64::from(2 * self.heads + 2 * self.kv_heads);
+        let mlp = 3 * h * u64::from(self.intermediate);
+        let ends = h * u64::from(self.vocab) * if self.tied_embeddings { 1 } else { 2 };
+        u64::from(self.layers) * (attention + mlp + 2 * h) + ends + h
+    }
+
+    /// Why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.
+    pub fn tp_problem(&self, tp: u32) -> Option<String> {
+        if tp == 0 {
+            return Some("tp is 0; it must be at least 1".into());
+        }
+        let uneven = |what: &str, n: u32| {
+            (!n.is_multiple_of(tp))
+                .then(|| format!("TP {tp} does not divide {n} {what} ({n} mod {tp} = {})", n % tp))
+        };
+        uneven("heads", self.heads)
+            .or_else(|| uneven("KV heads", self.kv_heads))
+            .or_else(|| uneven("MLP columns", self.intermediate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaled(scaling: Option<RopeScaling>) -> Vec<f64> {
+        Rope { theta: 500_000.0, scaling }.frequencies(128)
+    }
+
+    #[test]
+    fn linear_scaling_divides_every_frequency() {
+        for (plain, linear) in scaled(None).iter().zip(scaled(Some(RopeScaling::linear(4.0)))) {
+            assert_eq!(plain / 4.0, linear);
+        }
+    }
+
+    #[test]
+    fn llama3_scaling_keeps_the_fast_divides_the_slow_and_is_monotonic() {
+        let llama3 = RopeScaling {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_context: 8192.0,
+        };
+        let (plain, scaled) = (scaled(None), scaled(Some(llama3)));
+        assert_eq!(plain[0], scaled[0]);
+        assert_eq!(plain[63] / 8.0, scaled[63]);
+        assert!(scaled.windows(2).all(|pair| pair[0] > pair[1]));
+        let between = plain.iter().zip(&scaled).filter(|(p, s)| *s < *p && **s > **p / 8.0).count();
+        assert!(between > 0, "no frequency was smoothed");
+    }
+}

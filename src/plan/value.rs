@@ -1,0 +1,87 @@
+//! What operations read and write: values, where they lie, and the numbers that name parts of a plan.
+
+use serde::{Deserialize, Serialize};
+
+/// What the ranks hold of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// Every rank holds all of it, and the same numbers.
+    Replicated,
+    /// Each rank holds its own columns.
+    Sharded,
+    /// Each rank holds a summand; the sum is pending.
+    Partial,
+    /// Ranks hold different things that should have been the same: only `desync` and `upper-bound`.
+    Divergent,
+}
+
+/// Index of a value in [`super::Plan::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ValueId(pub u32);
+
+/// Index of an operation in [`super::Plan::operations`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OpId(pub u32);
+
+/// Index of a weight in [`super::Plan::weights`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WeightId(pub u32);
+
+impl ValueId {
+    /// The value's index in [`super::Plan::values`], to index slices by.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl OpId {
+    /// The operation's index in [`super::Plan::operations`], to index slices by.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl WeightId {
+    /// The weight's index in [`super::Plan::weights`], to index slices by.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How many rows a value has in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rows {
+    /// A row for each new token of each sequence: [`super::Step::rows`] of them.
+    Tokens,
+    /// A row for each sequence: the batch of them.
+    Sequences,
+}
+
+/// What a value's elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Element {
+    /// Activations, in the plan's activation dtype ([`super::Precision::activations`]).
+    Activation,
+    /// Scores over the vocabulary before sampling, f32 whatever the dtype of activations.
+    Logit,
+    /// Ids of the vocabulary's tokens, u32.
+    Token,
+}
+
+/// Something an operation writes once and others read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Value {
+    /// A name that no other value of the plan has: that of the operation that writes it, `L3/mlp/down`.
+    pub name: String,
+    /// What the ranks hold of it.
+    pub placement: Placement,
+    /// How many rows it has in a step: one for each new token, or one for each sequence.
+    pub rows: Rows,
+    /// How many columns one rank holds.
+    pub columns: u32,
+    /// What the elements are.
+    pub element: Element,
+}

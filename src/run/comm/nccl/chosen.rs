@@ -1,0 +1,157 @@
+//! What NCCL decided, from its own debug lines, and the variables that decided with it: for a run's
+//! record.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The variables that make NCCL write down what it chooses, where the user has not set them; the file's
+/// name is set with [`DEBUG_FILE`].
+pub const DEBUG_VARIABLES: [(&str, &str); 2] =
+    [("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "INIT,ENV,GRAPH,TUNING")];
+
+/// Names the file that NCCL's debug lines go to.
+pub const DEBUG_FILE: &str = "NCCL_DEBUG_FILE";
+
+/// What NCCL chose. All of it as far as NCCL tells, which differs by version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// Version with the CUDA it was built for: `2.27.3+cuda12.9`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// How many channels (rings or trees in parallel) collectives were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channels: Option<u32>,
+    /// Ways between ranks: `P2P/CUMEM`, `SHM/direct`, `NET/IB`.
+    pub transports: BTreeSet<String>,
+    /// Network between hosts: `IB`, `Socket`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Algorithm and protocol by size of all-reduces (bytes): `RING LL`.
+    pub all_reduce: BTreeMap<u64, String>,
+    /// Variables that NCCL says it heeded.
+    pub heeded: BTreeSet<String>,
+    /// The lines that NCCL printed as warnings.
+    pub warnings: Vec<String>,
+}
+
+/// The most warnings that are kept.
+const WARNINGS: usize = 20;
+
+/// What this process's NCCL wrote to the file that `NCCL_DEBUG_FILE` names; `None` where it wrote none.
+pub fn chosen() -> Option<Chosen> {
+    let name = std::env::var(DEBUG_FILE).ok()?;
+    // NCCL's placeholders: %p the process's id, %h the host's name
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let short = host.split('.').next().unwrap_or_default();
+    let of = |host: &str| name.replace("%p", &std::process::id().to_string()).replace("%h", host);
+    let text = [of(&host), of(short)].iter().find_map(|path| std::fs::read(Path::new(path)).ok())?;
+    Some(parse(&String::from_utf8_lossy(&text)))
+}
+
+/// Every `NCCL_*` variable of this process.
+pub fn variables() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| name.starts_with("NCCL_"))
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
+        .collect()
+}
+
+fn parse(text: &str) -> Chosen {
+    let mut chosen = Chosen::default();
+    for line in text.lines() {
+        if let Some((_, said)) = line.split_once("NCCL INFO ") {
+            information(&mut chosen, said.trim());
+        } else if let Some((_, said)) = line.split_once("NCCL WARN ")
+            && chosen.warnings.len() < WARNINGS
+        {
+            chosen.warnings.push(said.trim().to_owned());
+        } else if let Some((_, version)) = line.split_once("NCCL version ") {
+            chosen.version.get_or_insert_with(|| first_word(version));
+        }
+    }
+    chosen
+}
+
+fn information(chosen: &mut Chosen, said: &str) {
+    if let Some(version) = said.strip_prefix("NCCL version ") {
+        chosen.version.get_or_insert_with(|| first_word(version));
+    } else if let Some((channels, _)) = said.split_once(" coll channels") {
+        chosen.channels = channels.trim().parse().ok().or(chosen.channels);
+    } else if let Some((_, way)) = said.split_once(" via ")
+        && said.starts_with("Channel ")
+    {
+        chosen.transports.insert(transport(way));
+    } else if let Some(network) = said.strip_prefix("Using network ") {
+        chosen.network.get_or_insert_with(|| first_word(network));
+    } else if let Some((name, _)) = said.split_once(" set by environment to ") {
+        chosen.heeded.insert(first_word(name));
+    } else if let Some((bytes, how)) =
+        said.strip_prefix("AllReduce: ").and_then(|rest| rest.split_once(" Bytes -> "))
+        && let Ok(bytes) = bytes.trim().parse()
+        && let Some(how) = algorithm(how)
+    {
+        chosen.all_reduce.insert(bytes, how);
+    }
+}
+
+fn first_word(text: &str) -> String {
+    text.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+/// `P2P/CUMEM/read` without how it is used; a network without the number of its card.
+fn transport(way: &str) -> String {
+    first_word(way).split('/').take(2).collect::<Vec<_>>().join("/")
+}
+
+/// `Algo RING proto LL channel{...}`; versions before 2.24 give numbers in place of names.
+fn algorithm(how: &str) -> Option<String> {
+    const ALGORITHMS: [&str; 7] =
+        ["TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"];
+    const PROTOCOLS: [&str; 3] = ["LL", "LL128", "SIMPLE"];
+    let words: Vec<&str> = how.split_whitespace().collect();
+    let after = |name: &str| {
+        let at = words.iter().position(|word| word.eq_ignore_ascii_case(name))?;
+        words.get(at + 1).copied()
+    };
+    let named = |word: &str, names: &[&str]| match word.parse::<usize>() {
+        Ok(number) => names.get(number).map_or_else(|| word.to_owned(), |name| (*name).to_owned()),
+        Err(_) => word.to_uppercase(),
+    };
+    let (algorithm, protocol) = (after("algo")?, after("proto")?);
+    Some(format!("{} {}", named(algorithm, &ALGORITHMS), named(protocol, &PROTOCOLS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_from_debug_lines() {
+        let text = "\
+node1:812:812 [0] NCCL INFO NCCL version 2.27.3+cuda12.9
+node1:812:812 [0] NCCL INFO NCCL_ALGO set by environment to Ring
+node1:812:830 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.
+node1:812:830 [0] NCCL INFO Using network Socket
+node1:812:830 [0] NCCL INFO 24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels
+node1:812:830 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node1:812:830 [0] NCCL INFO Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA
+node1:812:812 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
+node1:812:812 [0] NCCL INFO AllReduce: 268435456 Bytes -> Algo 5 proto 2 time 801.5
+node1:812:812 [0] NCCL INFO Broadcast: 4 Bytes -> Algo RING proto LL
+
+node1:812:830 [0] misc/socket.cc:123 NCCL WARN socketStart: Connect failed
+no line of NCCL's at all";
+        let chosen = parse(text);
+        assert_eq!(chosen.version.as_deref(), Some("2.27.3+cuda12.9"));
+        assert_eq!((chosen.channels, chosen.network.as_deref()), (Some(24), Some("Socket")));
+        assert_eq!(chosen.transports, ["NET/IB", "P2P/CUMEM"].map(String::from).into());
+        assert_eq!(chosen.heeded, ["NCCL_ALGO", "NCCL_P2P_DISABLE"].map(String::from).into());
+        let by_size = [(16_384, "RING LL".to_owned()), (268_435_456, "NVLS_TREE SIMPLE".to_owned())];
+        assert_eq!(chosen.all_reduce, by_size.into());
+        assert_eq!(chosen.warnings, ["socketStart: Connect failed"]);
+        assert_eq!(parse(""), Chosen::default());
+    }
+}

@@ -1,0 +1,279 @@
+//! The communicator against functions that behave as NCCL may: slow, hanging, failing in the background.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::library::Functions;
+use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream};
+use super::*;
+use crate::base::error::{Error, Result};
+use crate::plan::DType;
+use crate::run::comm::Peers;
+
+const SHORT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(30);
+
+/// Behaviours, chosen by the first byte of an id.
+const FINE: u8 = 0;
+const NEVER_READY: u8 = 1;
+const REFUSES: u8 = 2;
+const FAILS_LATER: u8 = 3;
+const CONNECTS_LATE: u8 = 4;
+const ABORT_HANGS: u8 = 5;
+const FINALIZE_HANGS: u8 = 6;
+
+/// What a communicator points to here. It is never freed: tests look at it after its end.
+#[derive(Default)]
+struct Fake {
+    behaviour: u8,
+    /// Answers of "in progress" that are left.
+    progress: AtomicU32,
+    failed: AtomicBool,
+    sums: AtomicU32,
+    finalized: AtomicBool,
+    destroyed: AtomicBool,
+    aborted: AtomicBool,
+}
+
+fn fake(comm: Comm) -> &'static Fake {
+    // SAFETY: communicators here are leaked boxes of this type.
+    unsafe { &*(comm as *const Fake) }
+}
+
+unsafe extern "C" fn get_unique_id(id: *mut UniqueId) -> c_int {
+    // SAFETY: the caller gives a place for an id.
+    unsafe { (*id).bytes = [FINE; 128] };
+    SUCCESS
+}
+unsafe extern "C" fn init_rank(
+    comm: *mut Comm,
+    ranks: c_int,
+    id: UniqueId,
+    rank: c_int,
+    _: *mut Config,
+) -> c_int {
+    assert!(rank < ranks);
+    let behaviour = id.bytes[0];
+    if behaviour == REFUSES {
+        return 5;
+    }
+    let progress = if matches!(behaviour, NEVER_READY | ABORT_HANGS) { u32::MAX } else { 3 };
+    let fake = Fake { behaviour, progress: progress.into(), ..Fake::default() };
+    // SAFETY: the caller gives a place for a communicator.
+    unsafe { *comm = Box::into_raw(Box::new(fake)).cast() };
+    IN_PROGRESS
+}
+unsafe extern "C" fn async_error(comm: Comm, code: *mut c_int) -> c_int {
+    let fake = fake(comm);
+    let left = fake.progress.load(Ordering::SeqCst);
+    let now = if fake.failed.load(Ordering::SeqCst) {
+        6
+    } else if left > 0 {
+        fake.progress.store(left - 1, Ordering::SeqCst);
+        IN_PROGRESS
+    } else {
+        SUCCESS
+    };
+    // SAFETY: the caller gives a place for one int.
+    unsafe { *code = now };
+    SUCCESS
+}
+unsafe extern "C" fn all_reduce(
+    _: *const c_void,
+    _: *mut c_void,
+    _: usize,
+    dtype: c_int,
+    operation: c_int,
+    comm: Comm,
+    _: Stream,
+) -> c_int {
+    assert_eq!((dtype, operation), (9, 0));
+    let fake = fake(comm);
+    let before = fake.sums.fetch_add(1, Ordering::SeqCst);
+    match fake.behaviour {
+        CONNECTS_LATE if before == 0 => {
+            fake.progress.store(4, Ordering::SeqCst);
+            IN_PROGRESS
+        }
+        FAILS_LATER => {
+            fake.failed.store(true, Ordering::SeqCst);
+            SUCCESS
+        }
+        _ => SUCCESS,
+    }
+}
+unsafe extern "C" fn device(_: Comm, device: *mut c_int) -> c_int {
+    // SAFETY: the caller gives a place for one int.
+    unsafe { *device = 3 };
+    SUCCESS
+}
+unsafe extern "C" fn finalize(comm: Comm) -> c_int {
+    let fake = fake(comm);
+    fake.finalized.store(true, Ordering::SeqCst);
+    fake.progress.store(if fake.behaviour == FINALIZE_HANGS { u32::MAX } else { 2 }, Ordering::SeqCst);
+    IN_PROGRESS
+}
+unsafe extern "C" fn destroy(comm: Comm) -> c_int {
+    fake(comm).destroyed.store(true, Ordering::SeqCst);
+    SUCCESS
+}
+unsafe extern "C" fn abort(comm: Comm) -> c_int {
+    fake(comm).aborted.store(true, Ordering::SeqCst);
+    while fake(comm).behaviour == ABORT_HANGS {
+        std::thread::sleep(LONG);
+    }
+    SUCCESS
+}
+unsafe extern "C" fn error_string(code: c_int) -> *const c_char {
+    match code {
+        5 => c"invalid usage".as_ptr(),
+        6 => c"remote process exited or there was a network error".as_ptr(),
+        _ => std::ptr::null(),
+    }
+}
+unsafe extern "C" fn last_error(comm: Comm) -> *const c_char {
+    if comm.is_null() { std::ptr::null() } else { c"\n rank 1 closed its socket".as_ptr() }
+}
+
+fn nccl() -> &'static Nccl {
+    Box::leak(Box::new(Nccl::of(Functions {
+        ncclGetUniqueId: get_unique_id,
+        ncclCommInitRankConfig: init_rank,
+        ncclCommGetAsyncError: async_error,
+        ncclAllReduce: all_reduce,
+        ncclCommCuDevice: device,
+        ncclCommFinalize: finalize,
+        ncclCommDestroy: destroy,
+        ncclCommAbort: abort,
+        ncclGetErrorString: error_string,
+        ncclGetLastError: last_error,
+    })))
+}
+
+fn join(behaviour: u8, timeout: Duration) -> Result<Communicator> {
+    let id = UniqueId::from_bytes(&[behaviour; 128]).unwrap();
+    Communicator::join_with(nccl(), id, 1, 4, timeout, &|| Ok(()))
+}
+
+fn sum(communicator: &Communicator) -> Result<()> {
+    // SAFETY: nothing here looks behind the addresses.
+    unsafe { communicator.all_reduce(8, 8, 4, DType::Bf16, std::ptr::null_mut()) }
+}
+
+fn text<T>(result: Result<T>) -> String {
+    result.err().map(|e| e.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn a_communicator_is_polled_until_ready_and_ends_in_good_order() {
+    for behaviour in [FINE, CONNECTS_LATE] {
+        let communicator = join(behaviour, LONG).unwrap();
+        let seen = fake(communicator.address());
+        assert_eq!((communicator.rank(), communicator.ranks()), (1, 4));
+        assert_eq!(communicator.device().unwrap(), 3);
+        sum(&communicator).unwrap();
+        assert_eq!(seen.progress.load(Ordering::SeqCst), 0, "it waited until that was enqueued");
+        sum(&communicator).unwrap();
+        communicator.check().unwrap();
+        drop(communicator);
+        assert_eq!(seen.sums.load(Ordering::SeqCst), 2);
+        let ended = [&seen.finalized, &seen.destroyed, &seen.aborted].map(|b| b.load(Ordering::SeqCst));
+        assert_eq!(ended, [true, true, false]);
+    }
+}
+
+#[test]
+fn joining_ends_with_the_time_out_or_with_a_sibling() {
+    let began = Instant::now();
+    let late = text(join(NEVER_READY, SHORT));
+    assert!(late.starts_with("joining rank 1 of 4: NCCL 2.27.3 was not ready within 0 s"), "{late}");
+    let id = UniqueId::from_bytes(&[NEVER_READY; 128]).unwrap();
+    let looks = AtomicU32::new(0);
+    let gone = Communicator::join_with(nccl(), id, 0, 2, LONG, &|| match looks
+        .fetch_add(1, Ordering::SeqCst)
+    {
+        0..5 => Ok(()),
+        _ => Err(Error::failed("rank 1 is gone")),
+    });
+    assert_eq!(text(gone), "rank 1 is gone");
+    assert!(began.elapsed() < LONG);
+}
+
+#[test]
+fn what_nccl_says_of_its_failures_is_told() {
+    let refused = text(join(REFUSES, LONG));
+    let wanted = "joining rank 1 of 4: NCCL 2.27.3 answers 5 (invalid usage);";
+    assert!(refused.starts_with(wanted), "{refused}");
+    let communicator = join(FAILS_LATER, LONG).unwrap();
+    let seen = fake(communicator.address());
+    sum(&communicator).unwrap();
+    let failed = text(communicator.check());
+    assert!(
+        failed.starts_with("rank 1, in the background: NCCL 2.27.3 answers 6 (remote process exited")
+            && failed.contains("): rank 1 closed its socket; --env NCCL_DEBUG=INFO"),
+        "{failed}"
+    );
+    assert!(seen.aborted.load(Ordering::SeqCst));
+    // the reason stays
+    assert_eq!([text(communicator.check()), text(sum(&communicator))], [failed.clone(), failed]);
+    drop(communicator);
+    assert!(!seen.finalized.load(Ordering::SeqCst), "what was aborted is not finalized");
+}
+
+#[test]
+fn an_end_that_hangs_is_left_to_the_end_of_the_process() {
+    let began = Instant::now();
+    drop(text(join(ABORT_HANGS, SHORT)));
+    let communicator = join(FINALIZE_HANGS, LONG).unwrap();
+    let seen = fake(communicator.address());
+    drop(communicator);
+    assert!(seen.aborted.load(Ordering::SeqCst) && !seen.destroyed.load(Ordering::SeqCst));
+    assert!(began.elapsed() < LONG);
+}
+
+#[test]
+fn another_thread_may_abort_what_this_one_waits_for() {
+    let communicator = Arc::new(join(FINE, LONG).unwrap());
+    let other = Arc::clone(&communicator);
+    std::thread::spawn(move || other.abort("rank 3 ran out of memory")).join().unwrap();
+    assert_eq!(text(sum(&communicator)), "rank 3 ran out of memory");
+    assert_eq!(text(communicator.device()), "rank 3 ran out of memory");
+}
+
+#[test]
+fn ranks_join_through_their_peers_and_fail_together() {
+    let nccl = nccl();
+    let joined: Vec<_> = Peers::threads(3, LONG)
+        .into_iter()
+        .map(|peers| std::thread::spawn(move || Communicator::join(nccl, &peers).map(|c| c.rank())))
+        .collect();
+    let ranks: Vec<usize> = joined.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect();
+    assert_eq!(ranks, [0, 1, 2]);
+    // rank 1 fails before it joins
+    let mut peers = Peers::threads(2, LONG);
+    let dies = peers.pop().unwrap();
+    let waits = peers.pop().unwrap();
+    dies.abort("rank 1: no GPU");
+    assert_eq!(text(Communicator::join(nccl, &waits)), "rank 1: no GPU");
+}
+
+/// With a real library: `LADDERSCOPE_NCCL=/path/libnccl.so.2 cargo test -- --ignored a_real_nccl`.
+#[test]
+#[ignore = "needs NCCL's library, and no GPU"]
+fn a_real_nccl_loads_and_joins_or_says_why_not() {
+    let probed = probe();
+    assert_eq!(probed.problem, None);
+    let nccl = Nccl::load().unwrap();
+    assert_eq!(Some(nccl.version()), probed.version);
+    assert!(nccl.version().starts_with("2."), "{}", nccl.version());
+    let result = nccl
+        .unique_id()
+        .and_then(|id| Communicator::join_with(nccl, id, 0, 1, Duration::from_secs(20), &|| Ok(())));
+    println!("version {} from {}: {:?}", nccl.version(), nccl.library(), result);
+    println!("{:?}", chosen());
+    if let Err(error) = result {
+        assert!(error.to_string().contains("NCCL 2."), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! NCCL's types as its C interface has them, in declarations of our own.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::base::error::{Error, Result};
+use crate::plan::DType;
+
+/// A communicator; what it points to is NCCL's.
+pub(super) type Comm = *mut c_void;
+
+/// A stream of the CUDA driver (`CUstream`, the same as `cudaStream_t`).
+pub(super) type Stream = *mut c_void;
+
+/// Answers of NCCL's functions.
+pub(super) const SUCCESS: c_int = 0;
+/// It goes on in the background.
+pub(super) const IN_PROGRESS: c_int = 7;
+
+/// The reduction that adds (`ncclSum` of `ncclRedOp_t`).
+pub(super) const SUM: c_int = 0;
+
+/// Lets NCCL choose a number of the configuration.
+const UNDEFINED: c_int = c_int::MIN;
+
+/// By which ranks know that they mean the same communicator. Rank 0 makes it, all get a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct UniqueId {
+    pub(super) bytes: [u8; 128],
+}
+
+impl UniqueId {
+    /// The id in the bytes that rank 0 sent.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let bytes = bytes.try_into().map_err(|_| {
+            Error::failed(format!("NCCL's unique id has 128 bytes, and {} came", bytes.len()))
+        })?;
+        Ok(Self { bytes })
+    }
+
+    /// The id as bytes, to be sent to the other ranks.
+    pub fn as_bytes(&self) -> &[u8; 128] {
+        &self.bytes
+    }
+}
+
+impl std::fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UniqueId({:02x?}..)", &self.bytes[..8])
+    }
+}
+
+/// `ncclConfig_t` as of 2.18: later versions take fewer fields than they know, by `size`, and
+/// take `version` into account.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+    cga_cluster_size: c_int,
+    min_ctas: c_int,
+    max_ctas: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+    /// Where later versions have a field: left to them.
+    later: c_int,
+}
+
+impl Config {
+    /// Nothing blocks; all else as NCCL (or the environment, which overrides this) wants.
+    pub fn non_blocking() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            magic: 0xcafe_beef,
+            version: OLDEST,
+            blocking: 0,
+            cga_cluster_size: UNDEFINED,
+            min_ctas: UNDEFINED,
+            max_ctas: UNDEFINED,
+            net_name: std::ptr::null(),
+            split_share: UNDEFINED,
+            later: UNDEFINED,
+        }
+    }
+}
+
+/// The oldest version that has all we use, as NCCL counts: 2.18.0.
+const OLDEST: c_uint = 21_800;
+
+/// The code of a number format in `ncclDataType_t`.
+pub(super) fn data_type(dtype: DType) -> c_int {
+    match dtype {
+        DType::F16 => 6,
+        DType::F32 => 7,
+        DType::Bf16 => 9,
+    }
+}
+
+/// NCCL's version codes: major x 1000 + ... up to 2.8, major x 10000 + ... from 2.9 on.
+pub(super) fn version_text(code: c_int) -> String {
+    let scale = if code >= 10_000 { 10_000 } else { 1_000 };
+    format!("{}.{}.{}", code / scale, code % scale / 100, code % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn structures_lie_in_memory_as_nccl_expects_them() {
+        assert_eq!((size_of::<UniqueId>(), align_of::<UniqueId>()), (128, 1));
+        assert_eq!((size_of::<Config>(), align_of::<Config>()), (48, 8));
+        let offsets = [
+            offset_of!(Config, magic),
+            offset_of!(Config, version),
+            offset_of!(Config, blocking),
+            offset_of!(Config, cga_cluster_size),
+            offset_of!(Config, min_ctas),
+            offset_of!(Config, max_ctas),
+            offset_of!(Config, net_name),
+            offset_of!(Config, split_share),
+            offset_of!(Config, later),
+        ];
+        assert_eq!(offsets, [8, 12, 16, 20, 24, 28, 32, 40, 44]);
+        let config = Config::non_blocking();
+        assert_eq!((config.size, config.blocking, config.version), (48, 0, 21_800));
+    }
+
+    #[test]
+    fn both_kinds_of_version_codes_are_understood() {
+        assert_eq!(version_text(2_804), "2.8.4");
+        assert_eq!(version_text(22_703), "2.27.3");
+    }
+
+    #[test]
+    fn an_id_of_another_length_is_refused() {
+        assert!(UniqueId::from_bytes(&[1; 127]).is_err());
+        assert_eq!(UniqueId::from_bytes(&[1; 128]).unwrap().as_bytes(), &[1; 128]);
+    }
+}

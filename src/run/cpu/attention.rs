@@ -1,0 +1,315 @@
+//! RoPE, the KV cache, causal attention over it (GQA), on one rank's heads.
+//!
+//! Decode reads each layer's cache once: `2 x kv_heads x head_dim x 4` bytes a cached token. Prefill
+//! works on blocks of [`BLOCK`] queries, so no more than `BLOCK x context` scores exist at a time.
+
+use pulp::{Simd, WithSimd};
+
+use super::kernels::{Kernels, View, dot, gemm};
+use crate::plan::ModelShape;
+
+/// Queries of one sequence that are handled together in prefill.
+const BLOCK: usize = 64;
+
+/// From so many new tokens of a sequence on, scores are computed as a matrix product.
+const MANY_QUERIES: usize = 8;
+
+/// Where the rows of a step belong. Rows of a sequence are consecutive, their positions ascending by 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepRows {
+    /// For each sequence with new tokens: its index, its first new position, and how many.
+    pub runs: Vec<RowRun>,
+}
+
+/// Consecutive rows of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowRun {
+    /// The sequence of the batch that the rows belong to.
+    pub sequence: usize,
+    /// Position of its first new token.
+    pub position: usize,
+    /// How many new tokens of it follow one another: its rows.
+    pub count: usize,
+}
+
+impl StepRows {
+    /// How many rows the step has over all sequences.
+    pub fn rows(&self) -> usize {
+        self.runs.iter().map(|run| run.count).sum()
+    }
+}
+
+/// Heads of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Query heads of the rank: the model's, divided by TP.
+    pub query: usize,
+    /// Key and value heads of the rank: the model's, divided by TP.
+    pub kv: usize,
+    /// Width of a head.
+    pub dim: usize,
+}
+
+impl Heads {
+    /// The heads of one of `tp` ranks.
+    pub fn of(shape: &ModelShape, tp: u32) -> Self {
+        Self {
+            query: (shape.heads / tp) as usize,
+            kv: (shape.kv_heads / tp) as usize,
+            dim: shape.head_dim as usize,
+        }
+    }
+}
+
+/// Cosines and sines of all positions: `[positions, dim / 2]` each.
+#[derive(Debug)]
+pub struct RopeTable {
+    half: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl RopeTable {
+    /// For positions `0..positions`; angles in f64, as positions times high frequencies need.
+    pub fn new(shape: &ModelShape, positions: usize) -> Self {
+        let frequencies = shape.rope.frequencies(shape.head_dim);
+        let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
+        let (cos, sin) = angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip();
+        Self { half: frequencies.len(), cos, sin }
+    }
+
+    /// `[positions, dim / 2]` pairs (cos, sin), one after the other.
+    pub fn pairs(&self) -> Vec<f32> {
+        self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
+    }
+
+    /// Rotates one head's pairs `(i, i + dim / 2)`, the convention of HF checkpoints.
+    fn rotate(&self, position: usize, head: &mut [f32]) {
+        let (low, high) = head.split_at_mut(self.half);
+        let cos = &self.cos[position * self.half..][..self.half];
+        let sin = &self.sin[position * self.half..][..self.half];
+        for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+            let (a, b) = (*low, *high);
+            *low = a * cos - b * sin;
+            *high = b * cos + a * sin;
+        }
+    }
+}
+
+/// Keys and values of all layers on one rank: `[layer, sequence, kv head, position, dim]`.
+#[derive(Debug)]
+pub struct KvCache {
+    heads: Heads,
+    sequences: usize,
+    capacity: usize,
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+}
+
+impl KvCache {
+    /// Room for `capacity` tokens of each sequence.
+    pub fn new(heads: Heads, layers: usize, sequences: usize, capacity: usize) -> Self {
+        let layer = || vec![0.0; sequences * heads.kv * capacity * heads.dim];
+        Self {
+            heads,
+            sequences,
+            capacity,
+            keys: (0..layers).map(|_| layer()).collect(),
+            values: (0..layers).map(|_| layer()).collect(),
+        }
+    }
+
+    /// Bytes of keys and values over all layers, filled or not.
+    pub fn bytes(&self) -> u64 {
+        let layer = self.sequences * self.heads.kv * self.capacity * self.heads.dim;
+        (2 * self.keys.len() * layer * size_of::<f32>()) as u64
+    }
+
+    /// Keys and values of a layer, for checks of other backends: `[sequence, kv head, position, dim]`.
+    #[cfg(test)]
+    pub fn layer(&self, layer: usize) -> (&[f32], &[f32]) {
+        (&self.keys[layer], &self.values[layer])
+    }
+
+    fn start(&self, sequence: usize, head: usize) -> usize {
+        (sequence * self.heads.kv + head) * self.capacity * self.heads.dim
+    }
+
+    /// Replaces the keys and values of a layer: the cache as another backend filled it.
+    #[cfg(test)]
+    pub fn replace(&mut self, layer: usize, keys: Vec<f32>, values: Vec<f32>) {
+        assert!(keys.len() == self.keys[layer].len() && values.len() == keys.len());
+        (self.keys[layer], self.values[layer]) = (keys, values);
+    }
+
+    /// Rotates queries and keys of the step's rows, appends keys and values of `layer`, and writes the
+    /// queries. `x` has rows of `columns`, starting with q, k, v of this rank's heads.
+    pub fn append(
+        &mut self,
+        layer: usize,
+        rows: &StepRows,
+        rope: &RopeTable,
+        x: &[f32],
+        columns: usize,
+        queries: &mut [f32],
+    ) {
+        let Heads { query, kv, dim } = self.heads;
+        let mut row = 0;
+        for run in &rows.runs {
+            for position in run.position..run.position + run.count {
+                let x = &x[row * columns..][..(query + 2 * kv) * dim];
+                let queries = &mut queries[row * query * dim..][..query * dim];
+                queries.copy_from_slice(&x[..query * dim]);
+                for head in queries.chunks_exact_mut(dim) {
+                    rope.rotate(position, head);
+                }
+                for head in 0..kv {
+                    let at = self.start(run.sequence, head) + position * dim;
+                    let key = &mut self.keys[layer][at..at + dim];
+                    key.copy_from_slice(&x[(query + head) * dim..][..dim]);
+                    rope.rotate(position, key);
+                    self.values[layer][at..at + dim]
+                        .copy_from_slice(&x[(query + kv + head) * dim..][..dim]);
+                }
+                row += 1;
+            }
+        }
+    }
+}
+
+/// Causal attention; keeps its scratch memory between calls.
+#[derive(Debug, Default)]
+pub struct Attention {
+    scores: Vec<f32>,
+}
+
+impl Attention {
+    /// `out[rows, query heads x dim]`: each row's queries over the cache up to the row's own position.
+    pub fn attend(
+        &mut self,
+        kernels: &Kernels,
+        cache: &KvCache,
+        layer: usize,
+        rows: &StepRows,
+        queries: &[f32],
+        out: &mut [f32],
+    ) {
+        let Heads { query, kv, dim } = cache.heads;
+        let width = query * dim;
+        let mut row = 0;
+        for run in &rows.runs {
+            for head in 0..kv {
+                let start = cache.start(run.sequence, head);
+                let keys = &cache.keys[layer][start..][..(run.position + run.count) * dim];
+                let values = &cache.values[layer][start..][..(run.position + run.count) * dim];
+                let group = head * query / kv..(head + 1) * query / kv;
+                for q in group {
+                    let offset = row * width + q * dim;
+                    if run.count < MANY_QUERIES {
+                        for i in 0..run.count {
+                            let context = (run.position + i + 1) * dim;
+                            let at = offset + i * width;
+                            let (keys, values) = (&keys[..context], &values[..context]);
+                            let out = &mut out[at..at + dim];
+                            self.one(kernels, &queries[at..at + dim], keys, values, out);
+                        }
+                    } else {
+                        self.many(run, dim, width, offset, keys, values, queries, out);
+                    }
+                }
+            }
+            row += run.count;
+        }
+    }
+
+    /// Attention of one query head over its context: scores, softmax, weighted sum of the values.
+    fn one(&mut self, kernels: &Kernels, query: &[f32], keys: &[f32], values: &[f32], out: &mut [f32]) {
+        let dim = query.len();
+        let scale = 1.0 / (dim as f32).sqrt();
+        let scores = &mut self.scores;
+        scores.resize((keys.len() / dim).max(scores.len()), 0.0);
+        let scores = &mut scores[..keys.len() / dim];
+        kernels.arch().dispatch(OneQuery { query, keys, values, scores, scale, out });
+    }
+
+    /// Many queries of one sequence and head, in blocks.
+    #[expect(clippy::too_many_arguments, reason = "geometry of two strided operands and the result")]
+    fn many(
+        &mut self,
+        run: &RowRun,
+        dim: usize,
+        width: usize,
+        offset: usize,
+        keys: &[f32],
+        values: &[f32],
+        queries: &[f32],
+        out: &mut [f32],
+    ) {
+        let scale = 1.0 / (dim as f32).sqrt();
+        for first in (0..run.count).step_by(BLOCK) {
+            let count = BLOCK.min(run.count - first);
+            let context = run.position + first + count;
+            self.scores.resize((count * context).max(self.scores.len()), 0.0);
+            let scores = &mut self.scores[..count * context];
+            let q = View::rows(queries, offset + first * width, width);
+            gemm(count, context, dim, q, View::rows(keys, 0, dim).transposed(), scores, 0, context);
+            for (i, scores) in scores.chunks_exact_mut(context).enumerate() {
+                let (seen, masked) = scores.split_at_mut(run.position + first + i + 1);
+                for score in seen.iter_mut() {
+                    *score *= scale;
+                }
+                let total = exponentials(seen);
+                for score in seen.iter_mut() {
+                    *score /= total;
+                }
+                masked.fill(0.0);
+            }
+            let p = View::rows(scores, 0, context);
+            gemm(count, dim, context, p, View::rows(values, 0, dim), out, offset + first * width, width);
+        }
+    }
+}
+
+/// One query over its context, for the instruction set at hand.
+struct OneQuery<'a> {
+    query: &'a [f32],
+    keys: &'a [f32],
+    values: &'a [f32],
+    scores: &'a mut [f32],
+    scale: f32,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for OneQuery<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let dim = self.query.len();
+        for (score, key) in self.scores.iter_mut().zip(self.keys.chunks_exact(dim)) {
+            *score = dot(simd, self.query, key) * self.scale;
+        }
+        let total = exponentials(self.scores);
+        self.out.fill(0.0);
+        for (score, value) in self.scores.iter().zip(self.values.chunks_exact(dim)) {
+            for (out, value) in self.out.iter_mut().zip(value) {
+                *out += score * value;
+            }
+        }
+        for out in self.out.iter_mut() {
+            *out /= total;
+        }
+    }
+}
+
+/// Replaces scores by `exp(score - max)`; returns their sum.
+#[inline(always)]
+fn exponentials(scores: &mut [f32]) -> f32 {
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut total = 0.0;
+    for score in scores.iter_mut() {
+        *score = (*score - max).exp();
+        total += *score;
+    }
+    total
+}

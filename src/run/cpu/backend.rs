@@ -1,0 +1,137 @@
+//! The cpu backend: which cells fit it, and what it fills in.
+
+use crate::base::error::Result;
+use crate::machine::environment::available_memory;
+use crate::machine::hardware::MemoryNeed;
+use crate::model::Model;
+use crate::plan::{DType, ModelShape, Precision};
+use crate::run::backend::{PlanBackend, Suits, usual};
+use crate::run::generate::{GenerateOptions, Saying};
+use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
+use crate::table::{Backend, CellOptions, Spec};
+
+/// Beyond so many parameters decoding takes too long to be chosen unasked.
+const MOST_PARAMETERS: u64 = 1_500_000_000;
+
+/// Real decoding on CPU threads, one and a communication thread a rank.
+#[derive(Debug)]
+pub struct CpuBackend;
+
+impl PlanBackend for CpuBackend {
+    fn name(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn available(&self) -> std::result::Result<String, String> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let memory = available_memory().map_or("memory".into(), |m| format!("{:.1} GB", gb(m)));
+        Ok(format!(
+            "models that fit in {memory}; a core for each rank up to TP {threads}; comm threads mostly sleep"
+        ))
+    }
+
+    fn defaults(&self, model: &Model) -> Spec {
+        let dtype = model.dtype.filter(|dtype| *dtype != DType::F16).unwrap_or(DType::F32);
+        Spec { dtype, prompt_tokens: 32, output_tokens: 32, ..usual(model) }
+    }
+
+    fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
+        let parameters = model.shape.parameters();
+        let billions = parameters as f64 / 1e9;
+        if parameters > MOST_PARAMETERS {
+            return Ok(Err(format!(
+                "{} has {billions:.1}e9 parameters, too many for cpu (up to {:.1}e9)",
+                model.name,
+                MOST_PARAMETERS as f64 / 1e9,
+            )));
+        }
+        let spec = resolve::fill(options, model, self, shared)?;
+        Ok(match fits(&spec, &self.memory(&spec, &model.shape, shared), available_memory()) {
+            Feasibility::Oom(arithmetic) => Err(format!("not cpu: {arithmetic}")),
+            _ => Ok(format!("{} has {billions:.2}e9 parameters and fits in memory", model.name)),
+        })
+    }
+
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+        if spec.dtype == DType::F16 {
+            let why = "the cpu backend computes in f32 or bf16, not in f16";
+            return Ok(Feasibility::Skipped(why.into()));
+        }
+        Ok(fits(spec, &self.memory(spec, shape, shared), available_memory()))
+    }
+
+    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
+        MemoryNeed::of(spec, shape, Precision::cpu(spec.dtype))
+    }
+
+    fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
+        super::run::run(job, emit)
+    }
+
+    fn suits_generation(&self, model: &Model, _: Option<DType>) -> Suits {
+        let parameters = model.shape.parameters();
+        Ok(match parameters > MOST_PARAMETERS {
+            true => format!("{:.1}e9 parameters are slow on it", parameters as f64 / 1e9),
+            false => String::new(),
+        })
+    }
+
+    fn generation_dtype(&self, _: &Model) -> DType {
+        DType::F32
+    }
+
+    fn generate(
+        &self,
+        request: &GenerateRequest,
+        _: &GenerateOptions,
+        on_token: &mut dyn FnMut(usize),
+        _: &mut Saying<'_>,
+    ) -> Result<Generated> {
+        super::generate::generate(request, on_token)
+    }
+}
+
+fn gb(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// Whether all ranks together fit in so much memory. Where nobody knows how much there is, running is
+/// how to find out.
+fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
+    let ranks = u64::from(spec.tp);
+    let total = need.total().saturating_mul(ranks);
+    match capacity.filter(|capacity| total > *capacity) {
+        None => Feasibility::Runs,
+        Some(capacity) => Feasibility::Oom(format!(
+            "a rank needs {}; {ranks} ranks need {:.1} GB, and {:.1} GB of memory are available",
+            need.arithmetic(),
+            gb(total),
+            gb(capacity)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::sim::testing::{shape_70b, spec};
+
+    #[test]
+    fn a_cell_that_all_ranks_together_have_no_memory_for_is_told_with_the_arithmetic() {
+        let cell = Spec { tp: 4, dtype: DType::Bf16, ..spec("ladder", "llama-3-70b") };
+        let need = CpuBackend.memory(&cell, &shape_70b(), &Shared::default());
+        assert_eq!(fits(&cell, &need, Some(4 * need.total())), Feasibility::Runs);
+        assert_eq!(fits(&cell, &need, None), Feasibility::Runs);
+        let Feasibility::Oom(why) = fits(&cell, &need, Some(64_000_000_000)) else {
+            panic!("140 GB of weights")
+        };
+        assert!(why.starts_with("a rank needs weights"), "{why}");
+        assert!(
+            why.contains("; 4 ranks need ") && why.ends_with("64.0 GB of memory are available"),
+            "{why}"
+        );
+        let huge = Spec { backend: Backend::Cpu, model: "llama-3.1-405b".into(), tp: 1, ..cell };
+        let found = crate::run::feasibility::of(&huge).unwrap();
+        assert!(matches!(found, Feasibility::Oom(_)), "asked for outright: {found:?}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Starts one compute and one communication thread a rank, runs the same body on each, and ends all
+//! of them when one dies.
+
+use std::sync::Arc;
+
+use crossbeam_channel::unbounded;
+
+use super::attention::{Attention, KvCache, RopeTable};
+use super::kernels::Kernels;
+use super::lane;
+use super::placement::Placement;
+use super::program::{Program, Weights};
+use super::rank::{Bound, Rank};
+use crate::base::error::{Error, Result};
+use crate::base::panic::caught;
+use crate::model::{Model, WeightSource};
+use crate::plan::{Architecture, DType, Lane, Phase};
+use crate::run::comm::{Broken, EmulatedLink, Group};
+use crate::run::recorder::{Clock, SpanRecorder, name_thread};
+use crate::run::sample::Sampling;
+
+/// What the ranks are made from.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    pub model: &'a Model,
+    pub architecture: &'a Architecture,
+    pub dtype: DType,
+    pub tp: u32,
+    pub seed: u64,
+    pub link: Option<EmulatedLink>,
+    pub sampling: Sampling,
+    /// How many sequences are decoded together.
+    pub sequences: usize,
+    /// Tokens that each sequence's KV cache has room for.
+    pub capacity: usize,
+    /// Prefill yields the logits of every position.
+    pub all_logits: bool,
+}
+
+/// What a rank's body works with.
+pub(super) struct Worker<'a> {
+    pub rank: Rank,
+    pub prefill: Bound<'a>,
+    pub decode: Bound<'a>,
+    /// How many bytes the rank's weights take.
+    pub weight_bytes: u64,
+}
+
+/// What all ranks share once they are made.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub prefill: Program,
+    pub decode: Program,
+    pub group: Group,
+    pub clock: Clock,
+    pub placement: Placement,
+}
+
+/// Plans and the group; nothing is loaded and no thread started yet.
+pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
+    let clock = Clock::start();
+    let program = |phase, all_logits, base| {
+        Program::new(setup.model, setup.architecture, setup.tp, setup.dtype, phase, all_logits, base)
+    };
+    let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
+    let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
+    let group = Group::new(setup.tp as usize, setup.link, clock);
+    Ok(Shared { prefill, decode, group, clock, placement: Placement::here(setup.tp as usize) })
+}
+
+/// Runs `body` on every rank's compute thread, and `main` on this thread meanwhile; results in rank
+/// order. `main` must return when the ranks end; it gets told by its channel closing.
+pub(super) fn run_ranks<T: Send, E: Send>(
+    setup: &Setup<'_>,
+    shared: &Shared,
+    body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, Broken> + Sync,
+    abort: &(dyn Fn(&str) + Sync),
+    main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
+) -> Result<Vec<T>> {
+    let source = WeightSource::open(setup.model, setup.seed)?;
+    let whole = Weights::shared(&source, setup.model, &shared.decode.plan, setup.dtype)?;
+    let rope = Arc::new(RopeTable::new(&setup.model.shape, setup.capacity));
+    let (events, received) = unbounded();
+    let (source, whole, rope, body) = (&source, &whole, &rope, &body);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..setup.tp)
+            .map(|index| {
+                let (asks, asked) = unbounded();
+                let (answers, answered) = unbounded();
+                let comm = SpanRecorder::new(index, Lane::Comm);
+                let events = events.clone();
+                std::thread::Builder::new()
+                    .name(format!("rank{index}-comm"))
+                    .spawn_scoped(scope, move || {
+                        shared.placement.comm(index);
+                        lane::serve(index, &shared.group, shared.clock, comm, &asked, &answers);
+                    })
+                    .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))?;
+                let compute = move || -> Result<T> {
+                    name_thread(&format!("rank {index} compute"));
+                    shared.placement.compute(index);
+                    let weights =
+                        whole.clone().with_rank(source, &shared.decode.plan, index, setup.dtype)?;
+                    let shape = &setup.model.shape;
+                    let heads = Rank::heads(shape, setup.tp);
+                    let layers = shape.layers as usize;
+                    let mut worker = Worker {
+                        rank: Rank {
+                            index,
+                            tp: setup.tp,
+                            shape: shape.clone(),
+                            kernels: Kernels::default(),
+                            attention: Attention::default(),
+                            cache: KvCache::new(heads, layers, setup.sequences, setup.capacity),
+                            rope: Arc::clone(rope),
+                            sampling: setup.sampling,
+                            clock: shared.clock,
+                            steps_aside: shared.placement.shares_cores(),
+                            recorder: SpanRecorder::new(index, Lane::Compute),
+                            asks,
+                            answers: answered,
+                        },
+                        prefill: Bound::new(&shared.prefill, weights.of_plan(&shared.prefill.plan)?),
+                        decode: Bound::new(&shared.decode, weights.of_plan(&shared.decode.plan)?),
+                        weight_bytes: weights.bytes(),
+                    };
+                    body(&mut worker, &events).map_err(|broken| Error::failed(broken.to_string()))
+                };
+                let guarded = move || {
+                    // a rank that fails or panics must not leave the others waiting for it
+                    let result = caught(compute).unwrap_or_else(|text| {
+                        Err(Error::failed(format!("rank {index} panicked: {text}")))
+                    });
+                    if let Err(error) = &result {
+                        shared.group.abort(error.to_string());
+                        abort(&error.to_string());
+                    }
+                    result
+                };
+                std::thread::Builder::new()
+                    .name(format!("rank{index}"))
+                    .spawn_scoped(scope, guarded)
+                    .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))
+            })
+            .collect::<Result<_>>()
+            .inspect_err(|error| shared.group.abort(error.to_string()))?;
+        drop(events);
+        // a panic on this thread must not leave the ranks waiting either
+        let main = caught(|| main(received))
+            .unwrap_or_else(|text| Err(Error::failed(format!("bookkeeping panicked: {text}"))));
+        if let Err(error) = &main {
+            shared.group.abort(error.to_string());
+            abort(&error.to_string());
+        }
+        let results: Result<Vec<T>> = ranks
+            .into_iter()
+            .map(|rank| rank.join().unwrap_or_else(|_| Err(Error::failed("a rank panicked"))))
+            .collect();
+        main.and(results)
+    })
+}

@@ -1,0 +1,97 @@
+//! Tokens from a checkpoint: prompts of different lengths, any architecture, any TP.
+
+use super::attention::{RowRun, StepRows};
+use super::engine::{self, Setup, Worker};
+use super::rank::Place;
+use crate::base::error::{Error, Result};
+use crate::plan::DType;
+use crate::run::comm::Broken;
+use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
+
+/// Generates; `on_token` is called with the number of tokens each sequence has so far.
+///
+/// # Errors
+///
+/// An input error for a TP that does not divide the model or a checkpoint that is wrong; a failure where
+/// a rank's thread dies.
+pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
+    request.check()?;
+    if request.dtype == DType::F16 {
+        return Err(Error::input_help(
+            "the cpu backend does not compute with f16 weights",
+            "use f32 or bf16",
+        ));
+    }
+    let setup = Setup {
+        model: &request.model,
+        architecture: &request.architecture,
+        dtype: request.dtype,
+        tp: request.tp,
+        seed: request.seed,
+        link: None,
+        sampling: request.sampling(),
+        sequences: request.prompts.len(),
+        capacity: request.capacity(),
+        all_logits: true,
+    };
+    let shared = engine::prepare(&setup)?;
+    let body = |worker: &mut Worker<'_>, progress: &crossbeam_channel::Sender<usize>| {
+        let progress = (worker.rank.index == 0).then_some(progress);
+        on_rank(worker, request, progress)
+    };
+    let mut ranks = engine::run_ranks(&setup, &shared, body, &|_| (), |progress| {
+        progress.iter().for_each(&mut *on_token);
+        Ok(())
+    })?;
+    // ranks agree where the architecture lets them; where it does not, rank 0 speaks
+    Ok(ranks.swap_remove(0))
+}
+
+fn on_rank(
+    worker: &mut Worker<'_>,
+    request: &GenerateRequest,
+    progress: Option<&crossbeam_channel::Sender<usize>>,
+) -> Result<Generated, Broken> {
+    let place = Place { on: false, sample: 0, step: 0 };
+    let vocab = request.model.shape.vocab as usize;
+    let count = request.prompts.len();
+    let mut generated = Generated::default();
+    // prompts differ in length: each is processed alone, in chunks
+    for (sequence, prompt) in request.prompts.iter().enumerate() {
+        let mut seen = PromptLogits::default();
+        let mut next = 0;
+        for first in (0..prompt.len()).step_by(CHUNK) {
+            let tokens = &prompt[first..(first + CHUNK).min(prompt.len())];
+            let run = RowRun { sequence, position: first, count: tokens.len() };
+            let sampled =
+                worker.rank.step(&mut worker.prefill, place, &StepRows { runs: vec![run] }, tokens)?;
+            let logits = worker.prefill.value(worker.prefill.program.plan.logits);
+            seen.take(prompt, first, logits, vocab);
+            next = sampled[0];
+        }
+        generated.tokens.push(vec![next]);
+        seen.finish(prompt, &mut generated);
+    }
+    let stopped = |tokens: &[u32]| tokens.last().is_some_and(|last| request.stop_at.contains(last));
+    for made in 1..request.output_tokens as usize {
+        if let Some(progress) = progress {
+            let _ = progress.send(made);
+        }
+        let live: Vec<usize> = (0..count).filter(|s| !stopped(&generated.tokens[*s])).collect();
+        if live.is_empty() {
+            break;
+        }
+        let runs = live.iter().map(|&sequence| RowRun {
+            sequence,
+            position: request.prompts[sequence].len() + made - 1,
+            count: 1,
+        });
+        let tokens: Vec<u32> = live.iter().map(|s| generated.tokens[*s][made - 1]).collect();
+        let rows = StepRows { runs: runs.collect() };
+        let next = worker.rank.step(&mut worker.decode, place, &rows, &tokens)?;
+        for (sequence, token) in live.into_iter().zip(next) {
+            generated.tokens[sequence].push(token);
+        }
+    }
+    Ok(generated)
+}

@@ -1,0 +1,146 @@
+//! A plan made ready for the cpu: buffers assigned, names formatted, waits resolved, weights shared.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::model::{Matrix, MatrixData, Model, WeightSource};
+use crate::plan::{
+    Architecture, BufferId, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Rows, Tensor,
+};
+
+/// A plan and what all ranks can share about it.
+#[derive(Debug)]
+pub struct Program {
+    /// The plan whose operations the ranks execute.
+    pub plan: Plan,
+    /// The buffer of each value.
+    pub(super) buffer_of: Vec<BufferId>,
+    /// Rows and columns of each buffer.
+    pub(super) buffers: Vec<(Rows, usize)>,
+    /// For each operation, the last comm operation that must have completed (comm completes in order).
+    pub(super) awaits: Vec<Option<u32>>,
+    /// Names with their phase, for NVTX.
+    pub(super) names: Arc<[String]>,
+    /// Index of the first operation in the trace's operations table.
+    pub(super) base: u32,
+}
+
+impl Program {
+    /// Builds a phase's plan; `base` is the number of operations before it in the trace's table.
+    pub fn new(
+        model: &Model,
+        architecture: &Architecture,
+        tp: u32,
+        dtype: DType,
+        phase: Phase,
+        all_logits: bool,
+        base: u32,
+    ) -> Result<Self> {
+        let plan = Plan::new(&PlanSpec {
+            shape: model.shape.clone(),
+            architecture: architecture.clone(),
+            tp,
+            phase,
+            precision: Precision::cpu(dtype),
+            lowering: Lowering { all_logits, ..Lowering::default() },
+        })
+        .map_err(|problem| Error::input(problem.to_string()))?;
+        let assigned = plan.buffers();
+        let writers = plan.writers();
+        let awaits = plan
+            .operations
+            .iter()
+            .map(|operation| {
+                operation
+                    .reads
+                    .iter()
+                    .filter_map(|value| writers[value.index()])
+                    .chain(operation.after.iter().copied())
+                    .filter(|op| plan.operations[op.index()].lane == Lane::Comm)
+                    .map(|op| op.0)
+                    .max()
+            })
+            .collect();
+        let names = plan.operations.iter().map(|o| format!("{}/{}", phase.as_str(), o.name)).collect();
+        Ok(Self {
+            buffer_of: assigned.of_value,
+            buffers: assigned.buffers.iter().map(|b| (b.rows, b.columns as usize)).collect(),
+            awaits,
+            names,
+            base,
+            plan,
+        })
+    }
+}
+
+/// One rank's weights by name. Whole tensors (norms, embedding, head) are shared between ranks.
+#[derive(Clone, Debug, Default)]
+pub struct Weights {
+    by_name: HashMap<String, Arc<Matrix>>,
+}
+
+impl Weights {
+    /// Loads what every rank holds whole: norms, embedding and head, once for all ranks.
+    pub fn shared(source: &WeightSource, model: &Model, plan: &Plan, dtype: DType) -> Result<Self> {
+        let mut weights = Self::default();
+        let mut embedding: Option<Arc<Matrix>> = None;
+        for weight in plan.weights.iter().filter(|w| w.is_whole()) {
+            let first = weight.parts[0].tensor;
+            let matrix = match (first, &embedding) {
+                (Tensor::Head, Some(embedding)) if model.shape.tied_embeddings => Arc::clone(embedding),
+                _ => Arc::new(source.load(weight, 0, 1, dtype)?),
+            };
+            if first == Tensor::Embedding {
+                embedding = Some(Arc::clone(&matrix));
+            }
+            weights.by_name.insert(weight.name.clone(), matrix);
+        }
+        Ok(weights)
+    }
+
+    /// Adds the slices of sharded weights that this rank holds.
+    pub fn with_rank(
+        mut self,
+        source: &WeightSource,
+        plan: &Plan,
+        rank: u32,
+        dtype: DType,
+    ) -> Result<Self> {
+        for weight in plan.weights.iter().filter(|w| !w.is_whole()) {
+            let matrix = source.load(weight, rank, plan.tp, dtype)?;
+            self.by_name.insert(weight.name.clone(), Arc::new(matrix));
+        }
+        Ok(self)
+    }
+
+    /// The plan's weights, by its indices.
+    pub fn of_plan(&self, plan: &Plan) -> Result<Vec<Arc<Matrix>>> {
+        plan.weights
+            .iter()
+            .map(|weight| {
+                self.by_name
+                    .get(&weight.name)
+                    .cloned()
+                    .ok_or_else(|| Error::failed(format!("weight {} was not loaded", weight.name)))
+            })
+            .collect()
+    }
+
+    /// Bytes of all weights, tied ones once.
+    pub fn bytes(&self) -> u64 {
+        let mut seen = std::collections::HashSet::new();
+        self.by_name
+            .values()
+            .filter(|matrix| seen.insert(Arc::as_ptr(matrix)))
+            .map(|matrix| bytes(matrix))
+            .sum()
+    }
+}
+
+fn bytes(matrix: &Matrix) -> u64 {
+    match &matrix.data {
+        MatrixData::F32(data) => size_of_val(data.as_slice()) as u64,
+        MatrixData::Bf16(data) => size_of_val(data.as_slice()) as u64,
+    }
+}

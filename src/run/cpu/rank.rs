@@ -1,0 +1,294 @@
+//! One rank: its weights, its KV cache, its buffers, and the loop that executes a plan's operations.
+//!
+//! The compute thread executes compute operations in order and posts collectives to the comm thread;
+//! it waits only where an operation reads what a collective still owes it. A collective's buffer
+//! leaves the rank while it is in flight, so using it too early is an error, not a race.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::attention::{Attention, Heads, KvCache, RopeTable, StepRows};
+use super::kernels::Kernels;
+use super::lane::{Answer, Ask};
+use super::program::Program;
+use crate::model::{Matrix, MatrixData};
+use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, ValueId};
+use crate::run::comm::Broken;
+use crate::run::recorder::{Clock, SpanRecorder, range};
+use crate::run::sample::Sampling;
+use crate::trace::Span;
+
+/// Where the spans of a step belong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Whether spans are recorded at all: only those of the last sample are.
+    pub on: bool,
+    /// The timed generation to which the spans belong, from 0.
+    pub sample: u32,
+    /// Which decode step; 0 in prefill.
+    pub step: u32,
+}
+
+/// The state of one phase on one rank: its weights and buffers.
+#[derive(Debug)]
+pub(super) struct Bound<'a> {
+    pub program: &'a Program,
+    weights: Vec<Arc<Matrix>>,
+    slots: Vec<Vec<f32>>,
+    /// When each value was there (ns).
+    ready: Vec<i64>,
+}
+
+impl<'a> Bound<'a> {
+    /// Binds a program to a rank's weights; buffers grow when a step needs them.
+    pub fn new(program: &'a Program, weights: Vec<Arc<Matrix>>) -> Self {
+        Self {
+            weights,
+            slots: program.buffers.iter().map(|_| Vec::new()).collect(),
+            ready: vec![0; program.plan.values.len()],
+            program,
+        }
+    }
+
+    /// Bytes of the buffers.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| (slot.capacity() * size_of::<f32>()) as u64).sum()
+    }
+
+    /// A value of the last step.
+    pub fn value(&self, value: ValueId) -> &[f32] {
+        &self.slots[self.program.buffer_of[value.index()].0 as usize]
+    }
+
+    fn slot(&self, value: ValueId) -> usize {
+        self.program.buffer_of[value.index()].0 as usize
+    }
+
+    fn columns(&self, value: ValueId) -> usize {
+        self.program.plan.values[value.index()].columns as usize
+    }
+
+    /// Gives every buffer its size for a step of so many rows.
+    fn fit(&mut self, rows: &StepRows) {
+        for (slot, (kind, columns)) in self.slots.iter_mut().zip(&self.program.buffers) {
+            let rows = match kind {
+                Rows::Tokens => rows.rows(),
+                Rows::Sequences => rows.runs.len(),
+            };
+            slot.resize(rows * columns, 0.0);
+        }
+    }
+}
+
+/// One rank's compute side.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub index: u32,
+    pub tp: u32,
+    pub shape: ModelShape,
+    pub kernels: Kernels,
+    pub attention: Attention,
+    pub cache: KvCache,
+    pub rope: Arc<RopeTable>,
+    pub sampling: Sampling,
+    pub clock: Clock,
+    /// Whether it shares a core with its communication thread.
+    pub steps_aside: bool,
+    pub recorder: SpanRecorder,
+    pub asks: Sender<Ask>,
+    pub answers: Receiver<Answer>,
+}
+
+impl Rank {
+    /// The heads that this rank holds.
+    pub fn heads(shape: &ModelShape, tp: u32) -> Heads {
+        Heads::of(shape, tp)
+    }
+
+    /// Executes one step: `tokens` has one token a row; returns the next token of each run of rows.
+    pub fn step(
+        &mut self,
+        bound: &mut Bound<'_>,
+        place: Place,
+        rows: &StepRows,
+        tokens: &[u32],
+    ) -> Result<Vec<u32>, Broken> {
+        let program = bound.program;
+        let plan = &program.plan;
+        bound.fit(rows);
+        self.recorder.enter(place.on, place.sample, plan.phase, place.step, program.base);
+        self.ask(Ask::Enter {
+            on: place.on,
+            sample: place.sample,
+            phase: plan.phase,
+            step: place.step,
+            base: program.base,
+            names: Arc::clone(&program.names),
+        })?;
+        let mut next = Vec::new();
+        let mut now = self.clock.now();
+        bound.ready[plan.tokens.index()] = now;
+        // the last collective known to have completed
+        let mut completed: Option<u32> = None;
+        for (index, operation) in plan.operations.iter().enumerate() {
+            let at = index as u32;
+            if operation.lane == Lane::Comm {
+                let slot = bound.slot(operation.reads[0]);
+                let buffer = std::mem::take(&mut bound.slots[slot]);
+                let ready = bound.ready[operation.reads[0].index()];
+                self.ask(Ask::Reduce { operation: at, ready, buffer })?;
+                if self.steps_aside {
+                    std::thread::yield_now();
+                    now = self.clock.now();
+                }
+                continue;
+            }
+            if let Some(wanted) = program.awaits[index]
+                && completed.is_none_or(|done| done < wanted)
+            {
+                completed = Some(self.wait_for(bound, wanted)?);
+                now = self.clock.now();
+            }
+            let span = place.on.then(|| range(&program.names[index]));
+            self.execute(bound, operation, rows, tokens, &mut next);
+            drop(span);
+            let end = self.clock.now();
+            if place.on {
+                let ready = operation.reads.iter().map(|v| bound.ready[v.index()]).max().unwrap_or(now);
+                self.recorder.record(at, ready, now, end, -1);
+            }
+            for value in &operation.writes {
+                bound.ready[value.index()] = end;
+            }
+            now = end;
+        }
+        Ok(next)
+    }
+
+    /// The spans that both lanes recorded so far.
+    pub fn take_spans(&mut self) -> Result<Vec<Span>, Broken> {
+        let mut spans = self.recorder.take();
+        self.ask(Ask::Spans)?;
+        match self.answers.recv() {
+            Ok(Answer::Spans(comm)) => spans.extend(comm),
+            _ => return Err(gone()),
+        }
+        Ok(spans)
+    }
+
+    /// What both lanes recorded of the step that has just ended.
+    pub fn step_spans(&self) -> Result<Vec<Span>, Broken> {
+        let mut spans = self.recorder.of_step().to_vec();
+        self.ask(Ask::StepSpans)?;
+        match self.answers.recv() {
+            Ok(Answer::Spans(comm)) => spans.extend(comm),
+            _ => return Err(gone()),
+        }
+        Ok(spans)
+    }
+
+    fn ask(&self, ask: Ask) -> Result<(), Broken> {
+        self.asks.send(ask).map_err(|_| gone())
+    }
+
+    /// Receives completed collectives up to operation `wanted`; puts their results into place.
+    fn wait_for(&self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
+        loop {
+            let Ok(Answer::Reduced { operation, end, result }) = self.answers.recv() else {
+                return Err(gone());
+            };
+            let done = &bound.program.plan.operations[operation as usize];
+            let (from, to) = (bound.slot(done.reads[0]), bound.slot(done.writes[0]));
+            // the operand's buffer comes back as the result's; the result's old one takes its place
+            let freed = std::mem::replace(&mut bound.slots[to], result?);
+            bound.slots[from] = freed;
+            bound.ready[done.writes[0].index()] = end;
+            if operation >= wanted {
+                return Ok(operation);
+            }
+        }
+    }
+
+    /// Executes one compute operation.
+    fn execute(
+        &mut self,
+        bound: &mut Bound<'_>,
+        operation: &Operation,
+        rows: &StepRows,
+        tokens: &[u32],
+        next: &mut Vec<u32>,
+    ) {
+        if operation.kind == Kind::Sample {
+            let columns = bound.columns(operation.reads[0]);
+            let logits = &bound.slots[bound.slot(operation.reads[0])];
+            next.extend(logits.chunks_exact(columns).zip(&rows.runs).map(|(logits, run)| {
+                self.sampling.choose(logits, run.sequence, run.position + run.count - 1)
+            }));
+            return;
+        }
+        let to = bound.slot(operation.writes[0]);
+        let mut out = std::mem::take(&mut bound.slots[to]);
+        let read = |i: usize| bound.slots[bound.slot(operation.reads[i])].as_slice();
+        let weight = operation.weight.map(|w| &*bound.weights[w.index()]);
+        let layer = operation.layer.unwrap_or(0) as usize;
+        match (&operation.kind, weight) {
+            (Kind::Embed, Some(table)) => embed(table, tokens, &mut out),
+            (Kind::Norm, Some(weight)) => {
+                self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);
+            }
+            (Kind::MatMul, Some(weight)) => self.kernels.matmul(read(0), weight, &mut out),
+            (Kind::Add, _) => self.kernels.add(read(0), read(1), &mut out),
+            (Kind::AddMean, _) => {
+                self.kernels.add_scaled(read(0), 1.0 / self.tp as f32, read(1), &mut out);
+            }
+            (Kind::RopeAppend, _) => {
+                let columns = bound.columns(operation.reads[0]);
+                self.cache.append(layer, rows, &self.rope, read(0), columns, &mut out);
+            }
+            (Kind::Attend, _) => {
+                self.attention.attend(&self.kernels, &self.cache, layer, rows, read(0), &mut out);
+            }
+            (Kind::SiluMul { offset }, _) => {
+                let (columns, width) =
+                    (bound.columns(operation.reads[0]), bound.columns(operation.writes[0]));
+                self.kernels.silu_mul(read(0), columns, *offset as usize, width, &mut out);
+            }
+            (Kind::SelectLast, _) => {
+                select_last(read(0), bound.columns(operation.reads[0]), rows, &mut out)
+            }
+            // programs are built without these for the cpu, and collectives are not executed here
+            (kind, _) => unreachable!("{} is not a compute operation of the cpu backend", kind.as_str()),
+        }
+        bound.slots[to] = out;
+    }
+}
+
+fn gone() -> Broken {
+    Broken("the communication thread is gone".into())
+}
+
+/// Rows of the embedding.
+fn embed(table: &Matrix, tokens: &[u32], out: &mut [f32]) {
+    let width = table.inputs;
+    for (token, out) in tokens.iter().zip(out.chunks_exact_mut(width)) {
+        let at = *token as usize * width;
+        match &table.data {
+            MatrixData::F32(data) => out.copy_from_slice(&data[at..at + width]),
+            MatrixData::Bf16(data) => {
+                for (out, number) in out.iter_mut().zip(&data[at..at + width]) {
+                    *out = number.to_f32();
+                }
+            }
+        }
+    }
+}
+
+/// The last row of each run.
+fn select_last(x: &[f32], columns: usize, rows: &StepRows, out: &mut [f32]) {
+    let mut end = 0;
+    for (run, out) in rows.runs.iter().zip(out.chunks_exact_mut(columns)) {
+        end += run.count;
+        out.copy_from_slice(&x[(end - 1) * columns..end * columns]);
+    }
+}

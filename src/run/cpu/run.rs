@@ -1,0 +1,271 @@
+//! Timed generations on the cpu: warm-up, samples, spans, overlap.
+//!
+//! A sample starts when all ranks stand at the gate and ends when the last rank has its last token.
+//! Step times are differences of the moments at which the last rank ended a step. Between samples
+//! the main thread does the bookkeeping while the ranks wait, so that it disturbs none of them.
+
+use serde_json::json;
+
+use super::attention::{RowRun, StepRows};
+use super::engine::{self, Setup, Worker};
+use super::placement::Placement;
+use super::rank::{Place, Rank};
+use super::watch::{Gather, Note, Pace, Watch};
+use crate::model::Model;
+use crate::run::comm::{Broken, Group};
+use crate::run::measure::{Times, combine, emulated_link, phase_name, prompts};
+use crate::run::recorder::range;
+use crate::run::sample::Sampling;
+use crate::run::{Job, Outcome, RunEvent, RunResult};
+use crate::table::{Environment, Spec};
+use crate::trace::{self, FORMAT_VERSION, Span, Trace, TraceMeta};
+
+/// One rank's part of one generation.
+struct Report {
+    times: Times,
+    spans: Vec<Span>,
+    memory_bytes: u64,
+}
+
+/// What a rank tells the main thread.
+enum Message {
+    /// A rank has ended a generation; its times and spans.
+    Done(Report),
+    /// A decode step that somebody watches.
+    Step(Note),
+}
+
+/// Runs a job: warm-up, then samples. The last sample's spans become the trace.
+///
+/// # Errors
+///
+/// An input error for a TP that does not divide the model or a checkpoint that is wrong; a failure where
+/// a rank's thread dies.
+pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
+    let spec = &job.spec;
+    let model = Model::resolve(&spec.model)?;
+    let setup = Setup {
+        model: &model,
+        architecture: &spec.architecture,
+        dtype: spec.dtype,
+        tp: spec.tp,
+        seed: spec.seed,
+        link: emulated_link(spec)?,
+        sampling: Sampling::Greedy,
+        sequences: spec.batch as usize,
+        capacity: (spec.prompt_tokens + spec.output_tokens) as usize,
+        all_logits: false,
+    };
+    let shared = engine::prepare(&setup)?;
+    emit(RunEvent::Phase { name: "loading weights".into() });
+    // ranks and main thread meet here before every generation
+    let gate = Group::new(spec.tp as usize + 1, None, shared.clock);
+    let generations = spec.warmup + spec.samples;
+    let prompts = prompts(spec, model.shape.vocab);
+    let watch = job.watch.then(Watch::default);
+    let body = |worker: &mut Worker<'_>, to_main: &crossbeam_channel::Sender<Message>| {
+        let mut pace = Pace::default();
+        for generation in 0..generations {
+            gate.barrier()?;
+            let sample = generation.checked_sub(spec.warmup);
+            let place =
+                Place { on: job.record && sample.is_some(), sample: sample.unwrap_or(0), step: 0 };
+            let watched = watch.as_ref().map(|watch| Watched { watch, generation, to_main });
+            let report = generate_once(worker, spec, &prompts, place, &mut pace, watched)?;
+            // a closed channel means that the main thread gave up; the gate will say so
+            let _ = to_main.send(Message::Done(report));
+        }
+        Ok(worker.rank.kernels.instruction_set())
+    };
+
+    let mut samples = Vec::new();
+    let mut spans = Vec::new();
+    let mut memory_bytes = 0;
+    let instruction_sets =
+        engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |from_ranks| {
+            let mut steps = Gather::new(spec.tp, spec.output_tokens.saturating_sub(1));
+            for generation in 0..generations {
+                emit(RunEvent::Phase { name: phase_name(spec, generation) });
+                if gate.barrier().is_err() {
+                    break; // the rank that died says why
+                }
+                let mut gathered: Vec<Report> = Vec::with_capacity(spec.tp as usize);
+                while gathered.len() < spec.tp as usize {
+                    match from_ranks.recv() {
+                        Ok(Message::Done(report)) => gathered.push(report),
+                        Ok(Message::Step(note)) => steps.take(note).into_iter().for_each(&mut *emit),
+                        Err(_) => break,
+                    }
+                }
+                steps.finish().into_iter().for_each(&mut *emit);
+                if gathered.len() < spec.tp as usize {
+                    break;
+                }
+                memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
+                if generation < spec.warmup {
+                    continue;
+                }
+                spans.clear();
+                let times: Vec<Times> = gathered
+                    .into_iter()
+                    .map(|report| {
+                        spans.extend(report.spans);
+                        report.times
+                    })
+                    .collect();
+                let sample = combine(&times, &spans, spec.tp);
+                emit(RunEvent::SampleDone {
+                    index: generation - spec.warmup,
+                    of: spec.samples,
+                    sample: sample.clone(),
+                });
+                samples.push(sample);
+            }
+            Ok(())
+        })?;
+
+    let plan_hashes = vec![shared.prefill.plan.hash(), shared.decode.plan.hash()];
+    let outcome = Outcome {
+        samples,
+        memory_bytes_per_rank: memory_bytes,
+        plan_hashes: plan_hashes.clone(),
+        environment: environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes),
+        instrumented: None,
+    };
+    let trace = job.record.then(|| {
+        spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns));
+        Trace {
+            meta: TraceMeta {
+                version: FORMAT_VERSION,
+                provenance: spec.provenance(),
+                run: None,
+                spec: Some(spec.clone()),
+                ranks: spec.tp,
+                plan_hashes,
+                environment: Environment::new(),
+                clock:
+                    "CLOCK_MONOTONIC, one for all ranks (threads of one process); ns since the run began"
+                        .into(),
+                recorder: "cpu threads".into(),
+                streams: Vec::new(),
+                range_names: Vec::new(),
+                import: None,
+            },
+            operations: trace::operations(&shared.prefill.plan, &shared.decode.plan),
+            spans: std::mem::take(&mut spans),
+            ranges: Vec::new(),
+        }
+    });
+    Ok((outcome, trace))
+}
+
+/// Who is told of a generation's decode steps.
+#[derive(Clone, Copy)]
+struct Watched<'a> {
+    watch: &'a Watch,
+    generation: u32,
+    to_main: &'a crossbeam_channel::Sender<Message>,
+}
+
+impl Watched<'_> {
+    /// Rank 0 may tell that the prefill has ended.
+    fn prefilled(&self, rank: &Rank, pace: &mut Pace, now: i64) {
+        if rank.index == 0
+            && let Some(note) = pace.prefilled(self.watch, self.generation, now)
+        {
+            let _ = self.to_main.send(Message::Step(note));
+        }
+    }
+
+    /// Hands in what is wanted of the step that has just ended, the `done`-th.
+    fn stepped(
+        &self,
+        rank: &Rank,
+        pace: &mut Pace,
+        done: u32,
+        now: i64,
+        recorded: bool,
+    ) -> Result<(), Broken> {
+        if !self.watch.wants(rank.index, self.generation, done) {
+            return Ok(());
+        }
+        let mut note = match rank.index {
+            0 => pace.stepped(self.watch, self.generation, done, now),
+            // only its lanes are of interest
+            _ if !recorded => return Ok(()),
+            _ => Note { generation: self.generation, done, steps: 0, took_ns: 0, spans: None },
+        };
+        if recorded {
+            note.spans = Some(rank.step_spans()?);
+        }
+        let _ = self.to_main.send(Message::Step(note));
+        Ok(())
+    }
+}
+
+/// One generation on one rank.
+fn generate_once(
+    worker: &mut Worker<'_>,
+    spec: &Spec,
+    prompts: &[u32],
+    place: Place,
+    pace: &mut Pace,
+    watched: Option<Watched<'_>>,
+) -> Result<Report, Broken> {
+    let (batch, prompt) = (spec.batch as usize, spec.prompt_tokens as usize);
+    let rows = |position: usize, count: usize| StepRows {
+        runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
+    };
+    let rank = &mut worker.rank;
+    let phase_range = |name| place.on.then(|| range(name));
+    let started = rank.clock.now();
+    if let (Some(watched), 0) = (&watched, rank.index) {
+        pace.begin(watched.watch, watched.generation, started);
+    }
+    let prefill = phase_range("prefill");
+    let mut tokens = rank.step(&mut worker.prefill, place, &rows(0, prompt), prompts)?;
+    let prefill_end = rank.clock.now();
+    drop(prefill);
+    if let Some(watched) = &watched {
+        watched.prefilled(rank, pace, prefill_end);
+    }
+    let decode = phase_range("decode");
+    let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
+    for step in 0..spec.output_tokens.saturating_sub(1) {
+        let place = Place { step, ..place };
+        let rows = rows(prompt + step as usize, 1);
+        tokens = rank.step(&mut worker.decode, place, &rows, &tokens)?;
+        let end = rank.clock.now();
+        step_ends.push(end);
+        if let Some(watched) = &watched {
+            watched.stepped(rank, pace, step + 1, end, place.on)?;
+        }
+    }
+    drop(decode);
+    let spans = if place.on { rank.take_spans()? } else { Vec::new() };
+    let memory_bytes =
+        worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
+    Ok(Report { times: Times { started, prefill_end, step_ends }, spans, memory_bytes })
+}
+
+fn environment(
+    spec: &Spec,
+    model: &Model,
+    placement: &Placement,
+    instruction_sets: &[String],
+    plan_hashes: &[String],
+) -> Environment {
+    let weights = if model.has_weights { "checkpoint" } else { "random, from the seed" };
+    Environment::from([
+        ("backend".into(), json!("cpu")),
+        ("instruction_set".into(), json!(instruction_sets.first())),
+        ("compute_threads".into(), json!(spec.tp)),
+        ("comm_threads".into(), json!(spec.tp)),
+        ("thread_placement".into(), json!(placement.describe())),
+        ("weights".into(), json!(weights)),
+        ("activations".into(), json!("f32")),
+        ("kv_cache".into(), json!("f32")),
+        ("plan_hashes".into(), json!(plan_hashes)),
+        ("parameters".into(), json!(model.shape.parameters())),
+    ])
+}

@@ -1,0 +1,505 @@
+//! The cpu backend against an independent forward pass: f64, one token at a time, no plan, no cache
+//! layout, no shards but where the architecture is about shards.
+
+use super::generate::generate;
+use super::run::run;
+use crate::model::{MatrixData, Model, WeightSource};
+use crate::plan::{Architecture, DType, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
+use crate::run::{GenerateRequest, Generated, Job, RunEvent};
+use crate::table::{Backend, Link, Spec};
+
+const SEED: u64 = 11;
+
+/// A whole tensor in f64, rows by columns.
+struct Whole {
+    columns: usize,
+    data: Vec<f64>,
+}
+
+struct Reference<'a> {
+    shape: &'a ModelShape,
+    source: &'a WeightSource,
+    tp: usize,
+}
+
+impl Reference<'_> {
+    fn tensor(&self, tensor: Tensor) -> Whole {
+        let (outputs, inputs) = tensor.dimensions(self.shape);
+        let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
+        let weight = Weight { name: tensor.hf_name(), parts, outputs, inputs };
+        let matrix = self.source.load(&weight, 0, 1, DType::F32).unwrap();
+        let MatrixData::F32(data) = matrix.data else { unreachable!() };
+        Whole { columns: inputs as usize, data: data.into_iter().map(f64::from).collect() }
+    }
+
+    fn norm(&self, x: &[f64], tensor: Tensor) -> Vec<f64> {
+        let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+        let scale = 1.0 / (mean + self.shape.norm_eps).sqrt();
+        x.iter().zip(&self.tensor(tensor).data).map(|(x, w)| x * scale * w).collect()
+    }
+
+    /// Attention of all positions; `ranks` heads' worth of output, one partial output a rank.
+    fn attention(&self, layer: u32, inputs: &[Vec<Vec<f64>>]) -> Vec<Vec<Vec<f64>>> {
+        let s = self.shape;
+        let (dim, heads, kv_heads) = (s.head_dim as usize, s.heads as usize, s.kv_heads as usize);
+        let [q, k, v, o] =
+            [Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer), Tensor::Output(layer)]
+                .map(|t| self.tensor(t));
+        let frequencies = s.rope.frequencies(s.head_dim);
+        let project = |w: &Whole, head: usize, x: &[f64], position: Option<usize>| -> Vec<f64> {
+            let mut y: Vec<f64> = (0..dim)
+                .map(|i| {
+                    let row = &w.data[(head * dim + i) * w.columns..][..w.columns];
+                    row.iter().zip(x).map(|(a, b)| a * b).sum()
+                })
+                .collect();
+            if let Some(position) = position {
+                for (i, f) in frequencies.iter().enumerate() {
+                    let (sin, cos) = (position as f64 * f).sin_cos();
+                    let (a, b) = (y[i], y[i + dim / 2]);
+                    y[i] = a * cos - b * sin;
+                    y[i + dim / 2] = b * cos + a * sin;
+                }
+            }
+            y
+        };
+        (0..self.tp)
+            .map(|rank| {
+                let x = &inputs[rank];
+                let mut out = vec![vec![0.0; s.hidden as usize]; x.len()];
+                for head in rank * heads / self.tp..(rank + 1) * heads / self.tp {
+                    let kv = head * kv_heads / heads;
+                    for position in 0..x.len() {
+                        let query = project(&q, head, &x[position], Some(position));
+                        let scores: Vec<f64> = (0..=position)
+                            .map(|p| {
+                                let key = project(&k, kv, &x[p], Some(p));
+                                query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
+                                    / (dim as f64).sqrt()
+                            })
+                            .collect();
+                        let max = scores.iter().copied().fold(f64::MIN, f64::max);
+                        let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+                        let mut mixed = vec![0.0; dim];
+                        for (p, score) in scores.iter().enumerate() {
+                            let value = project(&v, kv, &x[p], None);
+                            for (m, value) in mixed.iter_mut().zip(value) {
+                                *m += (score - max).exp() / total * value;
+                            }
+                        }
+                        for (row, out) in out[position].iter_mut().enumerate() {
+                            for (i, m) in mixed.iter().enumerate() {
+                                *out += o.data[row * o.columns + head * dim + i] * m;
+                            }
+                        }
+                    }
+                }
+                out
+            })
+            .collect()
+    }
+
+    fn mlp(&self, layer: u32, inputs: &[Vec<Vec<f64>>]) -> Vec<Vec<Vec<f64>>> {
+        let [gate, up, down] =
+            [Tensor::Gate(layer), Tensor::Up(layer), Tensor::Down(layer)].map(|t| self.tensor(t));
+        let width = self.shape.intermediate as usize / self.tp;
+        (0..self.tp)
+            .map(|rank| {
+                inputs[rank]
+                    .iter()
+                    .map(|x| {
+                        let mut out = vec![0.0; self.shape.hidden as usize];
+                        for column in rank * width..(rank + 1) * width {
+                            let product = |w: &Whole| -> f64 {
+                                w.data[column * w.columns..][..w.columns]
+                                    .iter()
+                                    .zip(x)
+                                    .map(|(a, b)| a * b)
+                                    .sum()
+                            };
+                            let g = product(&gate);
+                            let active = g / (1.0 + (-g).exp()) * product(&up);
+                            for (row, out) in out.iter_mut().enumerate() {
+                                *out += down.data[row * down.columns + column] * active;
+                            }
+                        }
+                        out
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+
+    /// Logits at every position, as rank 0 sees them.
+    fn logits(&self, architecture: &Architecture, tokens: &[u32]) -> Vec<Vec<f64>> {
+        type Stream = Vec<Vec<f64>>;
+        let embedding = self.tensor(Tensor::Embedding);
+        let x0: Stream = tokens
+            .iter()
+            .map(|t| embedding.data[*t as usize * embedding.columns..][..embedding.columns].to_vec())
+            .collect();
+        let plus = |a: &Stream, b: &Stream| -> Stream {
+            a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a + b).collect()).collect()
+        };
+        let total =
+            |parts: &[Stream]| parts[1..].iter().fold(parts[0].clone(), |sum, part| plus(&sum, part));
+        let norm = |streams: &[Stream], tensor: Tensor| -> Vec<Stream> {
+            streams.iter().map(|s| s.iter().map(|x| self.norm(x, tensor)).collect()).collect()
+        };
+        let same = |x: &Stream| vec![x.clone(); self.tp];
+        let layers = self.shape.layers;
+        let stream = match architecture {
+            // every rank keeps a residual of its own; n = None: they never synchronise
+            Architecture::Desync(_) | Architecture::UpperBound => {
+                let every = match architecture {
+                    Architecture::Desync(n) => Some(*n),
+                    _ => None,
+                };
+                let mut residuals = same(&x0);
+                for module in 0..2 * layers {
+                    let layer = module / 2;
+                    let outputs = if module % 2 == 0 {
+                        self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)))
+                    } else {
+                        self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
+                    };
+                    residuals = residuals.iter().zip(&outputs).map(|(r, o)| plus(r, o)).collect();
+                    if every.is_some_and(|n| (module + 1) % n == 0 || module + 1 == 2 * layers) {
+                        // sum over ranks of (output + residual before it / tp)
+                        let tp = self.tp as f64;
+                        let before: Vec<Stream> = residuals
+                            .iter()
+                            .zip(&outputs)
+                            .map(|(r, o)| {
+                                let minus = |(r, o): (&f64, &f64)| (r - o) / tp + o;
+                                r.iter()
+                                    .zip(o)
+                                    .map(|(r, o)| r.iter().zip(o).map(minus).collect())
+                                    .collect()
+                            })
+                            .collect();
+                        residuals = same(&total(&before));
+                    }
+                }
+                residuals.swap_remove(0)
+            }
+            Architecture::Parallel | Architecture::ParallelLadder => {
+                let lag = usize::from(*architecture == Architecture::ParallelLadder);
+                let mut outputs: Vec<Stream> = Vec::new();
+                for layer in 0..layers {
+                    let seen = outputs.len().saturating_sub(lag);
+                    let x = outputs[..seen].iter().fold(x0.clone(), |sum, o| plus(&sum, o));
+                    let input = norm(&same(&x), Tensor::InputNorm(layer));
+                    let (attention, mlp) = (self.attention(layer, &input), self.mlp(layer, &input));
+                    outputs.push(plus(&total(&attention), &total(&mlp)));
+                }
+                outputs.iter().fold(x0, |sum, o| plus(&sum, o))
+            }
+            _ => {
+                let mut outputs: Vec<Stream> = Vec::new();
+                for module in 0..2 * layers {
+                    let layer = module / 2;
+                    let lag = match architecture {
+                        Architecture::Standard => 0,
+                        Architecture::Stale(s) => *s,
+                        Architecture::Ladder(which) => u32::from(which.contains(layer, layers)),
+                        _ => unreachable!(),
+                    };
+                    let seen = outputs.len().saturating_sub(lag as usize);
+                    let x = outputs[..seen].iter().fold(x0.clone(), |sum, o| plus(&sum, o));
+                    let output = if module % 2 == 0 {
+                        self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)))
+                    } else {
+                        self.mlp(layer, &norm(&same(&x), Tensor::PostAttentionNorm(layer)))
+                    };
+                    outputs.push(total(&output));
+                }
+                outputs.iter().fold(x0, |sum, o| plus(&sum, o))
+            }
+        };
+        let head = self.tensor(Tensor::Head);
+        stream
+            .iter()
+            .map(|x| {
+                let x = self.norm(x, Tensor::FinalNorm);
+                head.data
+                    .chunks(head.columns)
+                    .map(|w| w.iter().zip(&x).map(|(a, b)| a * b).sum())
+                    .collect()
+            })
+            .collect()
+    }
+}
+
+fn tiny() -> Model {
+    Model::resolve("tiny").unwrap()
+}
+
+const PROMPT: [u32; 11] = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26];
+
+fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> GenerateRequest {
+    GenerateRequest {
+        model: tiny(),
+        architecture: architecture.parse().unwrap(),
+        dtype: DType::F32,
+        tp,
+        prompts,
+        output_tokens: 6,
+        temperature: None,
+        top_k: None,
+        seed: SEED,
+        stop_at: vec![],
+    }
+}
+
+fn generate_with(architecture: &str, tp: u32) -> Generated {
+    generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
+}
+
+const ALL: [&str; 12] = [
+    "standard",
+    "ladder",
+    "ladder:2",
+    "ladder:[1+2]",
+    "stale:2",
+    "stale:3",
+    "parallel",
+    "parallel+ladder",
+    "desync:1",
+    "desync:2",
+    "desync:3",
+    "upper-bound",
+];
+
+/// Prefill, decode through the cache, and sharding all agree with the independent forward pass: the
+/// logits at the prompt's end, every token's likelihood, and every greedy token.
+#[test]
+fn every_architecture_agrees_with_an_independent_forward_pass() {
+    let model = tiny();
+    let source = WeightSource::open(&model, SEED).unwrap();
+    for architecture in ALL {
+        for tp in [1, 2, 4] {
+            let generated = generate_with(architecture, tp);
+            let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize };
+            let architecture: Architecture = architecture.parse().unwrap();
+            let mut tokens = PROMPT.to_vec();
+            tokens.extend(&generated.tokens[0]);
+            let logits = reference.logits(&architecture, &tokens);
+            let largest = logits.iter().flatten().fold(0.0f64, |m, l| m.max(l.abs()));
+            for (token, logit) in &generated.top_logits[0] {
+                let wanted = logits[PROMPT.len() - 1][*token as usize];
+                assert!(
+                    (f64::from(*logit) - wanted).abs() < 1e-5 * largest,
+                    "{architecture} tp {tp}: logit of {token} is {logit}, not {wanted}"
+                );
+            }
+            let mut nll = 0.0;
+            for (position, next) in PROMPT[1..].iter().enumerate() {
+                let total: f64 = logits[position].iter().map(|l| l.exp()).sum();
+                nll -= logits[position][*next as usize] - total.ln();
+            }
+            let nll = nll / (PROMPT.len() - 1) as f64;
+            assert!((generated.nll[0].unwrap() - nll).abs() < 1e-4, "{architecture} tp {tp}");
+            // upper-bound's ranks sample different tokens, so rank 0's sequence is not one that the
+            // reference can follow beyond the prompt
+            let checked = if architecture == Architecture::UpperBound && tp > 1 { 1 } else { 6 };
+            for (i, token) in generated.tokens[0].iter().take(checked).enumerate() {
+                let at = &logits[PROMPT.len() - 1 + i];
+                let best = at.iter().copied().fold(f64::MIN, f64::max);
+                assert!(
+                    best - at[*token as usize] < 1e-5 * largest,
+                    "{architecture} tp {tp}: token {i}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tp_changes_no_numbers_where_it_must_not() {
+    for architecture in ALL {
+        let [one, two, four] = [1, 2, 4].map(|tp| generate_with(architecture, tp));
+        let invariant = architecture.parse::<Architecture>().unwrap().is_tp_invariant();
+        for other in [&two, &four] {
+            assert_eq!(one.tokens == other.tokens && close(&one, other), invariant, "{architecture}");
+        }
+    }
+}
+
+fn close(a: &Generated, b: &Generated) -> bool {
+    let largest = a.top_logits[0].iter().fold(0.0f32, |m, (_, l)| m.max(l.abs()));
+    a.top_logits[0]
+        .iter()
+        .zip(&b.top_logits[0])
+        .all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-4 * largest)
+}
+
+#[test]
+fn ladder_is_another_function_than_standard() {
+    let (standard, ladder) = (generate_with("standard", 2), generate_with("ladder", 2));
+    assert!(!close(&standard, &ladder));
+    assert_eq!(generate_with("stale:1", 2), ladder);
+    assert_eq!(generate_with("desync:1", 1), generate_with("standard", 1));
+}
+
+#[test]
+fn a_batch_of_unequal_prompts_gives_what_each_gives_alone() {
+    let prompts: Vec<Vec<u32>> = vec![PROMPT.to_vec(), vec![7], (0..140).collect()];
+    let together = generate(&request("ladder", 2, prompts.clone()), &mut |_| ()).unwrap();
+    for (i, prompt) in prompts.into_iter().enumerate() {
+        let alone = generate(&request("ladder", 2, vec![prompt]), &mut |_| ()).unwrap();
+        assert_eq!(together.tokens[i], alone.tokens[0]);
+        assert_eq!(together.nll[i].is_some(), alone.nll[0].is_some());
+    }
+}
+
+#[test]
+fn bf16_weights_are_close_to_f32() {
+    let mut narrow = request("ladder", 2, vec![PROMPT.to_vec()]);
+    narrow.dtype = DType::Bf16;
+    let narrow = generate(&narrow, &mut |_| ()).unwrap();
+    let wide = generate_with("ladder", 2);
+    let difference = (narrow.nll[0].unwrap() - wide.nll[0].unwrap()).abs();
+    assert!(difference > 0.0 && difference < 0.05, "{difference}");
+}
+
+#[test]
+fn sampling_is_the_same_on_any_tp_and_stops_where_told() {
+    let sampled = |tp| {
+        let mut request = request("standard", tp, vec![PROMPT.to_vec()]);
+        (request.temperature, request.top_k, request.output_tokens) = (Some(1.0), Some(40), 12);
+        generate(&request, &mut |_| ()).unwrap().tokens.swap_remove(0)
+    };
+    assert_eq!(sampled(1), sampled(1));
+    assert_eq!(sampled(1), sampled(2));
+    let greedy = generate_with("standard", 1).tokens.swap_remove(0);
+    assert_ne!(sampled(1)[..greedy.len()], greedy[..]);
+    let mut stopping = request("standard", 1, vec![PROMPT.to_vec()]);
+    stopping.stop_at = vec![greedy[2]];
+    let stopped = generate(&stopping, &mut |_| ()).unwrap().tokens.swap_remove(0);
+    let first = greedy.iter().position(|t| *t == greedy[2]).unwrap();
+    assert_eq!(stopped, greedy[..=first]);
+}
+
+#[test]
+fn bad_requests_are_explained() {
+    let error = |change: fn(&mut GenerateRequest)| {
+        let mut request = request("standard", 1, vec![PROMPT.to_vec()]);
+        change(&mut request);
+        generate(&request, &mut |_| ()).unwrap_err().to_string()
+    };
+    assert!(error(|r| r.prompts.clear()).contains("no prompt"));
+    assert!(error(|r| r.prompts.push(vec![])).contains("prompt 1 is empty"));
+    assert!(error(|r| r.prompts[0][3] = 256).contains("token 256 is outside the vocabulary of 256"));
+    assert!(error(|r| r.dtype = DType::F16).contains("f16"));
+    assert!(error(|r| r.temperature = Some(f32::NAN)).contains("temperature"));
+    assert!(error(|r| r.tp = 3).contains("TP 3 does not divide 8 heads"));
+}
+
+fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
+    Spec {
+        architecture: architecture.parse().unwrap(),
+        model: "tiny".into(),
+        dtype: DType::F32,
+        tp,
+        batch: 2,
+        prompt_tokens: 8,
+        output_tokens: 5,
+        backend: Backend::Cpu,
+        link: link.parse::<Link>().unwrap(),
+        hardware: "host".into(),
+        samples: 3,
+        warmup: 1,
+        seed: SEED,
+        ..Spec::default()
+    }
+}
+
+#[test]
+fn a_run_yields_samples_and_a_trace_that_obeys_the_plan() {
+    let spec = spec("ladder", 2, "emulated:alpha_us=300,gb_s=10");
+    let mut events = Vec::new();
+    let job = Job::of(spec, true, false);
+    let (outcome, trace) = run(&job, &mut |event| events.push(event)).unwrap();
+    assert_eq!(outcome.samples.len(), 3);
+    assert_eq!(events.iter().filter(|e| matches!(e, RunEvent::SampleDone { .. })).count(), 3);
+    for sample in &outcome.samples {
+        assert_eq!(sample.steps_ms.len(), 4);
+        assert!((sample.steps_ms.iter().sum::<f64>() - sample.decode_ms).abs() < 1e-6);
+    }
+    let trace = trace.unwrap();
+    let executed = trace.operations.len() - prefill_length(&trace);
+    assert_eq!(trace.spans.len(), 2 * (prefill_length(&trace) + 4 * executed));
+    let collectives = trace.spans.iter().filter(|s| s.lane == Lane::Comm);
+    for span in collectives {
+        assert!(span.end_ns - span.last_arrival_ns >= 300_000, "the link takes 300 us");
+        assert!(span.ready_ns <= span.start_ns && span.start_ns <= span.last_arrival_ns);
+    }
+    // an operation starts only after all it waits for has ended, on its rank, in its step
+    let mut ends = std::collections::HashMap::new();
+    for span in &trace.spans {
+        ends.insert((span.sample, span.phase, span.step, span.rank, span.operation), span.end_ns);
+    }
+    for span in &trace.spans {
+        for wait in &trace.operations[span.operation as usize].waits_for {
+            let end = ends[&(span.sample, span.phase, span.step, span.rank, *wait)];
+            assert!(end <= span.start_ns, "{}", trace.operations[span.operation as usize].name);
+        }
+    }
+}
+
+fn prefill_length(trace: &crate::trace::Trace) -> usize {
+    trace.operations.iter().filter(|o| o.phase == crate::plan::Phase::Prefill).count()
+}
+
+#[test]
+fn who_watches_hears_of_steps_with_the_lanes_of_every_rank() {
+    let spec = spec("standard", 2, "emulated:alpha_us=4000,gb_s=10");
+    let watched = |watch| {
+        let mut events = Vec::new();
+        let job = Job::of(spec.clone(), true, watch);
+        let (_, trace) = run(&job, &mut |event| events.push(event)).unwrap();
+        events.retain(|event| matches!(event, RunEvent::Step { .. }));
+        (events, trace.unwrap())
+    };
+    let (events, trace) = watched(true);
+    let mut with_lanes = 0;
+    for event in &events {
+        let RunEvent::Step { done, of, steps, ms, lanes } = event else { continue };
+        assert!(done <= of && *of == 4 && steps <= done, "{event:?}");
+        // eight all-reduces of 4 ms a step
+        assert!(*steps == 0 || ms / f64::from(*steps) >= 32.0, "{event:?}");
+        if lanes.is_empty() {
+            continue;
+        }
+        with_lanes += 1;
+        let ranks: Vec<u32> = lanes.iter().map(|lanes| lanes.rank).collect();
+        assert_eq!(ranks, [0, 1]);
+        for lanes in lanes {
+            let busy: u32 = lanes.comm.iter().map(|[start, end]| end - start).sum();
+            assert!(busy >= 32_000_000 && !lanes.compute.is_empty(), "{lanes:?}");
+            assert!(f64::from(lanes.end()) / 1e6 <= 2.0 * ms.max(1000.0));
+        }
+    }
+    assert!(with_lanes >= 2, "{events:?}");
+    // nothing is heard otherwise, and watching takes nothing from the trace
+    let (nothing, unwatched) = watched(false);
+    assert!(nothing.is_empty());
+    assert_eq!(trace.spans.len(), unwatched.spans.len());
+}
+
+#[test]
+fn one_rank_communicates_nothing() {
+    let (outcome, trace) = run(&Job::of(spec("ladder", 1, "native"), true, false), &mut |_| ()).unwrap();
+    assert!(trace.unwrap().spans.iter().all(|s| s.lane == Lane::Compute));
+    assert_eq!(outcome.samples[0].overlap.unwrap().overlap_pct, None);
+}
+
+#[test]
+fn without_recording_there_is_no_trace() {
+    let (outcome, trace) =
+        run(&Job::of(spec("standard", 2, "native"), false, false), &mut |_| ()).unwrap();
+    assert!(trace.is_none());
+    assert_eq!(outcome.samples.len(), 3);
+    assert!(outcome.samples.iter().all(|s| s.overlap.is_none()));
+}

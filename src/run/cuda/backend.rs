@@ -1,0 +1,284 @@
+//! The cuda backend: which cells the GPUs of this machine hold, what it fills in, and what its processes
+//! need around a run.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::gpus::Gpus;
+use super::usable;
+use crate::base::error::Result;
+use crate::machine::driver::Gpu;
+use crate::machine::environment::after_gpus;
+use crate::machine::hardware::{MemoryNeed, profile_of};
+use crate::model::Model;
+use crate::plan::{DType, ModelShape, Precision};
+use crate::run::backend::{PlanBackend, Suits, usual};
+use crate::run::comm::nccl::{self, Nccl};
+use crate::run::generate::{GenerateOptions, Saying};
+use crate::run::launcher::too_few as too_few_ranks;
+use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
+use crate::table::{Backend, CellOptions, Coverage, Environment, Link, P2p, Recorder, Spec};
+
+/// The file in a run's directory that NCCL writes to.
+const NCCL_LOG: &str = "nccl.txt";
+
+/// Real decoding on NVIDIA GPUs.
+#[derive(Debug)]
+pub struct CudaBackend;
+
+impl PlanBackend for CudaBackend {
+    fn name(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn available(&self) -> std::result::Result<String, String> {
+        let count = usable::gpus().map_err(|error| error.to_string())?.len();
+        Ok(match count {
+            1 => "TP 1, and one rank's shard of a larger TP with --link emulated:... or p2p-on, p2p-off"
+                .into(),
+            count if Nccl::load().is_ok() => {
+                format!("TP up to {count}, and --link emulated:... on one GPU")
+            }
+            _ => "TP 1, and --link emulated:...; TP 2 and more needs NCCL (above)".into(),
+        })
+    }
+
+    fn defaults(&self, model: &Model) -> Spec {
+        usual(model)
+    }
+
+    fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
+        if spec.recorder != Recorder::Events {
+            spec.coverage = Coverage::default();
+        }
+        Ok(())
+    }
+
+    fn notes(&self, options: &CellOptions, spec: &Spec) -> Vec<String> {
+        let idle = options.coverage.is_some() && spec.recorder != Recorder::Events;
+        idle.then(|| "coverage only matters to recorder events".into()).into_iter().collect()
+    }
+
+    fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
+        let gpus = shared.gpus();
+        let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU answers".into())) };
+        let spec = resolve::fill(options, model, self, shared)?;
+        if model.shape.tp_problem(spec.tp).is_some() {
+            // no backend can: the usual one says why
+            return Ok(Err("no backend divides it".into()));
+        }
+        Ok(match on_gpus(&spec, &model.shape, gpus, shared) {
+            Feasibility::Runs if spec.tp > 1 && spec.link.is_emulated() => {
+                Ok(format!("{} answers; it runs one rank's shard of {}", gpu.name, spec.tp))
+            }
+            Feasibility::Runs => Ok(match &gpus.launched {
+                Ok(Some(ranks)) => {
+                    format!("the launcher started {ranks} ranks, and {} answers", gpu.name)
+                }
+                _ => {
+                    let count = gpus.found.iter().flatten().count();
+                    format!("{count} x {} answer{}", gpu.name, if count == 1 { "s" } else { "" })
+                }
+            }),
+            Feasibility::Skipped(why) | Feasibility::Oom(why) => Err(format!("not cuda: {why}")),
+        })
+    }
+
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+        Ok(on_gpus(spec, shape, shared.gpus(), shared))
+    }
+
+    fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
+        MemoryNeed::of(spec, shape, Precision::uniform(spec.dtype))
+    }
+
+    fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
+        super::run::run(job, emit)
+    }
+
+    fn is_supervised(&self) -> bool {
+        true
+    }
+
+    fn takes_processes(&self, spec: &Spec) -> bool {
+        spec.tp > 1 && spec.link == Link::Native
+    }
+
+    fn prepare(&self, command: &mut Command, spec: &Spec, dir: Option<&Path>) {
+        match spec.p2p {
+            P2p::Off => command.env("NCCL_P2P_DISABLE", "1"),
+            // a cell with P2P must not inherit that there is none
+            P2p::On => command.env_remove("NCCL_P2P_DISABLE"),
+        };
+        let asked = |name: &str| spec.env.contains_key(name) || std::env::var_os(name).is_some();
+        let dir = dir.filter(|dir| !dir.to_string_lossy().contains('%'));
+        let Some(dir) = dir.filter(|_| spec.tp > 1 && !spec.link.is_emulated()) else { return };
+        if nccl::DEBUG_VARIABLES.iter().any(|(name, _)| asked(name)) || asked(nccl::DEBUG_FILE) {
+            return;
+        }
+        command.envs(nccl::DEBUG_VARIABLES).env(nccl::DEBUG_FILE, dir.join(NCCL_LOG));
+    }
+
+    fn after(&self, job: &Job, environment: &mut Environment) -> Vec<String> {
+        if let Some(gpu) = Gpu::list().ok().and_then(|all| all.into_iter().nth(job.ranks.device)) {
+            let profile = profile_of(&gpu.name, gpu.memory_bytes);
+            environment.insert("hardware_profile".into(), serde_json::json!(profile));
+        }
+        after_gpus(environment)
+    }
+
+    fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {
+        match usable::gpus().map(|gpus| gpus.len()) {
+            Ok(0) => Err("no GPU".into()),
+            Ok(count) => Ok(format!("{count} GPU{}", if count == 1 { "" } else { "s" })),
+            Err(error) if dtype == Some(DType::F16) => {
+                Ok(format!("only it computes in f16; but {error}"))
+            }
+            Err(error) => Err(error.to_string().split(';').next().unwrap_or_default().to_owned()),
+        }
+    }
+
+    fn generate(
+        &self,
+        request: &GenerateRequest,
+        options: &GenerateOptions,
+        on_token: &mut dyn FnMut(usize),
+        say: &mut Saying<'_>,
+    ) -> Result<Generated> {
+        super::generate::generate(request, options, on_token, say)
+    }
+}
+
+/// Of a GPU's memory, what is left to the driver, its context, compiled kernels, graphs and NCCL.
+const RESERVE: f64 = 0.05;
+
+/// Whether a cell can run on these GPUs.
+fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Feasibility {
+    let all = match &gpus.found {
+        Ok(all) => all,
+        Err(why) => return Feasibility::Skipped(format!("{why} (sim predicts this cell)")),
+    };
+    if let Some(why) = too_few(spec, gpus, all.len()) {
+        return Feasibility::Skipped(why);
+    }
+    let Some(gpu) = gpus.smallest() else {
+        return Feasibility::Skipped("no GPU answers (sim predicts this cell)".into());
+    };
+    let need = match shared.memory_on_gpu(spec, shape, gpu.multiprocessors) {
+        Ok(need) => need,
+        Err(why) => return Feasibility::Skipped(why.to_string()),
+    };
+    let capacity = (gpu.memory_bytes as f64 * (1.0 - RESERVE)) as u64;
+    if need.fits(capacity) {
+        return Feasibility::Runs;
+    }
+    let gb = |bytes: u64| bytes as f64 / 1e9;
+    Feasibility::Oom(format!(
+        "a rank needs {}; GPU {} ({}) has {:.1} GB, of which {:.0} % are left to the driver and libraries: \
+         {:.1} GB",
+        need.arithmetic(),
+        gpu.index,
+        gpu.name,
+        gb(gpu.memory_bytes),
+        RESERVE * 100.0,
+        gb(capacity)
+    ))
+}
+
+/// Why there are not enough GPUs for a cell's ranks, if so. Over an emulated link one rank runs.
+fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
+    if spec.tp < 2 || spec.link.is_emulated() {
+        return None;
+    }
+    let tp = spec.tp as usize;
+    match &gpus.launched {
+        Err(why) => Some(why.clone()),
+        Ok(Some(ranks)) if *ranks < tp => Some(too_few_ranks(*ranks, spec)),
+        Ok(Some(_)) => None,
+        Ok(None) if count < tp => Some(format!(
+            "tp {tp} needs {tp} GPUs, and {count} answer{}; one GPU runs one rank's shard over an emulated \
+             link (--link p2p-on --hardware h100_sxm, or --link emulated:...)",
+            if count == 1 { "s" } else { "" }
+        )),
+        Ok(None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::cuda::gpus::made_up as gpus;
+    use crate::run::cuda::usable;
+    use crate::run::sim::testing::{shape_70b, spec};
+
+    fn cell(tp: u32) -> Spec {
+        let spec = spec("ladder", "llama-3-70b");
+        Spec { backend: Backend::Cuda, hardware: "host".into(), tp, dtype: DType::Bf16, ..spec }
+    }
+
+    fn judged(spec: &Spec, gpus: &Gpus) -> Feasibility {
+        on_gpus(spec, &shape_70b(), gpus, &Shared::default())
+    }
+
+    fn skipped(found: Feasibility) -> String {
+        match found {
+            Feasibility::Skipped(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const H200: u64 = 150_000_000_000;
+
+    #[test]
+    fn a_cell_runs_where_each_rank_has_a_gpu_that_holds_its_shard() {
+        assert_eq!(judged(&cell(8), &gpus(8, H200)), Feasibility::Runs);
+        assert_eq!(judged(&cell(2), &gpus(8, H200)), Feasibility::Runs);
+        let why = skipped(judged(&cell(8), &gpus(1, H200)));
+        assert!(
+            why.starts_with("tp 8 needs 8 GPUs, and 1 answers; one GPU runs one rank's shard"),
+            "{why}"
+        );
+        // one rank's shard, the others emulated
+        for link in [Link::P2pOff, Link::Emulated { alpha_us: 10.0, gb_s: 100.0 }] {
+            assert_eq!(judged(&Spec { link, ..cell(8) }, &gpus(1, H200)), Feasibility::Runs);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_the_arithmetic() {
+        assert_eq!(judged(&cell(1), &gpus(1, H200)), Feasibility::Runs, "just so");
+        let large = Spec { batch: 16, ..cell(1) };
+        let Feasibility::Oom(why) = judged(&large, &gpus(1, H200)) else { panic!("141 GB of weights") };
+        assert!(
+            why.starts_with("a rank needs weights 141.1 GB + KV cache")
+                && why.contains("GPU 0 (NVIDIA H200) has 150.0 GB, of which 5 % are left")
+                && why.ends_with(": 142.5 GB"),
+            "{why}"
+        );
+        assert!(matches!(judged(&cell(4), &gpus(4, 24_000_000_000)), Feasibility::Oom(_)));
+    }
+
+    #[test]
+    fn under_a_launcher_its_ranks_count() {
+        let mut few = gpus(1, H200);
+        few.launched = Ok(Some(8));
+        assert_eq!(judged(&cell(8), &few), Feasibility::Runs);
+        few.launched = Ok(Some(4));
+        assert_eq!(skipped(judged(&cell(8), &few)), "tp 8 needs 8 ranks, and the launcher started 4");
+        few.launched = Err("RANK is set and WORLD_SIZE is not".into());
+        assert!(skipped(judged(&cell(8), &few)).starts_with("RANK is set"));
+    }
+
+    #[test]
+    fn machines_without_gpus_and_old_ones_say_so() {
+        let none = Gpus { found: Err("no NVIDIA driver".into()), launched: Ok(None) };
+        assert_eq!(skipped(judged(&cell(1), &none)), "no NVIDIA driver (sim predicts this cell)");
+        let mut two = gpus(2, H200).found.unwrap();
+        assert_eq!(usable::too_old(&two), None);
+        two[1].sm = (7, 5);
+        let why = usable::too_old(&two).unwrap();
+        assert!(why.contains("GPU 1 (NVIDIA H200) has compute capability 7.5"), "{why}");
+        let old = Gpus { found: Err(why.clone()), launched: Ok(None) };
+        assert!(skipped(judged(&cell(2), &old)).starts_with(&why));
+    }
+}

@@ -1,0 +1,97 @@
+//! The library and the functions of it that are used; each is looked up once.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::OnceLock;
+
+use crate::base::error::{Error, Result};
+use crate::machine::driver::functions::functions;
+use crate::machine::driver::libraries::{self, Library};
+
+/// CUPTI fills a buffer: asks for one, and gives it back with so many valid bytes.
+pub(super) type RequestBuffer =
+    unsafe extern "C" fn(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize);
+pub(super) type CompleteBuffer =
+    unsafe extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize);
+/// Something of a domain happened; what the data is depends on domain and id.
+pub(super) type Callback =
+    unsafe extern "C" fn(user: *mut c_void, domain: u32, id: u32, data: *const c_void);
+
+functions! {
+    /// The functions of CUPTI that are used, looked up by their names.
+    pub(super) struct Api;
+    fn cuptiGetVersion(version: *mut u32) -> u32;
+    fn cuptiGetResultString(result: u32, text: *mut *const c_char) -> u32;
+    fn cuptiGetTimestamp(timestamp: *mut u64) -> u32;
+    fn cuptiSubscribe(subscriber: *mut *mut c_void, callback: Callback, user: *mut c_void) -> u32;
+    fn cuptiUnsubscribe(subscriber: *mut c_void) -> u32;
+    fn cuptiEnableCallback(enable: u32, subscriber: *mut c_void, domain: u32, id: u32) -> u32;
+    fn cuptiGetGraphNodeId(node: *mut c_void, id: *mut u64) -> u32;
+    fn cuptiActivityRegisterCallbacks(request: RequestBuffer, complete: CompleteBuffer) -> u32;
+    fn cuptiActivityEnable(kind: u32) -> u32;
+    fn cuptiActivityDisable(kind: u32) -> u32;
+    fn cuptiActivityFlushAll(flag: u32) -> u32;
+    fn cuptiActivityGetNextRecord(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> u32;
+    fn cuptiActivityGetNumDroppedRecords(
+        context: *mut c_void, stream: u32, dropped: *mut usize,
+    ) -> u32;
+    fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> u32;
+    fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> u32;
+}
+
+pub(super) const NOT_INITIALIZED: u32 = 15;
+pub(super) const INSUFFICIENT_PRIVILEGES: u32 = 35;
+pub(super) const MULTIPLE_SUBSCRIBERS: u32 = 39;
+
+/// The functions, or why there are none. The same answer for the whole process.
+pub(super) fn api() -> Result<&'static Api> {
+    static API: OnceLock<Result<Api, String>> = OnceLock::new();
+    let loaded = API.get_or_init(|| {
+        let found = libraries::found(Library::Cupti).map_err(|e| e.to_string())?;
+        Api::load(&found.library).map_err(|missing| {
+            format!(
+                "CUPTI at {} lacks {}: it is older than CUDA 12; --recorder events needs no CUPTI",
+                found.path.display(),
+                missing.join(", ")
+            )
+        })
+    });
+    loaded.as_ref().map_err(|message| Error::input(message.clone()))
+}
+
+/// An error where CUPTI cannot be used at all, with what to do: to be asked before anything is loaded.
+pub fn check() -> Result<()> {
+    api().map(|_| ())
+}
+
+/// CUPTI's version as it counts them (130000 is 13.0), where it can be loaded.
+pub fn version() -> Option<u32> {
+    let mut version = 0;
+    // SAFETY: writes one number to a valid address.
+    (unsafe { (api().ok()?.cuptiGetVersion)(&mut version) } == 0).then_some(version)
+}
+
+impl Api {
+    /// An error with CUPTI's own words, and what to do about the usual ones.
+    pub fn check(&self, code: u32, doing: &str) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let mut text: *const c_char = std::ptr::null();
+        // SAFETY: writes the address of a static text; an unknown code leaves it as it is.
+        let known = unsafe { (self.cuptiGetResultString)(code, &mut text) } == 0 && !text.is_null();
+        // SAFETY: CUPTI's texts are static and end with a zero.
+        let text = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+        let text = text.unwrap_or_else(|| "an unknown error".into());
+        let message = format!("CUPTI: {doing}: {text} ({code})");
+        Err(match code {
+            INSUFFICIENT_PRIVILEGES => Error::failed(format!(
+                "{message}; the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers): use --recorder events"
+            )),
+            MULTIPLE_SUBSCRIBERS => Error::failed(format!(
+                "{message}; another profiler (nsys, ncu) is attached: run without it, or with --recorder events"
+            )),
+            NOT_INITIALIZED => Error::failed(format!("{message}; is there an NVIDIA driver?")),
+            _ => Error::failed(message),
+        })
+    }
+}

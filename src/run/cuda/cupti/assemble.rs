@@ -1,0 +1,129 @@
+//! From records to one span an operation and step: from the first start to the last end of its kernels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::session::{Label, Recording, StepId};
+use crate::run::cuda::timing::{OperationTime, Skeleton};
+
+/// When an operation ran, on the host's clock (ns).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationSpan {
+    /// When the first of its kernels started (ns).
+    pub start_ns: i64,
+    /// When the last of its kernels ended (ns).
+    pub end_ns: i64,
+}
+
+/// How complete the records are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Kernels, copies and settings of memory that were recorded.
+    pub activities: u64,
+    /// How many of the activities belong to no operation or step.
+    pub unassigned: u64,
+    /// What the first of these is called.
+    pub example: Option<String>,
+    /// Records without times: the GPU had no room for them.
+    pub untimed: u64,
+    /// How many records CUPTI says it has lost.
+    pub dropped: u64,
+    /// Operations of whole steps of which there is no record.
+    pub missing: u64,
+}
+
+impl Report {
+    /// What is missing, in a sentence; `None` where nothing is.
+    pub fn warning(&self) -> Option<String> {
+        let lost = self.unassigned + self.untimed + self.dropped + self.missing;
+        let example = self.example.as_ref().map(|name| format!(" (the first: {name})"));
+        (lost > 0).then(|| {
+            format!(
+                "CUPTI recorded {} activities; {} belong to no operation{}, {} have no times, {} records were \
+                 dropped, {} operations have no record",
+                self.activities,
+                self.unassigned,
+                example.unwrap_or_default(),
+                self.untimed,
+                self.dropped,
+                self.missing
+            )
+        })
+    }
+}
+
+/// Spans by step and operation, and how complete they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assembled {
+    /// The spans of each step's operations; steps without any are left out.
+    pub steps: BTreeMap<StepId, BTreeMap<Label, OperationSpan>>,
+    /// How complete the spans are.
+    pub report: Report,
+}
+
+/// Puts a recording together. `expected(step)` has the operations that launch something in a step.
+pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) -> Assembled {
+    let mut result = Assembled::default();
+    let report = &mut result.report;
+    report.dropped = recording.dropped;
+    for activity in &recording.activities {
+        report.activities += 1;
+        let external = recording.external.get(&activity.correlation).map(|id| StepId::parse(*id));
+        let label = match activity.graph_node {
+            0 => external.and_then(|(_, label)| label),
+            node => recording.nodes.get(&node).copied(),
+        };
+        let (Some((step, _)), Some(label)) = (external, label) else {
+            report.unassigned += 1;
+            if report.example.is_none() {
+                report.example.clone_from(&activity.name);
+            }
+            continue;
+        };
+        if activity.start_ns == 0 || activity.end_ns < activity.start_ns {
+            report.untimed += 1;
+            continue;
+        }
+        let host = |at: u64| recording.timeline.host_ns(at as i64 - recording.zero as i64);
+        let (start_ns, end_ns) = (host(activity.start_ns), host(activity.end_ns));
+        let span = result.steps.entry(step).or_default().entry(label);
+        span.and_modify(|span| {
+            span.start_ns = span.start_ns.min(start_ns);
+            span.end_ns = span.end_ns.max(end_ns);
+        })
+        .or_insert(OperationSpan { start_ns, end_ns });
+    }
+    for (step, found) in &result.steps {
+        let wanted: BTreeSet<Label> = expected(*step).into_iter().collect();
+        result.report.missing += wanted.iter().filter(|label| !found.contains_key(label)).count() as u64;
+    }
+    result
+}
+
+/// Times of one rank's step in the plan's order, `None` where there is no record: every lane does one
+/// thing at a time (a kernel that was started early, to wait for the one before it, counts from the
+/// latter's end), and an operation was ready when what it reads was there. `start_ns` is the step's.
+pub fn settle(
+    skeleton: &Skeleton,
+    found: &[Option<OperationSpan>],
+    start_ns: i64,
+) -> Vec<Option<OperationTime>> {
+    let mut lane_end = [i64::MIN; 2];
+    let mut ends: Vec<Option<i64>> = Vec::with_capacity(found.len());
+    let mut times = Vec::with_capacity(found.len());
+    for (operation, span) in found.iter().enumerate() {
+        let lane = &mut lane_end[skeleton.lanes[operation] as usize];
+        let time = span.map(|span| {
+            let read = skeleton.reads_from[operation].iter().filter_map(|from| ends[*from as usize]);
+            let started = span.start_ns.max(*lane);
+            let end_ns = span.end_ns.max(started);
+            let ready_ns = read.max().unwrap_or(start_ns).min(started);
+            *lane = end_ns;
+            OperationTime { ready_ns, start_ns: started, end_ns }
+        });
+        ends.push(time.map(|time| time.end_ns));
+        times.push(time);
+    }
+    times
+}

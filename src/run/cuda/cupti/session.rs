@@ -1,0 +1,381 @@
+//! Recording: from the moment it is switched on to the moment it is switched off, everything that the
+//! process's GPUs do.
+//!
+//! CUPTI calls back on threads of its own and knows one recorder a process; so what comes in is kept in
+//! one place behind a lock. Buffers and what is read from them are bounded: what is beyond is counted.
+
+use std::alloc::Layout as Allocation;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use super::api::{Api, api};
+use super::records::{self, Activity, Record, kind};
+use crate::base::error::{Error, Result};
+use crate::run::cuda::timing::{RoundTrip, Tie, Timeline};
+
+/// Bytes of a buffer: some ten thousand records.
+const BUFFER: usize = 4 << 20;
+/// Buffers that CUPTI may hold at once.
+const BUFFERS: usize = 32;
+/// Activities that are kept: some 4 GiB of a trace's time at a microsecond each.
+const MOST: usize = 8_000_000;
+/// Alignment that CUPTI asks of buffers.
+const ALIGNMENT: usize = 8;
+/// Round trips of which the shortest ties the clocks.
+const ROUND_TRIPS: usize = 200;
+/// The kind of external id that is ours alone.
+const CUSTOM: u32 = 3;
+const RESOURCE_DOMAIN: u32 = 3;
+const NODE_CREATED: u32 = 13;
+const NODE_CLONED: u32 = 20;
+
+/// An operation of a local rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label {
+    /// The rank (up to 255).
+    pub rank: u8,
+    /// Index in the plan.
+    pub operation: u32,
+}
+
+/// Which execution of a plan: 0 is the prefill, then the decode steps. Up to 2^24.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StepId(pub u32);
+
+impl StepId {
+    /// The step and label packed into the id that is pushed around launches.
+    pub(super) fn external(self, label: Option<Label>) -> u64 {
+        let label = label.map_or(0, |l| u64::from(l.rank) << 32 | (u64::from(l.operation) + 1));
+        u64::from(self.0) << 40 | label
+    }
+
+    /// The label's session and what it says: the inverse of packing it into a number.
+    pub(super) fn parse(external: u64) -> (Self, Option<Label>) {
+        let operation = (external & 0xffff_ffff) as u32;
+        let rank = (external >> 32 & 0xff) as u8;
+        let label = operation.checked_sub(1).map(|operation| Label { rank, operation });
+        (Self((external >> 40) as u32), label)
+    }
+}
+
+thread_local! {
+    /// The operation that this thread is enqueueing, or capturing.
+    static LABEL: Cell<Option<Label>> = const { Cell::new(None) };
+    /// The step that this thread is launching while something records.
+    static STEP: Cell<Option<StepId>> = const { Cell::new(None) };
+}
+
+/// What this thread launches while it exists belongs to a step, or an operation of one.
+#[derive(Debug)]
+#[must_use = "launches belong to it for as long as this exists"]
+pub struct Belongs {
+    pushed: bool,
+    step: Option<StepId>,
+    label: Option<Label>,
+}
+
+impl Belongs {
+    fn to(step: Option<StepId>, label: Option<Label>) -> Self {
+        let before = Self {
+            step: STEP.try_with(|s| s.replace(step)).ok().flatten(),
+            label: LABEL.try_with(|l| l.replace(label)).ok().flatten(),
+            pushed: false,
+        };
+        // outside of a recorded step nobody asks
+        let api = step.and_then(|step| Some((step, api().ok()?)));
+        // SAFETY: takes plain numbers; an id that could not be pushed leaves kernels without a step, which
+        // is counted.
+        let pushed = api.is_some_and(|(step, api)| unsafe {
+            (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(label)) == 0
+        });
+        Self { pushed, ..before }
+    }
+}
+
+impl Drop for Belongs {
+    fn drop(&mut self) {
+        let _ = STEP.try_with(|step| step.set(self.step));
+        let _ = LABEL.try_with(|label| label.set(self.label));
+        if let (true, Ok(api)) = (self.pushed, api()) {
+            let mut last = 0;
+            // SAFETY: writes one number to a valid address.
+            unsafe { (api.cuptiActivityPopExternalCorrelationId)(CUSTOM, &mut last) };
+        }
+    }
+}
+
+/// What this thread launches is of this step; kernels of a graph know their operation themselves. Only
+/// while a [`Session`] is on.
+pub fn step(step: StepId) -> Belongs {
+    Belongs::to(Some(step), None)
+}
+
+/// What this thread enqueues, or captures, is of this operation (of its current step, if it has one).
+pub fn operation(label: Label) -> Belongs {
+    Belongs::to(STEP.try_with(Cell::get).ok().flatten(), Some(label))
+}
+
+/// What has come in.
+#[derive(Debug, Default)]
+struct State {
+    activities: Vec<Activity>,
+    external: HashMap<u32, u64>,
+    nodes: HashMap<u64, Label>,
+    /// How many buffers CUPTI holds and has not given back.
+    held: usize,
+    /// How many activities came after [`MOST`], which were counted and not kept.
+    beyond: u64,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// All that was recorded between start and stop, not yet sorted by operation.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// In no order; times are CUPTI's.
+    pub activities: Vec<Activity>,
+    /// By call: the id that was pushed around it.
+    pub external: HashMap<u32, u64>,
+    /// By node of an executable graph: what it does.
+    pub nodes: HashMap<u64, Label>,
+    /// Records that there was no room for.
+    pub dropped: u64,
+    /// From CUPTI's clock (ns since `zero`) to the host's.
+    pub timeline: Timeline,
+    /// CUPTI's clock at the start.
+    pub zero: u64,
+}
+
+/// A recording that is on; off when dropped.
+#[derive(Debug)]
+pub struct Session {
+    subscriber: *mut c_void,
+    start: (u64, Tie),
+}
+
+/// Kinds of records that are asked for. Ids are told of calls only: hence the driver's.
+const KINDS: [u32; 5] =
+    [kind::EXTERNAL_CORRELATION, kind::DRIVER, kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
+
+impl Session {
+    /// Switches recording on for the whole process. `now` is the host's clock (ns). Graphs that are to be
+    /// recorded have to be captured and made ready after this.
+    ///
+    /// # Errors
+    ///
+    /// CUPTI is missing or too old, there is no driver, profiling is kept to root, or
+    /// another profiler is attached.
+    pub fn start(now: impl Fn() -> i64) -> Result<Self> {
+        let api = api()?;
+        let mut state = STATE.lock().map_err(|_| poisoned())?;
+        if state.is_some() {
+            return Err(Error::failed("CUPTI: a recording is on already in this process"));
+        }
+        *state = Some(State::default());
+        drop(state);
+        let mut session =
+            Self { subscriber: std::ptr::null_mut(), start: (0, Tie { at_ns: 0, uncertainty_ns: 0 }) };
+        // a failure on the way drops the session, which switches off what is on
+        // SAFETY: writes one handle to a valid address; the callback is a function of this program.
+        let code = unsafe {
+            (api.cuptiSubscribe)(&mut session.subscriber, node_callback, std::ptr::null_mut())
+        };
+        api.check(code, "attaching to the driver")?;
+        for id in [NODE_CREATED, NODE_CLONED] {
+            // SAFETY: the subscriber exists.
+            let code = unsafe { (api.cuptiEnableCallback)(1, session.subscriber, RESOURCE_DOMAIN, id) };
+            api.check(code, "listening to the making of graphs")?;
+        }
+        // SAFETY: both are functions of this program.
+        let code = unsafe { (api.cuptiActivityRegisterCallbacks)(request_buffer, complete_buffer) };
+        api.check(code, "offering buffers")?;
+        for kind in KINDS {
+            // SAFETY: takes a plain number.
+            let code = unsafe { (api.cuptiActivityEnable)(kind) };
+            api.check(code, "switching records of kernels on")?;
+        }
+        session.start = tie(api, &now)?;
+        Ok(session)
+    }
+
+    /// Switches it off and gives what was recorded. The GPUs' work must be done.
+    ///
+    /// # Errors
+    ///
+    /// A failure with CUPTI's own words, and what to do about the usual ones.
+    pub fn finish(self, now: impl Fn() -> i64) -> Result<Recording> {
+        let api = api()?;
+        let (zero, start) = self.start;
+        let (last, end) = tie(api, &now)?;
+        let mut dropped = 0usize;
+        // SAFETY: takes plain numbers; forces what is complete out through the callbacks.
+        let code = unsafe { (api.cuptiActivityFlushAll)(1) };
+        api.check(code, "fetching the records")?;
+        // SAFETY: writes one number to a valid address; no context stands for all.
+        let code =
+            unsafe { (api.cuptiActivityGetNumDroppedRecords)(std::ptr::null_mut(), 0, &mut dropped) };
+        api.check(code, "asking for the number of lost records")?;
+        let state = STATE.lock().map_err(|_| poisoned())?.as_mut().map(std::mem::take);
+        let state = state.unwrap_or_default();
+        let device_ns = i64::try_from(last.saturating_sub(zero)).unwrap_or(i64::MAX);
+        Ok(Recording {
+            activities: state.activities,
+            external: state.external,
+            nodes: state.nodes,
+            dropped: dropped as u64 + state.beyond,
+            timeline: Timeline::between(start, end, device_ns),
+            zero,
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let Ok(api) = api() else { return };
+        for kind in KINDS {
+            // SAFETY: takes a plain number; what is off stays off.
+            unsafe { (api.cuptiActivityDisable)(kind) };
+        }
+        // SAFETY: takes a plain number; gives buffers back.
+        unsafe { (api.cuptiActivityFlushAll)(1) };
+        if !self.subscriber.is_null() {
+            // SAFETY: the subscriber exists, and is given back once.
+            unsafe { (api.cuptiUnsubscribe)(self.subscriber) };
+        }
+        if let Ok(mut state) = STATE.lock() {
+            *state = None;
+        }
+    }
+}
+
+/// CUPTI's clock, and the host's at that moment.
+fn tie(api: &Api, now: &impl Fn() -> i64) -> Result<(u64, Tie)> {
+    let mut trips = Vec::with_capacity(ROUND_TRIPS);
+    let mut stamps = Vec::with_capacity(ROUND_TRIPS);
+    for _ in 0..ROUND_TRIPS {
+        let mut stamp = 0;
+        let before_ns = now();
+        // SAFETY: writes one number to a valid address.
+        let code = unsafe { (api.cuptiGetTimestamp)(&mut stamp) };
+        trips.push(RoundTrip { before_ns, after_ns: now() });
+        api.check(code, "asking for the time")?;
+        stamps.push(stamp);
+    }
+    let (best, tie) = RoundTrip::best(&trips).unwrap_or((0, trips[0].tie()));
+    Ok((stamps[best], tie))
+}
+
+fn poisoned() -> Error {
+    Error::failed("CUPTI: a thread that took its records has panicked")
+}
+
+fn allocation() -> Option<Allocation> {
+    Allocation::from_size_align(BUFFER, ALIGNMENT).ok()
+}
+
+/// CUPTI wants an empty buffer; none beyond the bound, and then it drops records and counts them.
+unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
+    let mut given = std::ptr::null_mut();
+    if let (Ok(mut state), Some(allocation)) = (STATE.lock(), allocation())
+        && let Some(state) = state.as_mut().filter(|state| state.held < BUFFERS)
+    {
+        // SAFETY: the size is not 0.
+        given = unsafe { std::alloc::alloc(allocation) };
+        state.held += usize::from(!given.is_null());
+    }
+    // SAFETY: CUPTI gives valid addresses for its answers.
+    unsafe {
+        *buffer = given;
+        *size = if given.is_null() { 0 } else { BUFFER };
+        *most = 0;
+    }
+}
+
+/// CUPTI gives a buffer back with so many bytes of records.
+unsafe extern "C" fn complete_buffer(
+    _context: *mut c_void,
+    _stream: u32,
+    buffer: *mut u8,
+    _size: usize,
+    valid: usize,
+) {
+    if buffer.is_null() {
+        return;
+    }
+    if let (Ok(api), Ok(mut state)) = (api(), STATE.lock())
+        && let Some(state) = state.as_mut()
+    {
+        state.held = state.held.saturating_sub(1);
+        let mut record = std::ptr::null_mut();
+        // SAFETY: the buffer has so many valid bytes; CUPTI steps from record to record within them, and
+        // answers other than 0 after the last.
+        while valid > 0 && unsafe { (api.cuptiActivityGetNextRecord)(buffer, valid, &mut record) } == 0 {
+            if record.is_null() {
+                break;
+            }
+            // SAFETY: a whole record, as CUPTI wrote it.
+            match unsafe { records::read(record) } {
+                Record::Activity(_) if state.activities.len() >= MOST => state.beyond += 1,
+                Record::Activity(activity) => state.activities.push(activity),
+                Record::External { id, correlation } => {
+                    state.external.insert(correlation, id);
+                }
+                Record::Other => {}
+            }
+        }
+    }
+    if let Some(allocation) = allocation() {
+        // SAFETY: given out by `request_buffer` with the same layout, given back once.
+        unsafe { std::alloc::dealloc(buffer, allocation) };
+    }
+}
+
+/// What a callback of the resource domain points at.
+#[repr(C)]
+struct ResourceData {
+    context: *mut c_void,
+    resource: *mut c_void,
+    descriptor: *mut c_void,
+}
+
+/// What that points at where it is of a graph.
+#[repr(C)]
+struct GraphData {
+    graph: *mut c_void,
+    original_graph: *mut c_void,
+    node: *mut c_void,
+    original_node: *mut c_void,
+}
+
+/// A node was captured, or copied into an executable graph: it keeps its operation.
+unsafe extern "C" fn node_callback(_user: *mut c_void, domain: u32, id: u32, data: *const c_void) {
+    if domain != RESOURCE_DOMAIN || data.is_null() {
+        return;
+    }
+    let Ok(api) = api() else { return };
+    // SAFETY: this is what callbacks of this domain and these ids point at.
+    let graph = unsafe { (*data.cast::<ResourceData>()).descriptor.cast::<GraphData>() };
+    if graph.is_null() {
+        return;
+    }
+    // SAFETY: as above.
+    let (node, original) = unsafe { ((*graph).node, (*graph).original_node) };
+    let number = |node: *mut c_void| {
+        let mut number = 0;
+        // SAFETY: the node exists while its callback runs; writes one number to a valid address.
+        (unsafe { (api.cuptiGetGraphNodeId)(node, &mut number) } == 0).then_some(number)
+    };
+    let Some(new) = number(node) else { return };
+    let Ok(mut state) = STATE.lock() else { return };
+    let Some(state) = state.as_mut() else { return };
+    let label = match id {
+        NODE_CREATED => LABEL.try_with(Cell::get).ok().flatten(),
+        NODE_CLONED => number(original).and_then(|original| state.nodes.get(&original).copied()),
+        _ => None,
+    };
+    if let Some(label) = label {
+        state.nodes.insert(new, label);
+    }
+}

@@ -1,0 +1,200 @@
+//! Records as CUPTI lays them out, what they are put together to, and what happens without a driver.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+use cudarc::cupti::sys;
+
+use super::records::{self, Layout, Record, kind};
+use super::*;
+use crate::plan::Lane;
+use crate::run::cuda::timing::{Skeleton, Tie, Timeline};
+
+macro_rules! layout {
+    ($type:ty) => {
+        Layout {
+            start: offset_of!($type, start),
+            end: offset_of!($type, end),
+            device: offset_of!($type, deviceId),
+            stream: offset_of!($type, streamId),
+            correlation: offset_of!($type, correlationId),
+            graph_node: offset_of!($type, graphNodeId),
+        }
+    };
+}
+
+fn same(a: &Layout, b: &Layout) -> bool {
+    let of = |l: &Layout| [l.start, l.end, l.device, l.stream, l.correlation, l.graph_node];
+    of(a) == of(b)
+}
+
+#[test]
+fn fields_lie_where_the_headers_put_them() {
+    assert!(same(&records::KERNEL, &layout!(sys::CUpti_ActivityKernel9)));
+    assert!(same(&records::KERNEL, &layout!(sys::CUpti_ActivityKernel10)));
+    assert_eq!(records::KERNEL_NAME, offset_of!(sys::CUpti_ActivityKernel10, name));
+    assert!(same(&records::MEMCPY, &layout!(sys::CUpti_ActivityMemcpy5)));
+    assert!(same(&records::MEMCPY, &layout!(sys::CUpti_ActivityMemcpy6)));
+    assert!(same(&records::MEMSET, &layout!(sys::CUpti_ActivityMemset4)));
+    assert_eq!(records::EXTERNAL_ID, offset_of!(sys::CUpti_ActivityExternalCorrelation, externalId));
+    assert_eq!(
+        records::EXTERNAL_CORRELATION,
+        offset_of!(sys::CUpti_ActivityExternalCorrelation, correlationId)
+    );
+    use sys::CUpti_ActivityKind as K;
+    let kinds = [
+        (kind::MEMCPY, K::CUPTI_ACTIVITY_KIND_MEMCPY),
+        (kind::MEMSET, K::CUPTI_ACTIVITY_KIND_MEMSET),
+        (kind::DRIVER, K::CUPTI_ACTIVITY_KIND_DRIVER),
+        (kind::CONCURRENT_KERNEL, K::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL),
+        (kind::EXTERNAL_CORRELATION, K::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION),
+    ];
+    assert!(kinds.iter().all(|(ours, theirs)| *ours == *theirs as u32));
+    use sys::CUptiResult as R;
+    assert_eq!(api::NOT_INITIALIZED, R::CUPTI_ERROR_NOT_INITIALIZED as u32);
+    assert_eq!(api::INSUFFICIENT_PRIVILEGES, R::CUPTI_ERROR_INSUFFICIENT_PRIVILEGES as u32);
+    assert_eq!(api::MULTIPLE_SUBSCRIBERS, R::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED as u32);
+}
+
+#[test]
+fn records_are_read_whatever_their_alignment() {
+    // SAFETY: all-zero bytes are a value of these plain records.
+    let mut kernel: sys::CUpti_ActivityKernel10 = unsafe { std::mem::zeroed() };
+    kernel.kind = sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    (kernel.start, kernel.end, kernel.deviceId, kernel.streamId) = (1_000, 2_500, 3, 7);
+    (kernel.correlationId, kernel.graphNodeId, kernel.name) = (42, 99, c"rms_norm".as_ptr());
+    let size = size_of_val(&kernel);
+    let mut bytes = vec![0u8; size + 1];
+    // SAFETY: both are so many bytes long; the record is plain memory.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const kernel).cast::<u8>(), bytes.as_mut_ptr().add(1), size);
+    }
+    // SAFETY: a whole record lies there.
+    let read = unsafe { records::read(bytes.as_ptr().add(1)) };
+    let wanted = Activity {
+        kind: ActivityKind::Kernel,
+        start_ns: 1_000,
+        end_ns: 2_500,
+        device: 3,
+        stream: 7,
+        correlation: 42,
+        graph_node: 99,
+        name: Some("rms_norm".into()),
+    };
+    assert_eq!(read, Record::Activity(wanted));
+    let external = sys::CUpti_ActivityExternalCorrelation {
+        kind: sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+        externalKind: sys::CUpti_ExternalCorrelationKind::CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
+        externalId: u64::MAX - 1,
+        correlationId: 17,
+        reserved: 0,
+    };
+    // SAFETY: a whole record.
+    let read = unsafe { records::read((&raw const external).cast()) };
+    assert_eq!(read, Record::External { id: u64::MAX - 1, correlation: 17 });
+    assert_eq!(
+        sys::CUpti_ExternalCorrelationKind::CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0 as u32,
+        3,
+        "the kind that ids are pushed as"
+    );
+}
+
+#[test]
+fn ids_come_back_as_they_were_pushed() {
+    for step in [0, 1, 511, (1 << 24) - 1] {
+        for label in
+            [None, Some(Label { rank: 0, operation: 0 }), Some(Label { rank: 255, operation: 4_000 })]
+        {
+            let step = StepId(step);
+            assert_eq!(StepId::parse(step.external(label)), (step, label));
+        }
+    }
+}
+
+fn activity(correlation: u32, graph_node: u64, start_ns: u64, end_ns: u64) -> Activity {
+    Activity {
+        kind: ActivityKind::Kernel,
+        start_ns,
+        end_ns,
+        device: 0,
+        stream: 7,
+        correlation,
+        graph_node,
+        name: Some(format!("kernel{correlation}")),
+    }
+}
+
+#[test]
+fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
+    let op = |operation| Label { rank: 0, operation };
+    let recording = Recording {
+        activities: vec![
+            // eager prefill: two kernels of operation 0
+            activity(1, 0, 1_100, 1_200),
+            activity(1, 0, 1_250, 1_300),
+            // a replay: nodes 5 and 6, in whatever order
+            activity(2, 6, 2_400, 2_600),
+            activity(2, 5, 2_000, 2_300),
+            // nobody's
+            activity(3, 0, 3_000, 3_100),
+            activity(2, 77, 3_000, 3_100),
+            // no room for its times
+            activity(2, 5, 0, 0),
+        ],
+        external: HashMap::from([(1, StepId(0).external(Some(op(0)))), (2, StepId(4).external(None))]),
+        nodes: HashMap::from([(5, op(0)), (6, op(1))]),
+        dropped: 9,
+        timeline: Timeline::from_start(Tie { at_ns: 50_000, uncertainty_ns: 10 }),
+        zero: 1_000,
+    };
+    let assembled = assemble(&recording, |_| vec![op(0), op(1)]);
+    let span = |start_ns, end_ns| OperationSpan { start_ns, end_ns };
+    assert_eq!(assembled.steps[&StepId(0)], [(op(0), span(50_100, 50_300))].into());
+    let replay = &assembled.steps[&StepId(4)];
+    assert_eq!(*replay, [(op(0), span(51_000, 51_300)), (op(1), span(51_400, 51_600))].into());
+    let report = &assembled.report;
+    assert_eq!((report.activities, report.unassigned, report.untimed), (7, 2, 1));
+    assert_eq!((report.dropped, report.missing), (9, 1));
+    let warning = report.warning().unwrap();
+    assert!(warning.contains("2 belong to no operation (the first: kernel3)"), "{warning}");
+    assert!(warning.contains("9 records were dropped, 1 operations have no record"), "{warning}");
+    assert_eq!(Report::default().warning(), None);
+}
+
+#[test]
+fn early_starters_count_from_the_end_of_those_they_wait_for() {
+    let skeleton = Skeleton {
+        lanes: vec![Lane::Compute, Lane::Compute, Lane::Comm, Lane::Compute],
+        reads_from: vec![vec![], vec![0], vec![1], vec![1, 2]],
+    };
+    let span = |start_ns, end_ns| Some(OperationSpan { start_ns, end_ns });
+    let found = [span(100, 200), span(190, 300), None, span(310, 400)];
+    let times = settle(&skeleton, &found, 90);
+    let of = |at: usize| times[at].map(|t| (t.ready_ns, t.start_ns, t.end_ns));
+    assert_eq!(of(0), Some((90, 100, 200)));
+    assert_eq!(of(1), Some((200, 200, 300)), "started early to wait");
+    assert_eq!(of(2), None);
+    assert_eq!(of(3), Some((300, 310, 400)), "of what it reads, what there is a record of");
+}
+
+#[test]
+fn without_a_driver_a_recording_is_an_error_and_leaves_nothing_on() {
+    for _ in 0..2 {
+        match Session::start(|| 0) {
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("CUPTI"), "{text}");
+                assert!(!text.contains("on already"), "what failed is off again: {text}");
+            }
+            // a machine with a driver and CUPTI: nothing was launched
+            Ok(session) => {
+                let recording = session.finish(|| 0).unwrap();
+                assert!(recording.activities.is_empty());
+            }
+        }
+    }
+    // saying what launches belong to does no harm without a recording
+    let outer = step(StepId(1));
+    drop(operation(Label { rank: 0, operation: 3 }));
+    drop(outer);
+}

@@ -1,0 +1,452 @@
+//! The engine itself: what one GPU holds for its ranks, made once, and what may be asked of it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::setup::{can_overlap, check_memory, sizes};
+use super::step::reductions;
+use super::{Local, Programs, Setup};
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{Gpu, Memory, Priority, Stream};
+use crate::model::WeightSource;
+use crate::plan::{DType, Element, Kind, Lane, ModelShape, Phase};
+use crate::run::cuda::blas::Blas;
+use crate::run::cuda::choose::Product;
+use crate::run::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
+use crate::run::cuda::kernels::{KernelOptions, Kernels};
+use crate::run::cuda::launches::{MatvecChoice, StepSize};
+use crate::run::cuda::load::Loader;
+use crate::run::cuda::program::Program;
+use crate::run::cuda::rank::{Activations, RankMemory};
+use crate::run::cuda::schedule::{Layout, Schedule, StreamId};
+
+/// One phase's memory, and what is the same for all its steps.
+pub(super) struct PhaseState {
+    pub(super) schedule: Schedule,
+    pub(super) activations: Vec<Activations>,
+    pub(super) table: Option<LoopbackTable>,
+}
+
+/// One GPU and the ranks on it.
+pub struct Engine {
+    pub(super) setup: Setup,
+    pub(super) programs: Arc<Programs>,
+    pub(super) collective: Collective,
+    pub(super) emulated: Option<EmulatedScratch>,
+    pub(super) prefill: PhaseState,
+    pub(super) decode: PhaseState,
+    pub(super) ranks: Vec<RankMemory>,
+    /// Prompt tokens of a prefill step.
+    pub(super) prompt: Memory,
+    pub(super) kernels: Kernels,
+    pub(super) blas: Blas,
+    pub(super) streams: HashMap<StreamId, Stream>,
+    pub(super) layout: Layout,
+    pub(super) gpu: Gpu,
+    /// Free memory of the GPU before anything was loaded (bytes).
+    free_before: u64,
+    /// Whether a decode step has run outside of a capture.
+    pub(super) tried: Cell<bool>,
+    /// Asked while waiting: an error where another rank has ended.
+    alive: Alive,
+}
+
+/// Says whether the other ranks are well.
+pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("gpu", &self.gpu).field("layout", &self.layout).finish()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // a collective that never ends would let every free wait for ever
+        if let Collective::Nccl(communicator) = &self.collective
+            && !self.main().is_done().unwrap_or(true)
+        {
+            communicator.abort("the run has ended");
+        }
+        // where it still does not end, the driver layer gives the GPU up and frees nothing
+        let _ = self.main().synchronize_within(Duration::from_secs(2));
+    }
+}
+
+impl Engine {
+    /// Checks that everything fits, loads weights, allocates the rest. `on_phase` is called with what
+    /// goes on, for people.
+    ///
+    /// # Errors
+    ///
+    /// Too little memory, before anything is loaded, with the arithmetic; a kernel that does not compile;
+    /// a library that is missing; a checkpoint that cannot be read; what the driver answers.
+    pub fn new(
+        gpu: &Gpu,
+        setup: &Setup,
+        programs: Arc<Programs>,
+        local: Local,
+        alive: Alive,
+        on_phase: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        gpu.bind()?;
+        let shape = &setup.model.shape;
+        let ranks = local.ranks.len() as u32;
+        let layout = match local.collective {
+            Collective::Loopback => Layout::loopback(ranks),
+            _ if ranks == 1 => Layout::ONE,
+            _ => return Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
+        };
+        let sizes = sizes(setup, gpu, &programs, &local.collective);
+        let (free_before, total) = gpu.memory()?;
+        check_memory(gpu, setup, &sizes, &programs, ranks, (free_before, total))?;
+        on_phase("compiling kernels");
+        let kernels = Kernels::new(
+            gpu,
+            &KernelOptions {
+                dtype: setup.dtype,
+                head_dim: shape.head_dim,
+                group: shape.heads / shape.kv_heads,
+                programmatic: setup.tuning.programmatic && can_overlap(gpu),
+                prefetch: setup.tuning.prefetch,
+            },
+        )?;
+        let blas = Blas::new(gpu)?;
+        let schedule = |program: &Program| Schedule::new(&program.plan, &layout, None);
+        let (prefill_schedule, decode_schedule) =
+            (schedule(&programs.prefill), schedule(&programs.decode));
+        let mut streams = HashMap::new();
+        for id in decode_schedule.streams().into_iter().chain(prefill_schedule.streams()) {
+            if let std::collections::hash_map::Entry::Vacant(entry) = streams.entry(id) {
+                let priority = if id.lane == Lane::Comm { Priority::High } else { Priority::Normal };
+                let stream = entry.insert(gpu.stream(priority)?);
+                if id.lane == Lane::Compute {
+                    blas.reserve(stream)?;
+                }
+            }
+        }
+        let main = streams
+            .get(&StreamId { rank: 0, lane: Lane::Compute })
+            .ok_or_else(|| Error::failed("a plan without compute operations"))?;
+        let source = WeightSource::open(&setup.model, setup.seed)?;
+        let loader = Loader {
+            gpu,
+            stream: main,
+            kernels: &kernels,
+            source: &source,
+            shape,
+            dtype: setup.dtype,
+            tp: setup.tp,
+        };
+        let weights =
+            loader.weights_of(local.ranks.clone(), &programs.decode.plan, &*alive, on_phase)?;
+        on_phase("allocating the KV cache");
+        let rope = Arc::new(rope_table(gpu, main, shape, setup.capacity)?);
+        let memories: Result<Vec<RankMemory>> = local
+            .ranks
+            .clone()
+            .zip(weights)
+            .map(|(rank, weights)| RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope)))
+            .collect();
+        let memories = memories?;
+        let phase = |program: &Program, schedule: Schedule| -> Result<PhaseState> {
+            let what = format!("activations of {}", program.plan.phase.as_str());
+            let bytes = sizes.buffers(program);
+            let activations: Result<Vec<_>> =
+                (0..ranks).map(|_| Activations::new(gpu, &bytes, &what)).collect();
+            let activations = activations?;
+            let table = match local.collective {
+                Collective::Loopback => {
+                    Some(LoopbackTable::new(gpu, main, &reductions(program, &activations, 0))?)
+                }
+                _ => None,
+            };
+            Ok(PhaseState { schedule, activations, table })
+        };
+        let prefill = phase(&programs.prefill, prefill_schedule)?;
+        let decode = phase(&programs.decode, decode_schedule)?;
+        let rows = u64::from(setup.prefill.0) * u64::from(setup.prefill.1);
+        let emulated = match local.collective {
+            Collective::Emulated(_) => {
+                let rows = rows.max(u64::from(setup.sequences));
+                let bytes = rows * u64::from(shape.hidden) * setup.dtype.bytes();
+                Some(EmulatedScratch::new(gpu, main, bytes)?)
+            }
+            _ => None,
+        };
+        let prompt = gpu.allocate(rows * 4, "prompt tokens")?;
+        let engine = Self {
+            setup: setup.clone(),
+            programs,
+            collective: local.collective,
+            emulated,
+            prefill,
+            decode,
+            ranks: memories,
+            prompt,
+            kernels,
+            blas,
+            streams,
+            layout,
+            gpu: gpu.clone(),
+            free_before,
+            tried: Cell::new(false),
+            alive,
+        };
+        // uploads that went past the streams are there, too
+        engine.wait_idle("loading")?;
+        engine.gpu.synchronize()?;
+        Ok(engine)
+    }
+
+    /// The first local rank's compute stream, on which every step begins and ends.
+    pub fn main(&self) -> &Stream {
+        &self.streams[&StreamId { rank: 0, lane: Lane::Compute }]
+    }
+
+    /// The GPU on which it executes.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Plans of both phases.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Which ranks it drives, and how.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The local ranks among all.
+    pub fn ranks(&self) -> Vec<u32> {
+        self.ranks.iter().map(|rank| rank.index).collect()
+    }
+
+    /// Who sums over the ranks.
+    pub fn collective(&self) -> &Collective {
+        &self.collective
+    }
+
+    /// Who multiplies few rows by a matrix in steps that are made from now on.
+    pub fn set_matvec(&mut self, choice: MatvecChoice) {
+        self.setup.matvec = choice;
+    }
+
+    /// Who multiplies few rows by a matrix.
+    pub fn matvec(&self) -> &MatvecChoice {
+        &self.setup.matvec
+    }
+
+    /// The products that cuBLASLt executes, with their algorithms.
+    pub(in crate::run::cuda) fn blas(&self) -> &Blas {
+        &self.blas
+    }
+
+    /// Each shape of product of a decode step, with the first local rank's memory.
+    pub(in crate::run::cuda) fn products(&self) -> Result<Vec<Product>> {
+        let program = &self.programs.decode;
+        let plan = &program.plan;
+        let (Some(rank), Some(activations)) = (self.ranks.first(), self.decode.activations.first())
+        else {
+            return Ok(Vec::new());
+        };
+        let size = StepSize::decode(self.setup.sequences);
+        let all = self.gpu.info().multiprocessors;
+        let mut products: Vec<Product> = Vec::new();
+        let matmuls = plan.operations.iter().zip(program.beside_collectives());
+        for (operation, beside) in matmuls.filter(|(o, _)| o.kind == Kind::MatMul) {
+            let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
+            let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
+            let out = &plan.values[operation.writes[0].index()];
+            let (rows, logits) = (size.rows_of(out.rows), out.element == Element::Logit);
+            let address = rank.weight(&weight.name)?;
+            let same = |p: &&mut Product| {
+                (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)
+            };
+            match products.iter_mut().find(same) {
+                Some(known) => {
+                    known.weights.push(address);
+                    known.multiprocessors = known.multiprocessors.min(all.saturating_sub(taken).max(1));
+                }
+                None => products.push(Product {
+                    rows,
+                    inputs: weight.inputs,
+                    outputs: weight.outputs,
+                    logits,
+                    whole: weight.is_whole(),
+                    multiprocessors: all.saturating_sub(taken).max(1),
+                    x: activations.buffer(program.buffer(operation.reads[0])),
+                    weights: vec![address],
+                    out: activations.buffer(program.buffer(operation.writes[0])),
+                }),
+            }
+        }
+        Ok(products)
+    }
+
+    /// The format of weights, activations and KV cache, which is one.
+    pub fn dtype(&self) -> DType {
+        self.setup.dtype
+    }
+
+    /// The kernels, for what they have to say.
+    pub fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// Memory that the process took of the GPU since before loading, for each local rank (bytes).
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text.
+    pub fn memory_per_rank(&self) -> Result<u64> {
+        let (free, _) = self.gpu.memory()?;
+        Ok(self.free_before.saturating_sub(free) / self.ranks.len().max(1) as u64)
+    }
+
+    /// Forgets what was generated: the next token of each sequence is its first. In stream order.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text; an error of earlier work may show here.
+    pub fn reset(&self) -> Result<()> {
+        for rank in &self.ranks {
+            for memory in [rank.state.positions(), rank.state.steps()] {
+                self.main().fill(memory.ptr(), 0, memory.bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the tokens of one sequence, but not what lies in its KV cache. In stream order.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text; an error of earlier work may show here.
+    pub fn forget_tokens(&self, sequence: u32) -> Result<()> {
+        for rank in &self.ranks {
+            let at = rank.state.steps().ptr().offset(4 * u64::from(sequence));
+            self.main().fill(at, 0, 4)?;
+        }
+        Ok(())
+    }
+
+    /// The tokens that the next prefill step processes, a row each. In stream order.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text; an error of earlier work may show here.
+    pub fn set_prompt(&self, tokens: &[u32]) -> Result<()> {
+        if tokens.len() as u64 * 4 > self.prompt.bytes() {
+            return Err(Error::failed(format!("{} prompt tokens do not fit", tokens.len())));
+        }
+        self.main().copy_to_device(self.prompt.ptr(), bytemuck::cast_slice(tokens))
+    }
+
+    /// The first `count` tokens that the first local rank generated, by sequence. Waits.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the GPU does not end its work within the time-out, or a rank has given up.
+    pub fn tokens(&self, count: u32) -> Result<Vec<Vec<u32>>> {
+        let batch = self.setup.sequences as usize;
+        let mut history = vec![0u32; count as usize * batch];
+        self.wait_idle("reading tokens")?;
+        let Some(rank) = self.ranks.first() else { return Ok(Vec::new()) };
+        rank.state.history().download(0, bytemuck::cast_slice_mut(&mut history))?;
+        let of = |sequence: usize| history.iter().skip(sequence).step_by(batch).copied().collect();
+        Ok((0..batch).map(of).collect())
+    }
+
+    /// The first `rows` rows of the first local rank's logits of the last step of a phase. Waits.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the GPU does not end its work within the time-out, or a rank has given up.
+    pub fn logits(&self, phase: Phase, rows: usize) -> Result<Vec<f32>> {
+        self.wait_idle("reading logits")?;
+        let program = self.programs.of(phase);
+        let value = program.plan.logits;
+        let columns = program.plan.values[value.index()].columns as usize;
+        let mut logits = vec![0f32; rows * columns];
+        let Some(activations) = self.state(phase).activations.first() else { return Ok(logits) };
+        let memory = activations.memory(program.buffer(value));
+        memory.download(0, bytemuck::cast_slice_mut(&mut logits))?;
+        Ok(logits)
+    }
+
+    /// Waits until everything that was enqueued is done.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the GPU does not end its work within the time-out, or a rank has given up.
+    pub fn wait_idle(&self, what: &str) -> Result<()> {
+        self.wait(|| self.main().is_done(), || what.to_owned())
+    }
+
+    /// Waits until `done`, but not longer than the time-out without its being so. Meanwhile NCCL's errors
+    /// and other ranks' ends are errors here.
+    pub fn wait(&self, mut done: impl FnMut() -> Result<bool>, what: impl Fn() -> String) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            if done().map_err(|e| Error::failed(format!("{}: {e}", what())))? {
+                self.setup.progress.of_run(None);
+                return Ok(());
+            }
+            if let Err(error) = self.check() {
+                self.give_up(&error.to_string());
+                return Err(error);
+            }
+            let waited = began.elapsed();
+            if waited > self.setup.timeout {
+                let why = format!(
+                    "{} did not end within {} s: a kernel or a collective hangs (a rank that died is the \
+                     usual reason)",
+                    what(),
+                    self.setup.timeout.as_secs_f64()
+                );
+                self.give_up(&why);
+                return Err(Error::failed(why));
+            }
+            if waited > Duration::from_millis(2) {
+                std::thread::sleep((waited / 100).min(Duration::from_millis(1)));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Whether NCCL and the other ranks are well.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the reason of NCCL or of the rank that gave up.
+    pub fn check(&self) -> Result<()> {
+        (self.alive)()?;
+        match &self.collective {
+            Collective::Nccl(communicator) => communicator.check(),
+            _ => Ok(()),
+        }
+    }
+
+    fn give_up(&self, why: &str) {
+        if let Collective::Nccl(communicator) = &self.collective {
+            communicator.abort(why);
+        }
+        // where the GPU does not end even so, the driver layer frees nothing of it any more: that would
+        // wait for ever
+        let _ = self.main().synchronize_within(Duration::from_secs(2));
+    }
+}
+
+/// `[capacity][head_dim / 2]` pairs of cosine and sine.
+fn rope_table(gpu: &Gpu, stream: &Stream, shape: &ModelShape, capacity: u32) -> Result<Memory> {
+    let pairs = crate::run::cpu::RopeTable::new(shape, capacity as usize).pairs();
+    let memory = gpu.allocate(4 * pairs.len() as u64, "the table of rotary embeddings")?;
+    stream.copy_to_device(memory.ptr(), bytemuck::cast_slice(&pairs))?;
+    Ok(memory)
+}

@@ -1,0 +1,19 @@
+//! Executes schedules on one GPU for one or several local ranks: loads what they need, captures a decode
+//! step once, replays it; or enqueues it eagerly.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `setup` | what an engine is made from, and whether it will fit |
+//! | `step` | steps: bound to memory, captured, replayed or enqueued |
+//!
+//! All methods belong to one thread. What is enqueued is not waited for: [`Engine::wait`] does that, with
+//! a limit, and looks meanwhile whether another rank has died.
+
+mod device;
+mod setup;
+mod step;
+
+use device::PhaseState;
+pub use device::{Alive, Engine};
+pub use setup::{Local, Programs, Setup};
+pub use step::Step;

@@ -1,0 +1,346 @@
+//! Steps: bound to memory, tried, captured, replayed or enqueued.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::setup::{can_overlap, needed, taken};
+use super::{Engine, PhaseState};
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{Arguments, Event, Function, Graph, GraphExec, Launch, Stream};
+use crate::plan::{Kind, Phase};
+use crate::run::cuda::collective::{Collective, Reduction, emulated_call};
+use crate::run::cuda::cupti;
+use crate::run::cuda::launches::{Binder, Call, StepSize};
+use crate::run::cuda::program::Program;
+use crate::run::cuda::rank::Activations;
+use crate::run::cuda::schedule::{Item, Marks, Schedule, StreamId};
+use crate::run::recorder::range;
+
+/// A step that is ready to run: bound to memory, scheduled, perhaps captured.
+pub struct Step {
+    phase: Phase,
+    schedule: Schedule,
+    events: Vec<Event>,
+    /// For each local rank and operation.
+    calls: Vec<Vec<Vec<Call>>>,
+    /// For each operation that is a collective of all local ranks, or emulated: its launch.
+    reductions: HashMap<usize, (Function, Launch, Arguments)>,
+    /// Timed events, by local rank and mark.
+    marks: Vec<Vec<Event>>,
+    graph: Option<(Graph, GraphExec)>,
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let captured = self.graph.is_some();
+        f.debug_struct("Step").field("phase", &self.phase).field("captured", &captured).finish()
+    }
+}
+
+impl Step {
+    /// What a launch of the step enqueues, in order.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The timed events of a local rank, by mark; recorded anew by each run.
+    pub fn marks(&self, local_rank: usize) -> &[Event] {
+        self.marks.get(local_rank).map_or(&[], Vec::as_slice)
+    }
+
+    /// The operations for which a local rank launches something.
+    pub fn launches(&self, local_rank: usize) -> Vec<u32> {
+        let calls = self.calls.get(local_rank).map_or(&[][..], Vec::as_slice).iter().enumerate();
+        let launched = calls.filter(|(at, calls)| !calls.is_empty() || self.reductions.contains_key(at));
+        launched.map(|(at, _)| at as u32).collect()
+    }
+
+    /// The graph that was captured; `None` where it runs eagerly.
+    pub fn graph(&self) -> Option<&Graph> {
+        self.graph.as_ref().map(|(graph, _)| graph)
+    }
+}
+
+impl Engine {
+    /// A decode step: captured, ready to replay, unless graphs are off. With `marks`, a timed one:
+    /// `count` events a local rank. Before the first capture the step is tried, after which nothing that
+    /// was generated is left.
+    ///
+    /// # Errors
+    ///
+    /// A failure where a kernel does not compile, or the graph cannot be captured.
+    pub fn decode_step(&self, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
+        let size = StepSize::decode(self.setup.sequences);
+        let mut step = self.step(Phase::Decode, &size, marks)?;
+        if self.setup.graph {
+            if !self.tried.replace(true) {
+                self.try_out(&mut step)?;
+            }
+            self.capture(&mut step)?;
+        }
+        Ok(step)
+    }
+
+    /// A prefill step of `tokens` new tokens of each of `sequences` sequences from
+    /// `first_sequence` on; always eager.
+    ///
+    /// # Errors
+    ///
+    /// A failure where a kernel does not compile, or the GPU has too little free memory.
+    pub fn prefill_step(
+        &self,
+        first_sequence: u32,
+        sequences: u32,
+        tokens: u32,
+        marks: Option<(Marks<'_>, u32)>,
+    ) -> Result<Step> {
+        let most = u64::from(self.setup.prefill.0) * u64::from(self.setup.prefill.1);
+        let rows = u64::from(sequences) * u64::from(tokens);
+        if rows > most || first_sequence + sequences > self.setup.sequences {
+            return Err(Error::failed(format!(
+                "a prefill of {rows} rows of sequences {first_sequence}..{} where there is room for {most} \
+                 rows of {} sequences",
+                first_sequence + sequences,
+                self.setup.sequences
+            )));
+        }
+        self.step(Phase::Prefill, &StepSize { first_sequence, sequences, tokens }, marks)
+    }
+
+    /// Binds a step to memory; everything that must not happen during a capture happens here.
+    fn step(&self, phase: Phase, size: &StepSize, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
+        let program = self.programs.of(phase);
+        let state = self.state(phase);
+        let beside = program.beside_collectives();
+        let mut calls = Vec::with_capacity(self.ranks.len());
+        for (rank, activations) in self.ranks.iter().zip(&state.activations) {
+            let tokens = match phase {
+                Phase::Prefill => self.prompt.ptr(),
+                Phase::Decode => rank.state.tokens().ptr(),
+            };
+            let binder = Binder {
+                kernels: &self.kernels,
+                program,
+                shape: &self.setup.model.shape,
+                rank,
+                activations,
+                sampling: self.setup.sampling,
+                matvec: &self.setup.matvec,
+                tokens,
+                batch: self.setup.sequences,
+                capacity: self.setup.capacity,
+                multiprocessors: self.gpu.info().multiprocessors,
+                collective: (self.taken_by_collectives(size.rows()), &beside),
+                programmatic: self.programmatic(),
+            };
+            calls.push(binder.bind(size)?);
+        }
+        for call in calls.iter().flatten().flatten() {
+            if let Call::MatMul { shape, .. } = call {
+                self.blas.prepare(shape)?;
+            }
+        }
+        let reductions = self.reductions(program, state, size)?;
+        let (schedule, marks) = match marks {
+            None => (state.schedule.clone(), Vec::new()),
+            Some((marks, count)) => {
+                let schedule = Schedule::new(&program.plan, &self.layout, Some(marks));
+                let events = || (0..count).map(|_| self.gpu.event(true)).collect::<Result<Vec<_>>>();
+                (schedule, (0..self.ranks.len()).map(|_| events()).collect::<Result<_>>()?)
+            }
+        };
+        let follows = schedule.follows_a_launch();
+        // a collective must find room: what may run beside one starts no sooner than it must
+        let needs_room = needed(&self.setup, &self.collective, size.rows()) > 0;
+        let alone = |operation: usize| !needs_room || !beside[operation];
+        for (rank, calls) in calls.iter_mut().enumerate() {
+            for operation in 0..calls.len() {
+                let lane = program.plan.operations[operation].lane;
+                let stream = StreamId { rank: rank as u32, lane };
+                let before = follows.get(&(stream, operation as u32));
+                let own = before
+                    .and_then(|before| calls[*before as usize].last())
+                    .is_some_and(|before| matches!(before, Call::Kernel { .. }));
+                for (at, call) in calls[operation].iter_mut().enumerate() {
+                    if let Call::Kernel { launch, .. } = call {
+                        launch.programmatic &= alone(operation) && (at > 0 || own);
+                    }
+                }
+            }
+        }
+        let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
+        Ok(Step { phase, schedule, events, calls, reductions, marks, graph: None })
+    }
+
+    /// Whether kernels may start before those before them have ended.
+    pub fn programmatic(&self) -> bool {
+        self.setup.tuning.programmatic && can_overlap(&self.gpu)
+    }
+
+    /// Multiprocessors that kernels leave to a collective of so many rows that may be
+    /// in flight beside them.
+    pub fn taken_by_collectives(&self, rows: u32) -> u32 {
+        taken(&self.setup, &self.collective, rows)
+    }
+
+    pub(super) fn state(&self, phase: Phase) -> &PhaseState {
+        match phase {
+            Phase::Prefill => &self.prefill,
+            Phase::Decode => &self.decode,
+        }
+    }
+
+    /// The launches of collectives that are kernels of ours.
+    fn reductions(
+        &self,
+        program: &Program,
+        state: &PhaseState,
+        size: &StepSize,
+    ) -> Result<HashMap<usize, (Function, Launch, Arguments)>> {
+        let all = reductions(program, &state.activations, size.rows());
+        let operations = program.plan.operations.iter().enumerate();
+        let places = operations.filter(|(_, o)| o.kind == Kind::AllReduce).map(|(at, _)| at);
+        let mut launches = HashMap::new();
+        for (index, (at, reduction)) in places.zip(&all).enumerate() {
+            let launch = match (&self.collective, &state.table, &self.emulated) {
+                (Collective::Loopback, Some(table), _) => {
+                    table.call(&self.kernels, &self.gpu, index, reduction.elements)?
+                }
+                (Collective::Emulated(link), _, Some(scratch)) => emulated_call(
+                    &self.kernels,
+                    scratch,
+                    link,
+                    self.setup.dtype,
+                    self.setup.tp,
+                    reduction,
+                )?,
+                _ => continue,
+            };
+            launches.insert(at, launch);
+        }
+        Ok(launches)
+    }
+
+    /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
+    /// which a capture may forbid.
+    fn try_out(&self, step: &mut Step) -> Result<()> {
+        for rank in &self.ranks {
+            let tokens = rank.state.tokens();
+            self.main().fill(tokens.ptr(), 0, tokens.bytes())?;
+        }
+        self.reset()?;
+        self.enqueue(step)?;
+        self.wait_idle("the first decode step")?;
+        self.reset()
+    }
+
+    /// Captures a step into a graph and makes it ready.
+    fn capture(&self, step: &mut Step) -> Result<()> {
+        let main = self.main();
+        let graph = main.capture(|| self.enqueue(step))?;
+        let exec = graph.instantiate()?;
+        exec.upload(main)?;
+        step.graph = Some((graph, exec));
+        Ok(())
+    }
+
+    /// Runs a step: replays it, or enqueues it. Returns before it is done.
+    ///
+    /// # Errors
+    ///
+    /// A failure with the driver's text; an error of earlier work may show here.
+    pub fn run(&self, step: &mut Step) -> Result<()> {
+        match &step.graph {
+            Some((_, exec)) => exec.launch(self.main()),
+            None => self.enqueue(step),
+        }
+    }
+
+    /// Enqueues every item of a step on its stream.
+    fn enqueue(&self, step: &mut Step) -> Result<()> {
+        let Step { phase, schedule, events, calls, reductions, marks, .. } = step;
+        let names = Arc::clone(&self.programs.of(*phase).names);
+        let plan = &self.programs.of(*phase).plan;
+        for item in &schedule.items {
+            match *item {
+                Item::Record { stream, event } => {
+                    self.streams[&stream].record(&events[event as usize])?;
+                }
+                Item::Wait { stream, event } => {
+                    self.streams[&stream].wait(&events[event as usize])?;
+                }
+                Item::Mark { stream, mark } => {
+                    let events = marks.get(stream.rank as usize);
+                    let event =
+                        events.and_then(|events| events.get(mark as usize)).ok_or_else(|| {
+                            Error::failed(format!(
+                                "timing mark {mark} of rank {} has no event",
+                                stream.rank
+                            ))
+                        })?;
+                    self.streams[&stream].record_external(event)?;
+                }
+                Item::Launch { stream, operation } => {
+                    let rank = self.ranks.get(stream.rank as usize).map_or(0, |rank| rank.index);
+                    let _belongs = cupti::operation(cupti::Label { rank: rank as u8, operation });
+                    let operation = operation as usize;
+                    let _range = range(&names[operation]);
+                    let on = &self.streams[&stream];
+                    let launched = match reductions.get_mut(&operation) {
+                        Some((function, launch, arguments)) => on.launch(function, launch, arguments),
+                        None => self.launch(on, &mut calls[stream.rank as usize][operation]),
+                    };
+                    launched.map_err(|error| {
+                        let name = &plan.operations[operation].name;
+                        Error::failed(format!("{} {name}: {error}", phase.as_str()))
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
+        for call in calls {
+            match call {
+                Call::Kernel { function, launch, arguments } => {
+                    stream.launch(function, launch, arguments)?;
+                }
+                Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
+                Call::AllReduce { send, receive, elements } => {
+                    let Collective::Nccl(communicator) = &self.collective else {
+                        return Err(Error::failed("an all-reduce, and nobody to sum"));
+                    };
+                    // SAFETY: both are buffers of `elements` activations in the setup's format, on the
+                    // communicator's GPU, which live as long as the engine; so does the stream.
+                    unsafe {
+                        communicator.all_reduce(
+                            send.0,
+                            receive.0,
+                            *elements as usize,
+                            self.setup.dtype,
+                            stream.raw().cast(),
+                        )?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every all-reduce of a phase, with its operands on each local rank, for a step of so many rows.
+pub(super) fn reductions(program: &Program, activations: &[Activations], rows: u32) -> Vec<Reduction> {
+    let reduces = program.plan.operations.iter().filter(|o| o.kind == Kind::AllReduce);
+    reduces
+        .map(|operation| {
+            let (from, to) = (operation.reads[0], operation.writes[0]);
+            let operands = activations
+                .iter()
+                .map(|a| (a.buffer(program.buffer(from)), a.buffer(program.buffer(to))))
+                .collect();
+            let columns = program.plan.values[to.index()].columns;
+            Reduction { operands, elements: u64::from(rows) * u64::from(columns) }
+        })
+        .collect()
+}

@@ -1,0 +1,181 @@
+//! Tokens from a checkpoint, or from random weights: prompts of different lengths, any architecture, any
+//! TP. Prompts are processed one after the other, in chunks, since the logits of all their positions are
+//! looked at; then all sequences decode together. Where GPUs are fewer than ranks, the ranks share one.
+
+use std::sync::Arc;
+
+use super::collective::Collective;
+use super::engine::{Engine, Local, Programs, Setup};
+use super::launches::MatvecChoice;
+use super::threads::{among_peers, on_threads};
+use super::tuning::Tuning;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::Gpu;
+use crate::plan::Phase;
+use crate::run::comm::Peers;
+use crate::run::comm::nccl::Nccl;
+use crate::run::generate::{
+    CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying,
+};
+
+/// Decode steps between two looks at what was generated, where somebody wants to know.
+const LOOK_EVERY: u32 = 16;
+
+/// Generates; `on_token` is called now and then with the number of tokens each sequence has so far,
+/// `say` is called with what goes on, in words.
+pub fn generate(
+    request: &GenerateRequest,
+    options: &GenerateOptions,
+    on_token: &mut dyn FnMut(usize),
+    say: &mut Saying<'_>,
+) -> Result<Generated> {
+    request.check()?;
+    let longest = request.prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let whole = |number: usize, what: &str| {
+        u32::try_from(number).map_err(|_| Error::input(format!("{number} {what} are too many")))
+    };
+    let setup = Setup {
+        model: request.model.clone(),
+        architecture: request.architecture.clone(),
+        dtype: request.dtype,
+        tp: request.tp,
+        seed: request.seed,
+        sampling: request.sampling(),
+        sequences: whole(request.prompts.len(), "prompts")?,
+        capacity: whole(request.capacity(), "tokens of a sequence")?,
+        output_tokens: request.output_tokens,
+        prefill: (1, longest.min(CHUNK) as u32),
+        all_logits: true,
+        graph: options.graph,
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(request.dtype),
+        timeout: options.timeout,
+        progress: Arc::default(),
+    };
+    let programs = Arc::new(Programs::new(&setup)?);
+    let gpus = Gpu::count()?;
+    if request.tp == 1 || gpus < request.tp as usize {
+        if request.tp > 1 {
+            say(Said::Note(&format!(
+                "{gpus} GPU{} for {} ranks: they share one GPU, and their all-reduces are a kernel on it",
+                if gpus == 1 { "" } else { "s" },
+                request.tp
+            )));
+        }
+        let collective = if request.tp == 1 { Collective::None } else { Collective::Loopback };
+        let local = Local { ranks: 0..request.tp, collective };
+        let alive = Arc::new(|| Ok(()));
+        let mut on_phase = |what: &str| say(Said::Phase(what));
+        let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive, &mut on_phase)?;
+        return on_engine(&engine, request, &Ok, on_token);
+    }
+    over_nccl(request, &setup, &programs, on_token, &mut |what| say(Said::Phase(what)))
+}
+
+/// A thread and a GPU a rank; rank 0, on this thread, speaks for all.
+fn over_nccl(
+    request: &GenerateRequest,
+    setup: &Setup,
+    programs: &Arc<Programs>,
+    on_token: &mut dyn FnMut(usize),
+    on_phase: &mut dyn FnMut(&str),
+) -> Result<Generated> {
+    let nccl = Nccl::load()?;
+    let rank = |peers: &Arc<Peers>, on_token: &mut dyn FnMut(usize), on_phase: &mut dyn FnMut(&str)| {
+        among_peers(nccl, peers.rank(), peers, |gpu, local| {
+            let watched = Arc::clone(peers);
+            let alive = Arc::new(move || watched.check());
+            let engine = Engine::new(gpu, setup, Arc::clone(programs), local, alive, on_phase)?;
+            peers.barrier()?;
+            let first_says = |stopped: bool| {
+                Ok(peers.broadcast(vec![u8::from(stopped)])?.first().is_some_and(|said| *said != 0))
+            };
+            let generated = on_engine(&engine, request, &first_says, on_token)?;
+            peers.barrier()?;
+            Ok(generated)
+        })
+    };
+    // ranks agree where the architecture lets them; where it does not, rank 0 speaks
+    on_threads(
+        Peers::threads(setup.tp as usize, setup.timeout),
+        |peers| rank(peers, on_token, on_phase),
+        |peers| rank(peers, &mut |_| (), &mut |_| ()),
+    )
+}
+
+/// `agree` makes of each rank's wish to stop one answer for all: a rank that went on alone would wait
+/// for the others for ever.
+fn on_engine(
+    engine: &Engine,
+    request: &GenerateRequest,
+    agree: &dyn Fn(bool) -> Result<bool>,
+    on_token: &mut dyn FnMut(usize),
+) -> Result<Generated> {
+    let vocab = request.model.shape.vocab as usize;
+    let mut generated = Generated::default();
+    let steps = request.output_tokens - 1;
+    // a first step that is captured is tried before, which leaves traces in the state
+    let mut decode = if steps > 0 { Some(engine.decode_step(None)?) } else { None };
+    engine.reset()?;
+    for (sequence, prompt) in request.prompts.iter().enumerate() {
+        let mut seen = PromptLogits::default();
+        for first in (0..prompt.len()).step_by(CHUNK) {
+            let tokens = &prompt[first..(first + CHUNK).min(prompt.len())];
+            engine.set_prompt(tokens)?;
+            let mut step = engine.prefill_step(sequence as u32, 1, tokens.len() as u32, None)?;
+            engine.run(&mut step)?;
+            let what = format!("prefill of prompt {sequence}");
+            engine.wait_idle(&what)?;
+            seen.take(prompt, first, &engine.logits(Phase::Prefill, tokens.len())?, vocab);
+            if first + tokens.len() < prompt.len() {
+                // only the last chunk's token follows the prompt
+                engine.forget_tokens(sequence as u32)?;
+            }
+        }
+        seen.finish(prompt, &mut generated);
+    }
+    let mut made = 1;
+    if let Some(step) = &mut decode {
+        while made < request.output_tokens {
+            on_token(made as usize);
+            let next = (made + LOOK_EVERY).min(request.output_tokens);
+            for _ in made..next {
+                engine.run(step)?;
+            }
+            engine.wait_idle(&format!("decode steps {made} to {}", next - 1))?;
+            made = next;
+            if request.stop_at.is_empty() {
+                continue;
+            }
+            let tokens = engine.tokens(made)?;
+            if agree(tokens.iter().all(|tokens| stop(tokens, &request.stop_at).is_some()))? {
+                break;
+            }
+        }
+    }
+    generated.tokens = engine.tokens(made)?;
+    for tokens in &mut generated.tokens {
+        if let Some(length) = stop(tokens, &request.stop_at) {
+            tokens.truncate(length);
+        }
+    }
+    Ok(generated)
+}
+
+/// Up to which token a sequence goes, if one of these ends it.
+fn stop(tokens: &[u32], stop_at: &[u32]) -> Option<usize> {
+    tokens.iter().position(|token| stop_at.contains(token)).map(|at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_ends_with_its_first_end_token() {
+        assert_eq!(stop(&[3, 7, 9, 7], &[7, 8]), Some(2));
+        assert_eq!(stop(&[3, 7], &[]), None);
+        assert_eq!(stop(&[8], &[8]), Some(1));
+        assert_eq!(stop(&[], &[8]), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! One timed generation: the prefill, then every decode step, enqueued ahead of the GPU, with an event at
+//! each boundary and nothing else. Watchers learn of steps from the same events.
+
+use std::time::{Duration, Instant};
+
+use super::engine::{Engine, Step};
+use crate::base::error::Result;
+use crate::machine::driver::Event;
+use crate::run::RunEvent;
+use crate::run::measure::Times;
+use crate::run::recorder::range;
+
+/// Decode steps that are enqueued before their results are looked at: enough that the GPU never waits
+/// for the host, and few enough that the driver's queue never blocks it.
+const AHEAD: usize = 64;
+
+/// Least time between two steps that a watcher is told of.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// How often a generation says that it goes on, where nobody watches.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// The steps of a cell, ready to run again and again.
+#[derive(Debug)]
+pub(super) struct Generation {
+    prefill: Step,
+    /// None where a generation is one token long.
+    decode: Option<Step>,
+    started: Event,
+    /// When the prefill and each decode step had ended.
+    ends: Vec<Event>,
+}
+
+/// Who is told that a generation goes on: steps, where somebody watches; else a phase now and then.
+pub(super) type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
+
+impl Generation {
+    /// A generation of all sequences together, with prompts of equal length.
+    pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
+        let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
+        Ok(Self {
+            prefill: engine.prefill_step(0, sequences, prompt, None)?,
+            decode: (output > 1).then(|| engine.decode_step(None)).transpose()?,
+            started: engine.gpu().event(true)?,
+            ends: ends?,
+        })
+    }
+
+    /// How many nodes the graph of a decode step has.
+    pub fn graph_nodes(&self) -> Option<usize> {
+        self.decode.as_ref()?.graph()?.nodes().ok()
+    }
+
+    /// Makes everything ready for [`Generation::run`], and waits for it.
+    pub fn prepare(&self, engine: &Engine, prompts: &[u32]) -> Result<()> {
+        engine.reset()?;
+        engine.set_prompt(prompts)?;
+        engine.wait_idle("preparing a generation")
+    }
+
+    /// Runs it; moments are ns since its start. `watch`: whether `on_event` wants to know of steps.
+    pub fn run(
+        &mut self,
+        engine: &Engine,
+        name: &str,
+        watch: bool,
+        on_event: OnEvent<'_>,
+    ) -> Result<Times> {
+        let steps = self.ends.len().saturating_sub(1);
+        let mut pace = Pace { name, watch, reported: None, alive: Instant::now(), done: 0 };
+        engine.main().record(&self.started)?;
+        {
+            let _range = range("prefill");
+            engine.run(&mut self.prefill)?;
+            engine.main().record(&self.ends[0])?;
+        }
+        let _range = range("decode");
+        let mut known = 0;
+        if let Some(decode) = &mut self.decode {
+            for step in 1..=steps {
+                if step > AHEAD {
+                    known = step - AHEAD;
+                    wait_for(engine, &self.ends, known)?;
+                    pace.look(&self.ends, known, on_event)?;
+                }
+                let _range = range("decode step");
+                engine.run(decode)?;
+                engine.main().record(&self.ends[step])?;
+            }
+        }
+        for step in known..=steps {
+            wait_for(engine, &self.ends, step)?;
+            pace.look(&self.ends, step, on_event)?;
+        }
+        step_ends(&self.started, &self.ends)
+    }
+}
+
+/// When steps ended, as a sample has it: ns since the generation's start.
+pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
+    // times are f32: the sum of differences keeps the resolution that a long generation's would lose
+    let Some(first) = ends.first() else { return Ok(Times::default()) };
+    let mut at = ns(first.elapsed_ms(started)?);
+    let prefill_end = at;
+    let mut after = Vec::with_capacity(ends.len() - 1);
+    for pair in ends.windows(2) {
+        at += ns(pair[1].elapsed_ms(&pair[0])?);
+        after.push(at);
+    }
+    Ok(Times { started: 0, prefill_end, step_ends: after })
+}
+
+/// A driver's milliseconds, rounded to nanoseconds.
+pub(super) fn ns(milliseconds: f32) -> i64 {
+    (f64::from(milliseconds) * 1e6).round() as i64
+}
+
+/// Waits for the end of the prefill (0) or of a decode step.
+fn wait_for(engine: &Engine, ends: &[Event], step: usize) -> Result<()> {
+    engine.wait(
+        || ends[step].is_done(),
+        || match step {
+            0 => "the prefill".into(),
+            _ => format!("decode step {step} of {}", ends.len() - 1),
+        },
+    )
+}
+
+/// Telling of steps: a watcher at most ten times a second, others rarely.
+struct Pace<'a> {
+    /// Which generation it is, for people.
+    name: &'a str,
+    watch: bool,
+    reported: Option<Instant>,
+    alive: Instant,
+    /// How many steps were reported so far.
+    done: usize,
+}
+
+impl Pace<'_> {
+    /// `done` steps have ended.
+    fn look(&mut self, ends: &[Event], done: usize, on_event: OnEvent<'_>) -> Result<()> {
+        let of = ends.len().saturating_sub(1);
+        if !self.watch {
+            if self.alive.elapsed() >= SIGN_OF_LIFE {
+                self.alive = Instant::now();
+                on_event(RunEvent::Phase { name: format!("{}, step {done} of {of}", self.name) });
+            }
+            return Ok(());
+        }
+        let due = self.reported.is_none_or(|at| at.elapsed() >= INTERVAL);
+        if !due || (done > 0 && done == self.done) {
+            return Ok(());
+        }
+        let ms = if done == 0 { 0.0 } else { f64::from(ends[done].elapsed_ms(&ends[self.done])?) };
+        on_event(RunEvent::Step {
+            done: done as u32,
+            of: of as u32,
+            steps: (done - self.done) as u32,
+            ms,
+            lanes: Vec::new(),
+        });
+        self.reported = Some(Instant::now());
+        self.done = done;
+        Ok(())
+    }
+}

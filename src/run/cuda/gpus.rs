@@ -1,0 +1,53 @@
+//! The GPUs of this machine, as far as they decide whether a cell can run on them.
+
+use std::sync::OnceLock;
+
+use super::usable;
+use crate::machine::driver::GpuInfo;
+use crate::run::launcher;
+
+/// What is known of the GPUs.
+#[derive(Clone, Debug)]
+pub struct Gpus {
+    /// Those that this process can use, or why there are none.
+    pub found: Result<Vec<GpuInfo>, String>,
+    /// How many ranks a launcher started, or what is wrong with its variables; `None` without one.
+    pub launched: Result<Option<usize>, String>,
+}
+
+impl Gpus {
+    /// Of this machine. Asked once: GPUs do not come and go while a process lives.
+    pub fn of_machine() -> &'static Self {
+        static FOUND: OnceLock<Gpus> = OnceLock::new();
+        FOUND.get_or_init(|| Self {
+            found: usable::gpus().map_err(|e| e.to_string()),
+            launched: launcher::of_process()
+                .map(|launched| launched.map(|launched| launched.ranks))
+                .map_err(|e| e.to_string()),
+        })
+    }
+
+    /// The one with the least memory: all ranks need the same.
+    pub fn smallest(&self) -> Option<&GpuInfo> {
+        self.found.iter().flatten().min_by_key(|gpu| gpu.memory_bytes)
+    }
+}
+
+/// GPUs that are not there.
+#[cfg(test)]
+pub fn made_up(count: usize, memory_bytes: u64) -> Gpus {
+    let gpu = |index| GpuInfo {
+        index,
+        name: "NVIDIA H200".into(),
+        sm: (9, 0),
+        multiprocessors: 132,
+        memory_bytes,
+        l2_bytes: 50 << 20,
+        shared_per_block: 227 << 10,
+        driver_api: 13_000,
+        uuid: format!("GPU-{index}"),
+        pci: String::new(),
+        clock_khz: 0,
+    };
+    Gpus { found: Ok((0..count).map(gpu).collect()), launched: Ok(None) }
+}

@@ -1,0 +1,125 @@
+//! Operations timed by CUPTI's activity records.
+//!
+//! CUPTI records for a whole process. Where ranks are its threads, rank 0 switches it on and off and has
+//! everybody's records; where every rank is a process, each has its own.
+
+use std::collections::BTreeMap;
+
+use super::Context;
+use super::events::wait_for;
+use super::ranks::{RankTimes, StepTimes, triple};
+use crate::base::error::Result;
+use crate::machine::driver::Event;
+use crate::plan::Phase;
+use crate::run::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble, settle};
+use crate::run::cuda::engine::Step;
+use crate::run::cuda::generation::step_ends;
+use crate::run::cuda::timing::Skeleton;
+use crate::run::measure::Times;
+use crate::run::recorder::range;
+
+/// Times one generation. On rank 0 of a process of several ranks the result has the steps of all of
+/// them, which [`super::gather`] tells apart.
+pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
+    let (engine, spec) = (context.engine, context.spec);
+    let steps = context.steps();
+    let shared = context.peers.is_some_and(|peers| peers.in_one_process());
+    let clock = context.clock;
+    let session = match !shared || context.rank() == 0 {
+        true => Some(Session::start(move || clock.now())?),
+        false => None,
+    };
+    // nobody captures before it is on
+    context.barrier()?;
+    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, None)?;
+    let mut decode = (steps > 0).then(|| engine.decode_step(None)).transpose()?;
+    let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
+    let started = engine.gpu().event(true)?;
+    context.prepare()?;
+    let begun = clock.now();
+    engine.main().record(&started)?;
+    {
+        let _range = range("prefill, recorded");
+        let _step = cupti::step(StepId(0));
+        engine.run(&mut prefill)?;
+        engine.main().record(&ends[0])?;
+    }
+    if let Some(decode) = &mut decode {
+        for step in 0..steps {
+            // few steps ahead: CUPTI keeps what is in flight in the GPU's memory
+            if step > 16 {
+                wait_for(engine, &ends[step - 16], || {
+                    format!("recorded decode step {step} of {steps}")
+                })?;
+            }
+            let _range = range("decode step, recorded");
+            let _step = cupti::step(StepId(step as u32 + 1));
+            engine.run(decode)?;
+            engine.main().record(&ends[step + 1])?;
+        }
+    }
+    wait_for(engine, &ends[steps], || "a recorded generation".into())?;
+    let duration_ns = clock.now() - begun;
+    let times = step_ends(&started, &ends)?;
+    // everybody's work is done before it is off
+    context.barrier()?;
+    let mut of_rank =
+        RankTimes { rank: context.rank(), windows: 1, duration_ns, ..RankTimes::default() };
+    if let Some(session) = session {
+        let recording = session.finish(move || clock.now())?;
+        of_rank.uncertainty_ns = recording.timeline.uncertainty_ns();
+        of_rank.drift_ns = recording.timeline.drift_ns();
+        let ranks: Vec<u32> = match shared {
+            true => (0..spec.tp).collect(),
+            false => vec![context.rank()],
+        };
+        let expected = |step: StepId| {
+            let of = |step: Option<&Step>| step.map(|step| step.launches(0)).unwrap_or_default();
+            let operations = of(if step == StepId(0) { Some(&prefill) } else { decode.as_ref() });
+            let ranks = ranks.iter();
+            ranks
+                .flat_map(|rank| {
+                    operations.iter().map(|operation| Label { rank: *rank as u8, operation: *operation })
+                })
+                .collect()
+        };
+        let assembled = assemble(&recording, expected);
+        let programs = engine.programs();
+        let (prefill, decode) =
+            (Skeleton::of(&programs.prefill.plan), Skeleton::of(&programs.decode.plan));
+        let kept = assembled.steps.iter().filter(|(step, _)| step.0 as usize <= steps);
+        for (step, found) in kept {
+            let skeleton = if *step == StepId(0) { &prefill } else { &decode };
+            for rank in &ranks {
+                of_rank.steps.extend(of_step(skeleton, *step, *rank, found));
+            }
+        }
+        of_rank.events_per_step =
+            assembled.report.activities as f64 / (steps as f64 + 1.0) / ranks.len() as f64;
+        of_rank.report = Some(assembled.report);
+    }
+    Ok((times, of_rank))
+}
+
+/// One rank's step; `None` without a record of it. Times are on the host's clock.
+fn of_step(
+    skeleton: &Skeleton,
+    step: StepId,
+    rank: u32,
+    found: &BTreeMap<Label, OperationSpan>,
+) -> Option<StepTimes> {
+    let operations: Vec<Option<OperationSpan>> = (0..skeleton.lanes.len() as u32)
+        .map(|operation| found.get(&Label { rank: rank as u8, operation }).copied())
+        .collect();
+    let start = operations.iter().flatten().map(|span| span.start_ns).min()?;
+    let end = operations.iter().flatten().map(|span| span.end_ns).max()?;
+    let times = settle(skeleton, &operations, start);
+    Some(StepTimes {
+        phase: if step == StepId(0) { Phase::Prefill } else { Phase::Decode },
+        step: step.0.saturating_sub(1),
+        rank,
+        start_ns: Some(0),
+        length_ns: end - start,
+        operations: times.iter().map(|time| time.as_ref().map(triple)).collect(),
+    })
+}

@@ -1,0 +1,59 @@
+//! What one rank has seen, on its own host's clock. Travels to rank 0 as JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Phase;
+use crate::run::cuda::cupti::Report;
+use crate::run::cuda::timing::{OperationTime, Replayed, Seams};
+
+/// One step of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct StepTimes {
+    pub rank: u32,
+    pub phase: Phase,
+    /// The decode step, or the first of those that it stands for; 0 of a prefill.
+    pub step: u32,
+    /// What the times below count from (ns, host); not yet known (`None`) where steps are
+    /// composed of several replays.
+    pub start_ns: Option<i64>,
+    /// From its start to its end (ns).
+    pub length_ns: i64,
+    /// By operation: ready, started, ended (ns); `None` without a record of it.
+    pub operations: Vec<Option<[i64; 3]>>,
+}
+
+/// All steps of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct RankTimes {
+    pub rank: u32,
+    pub steps: Vec<StepTimes>,
+    /// Every decode step as it was executed: (start on the host's clock, length), ns; empty where
+    /// steps are not composed.
+    pub replays: Vec<[i64; 2]>,
+    /// Replays that make up a step.
+    pub windows: usize,
+    pub seams: Seams,
+    /// Events or records that timed a whole step.
+    pub events_per_step: f64,
+    /// How far times may be off on the host's clock, to either side (ns).
+    pub uncertainty_ns: i64,
+    /// By how much the host's clock ran ahead of the GPU's (ns), over `duration_ns`.
+    pub drift_ns: i64,
+    pub duration_ns: i64,
+    /// How complete CUPTI's records are.
+    pub report: Option<Report>,
+}
+
+impl RankTimes {
+    pub fn replayed(&self) -> Vec<Replayed> {
+        self.replays
+            .iter()
+            .map(|[start_ns, length_ns]| Replayed { start_ns: *start_ns, length_ns: *length_ns })
+            .collect()
+    }
+}
+
+/// The times of an operation in the order in which they travel: ready, start, end (ns).
+pub(super) fn triple(time: &OperationTime) -> [i64; 3] {
+    [time.ready_ns, time.start_ns, time.end_ns]
+}

@@ -1,0 +1,248 @@
+//! How the matrix-vector product of `kernels/matvec.cu` is compiled and launched for a shape. Pure.
+//!
+//! A block of about 512 threads a multiprocessor takes the same number of outputs as every other, to within
+//! one; its warps share each row of weights. What is chosen here: how many threads a row divides into, how
+//! many packs of 16 bytes each thread has under way, and whether tensor cores do the arithmetic.
+
+use super::geometry::Geometry;
+use crate::plan::DType;
+
+/// Rows of x that any product can have; see [`most_rows`].
+pub const MOST_ROWS: u32 = 8;
+
+/// From so many rows on, 16-bit products go through tensor cores: 8 rows cost them what one does, where FMA
+/// needs an instruction more a weight for each.
+const TENSOR_ROWS: u32 = 2;
+/// Threads on a multiprocessor, in one block or several.
+const THREADS: u32 = 512;
+const WARP: u32 = 32;
+/// Packs of a row that a thread may hold at a time; longer rows are read in parts.
+const MOST_PACKS: u32 = 4;
+/// Bytes of a pack.
+const PACK: u32 = 16;
+/// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
+/// more than 99 KB (sm_86 and sm_89).
+const MOST_RING: u32 = 88 << 10;
+/// Steps of 32 inputs that a warp takes beside one another, up to two tiles.
+const RUN: u32 = 2;
+
+/// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matvec {
+    /// Constants that the unit is compiled with.
+    pub defines: Vec<(&'static str, u32)>,
+    /// How many blocks and threads it is launched with.
+    pub geometry: Geometry,
+}
+
+/// Rows of x that a product of this format can have: twice as many where tensor cores do it.
+pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
+    if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
+}
+
+fn takes_tensor_cores(dtype: DType, inputs: u32) -> bool {
+    dtype != DType::F32 && inputs.is_multiple_of(8)
+}
+
+/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows, on so many multiprocessors: all
+/// that the GPU has, or fewer where a collective beside it needs some for itself.
+pub fn matvec_geometry(
+    dtype: DType,
+    rows: u32,
+    inputs: u32,
+    outputs: u32,
+    multiprocessors: u32,
+) -> Matvec {
+    let pack = PACK / dtype.bytes() as u32;
+    let choice = if !inputs.is_multiple_of(pack) {
+        // single numbers, and none under way
+        Choice { threads: 256, blocks: 1, way: Way::Fma { rows: 2, packs: 2 }, slots: 2 }
+    } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
+        tensor(inputs, outputs, multiprocessors)
+    } else {
+        vector(rows, inputs / pack)
+    };
+    let mut defines = vec![
+        ("ROWS", rows),
+        ("INPUTS", inputs),
+        ("THREADS", choice.threads),
+        ("BLOCKS", choice.blocks),
+        ("SLOTS", choice.slots),
+    ];
+    let packs = match choice.way {
+        Way::Fma { rows, packs } => {
+            defines.extend([("UNIT_ROWS", rows), ("UNIT_PACKS", packs)]);
+            packs
+        }
+        Way::Tensor { tiles } => {
+            defines.push(("TILES", tiles));
+            2
+        }
+    };
+    let grid = grid(choice.threads, outputs, multiprocessors);
+    let ring =
+        if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
+    let geometry = Geometry { shared_bytes: ring, ..Geometry::flat(grid, choice.threads) };
+    Matvec { defines, geometry }
+}
+
+/// The number of blocks: as many as run at once.
+fn grid(threads: u32, outputs: u32, multiprocessors: u32) -> u32 {
+    (multiprocessors.max(1) * (THREADS / threads).max(1)).clamp(1, outputs.max(1))
+}
+
+/// What a unit is compiled for; the words are those of `matvec.cu`.
+struct Choice {
+    threads: u32,
+    /// Blocks that must fit on a multiprocessor: bounds registers.
+    blocks: u32,
+    way: Way,
+    /// Groups of packs under way in each thread.
+    slots: u32,
+}
+
+/// What does the arithmetic.
+enum Way {
+    /// FMA, on so many packs of so many outputs at a time; a group is the packs of one output.
+    Fma { rows: u32, packs: u32 },
+    /// Tensor cores, on so many tiles of 16 outputs at a time; a group is two packs of one tile.
+    Tensor { tiles: u32 },
+}
+
+/// Tensor cores: steps of 32 inputs, divided among warps such that few steps are empty.
+fn tensor(inputs: u32, outputs: u32, multiprocessors: u32) -> Choice {
+    let steps = inputs.div_ceil(32);
+    let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(RUN);
+    // of those that take fewest, the most
+    let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
+    let threads = warps * WARP;
+    // with more tiles x is read less often; empty ones leave a part of the ring empty
+    let tiles = match outputs.div_ceil(grid(threads, outputs, multiprocessors)) {
+        0..=16 => 1,
+        17..=32 => 2,
+        _ => 4,
+    };
+    // about 64 registers hold it: a block of the next kernel, or of a collective, fits beside these
+    Choice { threads, blocks: 2 * THREADS / threads, way: Way::Tensor { tiles }, slots: 4 }
+}
+
+/// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.
+fn vector(rows: u32, packs: u32) -> Choice {
+    let taken = |threads: u32| (packs.div_ceil(threads) * threads, packs.div_ceil(threads));
+    let candidates = (1..=THREADS / WARP).rev().map(|warps| warps * WARP);
+    let found = candidates.filter(|&threads| taken(threads).1 <= MOST_PACKS).min_by_key(|&t| taken(t).0);
+    let Some(threads) = found else {
+        // a row in parts; x comes from the first-level cache each time
+        return Choice { threads: THREADS, blocks: 1, way: Way::Fma { rows: 2, packs: 2 }, slots: 4 };
+    };
+    let each = taken(threads).1;
+    // a unit of about 4 packs, and twice as many or more under way, as shared memory allows
+    let (unit, slots) = match each {
+        1 => (4, 8),
+        2 => (2, 4),
+        _ => (1, (MOST_RING / (threads * each * PACK)).clamp(2, 3)),
+    };
+    // for one row, 64 registers hold it: a block of the next kernel, or of a collective, fits beside these
+    let blocks = if rows == 1 { 2 * THREADS / threads } else { THREADS / threads };
+    Choice { threads, blocks: blocks.max(1), way: Way::Fma { rows: unit, packs: each }, slots }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const H200: u32 = 132;
+
+    /// Inputs and outputs of 8B on one GPU, then of a rank of 70B among 8, then the heads of both.
+    const SHAPES: [(u32, u32); 10] = [
+        (4096, 6144),
+        (4096, 4096),
+        (4096, 28_672),
+        (14_336, 4096),
+        (8192, 1280),
+        (1024, 8192),
+        (8192, 7168),
+        (3584, 8192),
+        (4096, 128_256),
+        (8192, 128_256),
+    ];
+
+    fn define(chosen: &Matvec, name: &str) -> u32 {
+        chosen.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
+
+    #[test]
+    fn work_is_even_over_the_multiprocessors() {
+        for (inputs, outputs) in SHAPES {
+            for rows in 1..=most_rows(DType::Bf16, inputs) {
+                let grid = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200).geometry.grid[0];
+                assert_eq!(grid % H200, 0, "whole waves");
+                let busiest = f64::from(outputs.div_ceil(grid));
+                let mean = f64::from(outputs) / f64::from(grid);
+                assert!(mean / busiest > 0.96, "{inputs} x {outputs}, {rows} rows: {mean} of {busiest}");
+            }
+        }
+    }
+
+    #[test]
+    fn enough_bytes_are_under_way_on_each_multiprocessor_and_fit_it() {
+        for (inputs, outputs) in SHAPES {
+            for rows in 1..=most_rows(DType::Bf16, inputs) {
+                let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200);
+                let Geometry { grid, block, shared_bytes } = chosen.geometry;
+                let blocks = grid[0] / H200;
+                // when one group has arrived and was not asked for again yet
+                let least = blocks * (shared_bytes - shared_bytes / define(&chosen, "SLOTS"));
+                let what = format!("{inputs} x {outputs}, {rows} rows");
+                assert!(least >= 40_000, "{what}: {least} bytes");
+                // sums of warps beside it: 128, or those of a round of tiles
+                let sums = 4 * block[0] / WARP * (rows * 16 * define(&chosen, "TILES").min(2)).max(128);
+                let block = shared_bytes + sums;
+                // what sm_86 and sm_89, the smallest, let a block have; and two such on an H200
+                assert!(block <= 99 << 10 && 2 * blocks * block <= 227 << 10, "{what}: {block}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_known_models_leave_no_thread_idle() {
+        for (inputs, _) in SHAPES {
+            let chosen = matvec_geometry(DType::Bf16, 1, inputs, 4096, H200);
+            let taken = define(&chosen, "THREADS") * define(&chosen, "UNIT_PACKS") * 8;
+            assert_eq!(taken, inputs, "{:?}", chosen.defines);
+        }
+    }
+
+    #[test]
+    fn many_rows_and_16_bits_take_tensor_cores() {
+        let tensor =
+            |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "TILES") > 0;
+        assert!(!tensor(DType::Bf16, 1, 4096));
+        assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
+        assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));
+    }
+
+    proptest! {
+        #[test]
+        fn any_shape_can_be_launched(
+            dtype in prop::sample::select(vec![DType::F32, DType::Bf16, DType::F16]),
+            rows in 1..=MOST_ROWS, inputs in 1u32..70_000, outputs in 0u32..300_000, sms in 0u32..200,
+        ) {
+            let chosen = matvec_geometry(dtype, rows, inputs, outputs, sms);
+            let Geometry { grid, block, shared_bytes } = chosen.geometry;
+            prop_assert!(grid[0] >= 1 && grid[1..] == [1, 1] && grid[0] <= outputs.max(1));
+            prop_assert!(block[0] % WARP == 0 && (WARP..=THREADS).contains(&block[0]));
+            prop_assert_eq!(block[0], define(&chosen, "THREADS"));
+            prop_assert!(define(&chosen, "BLOCKS") * block[0] <= 1024);
+            // sums of a unit: one a lane at most
+            prop_assert!(define(&chosen, "UNIT_ROWS") * rows <= WARP);
+            prop_assert!(rows <= most_rows(dtype, inputs));
+            let tiles = define(&chosen, "TILES");
+            let turn = define(&chosen, "UNIT_ROWS").max(if tiles > 2 { tiles } else { RUN * tiles });
+            prop_assert_eq!(define(&chosen, "SLOTS") % turn, 0);
+            prop_assert!(shared_bytes <= MOST_RING);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The kernels of one GPU: each unit compiled, or taken from disk, at its first use.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::cache::Cache;
+use super::compile::{Defines, cubin, options_for};
+use super::{Nvrtc, cache, compile, sources};
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{Function, Gpu};
+use crate::plan::DType;
+
+/// What kernels are compiled for, besides the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelOptions {
+    /// How activations, weights and KV caches are stored.
+    pub dtype: DType,
+    /// Numbers of a head: a multiple of 8 up to 256.
+    pub head_dim: u32,
+    /// Query heads that share a key and value head.
+    pub group: u32,
+    /// Whether a kernel may begin while the one before it still runs (sm_90 and newer; no effect before).
+    /// Launches must say the same.
+    pub programmatic: bool,
+    /// Whether a product that begins early asks for what it will read next.
+    pub prefetch: bool,
+}
+
+impl Default for KernelOptions {
+    /// For kernels that have nothing to do with a model.
+    fn default() -> Self {
+        Self { dtype: DType::Bf16, head_dim: 128, group: 1, programmatic: false, prefetch: true }
+    }
+}
+
+/// What getting kernels ready took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// How many units were compiled now.
+    pub compiled: u32,
+    /// How many units lay on disk already.
+    pub cached: u32,
+    /// Time for both, loading onto the GPU included.
+    pub time: Duration,
+}
+
+/// The kernels of one GPU. Each unit is compiled and loaded at its first use.
+pub struct Kernels {
+    gpu: Gpu,
+    options: KernelOptions,
+    nvrtc: &'static Nvrtc,
+    cache: Option<Cache>,
+    ready: Mutex<Ready>,
+}
+
+#[derive(Default)]
+struct Ready {
+    /// All kernels of each unit that was compiled, by its name and constants.
+    units: HashMap<(&'static str, Defines), Vec<Function>>,
+    compiled: Compiled,
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernels").field("gpu", &self.gpu).field("options", &self.options).finish()
+    }
+}
+
+impl Kernels {
+    /// Kernels for this GPU; loads NVRTC, compiles nothing yet.
+    ///
+    /// # Errors
+    /// Input errors: no NVRTC (with what was tried and what to install), or a head size that
+    /// no kernel is for.
+    pub fn new(gpu: &Gpu, options: &KernelOptions) -> Result<Self> {
+        let &KernelOptions { head_dim, group, .. } = options;
+        if head_dim == 0 || head_dim % 8 != 0 || head_dim > 256 || group == 0 {
+            return Err(Error::input_help(
+                format!(
+                    "the cuda backend has no kernels for heads of {head_dim} numbers in groups of {group}"
+                ),
+                "heads of a multiple of 8 numbers, at most 256; --backend cpu takes any",
+            ));
+        }
+        Ok(Self {
+            gpu: gpu.clone(),
+            options: *options,
+            nvrtc: Nvrtc::get()?,
+            cache: Cache::of_user(),
+            ready: Mutex::default(),
+        })
+    }
+
+    /// The kernel of this name.
+    ///
+    /// # Errors
+    /// A failure: a name that no unit has; what NVRTC says where it does not compile, with file, line and
+    /// column; a cubin that the driver refuses.
+    pub fn get(&self, name: &str) -> Result<Function> {
+        self.get_with(name, &[])
+    }
+
+    /// The kernel of this name, compiled with these constants besides the options'. Each set of constants is
+    /// a unit of its own.
+    ///
+    /// # Errors
+    /// The errors of [`Self::get`], for the same reasons.
+    pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
+        let unit = sources::unit_of(name)?;
+        let sm = self.gpu.info().sm;
+        let defines = compile::defines(unit, &self.options, constants, sm);
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ready { units, compiled } = &mut *ready;
+        let functions = match units.entry((unit.name, defines)) {
+            Entry::Occupied(functions) => functions.into_mut(),
+            Entry::Vacant(place) => {
+                let begin = Instant::now();
+                let options = options_for(&place.key().1, sm);
+                let key = cache::key(unit, &options, self.nvrtc.version());
+                let found = self.cache.as_ref().and_then(|cache| cache.load(&key));
+                // a file that is whole but that the driver does not take is made anew
+                let loaded = found.and_then(|bytes| self.gpu.load(&bytes).ok());
+                let module = match loaded {
+                    Some(module) => {
+                        compiled.cached += 1;
+                        module
+                    }
+                    None => {
+                        let bytes = cubin(self.nvrtc, unit, &options)?.bytes;
+                        let module = self.gpu.load(&bytes)?;
+                        if let Some(cache) = &self.cache {
+                            cache.store(&key, &bytes);
+                        }
+                        compiled.compiled += 1;
+                        module
+                    }
+                };
+                compiled.time += begin.elapsed();
+                let functions = unit.kernels.iter().map(|kernel| module.function(kernel));
+                place.insert(functions.collect::<Result<_>>()?)
+            }
+        };
+        let found = functions.iter().find(|function| function.name() == name).cloned();
+        found.ok_or_else(|| Error::failed(format!("{} has no kernel '{name}'", unit.name)))
+    }
+
+    /// What getting the kernels ready took so far.
+    pub fn compiled(&self) -> Compiled {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).compiled
+    }
+
+    /// The options that the kernels are compiled with.
+    pub fn options(&self) -> &KernelOptions {
+        &self.options
+    }
+
+    /// The version of the compiler, major and minor: `13.0`.
+    pub fn compiler(&self) -> String {
+        let (major, minor) = self.nvrtc.version();
+        format!("{major}.{minor}")
+    }
+}

@@ -1,0 +1,123 @@
+//! The sources of kernels, as they are in this binary: units, which are compiled one by one, and the headers that
+//! any of them may include.
+
+use crate::base::error::{Error, Result};
+
+/// A `.cu` file, which is compiled by itself.
+#[derive(Debug)]
+pub(super) struct Unit {
+    /// The name of the file in `kernels/`.
+    pub name: &'static str,
+    /// The text of the file, as it was when this program was built.
+    pub source: &'static str,
+    /// What it defines with KERNEL or BOUNDED_KERNEL.
+    pub kernels: &'static [&'static str],
+    /// The options that it reads, besides the format of numbers.
+    pub constants: &'static [Constant],
+}
+
+/// An option of a model that a unit is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Constant {
+    /// Numbers of a head.
+    HeadDim,
+    /// Query heads that share a key and value head.
+    Group,
+}
+
+macro_rules! unit {
+    ($name:literal, [$($kernel:literal),*], [$($constant:ident),*]) => {
+        Unit {
+            name: $name,
+            source: include_str!(concat!("../../../../kernels/", $name)),
+            kernels: &[$($kernel),*],
+            constants: &[$(Constant::$constant),*],
+        }
+    };
+}
+
+/// All units whose kernels the backend launches.
+pub(super) const UNITS: &[Unit] = &[
+    unit!("embed.cu", ["embed", "select_last"], []),
+    unit!("norm.cu", ["rms_norm", "add_norm"], []),
+    unit!("elementwise.cu", ["add", "add_mean", "silu_mul"], []),
+    unit!("rope.cu", ["rope_append"], [HeadDim]),
+    unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
+    unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
+    unit!("matvec.cu", ["matvec", "matvec_logits"], []),
+    unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
+    unit!("collective.cu", ["loopback_sum", "emulated_all_reduce"], []),
+    unit!("random.cu", ["random_fill"], []),
+    unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
+];
+
+/// All headers: name and text.
+pub(super) const HEADERS: &[(&str, &str)] = &[
+    ("number.cuh", include_str!("../../../../kernels/number.cuh")),
+    ("block.cuh", include_str!("../../../../kernels/block.cuh")),
+    ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
+    ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
+    ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
+    ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
+];
+
+/// The unit that defines a kernel.
+pub(super) fn unit_of(kernel: &str) -> Result<&'static Unit> {
+    UNITS
+        .iter()
+        .find(|unit| unit.kernels.contains(&kernel))
+        .ok_or_else(|| Error::failed(format!("no file of kernels/ defines '{kernel}'")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Names in KERNEL(name, ...) and BOUNDED_KERNEL(name, ...), in order.
+    fn defined(source: &str) -> Vec<&str> {
+        let starts = source.lines().filter_map(|line| {
+            line.strip_prefix("KERNEL(").or_else(|| line.strip_prefix("BOUNDED_KERNEL("))
+        });
+        starts.filter_map(|rest| rest.split([',', ')']).next()).collect()
+    }
+
+    #[test]
+    fn units_list_what_their_files_define() {
+        for unit in UNITS {
+            let (mut listed, mut defined) = (unit.kernels.to_vec(), defined(unit.source));
+            listed.sort_unstable();
+            defined.sort_unstable();
+            assert_eq!(listed, defined, "{}", unit.name);
+            for (constant, text) in [(Constant::HeadDim, "HEAD_DIM"), (Constant::Group, "GROUP")] {
+                assert_eq!(
+                    unit.constants.contains(&constant),
+                    unit.source.contains(text),
+                    "{}: {text}",
+                    unit.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_is_in_the_binary() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        for entry in std::fs::read_dir(folder).expect("the folder of kernels") {
+            let name = entry.expect("an entry").file_name().into_string().expect("a name");
+            let known = UNITS.iter().any(|unit| unit.name == name)
+                || HEADERS.iter().any(|(header, _)| *header == name);
+            assert!(known, "kernels/{name} is in no list");
+        }
+    }
+
+    #[test]
+    fn a_kernel_belongs_to_one_unit() {
+        let all: Vec<&str> = UNITS.iter().flat_map(|unit| unit.kernels).copied().collect();
+        let distinct: std::collections::HashSet<&str> = all.iter().copied().collect();
+        assert_eq!(all.len(), distinct.len());
+        let problem = unit_of("no_such_kernel").expect_err("unknown").to_string();
+        assert!(problem.contains("no_such_kernel"), "{problem}");
+    }
+}

@@ -1,0 +1,410 @@
+//! From an operation of the plan to what is launched for it: kernels, matrix products, collectives, each
+//! with its arguments and its geometry for a step of a given size.
+
+use super::blas::MatMul;
+use super::collective::plain;
+use super::kernels::{Kernels, attention, geometry, matvec};
+use super::program::Program;
+use super::rank::{Activations, RankMemory};
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
+use crate::plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
+use crate::run::sample::Sampling;
+
+/// What is enqueued for an operation, in order on its stream.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// A kernel of ours, with its geometry and its arguments.
+    Kernel { function: Function, launch: Launch, arguments: Arguments },
+    /// `out = x w^T`, by cuBLASLt.
+    MatMul { shape: MatMul, x: DevicePtr, w: DevicePtr, out: DevicePtr },
+    /// The sum of `elements` activations over the ranks; how depends on where the ranks are.
+    AllReduce { send: DevicePtr, receive: DevicePtr, elements: u64 },
+}
+
+/// Which tokens a step processes: `tokens` new ones of each of `sequences` sequences from
+/// `first_sequence` on. Their positions lie in the step's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepSize {
+    pub first_sequence: u32,
+    pub sequences: u32,
+    pub tokens: u32,
+}
+
+impl StepSize {
+    /// One new token of each sequence.
+    pub fn decode(sequences: u32) -> Self {
+        Self { first_sequence: 0, sequences, tokens: 1 }
+    }
+
+    /// Rows of an activation.
+    pub fn rows(&self) -> u32 {
+        self.sequences * self.tokens
+    }
+
+    /// Rows of a value.
+    pub fn rows_of(&self, rows: Rows) -> u32 {
+        match rows {
+            Rows::Tokens => self.rows(),
+            Rows::Sequences => self.sequences,
+        }
+    }
+}
+
+/// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum MatvecChoice {
+    /// Our own kernel up to so many rows.
+    UpTo(u32),
+    /// The choice that timing made: (rows, inputs, outputs) of the products that our own
+    /// kernel is better at.
+    Measured(Vec<(u32, u32, u32)>),
+}
+
+impl MatvecChoice {
+    /// The rule where nothing was measured: products of 16-bit numbers go through tensor cores, which
+    /// take 16 rows as easily as one.
+    pub fn usual(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => Self::UpTo(4),
+            DType::Bf16 | DType::F16 => Self::UpTo(16),
+        }
+    }
+
+    /// The choice in words, for records.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::UpTo(most) => format!("up to {most} rows"),
+            Self::Measured(better) => {
+                let shapes: Vec<String> =
+                    better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
+                format!(
+                    "as measured: {}",
+                    if shapes.is_empty() { "none".into() } else { shapes.join(", ") }
+                )
+            }
+        }
+    }
+
+    /// Whether our own kernel does a product.
+    pub fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
+        match self {
+            Self::UpTo(most) => rows <= *most,
+            Self::Measured(better) => better.contains(&(rows, inputs, outputs)),
+        }
+    }
+}
+
+/// What launches of one rank are made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Binder<'a> {
+    pub kernels: &'a Kernels,
+    pub program: &'a Program,
+    pub shape: &'a ModelShape,
+    pub rank: &'a RankMemory,
+    pub activations: &'a Activations,
+    pub sampling: Sampling,
+    pub matvec: &'a MatvecChoice,
+    /// The new tokens, one a row; in decode the state's.
+    pub tokens: DevicePtr,
+    /// Sequences of the batch.
+    pub batch: u32,
+    /// Tokens that each sequence's KV cache has room for.
+    pub capacity: u32,
+    pub multiprocessors: u32,
+    /// How many multiprocessors a collective takes that is in flight; and for each operation,
+    /// whether one may be.
+    pub collective: (u32, &'a [bool]),
+    /// Whether kernels may start before those before them have ended.
+    pub programmatic: bool,
+}
+
+impl Binder<'_> {
+    /// The calls of every operation for a step of this size.
+    pub fn bind(&self, size: &StepSize) -> Result<Vec<Vec<Call>>> {
+        let operations = self.program.plan.operations.iter().enumerate();
+        operations.map(|(at, operation)| self.calls(at, operation, size)).collect()
+    }
+
+    fn value(&self, value: ValueId) -> DevicePtr {
+        self.activations.buffer(self.program.buffer(value))
+    }
+
+    fn columns(&self, value: ValueId) -> u32 {
+        self.program.plan.values[value.index()].columns
+    }
+
+    /// A kernel with its geometry; arguments follow.
+    fn kernel(&self, name: &str, geometry: geometry::Geometry, arguments: Arguments) -> Result<Call> {
+        self.kernel_with(self.kernels.get(name)?, geometry, arguments)
+    }
+
+    fn kernel_with(
+        &self,
+        function: Function,
+        geometry: geometry::Geometry,
+        arguments: Arguments,
+    ) -> Result<Call> {
+        let launch = Launch { programmatic: self.programmatic, ..plain(&geometry) };
+        Ok(Call::Kernel { function, launch, arguments })
+    }
+
+    fn calls(&self, at: usize, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+        let plan = &self.program.plan;
+        let read = |i: usize| self.value(operation.reads[i]);
+        let write = |i: usize| self.value(operation.writes[i]);
+        let weight = || -> Result<DevicePtr> {
+            let weight = operation.weight.map(|w| &plan.weights[w.index()]);
+            let weight = weight
+                .ok_or_else(|| Error::failed(format!("{} has no weight in the plan", operation.name)))?;
+            self.rank.weight(&weight.name)
+        };
+        let eps = self.shape.norm_eps as f32;
+        let mut arguments = Arguments::new();
+        let one = |call: Result<Call>| call.map(|call| vec![call]);
+        match &operation.kind {
+            Kind::Embed => {
+                let columns = self.columns(operation.writes[0]);
+                arguments.pointer(self.tokens).pointer(weight()?).pointer(write(0)).u32(columns);
+                one(self.kernel("embed", geometry::rows(size.rows(), columns), arguments))
+            }
+            Kind::Norm => {
+                let columns = self.columns(operation.writes[0]);
+                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows);
+                arguments.pointer(read(0)).pointer(weight()?).pointer(write(0)).u32(columns).f32(eps);
+                one(self.kernel("rms_norm", geometry::rows(rows, columns), arguments))
+            }
+            Kind::AddNorm => {
+                let columns = self.columns(operation.writes[0]);
+                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows);
+                arguments.pointer(read(0)).pointer(read(1)).pointer(weight()?);
+                arguments.pointer(write(0)).pointer(write(1)).u32(columns).f32(eps);
+                one(self.kernel("add_norm", geometry::rows(rows, columns), arguments))
+            }
+            Kind::Add => {
+                let elements = self.elements(operation.writes[0], size);
+                arguments.pointer(read(0)).pointer(read(1)).pointer(write(0)).u64(elements);
+                one(self.kernel("add", self.elementwise(elements), arguments))
+            }
+            Kind::AddMean => {
+                let elements = self.elements(operation.writes[0], size);
+                arguments.pointer(read(0)).pointer(read(1)).pointer(write(0));
+                arguments.f32(1.0 / plan.tp as f32).u64(elements);
+                one(self.kernel("add_mean", self.elementwise(elements), arguments))
+            }
+            Kind::MatMul => one(self.matmul(at, operation, size, weight()?)),
+            Kind::RopeAppend => self.rope_append(operation, size),
+            Kind::Attend => self.attend(operation, size),
+            Kind::SiluMul { offset } => {
+                let stride = self.columns(operation.reads[0]);
+                let width = self.columns(operation.writes[0]);
+                arguments.pointer(read(0)).pointer(write(0)).u32(stride).u32(*offset).u32(width);
+                one(self.kernel("silu_mul", geometry::silu_mul(size.rows(), width), arguments))
+            }
+            Kind::SelectLast => {
+                let value = &plan.values[operation.reads[0].index()];
+                // logits are f32 whatever the kernels' format is: the same bytes as so many more columns
+                let ratio = match value.element {
+                    Element::Activation => 1,
+                    Element::Logit | Element::Token => 4 / self.program.dtype.bytes() as u32,
+                };
+                let columns = value.columns * ratio;
+                arguments.pointer(read(0)).pointer(write(0)).u32(size.tokens).u32(columns);
+                one(self.kernel("select_last", geometry::rows(size.sequences, columns), arguments))
+            }
+            Kind::AllReduce => {
+                let elements = self.elements(operation.writes[0], size);
+                Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
+            }
+            Kind::Sample => self.sample(operation, size),
+            Kind::AllGather => {
+                Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
+            }
+        }
+    }
+
+    fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
+        let v = &self.program.plan.values[value.index()];
+        u64::from(size.rows_of(v.rows)) * u64::from(v.columns)
+    }
+
+    fn elementwise(&self, elements: u64) -> geometry::Geometry {
+        geometry::elements(elements, self.multiprocessors)
+    }
+
+    /// How many multiprocessors an operation can count on.
+    fn free_multiprocessors(&self, at: usize) -> u32 {
+        let (taken, beside) = self.collective;
+        let taken = if beside.get(at).copied().unwrap_or(false) { taken } else { 0 };
+        self.multiprocessors.saturating_sub(taken).max(1)
+    }
+
+    fn matmul(
+        &self,
+        at: usize,
+        operation: &Operation,
+        size: &StepSize,
+        weight: DevicePtr,
+    ) -> Result<Call> {
+        let plan = &self.program.plan;
+        let out = &plan.values[operation.writes[0].index()];
+        let (inputs, outputs) = (self.columns(operation.reads[0]), out.columns);
+        let rows = size.rows_of(out.rows);
+        let logits = out.element == Element::Logit;
+        let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
+        let most = matvec::most_rows(self.program.dtype, inputs);
+        if rows <= most && self.matvec.takes(rows, inputs, outputs) {
+            let free = self.free_multiprocessors(at);
+            return matvec_call(self.kernels, free, rows, [inputs, outputs], logits).and_then(
+                |(function, geometry)| {
+                    let mut arguments = Arguments::new();
+                    arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
+                    self.kernel_with(function, geometry, arguments)
+                },
+            );
+        }
+        let free = self.free_multiprocessors(at);
+        let sm_target = (free < self.multiprocessors).then_some(free);
+        let shape = matmul_shape(self.program, rows, [inputs, outputs], logits, sm_target);
+        Ok(Call::MatMul { shape, x, w: weight, out })
+    }
+
+    /// Query and KV heads of this rank.
+    fn heads(&self) -> (u32, u32) {
+        let tp = self.program.plan.tp;
+        (self.shape.heads / tp, self.shape.kv_heads / tp)
+    }
+
+    /// A layer's keys and values from the step's first sequence on.
+    fn cache(&self, operation: &Operation, size: &StepSize) -> Result<(DevicePtr, DevicePtr)> {
+        let layer = operation.layer.ok_or_else(|| {
+            Error::failed(format!("{} belongs to no layer: it has no cache", operation.name))
+        })?;
+        let (_, kv_heads) = self.heads();
+        let each = u64::from(kv_heads) * u64::from(self.capacity) * u64::from(self.shape.head_dim);
+        let offset = u64::from(size.first_sequence) * each * self.program.dtype.bytes();
+        let (keys, values) = self.rank.cache(layer)?;
+        Ok((keys.offset(offset), values.offset(offset)))
+    }
+
+    /// Positions of the step's sequences.
+    fn positions(&self, size: &StepSize) -> DevicePtr {
+        self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
+    }
+
+    fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+        let (heads, kv_heads) = self.heads();
+        let (keys, values) = self.cache(operation, size)?;
+        let mut arguments = Arguments::new();
+        arguments.pointer(self.value(operation.reads[0])).pointer(self.value(operation.writes[0]));
+        arguments.pointer(keys).pointer(values).pointer(self.positions(size));
+        arguments.pointer(self.rank.rope.ptr()).u32(self.columns(operation.reads[0]));
+        arguments.u32(heads).u32(kv_heads).u32(size.tokens).u32(self.capacity);
+        let geometry = geometry::rope_append(size.rows(), heads, kv_heads, self.shape.head_dim);
+        Ok(vec![self.kernel("rope_append", geometry, arguments)?])
+    }
+
+    fn attend(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+        let (heads, kv_heads) = self.heads();
+        let (keys, values) = self.cache(operation, size)?;
+        let (queries, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
+        let scale = (1.0 / f64::from(self.shape.head_dim).sqrt()) as f32;
+        let mut arguments = Arguments::new();
+        if self.program.plan.phase == Phase::Prefill {
+            arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
+            arguments.pointer(self.positions(size)).u32(size.tokens).u32(heads).u32(kv_heads);
+            arguments.u32(self.capacity).f32(scale);
+            let geometry = attention::attend_prefill(
+                self.program.dtype,
+                self.shape.head_dim,
+                size.tokens,
+                heads,
+                size.sequences,
+            );
+            let function = self.kernels.get("attend_prefill")?;
+            function.set_shared(geometry.shared_bytes)?;
+            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
+        }
+        let splits = self.rank.splits;
+        let partial = self.rank.partial.ptr();
+        arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
+        arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
+        let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
+        let decode = self.kernel("attend_decode", geometry, arguments)?;
+        let mut arguments = Arguments::new();
+        arguments.pointer(partial).pointer(out).u32(splits);
+        let geometry = attention::attend_combine(heads, size.sequences);
+        Ok(vec![decode, self.kernel("attend_combine", geometry, arguments)?])
+    }
+
+    fn sample(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+        let vocab = self.columns(operation.reads[0]);
+        let logits = self.value(operation.reads[0]);
+        let state = &self.rank.state;
+        let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
+        // prefill adds the tokens of the prompt, a decode step one
+        let advance = size.tokens;
+        let outputs = |arguments: &mut Arguments| {
+            arguments.pointer(at(state.tokens())).pointer(at(state.history()));
+            arguments.pointer(at(state.steps())).pointer(at(state.positions()));
+            arguments.u32(self.batch).u32(advance);
+        };
+        let mut arguments = Arguments::new();
+        match self.sampling {
+            Sampling::Greedy => {
+                let (value, index) = state.best();
+                let parts = state.parts;
+                arguments.pointer(logits).u32(vocab).pointer(value).pointer(index);
+                let geometry = geometry::sample_part(parts, size.sequences);
+                let part = self.kernel("sample_part", geometry, arguments)?;
+                let mut arguments = Arguments::new();
+                arguments.pointer(value).pointer(index).u32(parts);
+                outputs(&mut arguments);
+                let geometry = geometry::sample_greedy(size.sequences);
+                Ok(vec![part, self.kernel("sample_greedy", geometry, arguments)?])
+            }
+            Sampling::Random { temperature, top_k, seed } => {
+                let top_k = u32::try_from(top_k).unwrap_or(u32::MAX).min(vocab);
+                arguments.pointer(logits).u32(vocab).f32(temperature).u32(top_k).u64(seed);
+                arguments.u32(size.first_sequence).pointer(state.sorted());
+                outputs(&mut arguments);
+                let geometry = geometry::sample_random(size.sequences);
+                Ok(vec![self.kernel("sample_random", geometry, arguments)?])
+            }
+        }
+    }
+}
+
+/// Our own kernel for few rows, and its geometry.
+pub(super) fn matvec_call(
+    kernels: &Kernels,
+    multiprocessors: u32,
+    rows: u32,
+    [inputs, outputs]: [u32; 2],
+    logits: bool,
+) -> Result<(Function, geometry::Geometry)> {
+    let chosen =
+        matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
+    let name = if logits { "matvec_logits" } else { "matvec" };
+    let function = kernels.get_with(name, &chosen.defines)?;
+    function.set_shared(chosen.geometry.shared_bytes)?;
+    Ok((function, chosen.geometry))
+}
+
+/// A product as cuBLASLt takes it.
+pub(super) fn matmul_shape(
+    program: &Program,
+    rows: u32,
+    [inputs, outputs]: [u32; 2],
+    logits: bool,
+    sm_target: Option<u32>,
+) -> MatMul {
+    MatMul {
+        rows: rows.into(),
+        inputs: inputs.into(),
+        outputs: outputs.into(),
+        dtype: program.dtype,
+        f32_output: logits,
+        sm_target,
+    }
+}

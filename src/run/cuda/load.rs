@@ -1,0 +1,121 @@
+//! Weights into a GPU's memory: made there where they are random, else converted from the checkpoint and
+//! copied in pieces of bounded size.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::collective::plain;
+use super::kernels::{Kernels, geometry};
+use super::rank::Weights;
+use crate::base::error::Result;
+use crate::machine::driver::{Arguments, Gpu, Memory, Stream};
+use crate::model::WeightSource;
+use crate::plan::{DType, ModelShape, Plan, Weight};
+
+/// Bytes of host memory that a piece of a weight takes (one row at least).
+const PIECE_BYTES: usize = 64 << 20;
+
+/// Loads weights onto one GPU.
+pub(super) struct Loader<'a> {
+    pub gpu: &'a Gpu,
+    pub stream: &'a Stream,
+    pub kernels: &'a Kernels,
+    pub source: &'a WeightSource,
+    pub shape: &'a ModelShape,
+    pub dtype: DType,
+    pub tp: u32,
+}
+
+impl Loader<'_> {
+    /// The weights of every one of `ranks`; whole tensors once. `on_phase` is called with how far it is, in words; an
+    /// error of `alive` ends it.
+    pub fn weights_of(
+        &self,
+        ranks: Range<u32>,
+        plan: &Plan,
+        alive: &dyn Fn() -> Result<()>,
+        on_phase: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Weights>> {
+        let own = bytes(plan, self.dtype, |w| !w.is_whole());
+        let total = bytes(plan, self.dtype, Weight::is_whole) + own * ranks.len() as u64;
+        let what = if self.source.is_random() { "making random weights" } else { "loading weights" };
+        let (mut done, mut reported) = (0u64, Instant::now());
+        on_phase(what);
+        let mut loaded = |bytes: u64| -> Result<()> {
+            done += bytes;
+            if reported.elapsed() > Duration::from_secs(1) {
+                reported = Instant::now();
+                let share = 100.0 * done as f64 / total as f64;
+                on_phase(&format!("{what}: {share:.0}% of {:.1} GB", total as f64 / 1e9));
+            }
+            alive()
+        };
+        let mut shared = Weights::default();
+        shared.add(self.shape, plan, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
+        let mut of_rank = |rank| {
+            let mut weights = shared.clone();
+            weights.add(
+                self.shape,
+                plan,
+                |w| !w.is_whole(),
+                |weight| self.load(weight, rank, &mut loaded),
+            )?;
+            Ok(weights)
+        };
+        ranks.map(&mut of_rank).collect()
+    }
+
+    /// One rank's slice of a weight; `loaded` is told how many bytes are there. Work on the stream may go
+    /// on when this returns.
+    fn load(
+        &self,
+        weight: &Weight,
+        rank: u32,
+        loaded: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Memory> {
+        let row = weight.inputs as usize * self.dtype.bytes() as usize;
+        let bytes = weight.outputs as u64 * row as u64;
+        let memory = self.gpu.allocate(bytes, &format!("weight {} of rank {rank}", weight.name))?;
+        if self.source.is_random() {
+            self.make(weight, rank, &memory)?;
+            loaded(bytes)?;
+            return Ok(memory);
+        }
+        let rows = (PIECE_BYTES / row.max(1)).max(1);
+        let outputs = weight.outputs as usize;
+        for first in (0..outputs).step_by(rows) {
+            let piece = first..(first + rows).min(outputs);
+            let numbers = self.source.bytes(weight, rank, self.tp, self.dtype, piece)?;
+            memory.upload((first * row) as u64, &numbers)?;
+            loaded(numbers.len() as u64)?;
+        }
+        Ok(memory)
+    }
+
+    /// Makes random numbers where they are needed.
+    fn make(&self, weight: &Weight, rank: u32, memory: &Memory) -> Result<()> {
+        let function = self.kernels.get("random_fill")?;
+        let mut out = memory.ptr();
+        for part in &weight.parts {
+            let (rows, columns) = part.slice(self.shape, rank, self.tp);
+            let width = u64::from(part.tensor.dimensions(self.shape).1);
+            let Some(random) = self.source.random_stream(part.tensor) else { continue };
+            let numbers = rows.len() as u64 * columns.len() as u64;
+            let start = rows.start as u64 * width + columns.start as u64;
+            let mut arguments = Arguments::new();
+            arguments.pointer(out).u64(random.key).f32(random.mean).f32(random.step);
+            arguments.u32(u32::from(random.signs)).u64(start).u64(width);
+            arguments.u32(columns.len() as u32).u64(rows.len() as u64);
+            let geometry = geometry::elements(numbers, self.gpu.info().multiprocessors);
+            self.stream.launch(&function, &plain(&geometry), &mut arguments)?;
+            out = out.offset(numbers * self.dtype.bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the weights that `pick` picks, on one rank.
+fn bytes(plan: &Plan, dtype: DType, pick: impl Fn(&Weight) -> bool) -> u64 {
+    let weights = plan.weights.iter().filter(|w| pick(w));
+    weights.map(|w| u64::from(w.inputs) * u64::from(w.outputs) * dtype.bytes()).sum()
+}

@@ -1,0 +1,64 @@
+//! The `cuda` backend: the same plans on NVIDIA GPUs.
+//!
+//! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
+//! and then its absence is an error that says what to do.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `blas` | matrix products by cuBLASLt |
+//! | `kernels` | our own kernels: compiled, cached, how they are launched |
+//! | `measure` | what a GPU does at best |
+//! | `program` | a plan made ready: lowered, buffers assigned |
+//! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
+//! | `launches` | from an operation to kernels with arguments and geometry |
+//! | `collective` | all-reduces: loopback, emulated, NCCL |
+//! | `choose` | who multiplies few rows by a matrix, as timed |
+//! | `rank`, `load` | a rank's memory, and its weights |
+//! | `backend`, `gpus` | what the rest of the house knows of this backend; the GPUs of this machine |
+//! | `need` | what a rank will need of memory, before any GPU is asked |
+//! | `engine` | steps bound to memory, captured and replayed, or enqueued |
+//! | `tuning` | what can be changed of how steps run, for experiments |
+//! | `generation` | one timed generation |
+//! | `threads` | ranks over NCCL, each a thread with a GPU of its own |
+//! | `ranks` | the ranks of a run: those of this process, and how they meet |
+//! | `run` | timed samples for a record |
+//! | `generate` | tokens from prompts |
+//! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
+//! | `instrumented` | the instrumented generation of a run: its trace, and what timing cost |
+
+mod backend;
+pub mod blas;
+mod choose;
+mod collective;
+pub mod cupti;
+pub mod engine;
+mod generate;
+mod generation;
+pub mod gpus;
+mod instrumented;
+pub mod kernels;
+mod launches;
+mod load;
+pub mod measure;
+mod need;
+pub mod program;
+mod rank;
+mod ranks;
+mod run;
+pub mod schedule;
+mod stopwatch;
+mod threads;
+pub mod timing;
+mod tuning;
+pub mod usable;
+
+pub use backend::CudaBackend;
+pub use choose::ProductTimes;
+pub use collective::Collective;
+pub use launches::MatvecChoice;
+pub use need::memory_need;
+pub use ranks::Ranks;
+pub use tuning::Tuning;
+
+#[cfg(test)]
+mod gpu_tests;

@@ -1,0 +1,53 @@
+//! What a rank of a cell will need of its GPU's memory, before any GPU is asked.
+
+use super::blas::WORKSPACE_BYTES;
+use super::program::Program;
+use super::rank::Sizes;
+use crate::base::error::Result;
+use crate::machine::hardware::MemoryNeed;
+use crate::plan::{ModelShape, Phase};
+use crate::run::sample::Sampling;
+use crate::table::Spec;
+
+/// Weights, KV cache, activations of both steps, scratch of attention and the workspace of matrix
+/// products, of one rank of `spec` on a GPU with so many multiprocessors. An error where the cell cannot
+/// be planned, which says why.
+///
+/// # Errors
+///
+/// An input error where TP does not divide the model.
+pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
+    let program = |phase| Program::new(shape, &spec.architecture, spec.tp, spec.dtype, phase, false, 0);
+    let sizes = Sizes {
+        dtype: spec.dtype,
+        tp: spec.tp,
+        batch: spec.batch,
+        capacity: spec.prompt_tokens.saturating_add(spec.output_tokens),
+        output_tokens: spec.output_tokens,
+        prefill: (spec.batch, spec.prompt_tokens),
+        sampling: Sampling::Greedy,
+        multiprocessors,
+    };
+    let (prefill, decode) = (program(Phase::Prefill)?, program(Phase::Decode)?);
+    Ok(sizes.need(shape, &prefill, &decode, 1, WORKSPACE_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::DType;
+    use crate::run::sim::testing::{shape_70b, spec};
+
+    #[test]
+    fn a_shard_of_70b_needs_an_eighth_of_its_layers_and_the_whole_embedding() {
+        let spec = Spec { tp: 8, dtype: DType::Bf16, batch: 16, ..spec("ladder", "llama-3-70b") };
+        let need = memory_need(&spec, &shape_70b(), 132).unwrap();
+        let (h, v) = (8192_u64, 128_256_u64);
+        let layer = h * h + 2 * h * 1024 + h * h + 3 * h * 28672;
+        assert_eq!(need.weights, 2 * (80 * (layer / 8 + 2 * h) + 2 * v * h + h));
+        let tokens = 16 * u64::from(spec.prompt_tokens + spec.output_tokens);
+        assert_eq!(need.kv, 2 * 80 * 128 * 2 * tokens);
+        assert!(need.workspace > WORKSPACE_BYTES, "attention's partial sums and the table of angles");
+        assert!(need.fits(80_000_000_000), "{}", need.arithmetic());
+    }
+}

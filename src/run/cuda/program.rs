@@ -1,0 +1,141 @@
+//! A plan made ready for GPUs: lowered, buffers assigned, names formatted. Pure: no driver, no memory.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::plan::{
+    Architecture, Buffer, BufferId, DType, Element, Lane, Lowering, ModelShape, Phase, Plan, PlanSpec,
+    Precision, Rows, ValueId,
+};
+
+/// A plan and what all ranks share about it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The plan, lowered as the native stack asks.
+    pub plan: Plan,
+    /// Format of weights, activations and KV cache.
+    pub dtype: DType,
+    /// The buffers into which values are placed, as the plan's liveness allows.
+    pub(super) buffers: Vec<Buffer>,
+    /// The buffer of each value.
+    pub(super) buffer_of: Vec<BufferId>,
+    /// Names with their phase, for NVTX.
+    pub(super) names: Arc<[String]>,
+    /// Index of the first operation in the trace's operations table.
+    pub base: u32,
+}
+
+impl Program {
+    /// Builds a phase's plan with everything in `dtype` and additions fused with the norms that follow
+    /// them; `base` is the number of operations before it in the trace's table.
+    pub fn new(
+        shape: &ModelShape,
+        architecture: &Architecture,
+        tp: u32,
+        dtype: DType,
+        phase: Phase,
+        all_logits: bool,
+        base: u32,
+    ) -> Result<Self> {
+        let plan = Plan::new(&PlanSpec {
+            shape: shape.clone(),
+            architecture: architecture.clone(),
+            tp,
+            phase,
+            precision: Precision::uniform(dtype),
+            lowering: Lowering { all_logits, fuse_add_norm: true, shard_head: false },
+        })
+        .map_err(|problem| Error::input(problem.to_string()))?;
+        let assigned = plan.buffers();
+        let names = plan.operations.iter().map(|o| format!("{}/{}", phase.as_str(), o.name)).collect();
+        Ok(Self { buffers: assigned.buffers, buffer_of: assigned.of_value, names, dtype, base, plan })
+    }
+
+    /// For each operation, whether a collective may be in flight while it computes: one that needs
+    /// nothing of it, and on which it does not wait.
+    pub(super) fn beside_collectives(&self) -> Vec<bool> {
+        let clocks = self.plan.clocks();
+        // for each collective, how many compute operations have ended when it starts
+        let comm = clocks.iter().filter(|(lane, ..)| *lane == Lane::Comm);
+        let needed: Vec<u32> = comm.map(|(.., known)| known[Lane::Compute as usize]).collect();
+        let beside = |(lane, _, known): &(Lane, u32, [u32; 2])| {
+            // collectives end in order: the first one that has not is the one that may be in flight
+            let next = needed.get(known[Lane::Comm as usize] as usize);
+            *lane == Lane::Compute && next.is_some_and(|needs| *needs <= known[Lane::Compute as usize])
+        };
+        clocks.iter().map(beside).collect()
+    }
+
+    /// The buffer of a value.
+    pub(super) fn buffer(&self, value: ValueId) -> usize {
+        self.buffer_of[value.index()].0 as usize
+    }
+
+    /// Bytes of each buffer in a step of so many rows and sequences; 0 for tokens, which
+    /// the step's state holds.
+    pub(super) fn buffer_bytes(&self, rows: u64, sequences: u64) -> Vec<u64> {
+        let bytes = |buffer: &Buffer| {
+            let rows = match buffer.rows {
+                Rows::Tokens => rows,
+                Rows::Sequences => sequences,
+            };
+            let each = match buffer.element {
+                Element::Activation => self.dtype.bytes(),
+                Element::Logit => 4,
+                Element::Token => 0,
+            };
+            rows.saturating_mul(u64::from(buffer.columns)).saturating_mul(each)
+        };
+        self.buffers.iter().map(bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    fn beside(architecture: &str, tp: u32) -> (Program, Vec<bool>) {
+        let shape = Model::resolve("tiny").expect("built in").shape;
+        let architecture: Architecture = architecture.parse().expect("an architecture");
+        let program = Program::new(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false, 0)
+            .expect("a plan");
+        let beside = program.beside_collectives();
+        (program, beside)
+    }
+
+    #[test]
+    fn standard_computes_alone_and_ladder_beside_its_all_reduces() {
+        for (architecture, tp) in [("standard", 4), ("parallel", 2), ("ladder", 1), ("upper-bound", 4)] {
+            let (_, beside) = beside(architecture, tp);
+            assert!(beside.iter().all(|beside| !beside), "{architecture}");
+        }
+        let (program, beside) = beside("ladder", 4);
+        let of = |name: &str| beside[program.plan.find(name).expect(name).index()];
+        // the first module has none before it; from then on one is in flight until the head
+        for name in ["embed/tokens", "L0/attn/qkv", "L0/attn/out", "head/logits", "head/sample"] {
+            assert!(!of(name), "{name}");
+        }
+        for name in ["L0/mlp/gate_up", "L0/mlp/down", "L1/attn/qkv", "L3/attn/attend", "L3/mlp/down"] {
+            assert!(of(name), "{name}");
+        }
+    }
+
+    /// Against the plan's own notion of before, pair by pair.
+    #[test]
+    fn beside_means_neither_before_nor_after() {
+        for architecture in ["standard", "ladder", "ladder:2", "stale:3", "parallel+ladder", "desync:2"]
+        {
+            let (program, beside) = beside(architecture, 2);
+            let plan = &program.plan;
+            let ids = || (0..plan.operations.len() as u32).map(crate::plan::OpId);
+            for (id, beside) in ids().zip(&beside) {
+                let is_comm = |op: &crate::plan::OpId| plan.operations[op.index()].lane == Lane::Comm;
+                let free =
+                    |c: crate::plan::OpId| !plan.happens_before(c, id) && !plan.happens_before(id, c);
+                let wanted = !is_comm(&id) && ids().filter(is_comm).any(free);
+                assert_eq!(*beside, wanted, "{architecture} {}", plan.operations[id.index()].name);
+            }
+        }
+    }
+}

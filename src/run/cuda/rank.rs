@@ -1,0 +1,294 @@
+//! What one rank holds in its GPU's memory: weights, KV cache, the step's state, activations, scratch.
+//!
+//! Tensors that every rank holds whole (norms, embedding, head) are shared between ranks on one device,
+//! and a head that is tied to the embedding is the embedding.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::kernels::{attention, geometry};
+use super::program::Program;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{DevicePtr, Gpu, Memory};
+use crate::machine::hardware::MemoryNeed;
+use crate::plan::{DType, ModelShape, Plan, Tensor, Weight};
+use crate::run::sample::Sampling;
+
+/// How large everything is that does not follow from the plans.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub dtype: DType,
+    pub tp: u32,
+    /// How many sequences are decoded together.
+    pub batch: u32,
+    /// Tokens that each sequence's KV cache has room for.
+    pub capacity: u32,
+    /// New tokens of each sequence.
+    pub output_tokens: u32,
+    /// Sequences and new tokens of each in the largest prefill step.
+    pub prefill: (u32, u32),
+    pub sampling: Sampling,
+    /// The multiprocessors that decode attention can count on.
+    pub multiprocessors: u32,
+}
+
+impl Sizes {
+    /// KV heads of a rank.
+    fn kv_heads(&self, shape: &ModelShape) -> u64 {
+        u64::from(shape.kv_heads / self.tp)
+    }
+
+    /// Bytes of the keys (or of the values) of one layer.
+    fn cache_bytes(&self, shape: &ModelShape) -> u64 {
+        let columns = self.kv_heads(shape) * u64::from(shape.head_dim);
+        let tokens = u64::from(self.batch).saturating_mul(u64::from(self.capacity));
+        tokens.saturating_mul(columns * self.dtype.bytes())
+    }
+
+    /// Into how many parts decode attention splits the context.
+    pub fn splits(&self, shape: &ModelShape) -> u32 {
+        let kv_heads = shape.kv_heads / self.tp;
+        attention::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
+    }
+
+    /// Bytes of decode attention's partial sums.
+    fn partial_bytes(&self, shape: &ModelShape) -> u64 {
+        let heads = u64::from(self.batch) * u64::from(shape.heads / self.tp);
+        heads * u64::from(self.splits(shape)) * (u64::from(shape.head_dim) + 2) * 4
+    }
+
+    /// Bytes of the rotary embedding's table: a pair of f32 for each position and half a head.
+    fn rope_bytes(&self, shape: &ModelShape) -> u64 {
+        u64::from(self.capacity) * u64::from(shape.head_dim) * 4
+    }
+
+    /// Bytes of each buffer of a phase.
+    pub fn buffers(&self, program: &Program) -> Vec<u64> {
+        let (sequences, tokens) = match program.plan.phase {
+            crate::plan::Phase::Prefill => self.prefill,
+            crate::plan::Phase::Decode => (self.batch, 1),
+        };
+        program.buffer_bytes(u64::from(sequences) * u64::from(tokens), u64::from(sequences))
+    }
+
+    /// What all local ranks need together; `workspace` is what libraries need beside it.
+    pub fn need(
+        &self,
+        shape: &ModelShape,
+        prefill: &Program,
+        decode: &Program,
+        local_ranks: u32,
+        workspace: u64,
+    ) -> MemoryNeed {
+        let ranks = u64::from(local_ranks);
+        let bytes =
+            |weight: &Weight| u64::from(weight.inputs) * u64::from(weight.outputs) * self.dtype.bytes();
+        let is_tied_head =
+            |w: &Weight| shape.tied_embeddings && w.parts.iter().any(|p| p.tensor == Tensor::Head);
+        let weights = decode.plan.weights.iter().filter(|w| !is_tied_head(w));
+        let weights = weights.fold(0u64, |sum, weight| {
+            let copies = if weight.is_whole() { 1 } else { ranks };
+            sum.saturating_add(bytes(weight).saturating_mul(copies))
+        });
+        let sum = |sizes: Vec<u64>| sizes.into_iter().fold(0, u64::saturating_add);
+        let activations = sum(self.buffers(prefill)).saturating_add(sum(self.buffers(decode)));
+        let scratch =
+            self.partial_bytes(shape) + 4 * u64::from(self.output_tokens) * u64::from(self.batch);
+        MemoryNeed {
+            weights,
+            kv: (2 * u64::from(shape.layers))
+                .saturating_mul(self.cache_bytes(shape))
+                .saturating_mul(ranks),
+            activations: activations.saturating_mul(ranks),
+            scores: 0,
+            workspace: workspace
+                .saturating_add(scratch.saturating_mul(ranks))
+                .saturating_add(self.rope_bytes(shape)),
+        }
+    }
+}
+
+/// Weights by name, and those that are shared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Weights {
+    by_name: HashMap<String, Arc<Memory>>,
+}
+
+impl Weights {
+    /// Weights of `plan` that `pick` picks, loaded by `load`, beside those that are there already.
+    pub fn add(
+        &mut self,
+        shape: &ModelShape,
+        plan: &Plan,
+        pick: impl Fn(&Weight) -> bool,
+        mut load: impl FnMut(&Weight) -> Result<Memory>,
+    ) -> Result<()> {
+        let embedding = |weights: &Self| {
+            let named = plan.weights.iter().find(|w| w.parts[0].tensor == Tensor::Embedding);
+            named.and_then(|w| weights.by_name.get(&w.name).cloned())
+        };
+        for weight in plan.weights.iter().filter(|w| pick(w)) {
+            let tied = shape.tied_embeddings && weight.parts[0].tensor == Tensor::Head;
+            let memory = match embedding(self).filter(|_| tied) {
+                Some(embedding) => embedding,
+                None => Arc::new(load(weight)?),
+            };
+            self.by_name.insert(weight.name.clone(), memory);
+        }
+        Ok(())
+    }
+}
+
+/// Where tokens, positions and what was generated lie, so that a captured step can be replayed: nothing
+/// of it is an argument.
+#[derive(Debug)]
+pub(super) struct State {
+    tokens: Memory,
+    positions: Memory,
+    steps: Memory,
+    history: Memory,
+    best_value: Memory,
+    best_index: Memory,
+    /// Scratch of random sampling among many candidates; empty elsewhere.
+    sorted: Memory,
+    /// Parts into which the vocabulary is split for the highest logit.
+    pub parts: u32,
+}
+
+impl State {
+    fn new(gpu: &Gpu, shape: &ModelShape, sizes: &Sizes) -> Result<Self> {
+        let batch = u64::from(sizes.batch);
+        let parts = geometry::sample_parts(shape.vocab);
+        let allocate = |numbers: u64, what: &str| gpu.allocate(4 * numbers, what);
+        let sorted = match sizes.sampling {
+            Sampling::Greedy => 0,
+            Sampling::Random { top_k, .. } => {
+                let top_k = u32::try_from(top_k).unwrap_or(u32::MAX);
+                geometry::sample_scratch(shape.vocab, top_k, sizes.batch)
+            }
+        };
+        Ok(Self {
+            tokens: allocate(batch, "the tokens of a step")?,
+            positions: allocate(batch, "the positions of the sequences")?,
+            steps: allocate(batch, "the number of tokens of each sequence")?,
+            history: allocate(batch * u64::from(sizes.output_tokens), "the generated tokens")?,
+            best_value: allocate(batch * u64::from(parts), "sampling")?,
+            best_index: allocate(batch * u64::from(parts), "sampling")?,
+            sorted: gpu.allocate(sorted, "sampling among many tokens")?,
+            parts,
+        })
+    }
+
+    /// The tokens that the next step processes: `[batch]`.
+    pub fn tokens(&self) -> &Memory {
+        &self.tokens
+    }
+
+    /// How many tokens of each sequence lie in the KV cache: `[batch]`.
+    pub fn positions(&self) -> &Memory {
+        &self.positions
+    }
+
+    /// How many tokens of each sequence were generated: `[batch]`.
+    pub fn steps(&self) -> &Memory {
+        &self.steps
+    }
+
+    /// What was generated: `[output tokens, batch]`.
+    pub fn history(&self) -> &Memory {
+        &self.history
+    }
+
+    /// Highest logit of each part of the vocabulary, and its index.
+    pub fn best(&self) -> (DevicePtr, DevicePtr) {
+        (self.best_value.ptr(), self.best_index.ptr())
+    }
+
+    /// Scratch of random sampling.
+    pub fn sorted(&self) -> DevicePtr {
+        self.sorted.ptr()
+    }
+}
+
+/// All that one rank holds in its GPU's memory.
+#[derive(Debug)]
+pub(super) struct RankMemory {
+    /// The rank among all.
+    pub index: u32,
+    weights: Weights,
+    keys: Vec<Memory>,
+    values: Vec<Memory>,
+    pub rope: Arc<Memory>,
+    pub state: State,
+    /// Partial sums of decode attention.
+    pub partial: Memory,
+    /// Into how many parts decode attention splits the context.
+    pub splits: u32,
+}
+
+impl RankMemory {
+    /// Room for everything; `weights` are there already.
+    pub fn new(
+        gpu: &Gpu,
+        shape: &ModelShape,
+        sizes: &Sizes,
+        index: u32,
+        weights: Weights,
+        rope: Arc<Memory>,
+    ) -> Result<Self> {
+        let bytes = sizes.cache_bytes(shape);
+        let cache = |what: &str| -> Result<Vec<Memory>> {
+            (0..shape.layers).map(|l| gpu.allocate(bytes, &format!("{what} of layer {l}"))).collect()
+        };
+        Ok(Self {
+            index,
+            weights,
+            keys: cache("the keys")?,
+            values: cache("the values")?,
+            rope,
+            state: State::new(gpu, shape, sizes)?,
+            partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
+            splits: sizes.splits(shape),
+        })
+    }
+
+    /// A weight by its name in the plan.
+    pub fn weight(&self, name: &str) -> Result<DevicePtr> {
+        let weight = self.weights.by_name.get(name);
+        let weight = weight.ok_or_else(|| Error::failed(format!("weight {name} was not loaded")))?;
+        Ok(weight.ptr())
+    }
+
+    /// Keys and values of a layer: `[sequence, KV head, position, head_dim]` each.
+    pub fn cache(&self, layer: u32) -> Result<(DevicePtr, DevicePtr)> {
+        let (keys, values) = (self.keys.get(layer as usize), self.values.get(layer as usize));
+        match (keys, values) {
+            (Some(keys), Some(values)) => Ok((keys.ptr(), values.ptr())),
+            _ => Err(Error::failed(format!("there is no KV cache of layer {layer}"))),
+        }
+    }
+}
+
+/// One phase's buffers on one rank.
+#[derive(Debug)]
+pub(super) struct Activations {
+    buffers: Vec<Memory>,
+}
+
+impl Activations {
+    /// Allocates buffers of these sizes (bytes).
+    pub fn new(gpu: &Gpu, bytes: &[u64], what: &str) -> Result<Self> {
+        let buffers: Result<_> = bytes.iter().map(|bytes| gpu.allocate(*bytes, what)).collect();
+        Ok(Self { buffers: buffers? })
+    }
+
+    /// Where a buffer begins.
+    pub fn buffer(&self, index: usize) -> DevicePtr {
+        self.buffers[index].ptr()
+    }
+
+    /// The memory of a buffer, by its number.
+    pub fn memory(&self, index: usize) -> &Memory {
+        &self.buffers[index]
+    }
+}

@@ -1,0 +1,350 @@
+//! Timed generations on GPUs: warm-up, samples, and the record of what they ran on.
+//!
+//! A rank is a thread with a GPU of its own, or this process is one rank of several; over an emulated
+//! link rank 0 runs alone. Between samples all ranks meet. A sample begins when they have met and ends
+//! when the last rank has its last token; its times come from events at the boundaries of steps, on each
+//! rank's own GPU, counted from that rank's start.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::blas;
+use super::choose::{self, ProductTimes};
+use super::collective::Collective;
+use super::cupti;
+use super::engine::{Alive, Engine, Local, Programs, Setup};
+use super::generation::Generation;
+use super::instrumented::{self, Context, Traced};
+use super::launches::MatvecChoice;
+use super::threads::{among_peers, gather, on_threads};
+use super::tuning::Tuning;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::Gpu;
+use crate::model::Model;
+use crate::run::comm::nccl::{self, Nccl};
+use crate::run::comm::{EmulatedLink, Peers};
+use crate::run::measure::{self, Times};
+use crate::run::recorder::Clock;
+use crate::run::sample::Sampling;
+use crate::run::{Job, Outcome, RunEvent, RunResult};
+use crate::table::{Environment, Recorder, Sample, Spec};
+use crate::trace::{self, FORMAT_VERSION, Trace, TraceMeta};
+
+/// What all ranks of this process share.
+struct Shared<'a> {
+    job: &'a Job,
+    setup: Setup,
+    programs: Arc<Programs>,
+    prompts: Vec<u32>,
+    link: Option<EmulatedLink>,
+    clock: Clock,
+}
+
+/// What a rank's part of a run has yielded.
+struct Part {
+    /// On rank 0: the samples of all ranks.
+    samples: Vec<Sample>,
+    /// Most memory that a rank took (bytes); on rank 0 of all ranks.
+    memory_bytes: u64,
+    environment: Environment,
+    /// On rank 0: the generation in which operations were timed.
+    traced: Option<Traced>,
+}
+
+/// Runs a job: warm-up, then samples.
+pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
+    let spec = &job.spec;
+    if job.record && spec.recorder == Recorder::Cupti {
+        cupti::check()?;
+    }
+    let model = Model::resolve(&spec.model)?;
+    let prompts = measure::prompts(spec, model.shape.vocab);
+    let setup = setup(job, model)?;
+    let programs = Arc::new(Programs::new(&setup)?);
+    let link = measure::emulated_link(spec)?;
+    let shared = Shared { job, setup, programs, prompts, link, clock: Clock::start() };
+    let part = match (&job.ranks.peers, link, spec.tp) {
+        (_, Some(_), _) | (None, None, 1) => alone(&shared, emit)?,
+        (Some(peers), None, _) => one_of_many(&shared, peers, emit)?,
+        (None, None, _) => threads(&shared, emit)?,
+    };
+    let Programs { prefill, decode } = &*shared.programs;
+    let plan_hashes = vec![prefill.plan.hash(), decode.plan.hash()];
+    let mut outcome = Outcome {
+        samples: part.samples,
+        memory_bytes_per_rank: part.memory_bytes,
+        plan_hashes: plan_hashes.clone(),
+        environment: part.environment,
+        instrumented: None,
+    };
+    let Some(traced) = part.traced else { return Ok((outcome, None)) };
+    for message in traced.warnings {
+        emit(RunEvent::Warning { message });
+    }
+    let recorder = traced.instrumented.recorder.clone();
+    outcome.environment.extend(traced.environment);
+    outcome.instrumented = Some(Box::new(traced.instrumented));
+    let trace = Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            provenance: spec.provenance(),
+            run: None,
+            spec: Some(spec.clone()),
+            ranks: traced.ranks,
+            plan_hashes,
+            environment: Environment::new(),
+            clock: traced.clock,
+            recorder,
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
+        },
+        operations: trace::operations(&prefill.plan, &decode.plan),
+        spans: traced.spans,
+        ranges: Vec::new(),
+    };
+    Ok((outcome, Some(trace)))
+}
+
+fn setup(job: &Job, model: Model) -> Result<Setup> {
+    let spec = &job.spec;
+    let rows = u64::from(spec.batch) * u64::from(spec.prompt_tokens);
+    if u32::try_from(rows).is_err() {
+        return Err(Error::input(format!(
+            "a prefill of {} x {} tokens is too large for the cuda backend",
+            spec.batch, spec.prompt_tokens
+        )));
+    }
+    Ok(Setup {
+        model,
+        architecture: spec.architecture.clone(),
+        dtype: spec.dtype,
+        tp: spec.tp,
+        seed: spec.seed,
+        sampling: Sampling::Greedy,
+        sequences: spec.batch,
+        capacity: spec.prompt_tokens + spec.output_tokens,
+        output_tokens: spec.output_tokens,
+        prefill: (spec.batch, spec.prompt_tokens),
+        all_logits: false,
+        graph: !spec.no_graph,
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(spec.dtype),
+        timeout: job.ranks.timeout,
+        progress: Arc::clone(&job.ranks.progress),
+    })
+}
+
+/// One rank on one GPU, and nobody to talk to.
+fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+    let gpu = Gpu::open(shared.job.ranks.device)?;
+    let collective = match shared.link {
+        Some(link) if shared.setup.tp > 1 => Collective::Emulated(link),
+        _ => Collective::None,
+    };
+    let local = Local { ranks: 0..1, collective };
+    rank(shared, &gpu, local, None, emit)
+}
+
+/// Runs the one rank that this process is among several.
+fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+    let nccl = Nccl::load()?;
+    among(shared, nccl, shared.job.ranks.device, peers, emit)
+}
+
+/// Every rank is a thread with a GPU of its own; rank 0 is this one.
+fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+    let nccl = Nccl::load()?;
+    let tp = shared.setup.tp as usize;
+    let gpus = Gpu::count()?;
+    if gpus < shared.job.ranks.device + tp {
+        return Err(Error::input_help(
+            format!("TP {tp} needs {tp} GPUs, and there are {gpus}"),
+            "--link p2p-on --hardware h100_sxm runs one rank's shard with emulated all-reduces; or a lower \
+             --tp",
+        ));
+    }
+    let device = shared.job.ranks.device;
+    on_threads(
+        shared.job.ranks.threads(tp),
+        |peers| among(shared, nccl, device, peers, emit),
+        |peers| among(shared, nccl, device + peers.rank(), peers, &mut |_| ()),
+    )
+}
+
+/// Runs one rank among peers, whether threads or processes.
+fn among(
+    shared: &Shared<'_>,
+    nccl: &'static Nccl,
+    device: usize,
+    peers: &Arc<Peers>,
+    emit: &mut dyn FnMut(RunEvent),
+) -> Result<Part> {
+    among_peers(nccl, device, peers, |gpu, local| rank(shared, gpu, local, Some(peers), emit))
+}
+
+/// What each rank does.
+fn rank(
+    shared: &Shared<'_>,
+    gpu: &Gpu,
+    local: Local,
+    peers: Option<&Arc<Peers>>,
+    emit: &mut dyn FnMut(RunEvent),
+) -> Result<Part> {
+    let spec = &shared.job.spec;
+    crate::run::recorder::name_thread(&format!("rank {}", local.ranks.start));
+    let is_first = local.ranks.start == 0;
+    let alive: Alive = match peers {
+        Some(peers) => {
+            let peers = Arc::clone(peers);
+            Arc::new(move || peers.check())
+        }
+        None => Arc::new(|| Ok(())),
+    };
+    let mut on_phase = |what: &str| {
+        if let Some(peers) = peers {
+            peers.phase(what);
+        }
+        emit(RunEvent::Phase { name: what.to_owned() });
+    };
+    let mut engine =
+        Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut on_phase)?;
+    let products = choose_products(&mut engine, peers, &mut on_phase)?;
+    on_phase(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
+    let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
+    let mut samples = Vec::new();
+    for number in 0..spec.warmup + spec.samples {
+        let name = measure::phase_name(spec, number);
+        if let Some(peers) = peers {
+            peers.phase(&name);
+        }
+        emit(RunEvent::Phase { name: name.clone() });
+        generation.prepare(&engine, &shared.prompts)?;
+        if let Some(peers) = peers {
+            peers.barrier()?;
+        }
+        let mut on_event = |event: RunEvent| {
+            if let (RunEvent::Phase { name }, Some(peers)) = (&event, peers) {
+                peers.phase(name);
+            }
+            emit(event);
+        };
+        let times = generation
+            .run(&engine, &name, shared.job.watch && is_first, &mut on_event)
+            .map_err(|error| Error::failed(format!("{name}: {error}")))?;
+        let all: Option<Vec<Times>> = gather(peers, "times", times)?;
+        if let (Some(all), Some(index)) = (all, number.checked_sub(spec.warmup)) {
+            let sample = measure::combine(&all, &[], spec.tp);
+            emit(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
+            samples.push(sample);
+        }
+    }
+    // before the timed generation, whose graphs and events a plain one does not have
+    let memory_bytes = most(peers, engine.memory_per_rank()?)?;
+    let environment = environment(spec, &engine, &generation, &shared.setup, &products);
+    let traced = match shared.job.record && spec.recorder != Recorder::Off {
+        true => {
+            let what = "timing operations";
+            if let Some(peers) = peers {
+                peers.phase(what);
+            }
+            emit(RunEvent::Phase { name: what.into() });
+            let clock = shared.clock;
+            instrumented::run(&Context { engine: &engine, spec, prompts: &shared.prompts, peers, clock })
+                .map_err(|error| Error::failed(format!("timing operations: {error}")))?
+        }
+        false => None,
+    };
+    if let Some(peers) = peers {
+        // nobody leaves while others still work
+        peers.barrier()?;
+    }
+    Ok(Part { samples, memory_bytes, environment, traced })
+}
+
+/// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
+/// hold the same must compute it with the same bits.
+fn choose_products(
+    engine: &mut Engine,
+    peers: Option<&Arc<Peers>>,
+    on_phase: &mut dyn FnMut(&str),
+) -> Result<Vec<ProductTimes>> {
+    let products = engine.products()?;
+    let own = choose::measure(engine, &products, peers.is_none(), on_phase)?;
+    let times: Vec<ProductTimes> = match peers {
+        None => own,
+        Some(peers) => {
+            let bytes = serde_json::to_vec(&own);
+            let bytes = bytes.map_err(|e| Error::failed(format!("times of products: {e}")))?;
+            serde_json::from_slice(&peers.broadcast(bytes)?)
+                .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
+        }
+    };
+    engine.set_matvec(choose::choice(engine.dtype(), &products, &times));
+    Ok(times)
+}
+
+/// The largest number of all ranks, on rank 0; its own on others.
+fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
+    let all = gather(peers, "memory", number)?.unwrap_or_default();
+    Ok(all.into_iter().fold(number, u64::max))
+}
+
+fn environment(
+    spec: &Spec,
+    engine: &Engine,
+    generation: &Generation,
+    setup: &Setup,
+    products: &[ProductTimes],
+) -> Environment {
+    let info = engine.gpu().info();
+    let compiled = engine.kernels().compiled();
+    let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
+    let collective = engine.collective();
+    let mut environment = Environment::from([
+        ("backend".into(), json!("cuda")),
+        ("gpu".into(), json!(info.name)),
+        ("gpu_uuid".into(), json!(info.uuid)),
+        ("compute_capability".into(), json!(format!("{}.{}", info.sm.0, info.sm.1))),
+        ("multiprocessors".into(), json!(info.multiprocessors)),
+        ("driver_api".into(), json!(info.driver_api)),
+        ("nvrtc".into(), json!(engine.kernels().compiler())),
+        ("cublaslt".into(), json!(blas::version().ok())),
+        (
+            "kernels".into(),
+            json!({
+                "compiled": compiled.compiled,
+                "from_disk": compiled.cached,
+                "ms": compiled.time.as_secs_f64() * 1e3,
+            }),
+        ),
+        ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
+        ("graph_nodes".into(), json!(generation.graph_nodes())),
+        ("collective".into(), json!(collective.as_str())),
+        ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
+        ("programmatic_launches".into(), json!(engine.programmatic())),
+        ("prefetch".into(), json!(engine.programmatic() && setup.tuning.prefetch)),
+        ("matvec".into(), json!(engine.matvec().describe())),
+        ("products".into(), json!(products)),
+        ("weights".into(), json!(weights)),
+        ("activations".into(), json!(spec.dtype)),
+        ("kv_cache".into(), json!(spec.dtype)),
+        ("parameters".into(), json!(setup.model.shape.parameters())),
+    ]);
+    match collective {
+        Collective::Nccl(_) => {
+            environment.insert("nccl".into(), json!(Nccl::load().ok().map(|n| n.version().to_string())));
+            environment.insert("nccl_variables".into(), json!(nccl::variables()));
+            environment.insert("nccl_chosen".into(), json!(nccl::chosen()));
+        }
+        Collective::Emulated(link) => {
+            environment.insert(
+                "emulated_link".into(),
+                json!({ "alpha_us": link.alpha_us, "gb_s": link.gb_s, "ranks": spec.tp, "executed_ranks": 1 }),
+            );
+        }
+        Collective::None | Collective::Loopback => {}
+    }
+    environment
+}

@@ -1,0 +1,306 @@
+//! From a plan to an ordered list of what to enqueue on which stream. Pure: data, no driver.
+//!
+//! A rank has two streams, one a lane. Within a stream things happen in order; between streams only
+//! where an event says so, and events are recorded and awaited nowhere but where a plan's dependency
+//! needs it that is not implied already (a transitive reduction: each wait here is necessary). A step
+//! begins and ends on the first rank's compute stream: other streams are forked from it and joined to
+//! it, so that a list can be captured into one graph, and so that the next step, on the same memory,
+//! begins after everything of this one.
+//!
+//! Buffers need no waits of their own: [`Plan::buffers`] reuses one only where the dependencies order
+//! all its users anyway.
+
+use std::collections::HashMap;
+
+use crate::plan::{Kind, Lane, Plan};
+
+/// Which ranks one thread drives, and how their collectives are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Ranks that are driven together, on one device.
+    pub ranks: u32,
+    /// Whether a collective is one launch for all of them, on the first one's comm stream (loopback);
+    /// else each rank launches its own part.
+    pub joint: bool,
+}
+
+impl Layout {
+    /// A layout of one local rank, whose collectives go elsewhere.
+    pub const ONE: Self = Self { ranks: 1, joint: false };
+
+    /// All ranks of a tensor-parallel group on one device.
+    pub fn loopback(ranks: u32) -> Self {
+        Self { ranks, joint: true }
+    }
+}
+
+/// One stream of one local rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId {
+    /// The rank, counted among the local ones.
+    pub rank: u32,
+    /// The lane whose operations the stream executes.
+    pub lane: Lane,
+}
+
+/// One thing to be enqueued, in the order of the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An operation of a local rank; a joint collective is rank 0's.
+    Launch {
+        /// The stream on which the operation is enqueued.
+        stream: StreamId,
+        /// Index in the plan.
+        operation: u32,
+    },
+    /// An event is recorded, for waits.
+    Record {
+        /// The stream on which the event is recorded.
+        stream: StreamId,
+        /// Which event, from 0.
+        event: u32,
+    },
+    /// The stream waits for an event that was recorded before.
+    Wait {
+        /// The stream whose later work waits.
+        stream: StreamId,
+        /// The event that it waits for.
+        event: u32,
+    },
+    /// A timing mark is recorded.
+    Mark {
+        /// Where; the mark is one of this rank's.
+        stream: StreamId,
+        /// Which mark, from 0.
+        mark: u32,
+    },
+}
+
+/// The marks before and after an operation.
+pub type Marks<'a> = &'a dyn Fn(usize) -> [Option<u32>; 2];
+
+/// The first local rank's mark at the start of a step, on its compute stream, before the fork.
+pub const STEP_START: u32 = 0;
+/// The first local rank's mark at the end of a step, on its compute stream, after the join.
+pub const STEP_END: u32 = 1;
+
+/// A step as a list of what to enqueue, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// In the order in which they are enqueued.
+    pub items: Vec<Item>,
+    /// How many events there are.
+    pub events: u32,
+    /// The ranks for whose streams the items are.
+    pub layout: Layout,
+}
+
+/// What a stream does, in order: the step's begin and end, and operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Begin,
+    Operation(u32),
+    End,
+}
+
+#[derive(Debug)]
+struct Node {
+    stream: usize,
+    work: Work,
+    /// The item's position on its stream, from 1.
+    position: u32,
+    /// For each stream, how much of it has completed when this node has.
+    clock: Vec<u32>,
+    /// Nodes of other streams that must be waited for.
+    waits: Vec<usize>,
+    /// The event recorded after it, where somebody waits for it.
+    event: Option<u32>,
+}
+
+impl Schedule {
+    /// Schedules one step of `plan`; with `marks`, also where timing marks are recorded: a start after
+    /// the operation's waits, an end right after it.
+    pub fn new(plan: &Plan, layout: &Layout, marks: Option<Marks<'_>>) -> Self {
+        let streams = streams(plan, layout);
+        let mut nodes = nodes(plan, layout, &streams);
+        let events = number_events(&mut nodes);
+        let mut items = Vec::new();
+        for node in &nodes {
+            let stream = streams[node.stream];
+            let wait = |other: &usize| nodes[*other].event.map(|event| Item::Wait { stream, event });
+            let waits = node.waits.iter().filter_map(wait);
+            let mark = |mark: u32| Item::Mark { stream, mark };
+            match node.work {
+                Work::Begin => items.extend(marks.map(|_| mark(STEP_START))),
+                Work::End => {
+                    items.extend(waits);
+                    items.extend(marks.map(|_| mark(STEP_END)));
+                }
+                Work::Operation(operation) => {
+                    let [before, after] = marks.map_or([None; 2], |marks| marks(operation as usize));
+                    items.extend(waits);
+                    items.extend(before.map(mark));
+                    items.push(Item::Launch { stream, operation });
+                    items.extend(after.map(mark));
+                }
+            }
+            items.extend(node.event.map(|event| Item::Record { stream, event }));
+        }
+        Self { items, events, layout: *layout }
+    }
+
+    /// For each operation of the plan, whether its stream waits for an event before it.
+    pub fn waits(&self, operations: usize) -> Vec<bool> {
+        let mut waits = vec![false; operations];
+        let mut waiting: Vec<StreamId> = Vec::new();
+        for item in &self.items {
+            match *item {
+                Item::Wait { stream, .. } => waiting.push(stream),
+                Item::Launch { stream, operation } => {
+                    waits[operation as usize] |= waiting.contains(&stream);
+                    waiting.retain(|other| *other != stream);
+                }
+                _ => {}
+            }
+        }
+        waits
+    }
+
+    /// The launches that directly follow another launch on their stream, with no wait and no mark between
+    /// them, and which: those that may begin while that one still runs. After a wait a kernel depends on
+    /// more than the kernel before it, and after a mark on no kernel.
+    pub fn follows_a_launch(&self) -> HashMap<(StreamId, u32), u32> {
+        let mut last: HashMap<StreamId, u32> = HashMap::new();
+        let mut following = HashMap::new();
+        for item in &self.items {
+            match *item {
+                Item::Launch { stream, operation } => {
+                    if let Some(before) = last.insert(stream, operation) {
+                        following.insert((stream, operation), before);
+                    }
+                }
+                Item::Wait { stream, .. } | Item::Mark { stream, .. } => {
+                    last.remove(&stream);
+                }
+                Item::Record { .. } => {}
+            }
+        }
+        following
+    }
+
+    /// The streams that it uses, the one where the step begins first.
+    pub fn streams(&self) -> Vec<StreamId> {
+        let first = StreamId { rank: 0, lane: Lane::Compute };
+        let mut streams = vec![first];
+        for item in &self.items {
+            if let Item::Launch { stream, .. } = item
+                && !streams.contains(stream)
+            {
+                streams.push(*stream);
+            }
+        }
+        streams
+    }
+}
+
+/// The streams that a plan needs.
+fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
+    let communicates = plan.operations.iter().any(|o| o.lane == Lane::Comm);
+    let compute = (0..layout.ranks).map(|rank| StreamId { rank, lane: Lane::Compute });
+    let comm_ranks = match (communicates, layout.joint) {
+        (false, _) => 0,
+        (true, true) => 1,
+        (true, false) => layout.ranks,
+    };
+    compute.chain((0..comm_ranks).map(|rank| StreamId { rank, lane: Lane::Comm })).collect()
+}
+
+/// Every operation on every local rank, between the step's begin and end, in plan order, each with
+/// the waits that it needs.
+fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
+    let place = |rank: u32, lane: Lane| {
+        streams.iter().position(|s| *s == StreamId { rank, lane }).unwrap_or_default()
+    };
+    let is_joint = |operation: usize| {
+        layout.joint && matches!(plan.operations[operation].kind, Kind::AllReduce | Kind::AllGather)
+    };
+    let mut graph = Graph { nodes: Vec::new(), last: vec![None; streams.len()] };
+    let begin = graph.add(0, Work::Begin, &[]);
+    // for each operation, its node on each local rank
+    let mut of_operation: Vec<Vec<usize>> = Vec::with_capacity(plan.operations.len());
+    for (index, waits) in plan.dependencies().iter().enumerate() {
+        let operation = &plan.operations[index];
+        let work = Work::Operation(index as u32);
+        let on = |rank: u32| waits.iter().map(move |op| (op.index(), rank as usize));
+        let mut added = Vec::with_capacity(layout.ranks as usize);
+        if is_joint(index) {
+            let all = (0..layout.ranks).flat_map(on).map(|(op, rank)| of_operation[op][rank]);
+            let needs: Vec<usize> = all.chain([begin]).collect();
+            let node = graph.add(place(0, operation.lane), work, &needs);
+            added.extend((0..layout.ranks).map(|_| node));
+        } else {
+            for rank in 0..layout.ranks {
+                let own = on(rank).map(|(op, rank)| of_operation[op][rank]);
+                let needs: Vec<usize> = own.chain([begin]).collect();
+                added.push(graph.add(place(rank, operation.lane), work, &needs));
+            }
+        }
+        of_operation.push(added);
+    }
+    let last: Vec<usize> = graph.last.iter().flatten().copied().collect();
+    graph.add(0, Work::End, &last);
+    graph.nodes
+}
+
+struct Graph {
+    nodes: Vec<Node>,
+    /// The last node of each stream.
+    last: Vec<Option<usize>>,
+}
+
+impl Graph {
+    /// Adds a node that must happen after `needs`; returns its index.
+    fn add(&mut self, stream: usize, work: Work, needs: &[usize]) -> usize {
+        let nodes = &self.nodes;
+        let mut clock = match self.last[stream] {
+            Some(last) => nodes[last].clock.clone(),
+            None => vec![0; self.last.len()],
+        };
+        let position = self.last[stream].map_or(0, |last| nodes[last].position) + 1;
+        let knows = |clock: &[u32], node: usize| clock[nodes[node].stream] >= nodes[node].position;
+        let mut wanted: Vec<usize> = needs.iter().copied().filter(|n| !knows(&clock, *n)).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        // what another of them implies needs no wait of its own
+        let waits: Vec<usize> = wanted
+            .iter()
+            .copied()
+            .filter(|node| !wanted.iter().any(|o| o != node && knows(&nodes[*o].clock, *node)))
+            .collect();
+        for wait in &waits {
+            for (mine, theirs) in clock.iter_mut().zip(&nodes[*wait].clock) {
+                *mine = (*mine).max(*theirs);
+            }
+        }
+        clock[stream] = position;
+        let index = self.nodes.len();
+        self.nodes.push(Node { stream, work, position, clock, waits, event: None });
+        self.last[stream] = Some(index);
+        index
+    }
+}
+
+/// Gives an event to each node that another waits for.
+fn number_events(nodes: &mut [Node]) -> u32 {
+    let mut awaited: Vec<usize> = nodes.iter().flat_map(|node| node.waits.iter().copied()).collect();
+    awaited.sort_unstable();
+    awaited.dedup();
+    for (event, node) in awaited.iter().enumerate() {
+        nodes[*node].event = Some(event as u32);
+    }
+    awaited.len() as u32
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

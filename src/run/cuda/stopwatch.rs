@@ -1,0 +1,46 @@
+//! How long a product takes: the one way in which our own kernels and cuBLASLt's algorithms are timed, so
+//! that the times can be compared.
+
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::base::statistics::median;
+use crate::machine::driver::{DevicePtr, Gpu, Stream};
+
+/// By how much something must be faster to be preferred: noise is no reason to change results
+/// from run to run.
+pub(super) const CLEARLY: f64 = 0.98;
+
+/// Rounds over the weights of a shape; the median of them counts.
+const ROUNDS: usize = 5;
+
+/// Products of a round at least, so that the clock's resolution does not matter.
+const LEAST_PRODUCTS: usize = 8;
+
+/// How long a round may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Median time (us) of what `one` enqueues on `stream`, with weights that take turns as layers do.
+pub(super) fn median_us(
+    gpu: &Gpu,
+    stream: &Stream,
+    weights: &[DevicePtr],
+    mut one: impl FnMut(DevicePtr) -> Result<()>,
+) -> Result<f64> {
+    let (start, end) = (gpu.event(true)?, gpu.event(true)?);
+    let products = weights.len().max(LEAST_PRODUCTS);
+    let mut rounds = Vec::with_capacity(ROUNDS);
+    // one round more, to warm up
+    for round in 0..=ROUNDS {
+        stream.record(&start)?;
+        for w in weights.iter().cycle().take(products) {
+            one(*w)?;
+        }
+        stream.record(&end)?;
+        stream.synchronize_within(LIMIT)?;
+        if round > 0 {
+            rounds.push(f64::from(end.elapsed_ms(&start)?) * 1e3 / products as f64);
+        }
+    }
+    Ok(median(&rounds).unwrap_or_default())
+}

@@ -1,0 +1,130 @@
+//! Ranks over NCCL: a thread and a GPU each within this process, and what any rank over NCCL does at its
+//! beginning and its end.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::collective::Collective;
+use super::engine::Local;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::Gpu;
+use crate::run::comm::Peers;
+use crate::run::comm::nccl::{Communicator, Nccl};
+
+/// Runs a rank a thread: rank 0, which speaks for all, on this one by `first`, the others by `other`. The
+/// first error of any is the result.
+pub(super) fn on_threads<R: Send>(
+    all: Vec<Peers>,
+    first: impl FnOnce(&Arc<Peers>) -> Result<R>,
+    other: impl Fn(&Arc<Peers>) -> Result<R> + Sync,
+) -> Result<R> {
+    let mut all = all.into_iter().map(Arc::new);
+    let peers = all.next().ok_or_else(|| Error::failed("no ranks"))?;
+    std::thread::scope(|scope| {
+        let other = &other;
+        let others: Vec<_> = all
+            .map(|peers| {
+                std::thread::Builder::new()
+                    .name(format!("rank{}", peers.rank()))
+                    .spawn_scoped(scope, move || other(&peers))
+                    .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))
+            })
+            .collect();
+        let started: Result<Vec<_>> = others.into_iter().collect();
+        let others = started.inspect_err(|error| peers.abort(&error.to_string()))?;
+        let mut result = first(&peers);
+        for other in others {
+            let ended = other.join().unwrap_or_else(|_| Err(Error::failed("a rank panicked")));
+            if let (Ok(_), Err(error)) = (&result, ended) {
+                result = Err(error);
+            }
+        }
+        result
+    })
+}
+
+/// A rank's part on its GPU among peers, which it joins; its end ends all where it is a bad one.
+pub(super) fn among_peers<R>(
+    nccl: &'static Nccl,
+    device: usize,
+    peers: &Arc<Peers>,
+    part: impl FnOnce(&Gpu, Local) -> Result<R>,
+) -> Result<R> {
+    let result = (|| {
+        let gpu = Gpu::open(device)?;
+        gpu.bind()?;
+        peers.phase("joining NCCL");
+        let communicator = Communicator::join(nccl, peers)?;
+        let index = peers.rank() as u32;
+        part(&gpu, Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) })
+    })();
+    result.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
+}
+
+/// Every rank's part, by rank, on rank 0, or where there are no peers; `None` on other ranks. `what` the
+/// parts are, for errors.
+pub(super) fn gather<T: Serialize + DeserializeOwned>(
+    peers: Option<&Arc<Peers>>,
+    what: &str,
+    part: T,
+) -> Result<Option<Vec<T>>> {
+    let Some(peers) = peers else { return Ok(Some(vec![part])) };
+    let bytes = serde_json::to_vec(&part).map_err(|e| Error::failed(format!("{what}: {e}")))?;
+    let Some(all) = peers.gather(bytes)? else { return Ok(None) };
+    let parse = |(rank, bytes): (usize, &Vec<u8>)| {
+        serde_json::from_slice(bytes)
+            .map_err(|e| Error::failed(format!("the {what} of rank {rank} cannot be read: {e}")))
+    };
+    all.iter().enumerate().map(parse).collect::<Result<Vec<T>>>().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn rank_0_has_what_all_ranks_bring_and_the_first_error_is_everybodys() {
+        let part = |peers: &Arc<Peers>| {
+            assert_eq!(gather(None, "names", peers.rank())?, Some(vec![peers.rank()]));
+            gather(Some(peers), "names", format!("rank {}", peers.rank()))
+        };
+        let all = on_threads(Peers::threads(3, TIMEOUT), part, part).unwrap();
+        assert_eq!(all.unwrap(), ["rank 0", "rank 1", "rank 2"]);
+
+        let part = |peers: &Arc<Peers>| {
+            if peers.rank() == 2 {
+                peers.abort("out of memory");
+                return Err(Error::failed("out of memory"));
+            }
+            peers.barrier()
+        };
+        let error = on_threads(Peers::threads(3, TIMEOUT), part, part).unwrap_err();
+        assert_eq!(error.to_string(), "out of memory");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let part = |peers: &Arc<Peers>| match peers.rank() {
+            0 => gather(Some(peers), "times", 1_u32).map(|_| ()),
+            _ => peers.gather(b"[".to_vec()).map(|_| ()),
+        };
+        let error = on_threads(Peers::threads(2, TIMEOUT), part, part).unwrap_err().to_string();
+        assert!(error.contains("the times of rank 1 cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_that_panics_is_an_error() {
+        let part = |peers: &Arc<Peers>| -> Result<()> {
+            assert_eq!(peers.rank(), 0, "a panic on purpose");
+            Ok(())
+        };
+        let error = on_threads(Peers::threads(2, TIMEOUT), part, part).unwrap_err().to_string();
+        assert!(error.contains("panicked"), "{error}");
+    }
+}

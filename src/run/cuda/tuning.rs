@@ -1,0 +1,85 @@
+//! What can be changed of how steps run on a GPU, for experiments: variables of the run's process, which
+//! its record names with their effect.
+
+use crate::base::error::{Error, Result};
+
+/// Whether kernels may start early: 0 or 1.
+const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";
+/// Whether a product that starts early asks for more of its weights than it has room for: 0 or 1.
+const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
+/// Multiprocessors that kernels beside a collective leave to it: a number.
+const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
+
+/// Choices of how steps run that experiments change and results do not depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Whether kernels may start before those before them have ended, where the GPU can do that and
+    /// nothing speaks against it.
+    pub programmatic: bool,
+    /// Whether a product that starts early brings what it will read next into the second-level cache.
+    pub prefetch: bool,
+    /// Multiprocessors that kernels beside a collective leave to it; what it takes, where none are named.
+    pub sms_for_comm: Option<u32>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { programmatic: true, prefetch: true, sms_for_comm: None }
+    }
+}
+
+impl Tuning {
+    /// The choices that this process's variables make.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a variable with a value that it does not take, by its name.
+    pub fn of_process() -> Result<Self> {
+        Self::of(|name| std::env::var(name).ok())
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let set = |name| variable(name).filter(|text| !text.trim().is_empty());
+        let switch = |name| match set(name).as_deref().map(str::trim) {
+            None | Some("1") => Ok(true),
+            Some("0") => Ok(false),
+            Some(other) => Err(Error::input(format!("{name} is '{other}'; it must be 0 or 1"))),
+        };
+        let (programmatic, prefetch) = (switch(PROGRAMMATIC)?, switch(PREFETCH)?);
+        let number = |text: String| {
+            text.trim().parse().map_err(|_| {
+                let wanted = "it must be a number of multiprocessors, such as 24, or 0";
+                Error::input(format!("{SMS_FOR_COMM} is '{text}'; {wanted}"))
+            })
+        };
+        let sms_for_comm = set(SMS_FOR_COMM).map(number).transpose()?;
+        Ok(Self { programmatic, prefetch, sms_for_comm })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(programmatic: &str, prefetch: &str, sms: &str) -> Result<Tuning> {
+        let all = [(PROGRAMMATIC, programmatic), (PREFETCH, prefetch), (SMS_FOR_COMM, sms)];
+        Tuning::of(|name| {
+            all.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
+        })
+    }
+
+    #[test]
+    fn variables_are_read_and_wrong_ones_refused() {
+        assert_eq!(Tuning::of(|_| None).ok(), Some(Tuning::default()));
+        assert_eq!(of("", "1", " ").ok(), Some(Tuning::default()));
+        let wanted = Tuning { programmatic: false, prefetch: true, sms_for_comm: Some(8) };
+        assert_eq!(of("0", "", "8").ok(), Some(wanted));
+        assert_eq!(of("1", "0", "").ok(), Some(Tuning { prefetch: false, ..Tuning::default() }));
+        for (programmatic, prefetch, sms, name) in
+            [("yes", "", "8", PROGRAMMATIC), ("1", "2", "8", PREFETCH), ("1", "", "-1", SMS_FOR_COMM)]
+        {
+            let error = of(programmatic, prefetch, sms).expect_err("wrong");
+            assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
+        }
+    }
+}

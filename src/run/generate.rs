@@ -1,0 +1,188 @@
+//! What it means to generate tokens from prompts, whichever backend does it.
+
+use crate::base::error::{Error, Result};
+use crate::model::Model;
+use crate::plan::{Architecture, DType};
+
+use super::BACKENDS;
+use super::backend::PlanBackend;
+
+use super::sample::Sampling;
+
+/// Prompt tokens that are processed at a time: bounds the memory of all positions' logits.
+pub(super) const CHUNK: usize = 128;
+
+/// Highest logits that are reported.
+pub(super) const TOP: usize = 5;
+
+/// What a user asks of `generate`: a model, its wiring, prompts, and how tokens are chosen.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// The model, with its checkpoint if it has one.
+    pub model: Model,
+    /// When module outputs join the residual.
+    pub architecture: Architecture,
+    /// Format of the weights; the cpu backend does f32 and bf16.
+    pub dtype: DType,
+    /// The number of ranks (TP).
+    pub tp: u32,
+    /// Token ids of each prompt; none may be empty.
+    pub prompts: Vec<Vec<u32>>,
+    /// New tokens of each sequence.
+    pub output_tokens: u32,
+    /// The temperature of sampling; without one the likeliest token is taken.
+    pub temperature: Option<f32>,
+    /// How many of the highest logits take part in sampling; all without.
+    pub top_k: Option<u32>,
+    /// Seed of sampling, and of weights where the model has none.
+    pub seed: u64,
+    /// Tokens that end a sequence; empty: none does.
+    pub stop_at: Vec<u32>,
+}
+
+/// How a generation runs, as far as its backend heeds that.
+#[derive(Clone, Copy, Debug)]
+pub struct GenerateOptions {
+    /// Whether decode steps are captured and replayed.
+    pub graph: bool,
+    /// How long nothing may happen.
+    pub timeout: std::time::Duration,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self { graph: true, timeout: super::TIMEOUT }
+    }
+}
+
+/// What a generation says of itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Said<'a> {
+    /// What it is doing now.
+    Phase(&'a str),
+    /// Something that the user should know.
+    Note(&'a str),
+}
+
+/// Hears what a generation says of itself.
+pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
+
+/// Which backend generates where nobody said, and why.
+///
+/// # Errors
+///
+/// Where no backend generates tokens.
+pub fn choose_generator(
+    model: &Model,
+    dtype: Option<DType>,
+) -> Result<(&'static dyn PlanBackend, String)> {
+    let mut said = Vec::new();
+    for backend in BACKENDS.into_iter().rev() {
+        let suits = backend.suits_generation(model, dtype);
+        let is_chosen = suits.is_ok();
+        said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
+        if is_chosen {
+            return Ok((backend, said.join("; ")));
+        }
+    }
+    Err(Error::input(format!("no backend generates tokens here: {}", said.join("; "))))
+}
+
+/// What was generated, an entry a prompt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// The new tokens of each prompt, in order.
+    pub tokens: Vec<Vec<u32>>,
+    /// The five highest logits at the prompt's last position, highest first.
+    pub top_logits: Vec<Vec<(u32, f32)>>,
+    /// Mean negative log-likelihood (nats) of the prompt's tokens after its first; `None` for
+    /// prompts of one token.
+    pub nll: Vec<Option<f64>>,
+}
+
+impl GenerateRequest {
+    /// Errors where something is wrong that no backend could do.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.prompts.is_empty() {
+            return Err(Error::input_help(
+                "no prompt",
+                "give --prompt TEXT or --prompt-tokens-file FILE",
+            ));
+        }
+        let vocab = self.model.shape.vocab;
+        for (index, prompt) in self.prompts.iter().enumerate() {
+            if prompt.is_empty() {
+                return Err(Error::input(format!(
+                    "prompt {index} is empty; it needs at least one token"
+                )));
+            }
+            if let Some(token) = prompt.iter().find(|token| **token >= vocab) {
+                return Err(Error::input(format!(
+                    "prompt {index}: token {token} is outside the vocabulary of {vocab} (0 to {})",
+                    vocab - 1
+                )));
+            }
+        }
+        if self.output_tokens == 0 {
+            return Err(Error::input("output tokens must be at least 1"));
+        }
+        if let Some(temperature) = self.temperature
+            && !(temperature.is_finite() && temperature >= 0.0)
+        {
+            return Err(Error::input(format!(
+                "temperature {temperature} is not a number of at least 0"
+            )));
+        }
+        Ok(())
+    }
+
+    /// How tokens are chosen.
+    pub(super) fn sampling(&self) -> Sampling {
+        match self.temperature {
+            Some(temperature) if temperature > 0.0 => Sampling::Random {
+                temperature,
+                top_k: self.top_k.unwrap_or(u32::MAX) as usize,
+                seed: self.seed,
+            },
+            _ => Sampling::Greedy,
+        }
+    }
+
+    /// Tokens that the KV cache must have room for, in each sequence.
+    pub(super) fn capacity(&self) -> usize {
+        let longest = self.prompts.iter().map(Vec::len).max().unwrap_or(0);
+        longest + self.output_tokens as usize
+    }
+}
+
+/// What a prompt's logits say: the likelihood of its own tokens, and what may follow it.
+#[derive(Debug, Default)]
+pub(super) struct PromptLogits {
+    nll: f64,
+    last: Vec<(u32, f32)>,
+}
+
+impl PromptLogits {
+    /// Takes the logits (`[rows, vocab]`) at positions `first..` of `prompt`.
+    pub fn take(&mut self, prompt: &[u32], first: usize, logits: &[f32], vocab: usize) {
+        for (row, logits) in logits.chunks_exact(vocab).enumerate() {
+            match prompt.get(first + row + 1) {
+                Some(following) => self.nll -= log_softmax(logits, *following),
+                None => self.last = super::sample::top(logits, TOP),
+            }
+        }
+    }
+
+    /// Adds what is known once all of `prompt` was taken.
+    pub fn finish(self, prompt: &[u32], generated: &mut Generated) {
+        generated.top_logits.push(self.last);
+        generated.nll.push((prompt.len() > 1).then(|| self.nll / (prompt.len() - 1) as f64));
+    }
+}
+
+/// Log-probability of one token, in f64.
+fn log_softmax(logits: &[f32], token: u32) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+    f64::from(logits[token as usize] - max) - total.ln()
+}

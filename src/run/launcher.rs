@@ -1,0 +1,514 @@
+//! Whether a launcher started this process as one rank of several, and what its variables say: torchrun,
+//! srun, mpirun. Pure, but for [`of_process`].
+
+use std::sync::OnceLock;
+
+use sha2::{Digest, Sha256};
+
+use crate::base::error::{Error, Result};
+use crate::run::comm::Meeting;
+use crate::table::Spec;
+
+/// Chooses the launcher whose variables count, or `none`.
+const LAUNCHER: &str = "LADDERSCOPE_LAUNCHER";
+/// The port at which rank 0 listens, in place of one that is derived.
+const PORT: &str = "LADDERSCOPE_PORT";
+/// Ports are tried from the first on: others may hold some.
+const PORTS: u16 = 8;
+/// Where ports are derived from the job's name.
+const DERIVED: std::ops::Range<u16> = 23_000..31_000;
+/// Slurm's step numbers from here on are no steps of srun: the batch script itself, for example.
+const NO_STEP: u64 = 0xffff_fff0;
+
+/// A program that starts one process a rank, told by the variables that it sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// PyTorch's launcher, which sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`.
+    Torchrun,
+    /// Slurm's launcher of steps, which sets `SLURM_PROCID` and its like.
+    Srun,
+    /// Open MPI's, or another that speaks PMI.
+    Mpirun,
+}
+
+impl Launcher {
+    const ALL: [Self; 3] = [Self::Torchrun, Self::Srun, Self::Mpirun];
+
+    /// The name of its command, as users type it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Torchrun => "torchrun",
+            Self::Srun => "srun",
+            Self::Mpirun => "mpirun",
+        }
+    }
+}
+
+/// What a launcher's variables say of this process: its rank, and where the others are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The launcher whose variables were found.
+    pub launcher: Launcher,
+    /// Which one this is, from 0.
+    pub rank: usize,
+    /// How many there are; at least 2.
+    pub ranks: usize,
+    /// Which one of those on this host, from 0.
+    pub local_rank: usize,
+    /// How many are on this host, where the launcher says.
+    pub local_ranks: Option<usize>,
+    /// The host of rank 0, by name or address, at which the others meet it.
+    pub address: String,
+    /// Where rank 0 may listen.
+    pub ports: Vec<u16>,
+    /// A number that all ranks of this launch have, and those of another launch do not.
+    pub job: u64,
+}
+
+impl Launched {
+    /// Where this process meets the others.
+    pub fn meeting(&self) -> Meeting {
+        Meeting {
+            address: self.address.clone(),
+            ports: self.ports.clone(),
+            job: self.job,
+            rank: self.rank,
+            ranks: self.ranks,
+        }
+    }
+}
+
+/// What the launcher of this process says; `None` where there is none or where it started one process.
+/// Errors name the variable that is missing or contradicts another.
+///
+/// # Errors
+///
+/// An input error for variables that are missing or do not fit together, by name.
+pub fn of_process() -> Result<Option<&'static Launched>> {
+    /// An error's message and advice: errors themselves cannot be copied.
+    type Read = Result<Option<Launched>, (String, Option<String>)>;
+    static READ: OnceLock<Read> = OnceLock::new();
+    let read = READ.get_or_init(|| {
+        read(&|name| std::env::var(name).ok()).map_err(|e| match e {
+            Error::Input { message, help } => (message, help),
+            other => (other.to_string(), None),
+        })
+    });
+    match read {
+        Ok(launched) => Ok(launched.as_ref()),
+        Err((message, help)) => Err(Error::Input { message: message.clone(), help: help.clone() }),
+    }
+}
+
+/// Which of the `count` GPUs that this process sees is its own.
+///
+/// # Errors
+///
+/// An input error where this process sees fewer GPUs than there are ranks on its host.
+pub fn device(local_rank: usize, local_ranks: Option<usize>, count: usize) -> Result<usize> {
+    match count {
+        // the launcher shows each process a GPU of its own
+        1 => Ok(0),
+        _ if local_rank < count => Ok(local_rank),
+        _ => Err(Error::input_help(
+            format!(
+                "local rank {local_rank}{} has no GPU: this process sees {count}",
+                local_ranks.map(|n| format!(" of {n}")).unwrap_or_default()
+            ),
+            "start at most as many processes a host as it has GPUs; CUDA_VISIBLE_DEVICES may hide some",
+        )),
+    }
+}
+
+/// Looks a variable of the environment up by its name; tests give their own.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// What the variables say: `None` where no launcher started this process.
+fn read(variable: Variables<'_>) -> Result<Option<Launched>> {
+    let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+    let wanted = set(LAUNCHER);
+    let launcher = match wanted.as_deref() {
+        Some("none") => return Ok(None),
+        Some(name) => Launcher::ALL
+            .into_iter()
+            .find(|l| l.as_str() == name)
+            .map(Some)
+            .ok_or_else(|| Error::unknown(LAUNCHER, name, ["none", "torchrun", "srun", "mpirun"]))?,
+        None => guess(&set)?,
+    };
+    let Some(launcher) = launcher else { return Ok(None) };
+    let names = Names::of(launcher, &set);
+    let (rank, ranks) = (names.number(&set, names.rank)?, names.number(&set, names.ranks)?);
+    if ranks == 0 || rank >= ranks {
+        return Err(names.wrong(format!(
+            "{}={rank} and {}={ranks} contradict each other: ranks count from 0",
+            names.rank, names.ranks
+        )));
+    }
+    if ranks == 1 {
+        return Ok(None);
+    }
+    let local_rank = names.number(&set, names.local_rank)?;
+    let local_ranks = match set(names.local_ranks) {
+        Some(_) => Some(names.number(&set, names.local_ranks)?),
+        None => None,
+    };
+    if let Some(local_ranks) = local_ranks
+        && (local_rank >= local_ranks || local_ranks > ranks)
+    {
+        return Err(names.wrong(format!(
+            "{}={local_rank}, {}={local_ranks} and {}={ranks} contradict each other",
+            names.local_rank, names.local_ranks, names.ranks
+        )));
+    }
+    let address = address(launcher, &names, &set, local_ranks == Some(ranks))?;
+    let job = job(launcher, &address, &set);
+    Ok(Some(Launched {
+        launcher,
+        rank,
+        ranks,
+        local_rank,
+        local_ranks,
+        ports: ports(&set, job)?,
+        address,
+        job,
+    }))
+}
+
+/// Whose variables are set. torchrun and mpirun may run within a Slurm job, so they come first.
+fn guess(set: Variables<'_>) -> Result<Option<Launcher>> {
+    match (set("RANK"), set("WORLD_SIZE")) {
+        (Some(_), Some(_)) => return Ok(Some(Launcher::Torchrun)),
+        (None, None) => {}
+        (Some(_), None) => return Err(half("RANK", "WORLD_SIZE")),
+        (None, Some(_)) => return Err(half("WORLD_SIZE", "RANK")),
+    }
+    if set("OMPI_COMM_WORLD_RANK").is_some() {
+        return Ok(Some(Launcher::Mpirun));
+    }
+    // a batch script has a SLURM_PROCID too, and runs once
+    let step = set("SLURM_STEP_ID").or_else(|| set("SLURM_STEPID"));
+    let is_step = step.and_then(|step| step.trim().parse::<u64>().ok()).is_some_and(|n| n < NO_STEP);
+    if is_step && set("SLURM_PROCID").is_some() {
+        return Ok(Some(Launcher::Srun));
+    }
+    Ok(set("PMI_RANK").map(|_| Launcher::Mpirun))
+}
+
+fn half(there: &str, missing: &str) -> Error {
+    Error::input_help(
+        format!("{there} is set and {missing} is not: a launcher like torchrun sets both"),
+        format!("unset {there}, or set {LAUNCHER}=none, to run all ranks in one process"),
+    )
+}
+
+/// The variables of a launcher.
+struct Names {
+    launcher: Launcher,
+    rank: &'static str,
+    ranks: &'static str,
+    local_rank: &'static str,
+    local_ranks: &'static str,
+}
+
+impl Names {
+    fn of(launcher: Launcher, set: Variables<'_>) -> Self {
+        let (rank, ranks, local_rank, local_ranks) = match launcher {
+            Launcher::Torchrun => ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+            Launcher::Srun if set("SLURM_STEP_NUM_TASKS").is_some() => {
+                ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
+            }
+            Launcher::Srun => ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+            Launcher::Mpirun if set("OMPI_COMM_WORLD_RANK").is_some() => (
+                "OMPI_COMM_WORLD_RANK",
+                "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE",
+            ),
+            Launcher::Mpirun => ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        };
+        Self { launcher, rank, ranks, local_rank, local_ranks }
+    }
+
+    fn number(&self, set: Variables<'_>, name: &str) -> Result<usize> {
+        let Some(text) = set(name) else {
+            return Err(self.wrong(format!("{name} is not set")));
+        };
+        text.trim()
+            .parse()
+            .map_err(|_| self.wrong(format!("{name}='{text}' is not a whole number of at least 0")))
+    }
+
+    /// What is wrong with this launcher's variables.
+    fn wrong(&self, what: String) -> Error {
+        Error::input_help(
+            format!("the variables of {} tell no rank: {what}", self.launcher.as_str()),
+            format!(
+                "{} sets {}, {} and {}; {LAUNCHER}=none runs all ranks in one process",
+                self.launcher.as_str(),
+                self.rank,
+                self.ranks,
+                self.local_rank
+            ),
+        )
+    }
+}
+
+/// The host on which rank 0 listens, as the launcher tells it.
+fn address(launcher: Launcher, names: &Names, set: Variables<'_>, all_here: bool) -> Result<String> {
+    if let Some(address) = set("MASTER_ADDR") {
+        return Ok(address.trim().to_owned());
+    }
+    let slurm_nodes = set("SLURM_STEP_NUM_NODES").or_else(|| set("SLURM_NNODES"));
+    let one_node = launcher == Launcher::Srun && slurm_nodes.is_some_and(|n| n.trim() == "1");
+    if all_here || one_node {
+        return Ok("127.0.0.1".into());
+    }
+    if launcher == Launcher::Srun {
+        let lists = ["SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"];
+        if let Some(first) = lists.iter().find_map(|name| set(name)).and_then(|l| first_host(&l)) {
+            return Ok(first);
+        }
+    }
+    Err(Error::input_help(
+        format!("MASTER_ADDR is not set: where rank 0 of {} runs is not known", names.launcher.as_str()),
+        match launcher {
+            Launcher::Mpirun => "give all ranks rank 0's host: mpirun -x MASTER_ADDR=HOST ...",
+            _ => "set MASTER_ADDR to rank 0's host",
+        },
+    ))
+}
+
+/// The first of Slurm's list of hosts: `gpu[003-006,9],x` begins with `gpu003`.
+fn first_host(list: &str) -> Option<String> {
+    let mut name = String::new();
+    let mut rest = list.trim();
+    loop {
+        let end = rest.find(['[', ',']).unwrap_or(rest.len());
+        name += &rest[..end];
+        rest = &rest[end..];
+        let Some(numbers) = rest.strip_prefix('[') else { break };
+        let (numbers, after) = numbers.split_once(']')?;
+        name += numbers.split([',', '-']).next()?;
+        rest = after;
+    }
+    (!name.is_empty()).then_some(name)
+}
+
+/// What all ranks of this launch, and no others, have in common.
+fn job(launcher: Launcher, address: &str, set: Variables<'_>) -> u64 {
+    const COMMON: [&str; 9] = [
+        "MASTER_PORT",
+        PORT,
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_RESTART_COUNT",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "PMIX_NAMESPACE",
+        "OMPI_MCA_ess_base_jobid",
+        "PMI_JOBID",
+    ];
+    let mut hash = Sha256::new();
+    hash.update(launcher.as_str());
+    hash.update(address);
+    for name in COMMON {
+        hash.update([0]);
+        hash.update(set(name).unwrap_or_default());
+    }
+    let bytes = hash.finalize();
+    bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+fn ports(set: Variables<'_>, job: u64) -> Result<Vec<u16>> {
+    let number = |name: &str| -> Result<Option<u16>> {
+        let Some(text) = set(name) else { return Ok(None) };
+        text.trim().parse().ok().filter(|port| *port > 0).map(Some).ok_or_else(|| {
+            Error::input(format!("{name}='{text}' is no port; it is a number from 1 to 65535"))
+        })
+    };
+    if let Some(port) = number(PORT)? {
+        return Ok((port..=port.saturating_add(PORTS - 1)).collect());
+    }
+    // the port itself is torchrun's own
+    if let Some(port) = number("MASTER_PORT")? {
+        return Ok(match port.checked_add(PORTS) {
+            Some(last) => (port + 1..=last).collect(),
+            None => (port - PORTS..port).collect(),
+        });
+    }
+    let blocks = u64::from((DERIVED.end - DERIVED.start) / PORTS);
+    let first = DERIVED.start + (job % blocks) as u16 * PORTS;
+    Ok((first..first + PORTS).collect())
+}
+
+/// Why a cell does not fit the launch.
+pub fn too_few(ranks: usize, spec: &Spec) -> String {
+    format!("tp {} needs {} ranks, and the launcher started {ranks}", spec.tp, spec.tp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &[(&str, &str)]) -> Result<Option<Launched>> {
+        read(&|name| {
+            variables.iter().find(|(there, _)| *there == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    const TORCHRUN: [(&str, &str); 6] = [
+        ("RANK", "9"),
+        ("WORLD_SIZE", "16"),
+        ("LOCAL_RANK", "1"),
+        ("LOCAL_WORLD_SIZE", "8"),
+        ("MASTER_ADDR", "node1"),
+        ("MASTER_PORT", "29500"),
+    ];
+    const SRUN: [(&str, &str); 7] = [
+        ("SLURM_PROCID", "3"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_LOCALID", "1"),
+        ("SLURM_NODEID", "1"),
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NODELIST", "gpu[007-008]"),
+    ];
+    const MPIRUN: [(&str, &str); 5] = [
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+        ("PMIX_NAMESPACE", "prterun-node1-812@1"),
+    ];
+
+    fn without<'a>(all: &[(&'a str, &'a str)], name: &str) -> Vec<(&'a str, &'a str)> {
+        all.iter().copied().filter(|(there, _)| *there != name).collect()
+    }
+
+    fn changed<'a>(all: &[(&'a str, &'a str)], name: &'a str, to: &'a str) -> Vec<(&'a str, &'a str)> {
+        let mut all = without(all, name);
+        all.push((name, to));
+        all
+    }
+
+    fn place(variables: &[(&str, &str)]) -> (Launcher, usize, usize, usize, String) {
+        let found = with(variables).unwrap().unwrap();
+        (found.launcher, found.rank, found.ranks, found.local_rank, found.address)
+    }
+
+    fn message(result: Result<Option<Launched>>) -> String {
+        match result {
+            Err(error @ Error::Input { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_launcher_is_understood() {
+        assert_eq!(place(&TORCHRUN), (Launcher::Torchrun, 9, 16, 1, "node1".into()));
+        assert_eq!(place(&SRUN), (Launcher::Srun, 3, 4, 1, "gpu007".into()));
+        assert_eq!(place(&MPIRUN), (Launcher::Mpirun, 1, 2, 1, "127.0.0.1".into()));
+        let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0")];
+        let mut pmi = pmi.to_vec();
+        pmi.push(("MASTER_ADDR", "10.0.0.1"));
+        assert_eq!(place(&pmi), (Launcher::Mpirun, 1, 2, 0, "10.0.0.1".into()));
+        // a step of fewer tasks than the job has
+        let mut step = SRUN.to_vec();
+        step.extend([("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_STEP_NUM_NODES", "1")]);
+        assert_eq!(place(&step), (Launcher::Srun, 3, 8, 1, "127.0.0.1".into()));
+    }
+
+    #[test]
+    fn within_a_job_of_slurm_the_innermost_launcher_counts() {
+        let mut both = SRUN.to_vec();
+        both.extend(TORCHRUN);
+        assert_eq!(place(&both).0, Launcher::Torchrun);
+        let mut both = SRUN.to_vec();
+        both.extend(MPIRUN);
+        assert_eq!(place(&both).0, Launcher::Mpirun);
+        both.push((LAUNCHER, "srun"));
+        assert_eq!(place(&both).0, Launcher::Srun);
+        assert_eq!(with(&changed(&both, LAUNCHER, "none")).unwrap(), None);
+        assert!(message(with(&changed(&both, LAUNCHER, "srum"))).contains("'srum'"));
+    }
+
+    #[test]
+    fn one_process_is_no_launch() {
+        assert_eq!(with(&[]).unwrap(), None);
+        let alone = changed(&changed(&TORCHRUN, "RANK", "0"), "WORLD_SIZE", "1");
+        assert_eq!(with(&alone).unwrap(), None);
+        // a batch script knows its job's tasks, and is no task
+        assert_eq!(with(&without(&SRUN, "SLURM_STEP_ID")).unwrap(), None);
+        assert_eq!(with(&changed(&SRUN, "SLURM_STEP_ID", "4294967291")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_missing_or_contradicts_is_named() {
+        for (variables, wanted) in [
+            (without(&TORCHRUN, "WORLD_SIZE"), "RANK is set and WORLD_SIZE is not"),
+            (without(&TORCHRUN, "RANK"), "WORLD_SIZE is set and RANK is not"),
+            (without(&TORCHRUN, "LOCAL_RANK"), "LOCAL_RANK is not set"),
+            (without(&TORCHRUN, "MASTER_ADDR"), "MASTER_ADDR is not set"),
+            (changed(&TORCHRUN, "RANK", "16"), "RANK=16 and WORLD_SIZE=16 contradict"),
+            (changed(&TORCHRUN, "RANK", "-1"), "RANK='-1' is not a whole number"),
+            (changed(&TORCHRUN, "LOCAL_RANK", "8"), "LOCAL_RANK=8, LOCAL_WORLD_SIZE=8"),
+            (changed(&TORCHRUN, "MASTER_PORT", "0"), "MASTER_PORT='0' is no port"),
+            (changed(&TORCHRUN, PORT, "70000"), "LADDERSCOPE_PORT='70000' is no port"),
+            (without(&SRUN, "SLURM_LOCALID"), "SLURM_LOCALID is not set"),
+            (without(&SRUN, "SLURM_STEP_NODELIST"), "MASTER_ADDR is not set"),
+            (without(&MPIRUN, "OMPI_COMM_WORLD_SIZE"), "OMPI_COMM_WORLD_SIZE is not set"),
+            (without(&MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE"), "MASTER_ADDR is not set"),
+        ] {
+            let message = message(with(&variables));
+            assert!(message.contains(wanted), "{message}\nwanted {wanted}");
+        }
+    }
+
+    #[test]
+    fn all_ranks_of_a_launch_look_in_the_same_places() {
+        for (variables, rank) in [
+            (TORCHRUN.to_vec(), "RANK"),
+            (SRUN.to_vec(), "SLURM_PROCID"),
+            (MPIRUN.to_vec(), "OMPI_COMM_WORLD_RANK"),
+        ] {
+            let mine = with(&variables).unwrap().unwrap();
+            let first = with(&changed(&variables, rank, "0")).unwrap().unwrap();
+            assert_eq!(
+                (&mine.address, &mine.ports, mine.job),
+                (&first.address, &first.ports, first.job)
+            );
+            assert_eq!(mine.meeting().ranks, mine.ranks);
+            assert!(mine.ports.len() == usize::from(PORTS));
+        }
+        let ports = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().ports;
+        assert_eq!(ports(&TORCHRUN), (29_501..=29_508).collect::<Vec<_>>());
+        assert_eq!(ports(&changed(&TORCHRUN, "MASTER_PORT", "65530"))[7], 65_529);
+        assert_eq!(ports(&changed(&TORCHRUN, PORT, "4000"))[0], 4000);
+        assert!(DERIVED.contains(&ports(&SRUN)[0]));
+        let other = changed(&SRUN, "SLURM_JOB_ID", "78");
+        assert_ne!(with(&other).unwrap().unwrap().job, with(&SRUN).unwrap().unwrap().job);
+    }
+
+    #[test]
+    fn the_first_host_of_a_list_is_found() {
+        for (list, first) in [
+            ("node7", "node7"),
+            ("node7,node8", "node7"),
+            ("gpu[003-006,9],x", "gpu003"),
+            ("gpu[9,003-006]-ib", "gpu9-ib"),
+            ("rack[1-2]n[04-05]", "rack1n04"),
+        ] {
+            assert_eq!(first_host(list).as_deref(), Some(first));
+        }
+        assert_eq!(first_host("gpu[003"), None);
+        assert_eq!(first_host(""), None);
+    }
+
+    #[test]
+    fn a_process_takes_the_gpu_of_its_local_rank_or_the_only_one() {
+        assert_eq!(device(3, Some(8), 8).unwrap(), 3);
+        assert_eq!(device(3, Some(8), 1).unwrap(), 0);
+        let error = device(4, Some(8), 4).unwrap_err().to_string();
+        assert!(error.contains("local rank 4 of 8 has no GPU: this process sees 4"), "{error}");
+    }
+}

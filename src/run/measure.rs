@@ -1,0 +1,75 @@
+//! What backends that execute and time generations have in common: prompts, names of phases, the link
+//! that a run asks for, one sample from what each rank saw.
+
+use crate::base::error::{Error, Result};
+use crate::run::comm::EmulatedLink;
+use crate::table::{Link, P2p, Sample, Spec};
+use crate::trace::Span;
+
+/// One rank's part of one generation: moments on a clock that all ranks share (ns).
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Times {
+    /// When the generation started.
+    pub started: i64,
+    /// When the rank had the first token.
+    pub prefill_end: i64,
+    /// When each decode step had ended.
+    pub step_ends: Vec<i64>,
+}
+
+/// `warm-up 1/2`, `sample 3/10`.
+pub(super) fn phase_name(spec: &Spec, generation: u32) -> String {
+    match generation.checked_sub(spec.warmup) {
+        None => format!("warm-up {}/{}", generation + 1, spec.warmup),
+        Some(sample) => format!("sample {}/{}", sample + 1, spec.samples),
+    }
+}
+
+/// Prompts of random tokens that follow from the seed alone, one after the other.
+pub(super) fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
+    let mut rng = fastrand::Rng::with_seed(spec.seed ^ 0x70726f6d7074);
+    (0..u64::from(spec.batch) * u64::from(spec.prompt_tokens)).map(|_| rng.u32(0..vocab)).collect()
+}
+
+/// Puts the ranks' times together: everything lasts until its last rank is done. `spans` are those of
+/// the sample, for its overlap; none: it has none.
+pub(super) fn combine(times: &[Times], spans: &[Span], ranks: u32) -> Sample {
+    let ms = |ns: i64| ns as f64 / 1e6;
+    let started = times.iter().map(|t| t.started).min().unwrap_or(0);
+    let prefill_end = times.iter().map(|t| t.prefill_end).max().unwrap_or(0);
+    let steps = times.iter().map(|t| t.step_ends.len()).min().unwrap_or(0);
+    let mut steps_ms = Vec::with_capacity(steps);
+    let mut previous = prefill_end;
+    for step in 0..steps {
+        let end = times.iter().map(|t| t.step_ends[step]).max().unwrap_or(previous);
+        steps_ms.push(ms(end - previous));
+        previous = end;
+    }
+    Sample {
+        prefill_ms: ms(prefill_end - started),
+        decode_ms: ms(previous - prefill_end),
+        steps_ms,
+        overlap: crate::trace::overlap::decode_overlap(spans, ranks),
+    }
+}
+
+/// The emulated link of a spec, if it has one: given outright, or from a hardware profile.
+pub(super) fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
+    let from_profile = |p2p: P2p| {
+        if spec.hardware == "host" {
+            return Err(Error::input_help(
+                format!("link '{}' needs a hardware profile to take the link from", spec.link),
+                "add --hardware h100_sxm, or give the link outright: --link emulated:alpha_us=20,gb_s=50",
+            ));
+        }
+        let (alpha_us, gb_s) =
+            crate::machine::hardware::Profile::load(&spec.hardware)?.link(p2p, spec.tp);
+        Ok(Some(EmulatedLink { alpha_us, gb_s }))
+    };
+    match spec.link {
+        Link::Native => Ok(None),
+        Link::P2pOn => from_profile(P2p::On),
+        Link::P2pOff => from_profile(P2p::Off),
+        Link::Emulated { alpha_us, gb_s } => Ok(Some(EmulatedLink { alpha_us, gb_s })),
+    }
+}

@@ -1,0 +1,192 @@
+//! From what a user says about a cell to its [`Spec`]: the backend where it is `auto`, and defaults.
+
+use std::collections::BTreeMap;
+
+use super::BACKENDS;
+use super::backend::{HOST, PlanBackend, backend};
+use super::shared::Shared;
+use crate::base::error::{Error, Result};
+use crate::model::Model;
+use crate::plan::Architecture;
+use crate::table::options::{OPTIONS, PAIRS};
+use crate::table::{Backend, CellOptions, Link, P2p, Spec};
+
+impl CellOptions {
+    /// Fills in defaults, picks the backend where it is `auto`, and says which and why (second value).
+    /// Whether the cell can run is said by [`super::feasibility::of`].
+    ///
+    /// # Errors
+    ///
+    /// Where a value is wrong.
+    pub fn resolve(&self) -> Result<(Spec, Option<String>)> {
+        self.resolve_with(&Shared::default())
+    }
+
+    /// Like [`CellOptions::resolve`], for one cell of many.
+    ///
+    /// # Errors
+    ///
+    /// Where a value is wrong.
+    pub fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
+        self.check_counts()?;
+        let model = shared.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
+        let mut notes = Vec::new();
+        let chosen = match self.backend.unwrap_or(Backend::Auto) {
+            Backend::Auto => {
+                let (chosen, why) = self.choose(&model, shared)?;
+                notes.push(format!("backend {}: {why}", chosen.name().as_str()));
+                chosen
+            }
+            named => backend(named)?,
+        };
+        let spec = fill(self, &model, chosen, shared)?;
+        for other in BACKENDS.into_iter().rev().filter(|other| other.name() != chosen.name()) {
+            let unused = other.asked_for(self);
+            if !unused.is_empty() {
+                notes.push(format!("{} only matter to {}", unused.join(", "), other.title()));
+            }
+        }
+        let unheeded = self.given().filter(|option| !option.is_heeded_by(chosen.name()));
+        notes.extend(unheeded.filter(|option| option.about.heeded_by.len() > 1).map(|option| {
+            let heed: Vec<&str> = option.about.heeded_by.iter().map(|b| b.as_str()).collect();
+            format!("{} only matters to {}", option.name, heed.join(" and "))
+        }));
+        notes.extend(chosen.notes(self, &spec));
+        Ok((spec, (!notes.is_empty()).then(|| notes.join("; "))))
+    }
+
+    /// Which backend `auto` means here, and why: the last of the list that suits.
+    fn choose(&self, model: &Model, shared: &Shared) -> Result<(&'static dyn PlanBackend, String)> {
+        // what only a prediction can heed asks for it
+        for predicts in BACKENDS.into_iter().filter(|backend| backend.name().is_simulated()) {
+            let asked_for = predicts.asked_for(self);
+            if !asked_for.is_empty() {
+                let why = format!("{} ask for {}", asked_for.join(", "), predicts.title());
+                return Ok((predicts, why));
+            }
+        }
+        let mut said = Vec::new();
+        for backend in BACKENDS.into_iter().rev() {
+            let suits = backend.suits(self, model, shared)?;
+            let is_chosen = suits.is_ok();
+            said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
+            if is_chosen {
+                return Ok((backend, said.join("; ")));
+            }
+        }
+        Err(Error::input(format!("no backend can run it: {}", said.join("; "))))
+    }
+
+    /// What the command line's own parser lets through.
+    fn check_counts(&self) -> Result<()> {
+        OPTIONS.iter().try_for_each(|option| option.check(self))?;
+        if self.prompt_tokens.unwrap_or(0).checked_add(self.output_tokens.unwrap_or(0)).is_none() {
+            return Err(Error::input("prompt_tokens and output_tokens are together above 4294967295"));
+        }
+        Ok(())
+    }
+}
+
+/// The spec of a cell on a given backend.
+pub(super) fn fill(
+    options: &CellOptions,
+    model: &Model,
+    backend: &dyn PlanBackend,
+    shared: &Shared,
+) -> Result<Spec> {
+    let defaults = backend.defaults(model);
+    let link = options.link.unwrap_or(Link::Native);
+    let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
+    let named = options.hardware.as_ref().filter(|_| from_profile || defaults.hardware != HOST);
+    let hardware = named.unwrap_or(&defaults.hardware).clone();
+    if from_profile && !backend.name().is_simulated() {
+        if hardware == HOST {
+            return Err(Error::input_help(
+                format!("link '{link}' is emulated from a hardware profile, and none is named"),
+                "name one as hardware, for example h100_sxm (`ladderscope hardware` lists them)",
+            ));
+        }
+        shared.target(&hardware, "native", &BTreeMap::new())?;
+    }
+    let mut spec = defaults;
+    if let Some(layers) = &model.ladder_layers {
+        spec.architecture = Architecture::from_ladder_layers(layers);
+    }
+    // a link of the profile is one with P2P or without
+    spec.p2p = if link == Link::P2pOff { P2p::Off } else { P2p::On };
+    for option in OPTIONS.iter().filter(|option| option.is_heeded_by(backend.name())) {
+        option.apply(options, &mut spec);
+    }
+    spec.model.clone_from(&model.name);
+    (spec.backend, spec.hardware) = (backend.name(), hardware);
+    spec.env = PAIRS[0].read(&options.env)?;
+    // wrong ones are told on every backend
+    PAIRS[1].read(&options.set)?;
+    backend.complete(options, shared, &mut spec)?;
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::cuda::gpus::{Gpus, made_up};
+
+    fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
+        let shared = Shared::with_gpus(gpus.clone());
+        let model = shared.model(options.model.as_deref().unwrap()).unwrap();
+        let (backend, why) = options.choose(&model, &shared).unwrap();
+        (backend.name(), why)
+    }
+
+    #[test]
+    fn a_link_without_p2p_is_recorded_as_one() {
+        let p2p = |link: &str, p2p| {
+            let options = CellOptions {
+                backend: Some(Backend::Cpu),
+                hardware: Some("h100_sxm".into()),
+                link: Some(link.parse().unwrap()),
+                p2p,
+                ..CellOptions::default()
+            };
+            options.resolve().unwrap().0.p2p
+        };
+        assert_eq!((p2p("p2p-on", None), p2p("p2p-off", None)), (P2p::On, P2p::Off));
+        assert_eq!(p2p("native", None), P2p::On);
+        // what is said outright holds
+        assert_eq!(p2p("p2p-off", Some(P2p::On)), P2p::On);
+    }
+
+    #[test]
+    fn auto_takes_gpus_where_there_are_enough_and_the_model_fits() {
+        let of = |model: &str, tp: u32| CellOptions {
+            model: Some(model.into()),
+            tp: Some(tp),
+            ..CellOptions::default()
+        };
+        const H200: u64 = 150_000_000_000;
+        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(8, H200));
+        assert_eq!((backend, why.as_str()), (Backend::Cuda, "8 x NVIDIA H200 answer"));
+        let (backend, why) = chosen(&of("llama-3-70b", 4), &made_up(1, H200));
+        assert_eq!(backend, Backend::Sim);
+        assert!(
+            why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("too many for cpu"),
+            "{why}"
+        );
+        let (backend, why) = chosen(&of("tiny", 4), &made_up(1, H200));
+        assert_eq!(backend, Backend::Cpu);
+        assert!(why.starts_with("not cuda: tp 4 needs 4 GPUs") && why.contains("; tiny has"), "{why}");
+        let link = Some(Link::Emulated { alpha_us: 5.0, gb_s: 300.0 });
+        let (backend, why) = chosen(&CellOptions { link, ..of("llama-3-70b", 8) }, &made_up(1, H200));
+        assert_eq!(
+            (backend, why.as_str()),
+            (Backend::Cuda, "NVIDIA H200 answers; it runs one rank's shard of 8")
+        );
+        let none = Gpus { found: Err("no driver".into()), launched: Ok(None) };
+        let (backend, why) = chosen(&of("tiny", 2), &none);
+        assert_eq!(backend, Backend::Cpu);
+        assert!(why.starts_with("no GPU answers; tiny has"), "{why}");
+        let stack = Some("gpt-fast".to_owned());
+        let asked = CellOptions { stack, ..of("tiny", 1) };
+        assert_eq!(chosen(&asked, &made_up(8, H200)).0, Backend::Sim);
+    }
+}

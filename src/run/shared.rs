@@ -1,0 +1,180 @@
+//! What many cells of a grid share: models, profiles and plans, read or built once.
+//!
+//! A cache lives as long as one grid is looked at, so that a changed file is seen by the next look. It
+//! never grows with the grid: a table that is full is emptied, which costs no more than having had none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::{Arc, RwLock};
+
+use crate::base::error::Result;
+use crate::machine::hardware::{MemoryNeed, Profile, Stack, Target};
+use crate::model::Model;
+use crate::plan::ModelShape;
+use crate::run::cuda::{self, gpus::Gpus};
+use crate::run::sim::Plans;
+use crate::table::Spec;
+
+/// Models and profiles that are kept.
+const SMALL: usize = 1024;
+/// Pairs of plans that are kept; a large model's take about a megabyte.
+const LARGE: usize = 64;
+
+/// Hardware, stack and overrides.
+type TargetKey = (String, String, Vec<(String, String)>);
+
+/// Models, targets and plans by what they follow from.
+#[derive(Debug, Default)]
+pub struct Shared {
+    models: Table<String, Model>,
+    targets: Table<TargetKey, Target>,
+    /// By everything but the workload that they depend on.
+    plans: Table<String, Plans>,
+    /// GPUs to look at instead of those of the machine.
+    gpus: Option<Gpus>,
+    /// Of ranks on GPUs, by all that they follow from.
+    on_gpu: Table<String, MemoryNeed>,
+}
+
+impl Shared {
+    /// The model that [`Model::resolve`] finds for a name or directory, kept for the next cell.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Model::resolve`], each time that it is asked.
+    pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
+        self.models.get(name_or_dir.to_owned(), SMALL, || Model::resolve(name_or_dir))
+    }
+
+    /// A hardware profile and a stack, with these overrides.
+    ///
+    /// # Errors
+    ///
+    /// Input errors for a profile or stack that there is not, and for an override that neither knows.
+    pub fn target(
+        &self,
+        hardware: &str,
+        stack: &str,
+        set: &BTreeMap<String, String>,
+    ) -> Result<Arc<Target>> {
+        let key = |pairs: &BTreeMap<String, String>| {
+            let pairs = pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+            (hardware.to_owned(), stack.to_owned(), pairs)
+        };
+        let plain = || {
+            self.targets.get(key(&BTreeMap::new()), SMALL, || {
+                Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? })
+            })
+        };
+        if set.is_empty() {
+            return plain();
+        }
+        self.targets.get(key(set), SMALL, || plain()?.with(set))
+    }
+
+    /// The simulator's plans of a cell.
+    ///
+    /// # Errors
+    ///
+    /// An input error where TP does not divide the model.
+    pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
+        let lowering = target.stack.lowering();
+        let Spec { model, architecture, tp, dtype, .. } = spec;
+        let key = format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?}");
+        self.plans.get(key, LARGE, || Plans::new(spec, shape, &target.stack))
+    }
+
+    /// [`cuda::memory_need`], which builds plans, once for cells that differ in nothing that matters.
+    ///
+    /// # Errors
+    ///
+    /// An input error where TP does not divide the model.
+    pub fn memory_on_gpu(
+        &self,
+        spec: &Spec,
+        shape: &ModelShape,
+        multiprocessors: u32,
+    ) -> Result<MemoryNeed> {
+        let Spec { model, architecture, tp, dtype, batch, prompt_tokens, output_tokens, .. } = spec;
+        let key = format!(
+            "{model}\n{architecture} {tp} {dtype} {batch} {prompt_tokens} {output_tokens} {multiprocessors}"
+        );
+        let need = || cuda::memory_need(spec, shape, multiprocessors);
+        self.on_gpu.get(key, SMALL, need).map(|need| *need)
+    }
+
+    /// The GPUs of this machine.
+    pub fn gpus(&self) -> &Gpus {
+        self.gpus.as_ref().unwrap_or_else(|| Gpus::of_machine())
+    }
+
+    /// With GPUs that are not there.
+    #[cfg(test)]
+    pub fn with_gpus(gpus: Gpus) -> Self {
+        Self { gpus: Some(gpus), ..Self::default() }
+    }
+}
+
+/// Values by key, shared between threads.
+#[derive(Debug)]
+struct Table<K, V>(RwLock<HashMap<K, Arc<V>>>);
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<K: Eq + Hash, V> Table<K, V> {
+    /// The value of `key`; made where it is not there. Errors are not kept: each cell says its own.
+    fn get(&self, key: K, most: usize, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
+        if let Some(there) = self.0.read().ok().and_then(|table| table.get(&key).cloned()) {
+            return Ok(there);
+        }
+        // two threads may make the same at once; nobody waits for a slow one
+        let made = Arc::new(make()?);
+        if let Ok(mut table) = self.0.write() {
+            if table.len() >= most {
+                table.clear();
+            }
+            table.insert(key, Arc::clone(&made));
+        }
+        Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_makes_a_value_once_and_never_holds_more_than_it_may() {
+        let table: Table<u32, u32> = Table::default();
+        for _ in 0..3 {
+            assert_eq!(*table.get(7, 4, || Ok(49)).unwrap(), 49);
+        }
+        assert_eq!(*table.get(7, 4, || Ok(0)).unwrap(), 49, "made once");
+        for key in 0..100 {
+            table.get(key, 4, || Ok(key)).unwrap();
+            assert!(table.0.read().unwrap().len() <= 4);
+        }
+    }
+
+    #[test]
+    fn a_target_with_overrides_is_another_target() {
+        let shared = Shared::default();
+        let of = |stack, pairs: &[(&str, &str)]| {
+            let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            shared.target("h100_sxm", stack, &set)
+        };
+        let plain = of("native", &[]).unwrap();
+        let half = of("native", &[("hbm_gb_s", "1000")]).unwrap();
+        let less = of("native", &[("hbm_gb_s", "500")]).unwrap();
+        assert!(plain.profile.hbm_gb_s > half.profile.hbm_gb_s);
+        assert!(half.profile.hbm_gb_s > less.profile.hbm_gb_s);
+        assert_eq!(of("gpt-fast", &[("stack.launch_us", "9")]).unwrap().stack.launch_us, 9.0);
+        assert_ne!(of("gpt-fast", &[]).unwrap().stack, plain.stack);
+        assert!(of("native", &[("hbm_gb_s", "fast")]).is_err());
+        assert!(of("nativ", &[]).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! The simulator as a backend: it suits every cell, and needs nothing.
+
+use super::run::simulate_plans;
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::MemoryNeed;
+use crate::model::Model;
+use crate::plan::{ModelShape, Precision};
+use crate::run::backend::{HOST, PlanBackend, Suits, usual};
+use crate::run::{Feasibility, RunResult, Shared};
+use crate::table::options::PAIRS;
+use crate::table::{Backend, CellOptions, Link, Spec};
+
+/// Discrete-event simulation on a hardware profile and a software stack.
+#[derive(Debug)]
+pub struct SimBackend;
+
+impl PlanBackend for SimBackend {
+    fn name(&self) -> Backend {
+        Backend::Sim
+    }
+
+    fn title(&self) -> String {
+        "the simulator".into()
+    }
+
+    fn available(&self) -> std::result::Result<String, String> {
+        Ok("needs nothing; results are predictions".into())
+    }
+
+    fn defaults(&self, model: &Model) -> Spec {
+        Spec { hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..usual(model) }
+    }
+
+    fn asked_for(&self, options: &CellOptions) -> Vec<&'static str> {
+        // an emulated link of a profile needs the profile on every backend
+        let from_profile = matches!(options.link, Some(Link::P2pOn | Link::P2pOff));
+        let hardware = options.hardware.as_deref().is_some_and(|h| h != HOST) && !from_profile;
+        let given = [
+            ("stack", options.stack.as_deref().is_some_and(|s| s != "native")),
+            ("collective", options.collective.is_some()),
+            ("set", !options.set.is_empty()),
+            ("hardware", hardware),
+        ];
+        given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+    }
+
+    fn complete(&self, options: &CellOptions, shared: &Shared, spec: &mut Spec) -> Result<()> {
+        if spec.hardware == HOST {
+            return Err(Error::input_help(
+                "hardware 'host': the simulator needs a hardware profile",
+                "name one as hardware, for example h100_sxm (`ladderscope hardware` lists them)",
+            ));
+        }
+        spec.set = PAIRS[1].read(&options.set)?;
+        shared.target(&spec.hardware, &spec.stack, &spec.set).map(|_| ())
+    }
+
+    fn suits(&self, _: &CellOptions, _: &Model, _: &Shared) -> Result<Suits> {
+        Ok(Ok(String::new()))
+    }
+
+    fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        let (need, capacity) = (self.memory(spec, shape, shared), target.profile.memory_bytes);
+        Ok(match need.fits(capacity) {
+            true => Feasibility::Runs,
+            false => Feasibility::Oom(format!(
+                "a rank needs {}; {} has {:.1} GB",
+                need.arithmetic(),
+                spec.hardware,
+                capacity as f64 / 1e9
+            )),
+        })
+    }
+
+    fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed {
+        let target = shared.target(&spec.hardware, &spec.stack, &spec.set);
+        let plans = target.and_then(|target| shared.plans(spec, shape, &target));
+        plans.map_or_else(
+            |_| MemoryNeed::default(),
+            |plans| {
+                let precision = Precision::uniform(spec.dtype);
+                MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode)
+            },
+        )
+    }
+
+    fn predict(&self, spec: &Spec, shared: &Shared, record: bool) -> RunResult {
+        let model = shared.model(&spec.model)?;
+        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        let plans = shared.plans(spec, &model.shape, &target)?;
+        simulate_plans(&plans, spec, &model.shape, &target, record)
+    }
+}

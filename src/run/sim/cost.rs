@@ -1,0 +1,391 @@
+//! How long an operation takes on simulated hardware, alone on its lane.
+//!
+//! Matrix multiplications and decode attention come from measured latency tables where the profile has
+//! them, scaled to the stack; everything else from bytes and FLOPs over what kernels reach, plus a fixed
+//! time a kernel. Collectives come from the link. Times are whole nanoseconds, so that sums are exact.
+//! Operations of the same kind and size are costed once (some twenty a plan), and between decode steps
+//! only those that depend on the context are costed again.
+
+use crate::machine::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
+use crate::plan::{Cost, DType, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step};
+use crate::table::Spec;
+
+/// Nanoseconds in a microsecond.
+const NS_PER_US: f64 = 1e3;
+
+/// What decides how long the operations of one plan take.
+#[derive(Clone, Debug)]
+pub(super) struct Machine<'a> {
+    target: &'a Target,
+    collective: CollectiveCost<'a>,
+    tables: Option<&'static Tables>,
+    phase: Phase,
+    dtype: DType,
+    head_dim: u64,
+    /// KV heads of the rank.
+    kv_heads: u64,
+    /// Slots of a static KV cache, a sequence.
+    slots: u64,
+}
+
+/// What one operation takes, and how that is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Taken {
+    us: f64,
+    source: CostSource,
+    /// Whether arithmetic, not memory, decides.
+    arithmetic: bool,
+}
+
+/// Operations that take the same time.
+#[derive(Clone, Debug, PartialEq)]
+struct Class {
+    kind: Kind,
+    lane: Lane,
+    cost: Cost,
+    /// Inputs and outputs of its weight.
+    weight: Option<(u32, u32)>,
+    rows: Rows,
+    /// How many columns its result has.
+    columns: u32,
+}
+
+impl<'a> Machine<'a> {
+    /// The machine that executes the plans of one phase of a cell on a
+    /// target; collectives take `collective`.
+    pub(super) fn new(
+        target: &'a Target,
+        collective: CollectiveCost<'a>,
+        spec: &Spec,
+        shape: &ModelShape,
+        phase: Phase,
+    ) -> Self {
+        Self {
+            target,
+            collective,
+            // measured in 2-byte numbers
+            tables: target
+                .profile
+                .tables
+                .as_deref()
+                .filter(|_| spec.dtype != DType::F32)
+                .and_then(Tables::of),
+            phase,
+            dtype: spec.dtype,
+            head_dim: u64::from(shape.head_dim),
+            kv_heads: u64::from(shape.kv_heads / spec.tp.max(1)),
+            slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
+        }
+    }
+
+    fn class(plan: &Plan, operation: &Operation) -> Class {
+        let written = operation.writes.first().map(|value| &plan.values[value.index()]);
+        Class {
+            kind: operation.kind.clone(),
+            lane: operation.lane,
+            cost: operation.cost,
+            weight: operation.weight.map(|w| {
+                let weight = &plan.weights[w.index()];
+                (weight.inputs, weight.outputs)
+            }),
+            rows: written.map_or(Rows::Tokens, |value| value.rows),
+            columns: written.map_or(0, |value| value.columns),
+        }
+    }
+
+    /// How long one operation takes in one step.
+    fn taken(&self, class: &Class, step: &Step) -> Taken {
+        let numbers = Numbers::new(step);
+        let cost = &class.cost;
+        if class.lane == Lane::Comm {
+            let (us, source) = self.collective.us(numbers.of(&cost.message_bytes));
+            return Taken { us, source, arithmetic: false };
+        }
+        let stack = &self.target.stack;
+        let (kernels, mut taken) = match (&class.kind, class.weight) {
+            (Kind::MatMul, Some((inputs, outputs))) => {
+                let rows = if class.rows == Rows::Tokens { step.rows() } else { step.sequences };
+                (1, self.matmul(rows, inputs.into(), outputs.into(), cost, &numbers))
+            }
+            (Kind::Attend, _) => (stack.attention.kernels, self.attend(class, step, &numbers)),
+            (Kind::Sample, _) => {
+                (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels))
+            }
+            _ => (1, self.streamed(cost, &numbers, 1)),
+        };
+        if !stack.cuda_graphs {
+            taken.us = taken.us.max(f64::from(kernels) * stack.eager_launch_us);
+        }
+        taken
+    }
+
+    /// Time of bytes at the bandwidth that kernels reach (us).
+    fn memory_us(&self, bytes: f64) -> f64 {
+        bytes / (self.target.profile.hbm_gb_s * self.target.profile.hbm_efficiency * 1e3)
+    }
+
+    /// Roofline: a fixed time a kernel, and what bytes or FLOPs take.
+    fn streamed(&self, cost: &Cost, step: &Numbers, kernels: u32) -> Taken {
+        let profile = &self.target.profile;
+        let memory = self.memory_us(step.of(&cost.bytes_read) + step.of(&cost.bytes_written));
+        let reached = profile.tflops.of(self.dtype) * profile.compute_efficiency;
+        let arithmetic = step.of(&cost.flops) / (reached * 1e6);
+        Taken {
+            us: f64::from(kernels) * self.target.stack.launch_us + memory.max(arithmetic),
+            source: CostSource::Roofline,
+            arithmetic: arithmetic > memory,
+        }
+    }
+
+    fn matmul(&self, rows: u64, inputs: u64, outputs: u64, cost: &Cost, step: &Numbers) -> Taken {
+        let (profile, stack) = (&self.target.profile, &self.target.stack);
+        let roofline = self.streamed(cost, step, 1);
+        if self.phase == Phase::Decode && rows <= u64::from(stack.matvec.rows) {
+            let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
+            let us = stack.launch_us + bytes / (profile.hbm_gb_s * stack.matvec.efficiency * 1e3);
+            return Taken { us, source: CostSource::Calibrated, arithmetic: false };
+        }
+        let scale = match self.phase {
+            Phase::Prefill => stack.matmul.prefill_scale,
+            Phase::Decode => stack.matmul.decode_scale,
+        };
+        let peaks = Peaks { tflops: profile.tflops.of(self.dtype), gb_s: profile.hbm_gb_s };
+        match self.tables.and_then(|tables| tables.matmul_us([rows, outputs, inputs], peaks)) {
+            Some((us, source)) => Taken { us: us * scale, source, arithmetic: roofline.arithmetic },
+            None => Taken { us: roofline.us * scale, ..roofline },
+        }
+    }
+
+    fn attend(&self, class: &Class, step: &Step, numbers: &Numbers) -> Taken {
+        let (profile, stack) = (&self.target.profile, &self.target.stack);
+        let attention = &stack.attention;
+        let launch = f64::from(attention.kernels) * stack.launch_us;
+        let heads = u64::from(class.columns) / self.head_dim.max(1);
+        let flops_us = |pairs_x_columns: f64| {
+            let reached = profile.tflops.of(self.dtype) * attention.prefill_efficiency;
+            4.0 * pairs_x_columns / (reached * 1e6)
+        };
+        match attention.kind {
+            AttentionKind::Math => {
+                let slots = if stack.static_kv { self.slots } else { step.context };
+                let cells = step.sequences as f64 * heads as f64 * slots as f64;
+                let expanded = 2.0 * cells * self.head_dim as f64 * self.dtype.bytes() as f64;
+                if self.phase == Phase::Decode {
+                    let us = launch + expanded / (attention.expanded_kv_gb_s * 1e3);
+                    return Taken { us, source: CostSource::Calibrated, arithmetic: false };
+                }
+                let scores = cells * step.new_tokens as f64;
+                let passes = f64::from(attention.score_passes * attention.score_bytes);
+                // K and V are expanded: written, and read again
+                let memory = self.memory_us(scores * passes + 2.0 * expanded);
+                let us = launch + memory + flops_us(scores * self.head_dim as f64);
+                Taken { us, source: CostSource::Roofline, arithmetic: false }
+            }
+            AttentionKind::Fused if self.phase == Phase::Decode => {
+                let measured =
+                    self.tables.filter(|_| self.head_dim == 128 && heads == 8 * self.kv_heads);
+                match measured.and_then(|t| t.attention_us(heads, step.sequences, step.context)) {
+                    Some((us, source)) => Taken { us, source, arithmetic: false },
+                    None => self.streamed(&class.cost, numbers, attention.kernels),
+                }
+            }
+            AttentionKind::Fused => {
+                let bytes = numbers.of(&class.cost.bytes_read) + numbers.of(&class.cost.bytes_written);
+                let memory = self.memory_us(bytes);
+                let arithmetic = flops_us(numbers.pairs * f64::from(class.columns));
+                Taken {
+                    us: launch + memory.max(arithmetic),
+                    source: CostSource::Roofline,
+                    arithmetic: arithmetic > memory,
+                }
+            }
+        }
+    }
+
+    /// What the operation loses of its rate to, or makes the other lane lose with, contention: for
+    /// compute the loss to a large collective, for a collective how much of that it causes.
+    fn contention(&self, class: &Class, taken: &Taken, step: &Step) -> f64 {
+        let contention = &self.target.stack.contention;
+        match class.lane {
+            Lane::Comm => contention.intensity(Numbers::new(step).of(&class.cost.message_bytes)),
+            Lane::Compute if taken.arithmetic => contention.arithmetic,
+            Lane::Compute => contention.memory,
+        }
+    }
+}
+
+/// A step's numbers in floating point: exact as far as it matters, and never an overflow.
+struct Numbers {
+    rows: f64,
+    sequences: f64,
+    kv_tokens: f64,
+    pairs: f64,
+}
+
+impl Numbers {
+    fn new(step: &Step) -> Self {
+        let (sequences, new, context) =
+            (step.sequences as f64, step.new_tokens as f64, step.context as f64);
+        Self {
+            rows: sequences * new,
+            sequences,
+            kv_tokens: sequences * context,
+            pairs: sequences * (new * context - new * (new - 1.0) / 2.0),
+        }
+    }
+
+    fn of(&self, quantity: &Quantity) -> f64 {
+        quantity.fixed as f64
+            + quantity.row as f64 * self.rows
+            + quantity.sequence as f64 * self.sequences
+            + quantity.kv_token as f64 * self.kv_tokens
+            + quantity.pair as f64 * self.pairs
+    }
+}
+
+/// How long each operation of a plan takes, kept up to date from step to step.
+#[derive(Debug)]
+pub(super) struct Durations<'a> {
+    machine: Machine<'a>,
+    classes: Vec<Class>,
+    taken: Vec<Taken>,
+    /// The class of each operation.
+    class_of: Vec<u32>,
+    /// Classes and operations whose cost depends on the context.
+    growing: (Vec<u32>, Vec<u32>),
+    /// The duration of each operation, alone on the machine (ns).
+    pub(super) ns: Vec<i64>,
+    /// What contention means to each operation; see [`Machine::contention`].
+    pub(super) contention: Vec<f64>,
+    /// Share of its rate that a collective loses while compute runs.
+    pub(super) comm_loss: f64,
+}
+
+impl<'a> Durations<'a> {
+    /// For a first step.
+    pub(super) fn new(machine: Machine<'a>, plan: &Plan, step: &Step) -> Self {
+        let mut classes: Vec<Class> = Vec::new();
+        let class_of: Vec<u32> = plan
+            .operations
+            .iter()
+            .map(|operation| {
+                let class = Machine::class(plan, operation);
+                let at = classes.iter().position(|known| *known == class).unwrap_or_else(|| {
+                    classes.push(class);
+                    classes.len() - 1
+                });
+                at as u32
+            })
+            .collect();
+        let taken: Vec<Taken> = classes.iter().map(|class| machine.taken(class, step)).collect();
+        let contention: Vec<f64> = classes
+            .iter()
+            .zip(&taken)
+            .map(|(class, taken)| machine.contention(class, taken, step))
+            .collect();
+        let growing: Vec<u32> = (0_u32..)
+            .zip(&classes)
+            .filter(|(_, class)| machine.grows(class))
+            .map(|(index, _)| index)
+            .collect();
+        let operations =
+            (0_u32..).zip(&class_of).filter(|(_, class)| growing.contains(class)).map(|(i, _)| i);
+        Self {
+            ns: class_of.iter().map(|&class| ns(&taken[class as usize])).collect(),
+            contention: class_of.iter().map(|&class| contention[class as usize]).collect(),
+            comm_loss: machine.target.stack.contention.comm,
+            growing: (growing.clone(), operations.collect()),
+            machine,
+            classes,
+            taken,
+            class_of,
+        }
+    }
+
+    /// For a step that differs from the last one in its context alone; whether anything changed.
+    pub(super) fn grow(&mut self, step: &Step) -> bool {
+        let mut changed = false;
+        for &class in &self.growing.0 {
+            let class = class as usize;
+            let taken = self.machine.taken(&self.classes[class], step);
+            changed |= taken != self.taken[class];
+            self.taken[class] = taken;
+        }
+        if changed {
+            for &operation in &self.growing.1 {
+                let operation = operation as usize;
+                self.ns[operation] = ns(&self.taken[self.class_of[operation] as usize]);
+            }
+        }
+        changed
+    }
+
+    /// Whether any operation's time depends on the context.
+    pub(super) fn is_growing(&self) -> bool {
+        !self.growing.0.is_empty()
+    }
+
+    /// Time by how it is known (us), in the order of [`CostSource::ALL`].
+    pub(super) fn by_source(&self) -> [f64; 4] {
+        let mut us = [0.0; 4];
+        for &class in &self.class_of {
+            let taken = &self.taken[class as usize];
+            us[taken.source as usize] += taken.us;
+        }
+        us
+    }
+}
+
+impl Machine<'_> {
+    /// Whether the operation takes longer as the context grows.
+    fn grows(&self, class: &Class) -> bool {
+        let cost = &class.cost;
+        let depends = [cost.flops, cost.bytes_read, cost.bytes_written, cost.message_bytes]
+            .iter()
+            .any(|quantity| quantity.kv_token > 0 || quantity.pair > 0);
+        let fixed =
+            self.target.stack.attention.kind == AttentionKind::Math && self.target.stack.static_kv;
+        depends && !(fixed && class.kind == Kind::Attend)
+    }
+}
+
+#[cfg(test)]
+impl Durations<'_> {
+    /// Durations (ns) of operations that do not contend.
+    pub(super) fn given(ns: &[i64]) -> Self {
+        Self::contending(ns, &vec![0.0; ns.len()], 0.0)
+    }
+
+    /// Durations (ns) of operations that contend, by how much each loses.
+    pub(super) fn contending(ns: &[i64], contention: &[f64], comm_loss: f64) -> Self {
+        use std::sync::LazyLock;
+        static TARGET: LazyLock<Target> =
+            LazyLock::new(|| Target::of(&super::testing::spec("standard", "tiny")).unwrap());
+        let machine = Machine::new(
+            &TARGET,
+            CollectiveCost::Formula { alpha_us: 0.0, gb_s: 1.0 },
+            &super::testing::spec("standard", "tiny"),
+            &super::testing::shape_tiny(),
+            Phase::Decode,
+        );
+        Self {
+            machine,
+            classes: Vec::new(),
+            taken: Vec::new(),
+            class_of: Vec::new(),
+            growing: (Vec::new(), Vec::new()),
+            ns: ns.to_vec(),
+            contention: contention.to_vec(),
+            comm_loss,
+        }
+    }
+}
+
+/// Whole nanoseconds; saturates, and the lanes report times that do not fit.
+fn ns(taken: &Taken) -> i64 {
+    (taken.us * NS_PER_US).round() as i64
+}
+
+#[cfg(test)]
+#[path = "cost_tests.rs"]
+mod tests;

@@ -1,0 +1,317 @@
+//! Discrete events: when each operation of a plan starts and ends on one rank's two lanes.
+//!
+//! An operation starts when its lane is free and everything it reads or awaits is there; nothing
+//! else decides. While both lanes are busy each works at a lower rate: contention. The clock goes on
+//! from step to step: a step begins with the token that the step before it sampled. A step costs
+//! O(operations + their producers): an operation ends once, and only an end changes a rate.
+
+use std::collections::VecDeque;
+
+use super::cost::Durations;
+use crate::plan::{Lane, Plan};
+
+/// Stands for the step's tokens among an operation's producers.
+const TOKENS: u32 = u32::MAX;
+
+/// An operation that has not ended (ns).
+const PENDING: i64 = i64::MAX;
+
+/// Where a rank's lanes stand (ns since the run began).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// When each lane becomes free.
+    pub(super) free: [i64; 2],
+    /// When the tokens of the next step were there.
+    pub(super) tokens: i64,
+}
+
+impl Clock {
+    /// The clock with every time `ns` earlier.
+    pub(super) fn earlier(&self, ns: i64) -> Self {
+        Self {
+            free: self.free.map(|free| free.saturating_sub(ns)),
+            tokens: self.tokens.saturating_sub(ns),
+        }
+    }
+}
+
+/// One executed operation (ns).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Index in the plan.
+    pub(super) operation: usize,
+    pub(super) lane: Lane,
+    /// When everything it reads or awaits was there; what lies between this and the start it spent
+    /// waiting for its lane.
+    pub(super) ready: i64,
+    pub(super) start: i64,
+    /// Collectives: when the last rank was there. Its start elsewhere, and where ranks are alike.
+    pub(super) arrival: i64,
+    pub(super) end: i64,
+    /// How long it would have taken alone: the rest is contention.
+    pub(super) work: i64,
+}
+
+/// Who waits for whom in a plan, flat.
+#[derive(Debug)]
+pub(super) struct Wiring {
+    /// Operations of each lane, in order.
+    pub(super) lanes: [Vec<u32>; 2],
+    /// Producers of operation i: `producers[first[i]..first[i + 1]]`.
+    first: Vec<u32>,
+    producers: Vec<u32>,
+    /// The operation that writes the step's output.
+    output: Option<usize>,
+}
+
+impl Wiring {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let writers = plan.writers();
+        let mut first = Vec::with_capacity(plan.operations.len() + 1);
+        let mut producers = Vec::new();
+        let mut lanes = [Vec::new(), Vec::new()];
+        first.push(0);
+        for (index, operation) in plan.operations.iter().enumerate() {
+            let reads =
+                operation.reads.iter().map(|value| writers[value.index()].map_or(TOKENS, |op| op.0));
+            let from = producers.len();
+            producers.extend(reads.chain(operation.after.iter().map(|op| op.0)));
+            producers[from..].sort_unstable();
+            first.push(producers.len() as u32);
+            lanes[operation.lane as usize].push(index as u32);
+        }
+        Self { lanes, first, producers, output: writers[plan.output.index()].map(|op| op.index()) }
+    }
+
+    /// Operations of the plan.
+    pub(super) fn len(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// When everything that `operation` reads or awaits is there; [`PENDING`] while that is open.
+    #[inline]
+    pub(super) fn ready(&self, operation: usize, ends: &[i64], tokens: i64) -> i64 {
+        let range = self.first[operation] as usize..self.first[operation + 1] as usize;
+        self.producers[range]
+            .iter()
+            .map(|&producer| if producer == TOKENS { tokens } else { ends[producer as usize] })
+            .fold(tokens, i64::max)
+    }
+
+    /// When the step's tokens are there.
+    pub(super) fn tokens(&self, ends: &[i64], free: [i64; 2]) -> i64 {
+        self.output.map_or(free[0].max(free[1]), |output| ends[output])
+    }
+}
+
+/// A plan prepared for replay on one rank.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    wiring: Wiring,
+    /// The lane of each operation.
+    lane: Vec<Lane>,
+    /// When each operation of the current step ended (ns); [`PENDING`] for collectives under way.
+    ends: Vec<i64>,
+    /// Collectives that have been issued and have not started, with when they were ready.
+    queue: VecDeque<(usize, i64)>,
+}
+
+/// A collective that has started.
+#[derive(Clone, Copy)]
+struct Transfer {
+    operation: usize,
+    ready: i64,
+    start: i64,
+    /// Up to when its progress is accounted for.
+    at: i64,
+    /// Work left at `at`, as time alone.
+    left: i64,
+}
+
+/// One step under way: the compute lane leads, in the order of the plan, and takes
+/// the comm lane along.
+struct Replay<'a, V> {
+    wiring: &'a Wiring,
+    ends: &'a mut [i64],
+    queue: &'a mut VecDeque<(usize, i64)>,
+    durations: &'a Durations<'a>,
+    clock: &'a mut Clock,
+    transfer: Option<Transfer>,
+    /// How long both lanes were busy.
+    both: i64,
+    visit: V,
+}
+
+impl Lanes {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let wiring = Wiring::new(plan);
+        Self {
+            ends: vec![PENDING; wiring.len()],
+            wiring,
+            lane: plan.operations.iter().map(|operation| operation.lane).collect(),
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Replays one step with the given durations and tells `visit` every operation, each lane's in
+    /// order. Leaves in `clock` where the lanes stand and when the sampled tokens were there. A
+    /// collective that outlives its step does not slow the next one; no plan has one. How long both
+    /// lanes were busy (ns).
+    pub(super) fn step(
+        &mut self,
+        durations: &Durations<'_>,
+        clock: &mut Clock,
+        visit: impl FnMut(Event),
+    ) -> i64 {
+        let Self { wiring, lane, ends, queue } = self;
+        let transfer = None;
+        let mut replay = Replay { wiring, ends, queue, durations, clock, transfer, both: 0, visit };
+        for (operation, lane) in lane.iter().enumerate() {
+            match lane {
+                Lane::Compute => replay.compute(operation),
+                Lane::Comm => replay.issue(operation),
+            }
+        }
+        replay.comm_alone(PENDING);
+        let both = replay.both;
+        clock.tokens = wiring.tokens(ends, clock.free);
+        both
+    }
+}
+
+impl<V: FnMut(Event)> Replay<'_, V> {
+    /// When everything that `operation` reads or awaits is there: collectives that it waits for are
+    /// run to their end.
+    #[inline]
+    fn ready(&mut self, operation: usize) -> i64 {
+        let mut ready = self.wiring.ready(operation, self.ends, self.clock.tokens);
+        while ready == PENDING && self.end_next_transfer() {
+            ready = self.wiring.ready(operation, self.ends, self.clock.tokens);
+        }
+        ready
+    }
+
+    /// Puts a collective on the comm lane as soon as what it reads is there.
+    fn issue(&mut self, operation: usize) {
+        let ready = self.ready(operation);
+        self.ends[operation] = PENDING;
+        self.queue.push_back((operation, ready));
+    }
+
+    /// Executes a compute operation.
+    #[inline]
+    fn compute(&mut self, operation: usize) {
+        let ready = self.ready(operation);
+        let start = ready.max(self.clock.free[0]);
+        self.comm_alone(start);
+        let work = self.durations.ns[operation];
+        let (mut now, mut left) = (start, work);
+        let end = loop {
+            let Some(transfer) = self.transfer else {
+                // alone until the next collective starts
+                match self.next_start() {
+                    Some(at) if at < now.saturating_add(left) => {
+                        left -= (at - now).max(0);
+                        now = now.max(at);
+                        self.start_transfer();
+                        continue;
+                    }
+                    _ => break now.saturating_add(left),
+                }
+            };
+            let loss =
+                self.durations.contention[operation] * self.durations.contention[transfer.operation];
+            let (rate, comm_rate) = (1.0 - loss, 1.0 - self.durations.comm_loss);
+            let needs = stretched(left, rate);
+            let comm_done = progress(needs, comm_rate);
+            if comm_done < transfer.left {
+                let end = now.saturating_add(needs);
+                self.both = self.both.saturating_add(needs);
+                if let Some(transfer) = &mut self.transfer {
+                    (transfer.at, transfer.left) = (end, transfer.left - comm_done);
+                }
+                break end;
+            }
+            let comm_needs = stretched(transfer.left, comm_rate).min(needs);
+            left = (left - progress(comm_needs, rate)).max(0);
+            now = now.saturating_add(comm_needs);
+            self.both = self.both.saturating_add(comm_needs);
+            self.end_transfer(now);
+        };
+        self.ends[operation] = end;
+        self.clock.free[0] = end;
+        (self.visit)(Event { operation, lane: Lane::Compute, ready, start, arrival: start, end, work });
+    }
+
+    /// When the next collective in the queue starts.
+    #[inline]
+    fn next_start(&self) -> Option<i64> {
+        self.queue.front().map(|(_, ready)| (*ready).max(self.clock.free[1]))
+    }
+
+    fn start_transfer(&mut self) {
+        if let Some((operation, ready)) = self.queue.pop_front() {
+            let start = ready.max(self.clock.free[1]);
+            let left = self.durations.ns[operation];
+            self.transfer = Some(Transfer { operation, ready, start, at: start, left });
+        }
+    }
+
+    fn end_transfer(&mut self, end: i64) {
+        if let Some(Transfer { operation, ready, start, .. }) = self.transfer.take() {
+            self.ends[operation] = end;
+            self.clock.free[1] = end;
+            let work = self.durations.ns[operation];
+            (self.visit)(Event { operation, lane: Lane::Comm, ready, start, arrival: start, end, work });
+        }
+    }
+
+    /// The comm lane goes on until `time` while the compute lane is idle.
+    #[inline]
+    fn comm_alone(&mut self, time: i64) {
+        loop {
+            match self.transfer {
+                Some(transfer) => {
+                    let end = transfer.at.saturating_add(transfer.left);
+                    if end > time {
+                        // nothing is lost where the compute lane goes on at once
+                        let done = (time - transfer.at).max(0);
+                        let at = transfer.at.max(time);
+                        self.transfer = Some(Transfer { at, left: transfer.left - done, ..transfer });
+                        return;
+                    }
+                    self.end_transfer(end);
+                }
+                None if self.next_start().is_some_and(|start| start < time) => self.start_transfer(),
+                None => return,
+            }
+        }
+    }
+
+    /// Runs the comm lane alone to the end of its current or next collective; whether there was one.
+    fn end_next_transfer(&mut self) -> bool {
+        if self.transfer.is_none() {
+            self.start_transfer();
+        }
+        let Some(transfer) = self.transfer else { return false };
+        self.end_transfer(transfer.at.saturating_add(transfer.left));
+        true
+    }
+}
+
+/// Time that `left` takes at a rate, and what is done in a time: whole nanoseconds.
+#[inline]
+fn stretched(left: i64, rate: f64) -> i64 {
+    if rate >= 1.0 {
+        return left;
+    }
+    // the ceiling; without SSE 4.1 the library's is a call
+    let exact = left as f64 / rate;
+    let whole = exact as i64;
+    whole.saturating_add(i64::from((whole as f64) < exact))
+}
+#[inline]
+fn progress(time: i64, rate: f64) -> i64 {
+    // positive: cutting is the floor
+    if rate >= 1.0 { time } else { (time as f64 * rate) as i64 }
+}

@@ -1,0 +1,26 @@
+//! The simulator: discrete events over the plan, on lanes, with costs from latency tables and links.
+//!
+//! Nothing here knows architectures: it executes the same plans as the other backends, and only the
+//! clock is arithmetic. Ranks that are alike are simulated once; with skew each rank is. A cell costs
+//! O(steps x operations), with skew O(steps x operations x ranks^2); steps that are alike (a static KV
+//! cache) are simulated once and counted as often as there are.
+
+mod backend;
+mod cost;
+mod lanes;
+mod overlap;
+mod plans;
+mod predict;
+mod recorder;
+mod run;
+mod skew;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use backend::SimBackend;
+pub use plans::Plans;
+pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
+pub use run::{simulate, simulate_plans};

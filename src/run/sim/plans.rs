@@ -1,0 +1,44 @@
+//! The plans of a cell, which cells that differ in batch, tokens or link share.
+
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::Stack;
+use crate::plan::{ModelShape, Phase, Plan, PlanSpec, Precision};
+use crate::table::Spec;
+
+/// The prefill and the decode plan of a cell as a stack lowers them.
+#[derive(Clone, Debug)]
+pub struct Plans {
+    /// The plan of the prompt's step.
+    pub prefill: Plan,
+    /// The plan of any decode step; costs follow from the step's numbers.
+    pub decode: Plan,
+    /// The hashes of the prefill and of the decode plan, in this order.
+    pub hashes: Vec<String>,
+}
+
+impl Plans {
+    /// Depends on the spec's architecture, TP and dtype alone. Errors where TP does
+    /// not divide the model.
+    ///
+    /// # Errors
+    ///
+    /// An input error where TP does not divide the model, with the arithmetic.
+    pub fn new(spec: &Spec, shape: &ModelShape, stack: &Stack) -> Result<Self> {
+        let plan = |phase| {
+            Plan::new(&PlanSpec {
+                shape: shape.clone(),
+                architecture: spec.architecture.clone(),
+                tp: spec.tp,
+                phase,
+                precision: Precision::uniform(spec.dtype),
+                lowering: stack.lowering(),
+            })
+            .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
+        };
+        // building and hashing a large plan takes two milliseconds: both at once
+        let hashed = |phase| plan(phase).map(|plan| (plan.hash(), plan));
+        let (prefill, decode) = rayon::join(|| hashed(Phase::Prefill), || hashed(Phase::Decode));
+        let ((prefill_hash, prefill), (decode_hash, decode)) = (prefill?, decode?);
+        Ok(Self { hashes: vec![prefill_hash, decode_hash], prefill, decode })
+    }
+}

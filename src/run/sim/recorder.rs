@@ -1,0 +1,59 @@
+//! Turns the simulator's events into spans, sorted as traces are.
+
+use super::lanes::Event;
+use crate::plan::{Lane, Phase};
+use crate::table::Spec;
+use crate::trace::Span;
+
+use super::plans::Plans;
+
+/// Collects events of one step and rank, and turns them into spans at its end.
+pub(super) struct Recorder {
+    /// Where the decode plan's operations begin in the trace's table.
+    decode_base: u32,
+    /// Events by rank; of one rank only where ranks are alike.
+    events: Vec<[Vec<Event>; 2]>,
+    ranks: usize,
+    pub(super) spans: Vec<Span>,
+}
+
+impl Recorder {
+    /// For a cell; `simulated`: ranks that are simulated, one where all are alike.
+    pub(super) fn new(spec: &Spec, plans: &Plans, simulated: usize) -> Self {
+        let steps = spec.output_tokens.saturating_sub(1) as usize;
+        let events = plans.prefill.operations.len() + steps * plans.decode.operations.len();
+        Self {
+            decode_base: plans.prefill.operations.len() as u32,
+            events: vec![[Vec::new(), Vec::new()]; simulated],
+            ranks: spec.tp as usize,
+            spans: Vec::with_capacity(events * spec.tp as usize),
+        }
+    }
+
+    pub(super) fn add(&mut self, rank: usize, event: &Event) {
+        self.events[rank][event.lane as usize].push(*event);
+    }
+
+    pub(super) fn end_step(&mut self, phase: Phase, step: u32) {
+        let base = if phase == Phase::Prefill { 0 } else { self.decode_base };
+        for rank in 0..self.ranks {
+            let lanes = &self.events[rank.min(self.events.len() - 1)];
+            self.spans.extend(lanes.iter().flatten().map(|event| Span {
+                sample: 0,
+                phase,
+                step,
+                rank: rank as u32,
+                lane: event.lane,
+                stream: 0,
+                operation: base + event.operation as u32,
+                ready_ns: event.ready,
+                start_ns: event.start,
+                end_ns: event.end,
+                last_arrival_ns: if event.lane == Lane::Comm { event.arrival } else { -1 },
+            }));
+        }
+        for lane in self.events.iter_mut().flatten() {
+            lane.clear();
+        }
+    }
+}

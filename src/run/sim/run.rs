@@ -1,0 +1,317 @@
+//! One simulated run: plans, costs, prefill and every decode step, and what is said of it.
+
+use serde_json::json;
+
+use super::cost::{Durations, Machine};
+use super::lanes::{Clock, Lanes};
+use super::overlap::{Overlap, average};
+use super::plans::Plans;
+use super::recorder::Recorder;
+use super::skew::Skewed;
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::{CollectiveCost, CostSource, MemoryNeed, Target};
+use crate::plan::{ModelShape, Phase, Precision, Step};
+use crate::run::{Outcome, RunResult};
+use crate::table::{Collective, Environment, Link, P2p, Provenance, Sample, Spec};
+use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
+
+/// Simulates `spec` on a model and a target that are already at hand (`spec.model`, `spec.hardware`,
+/// `spec.stack` and `spec.set` are not looked at). One sample: but for skew nothing varies, and that
+/// follows from the seed. The trace, if `record`, has every rank.
+///
+/// # Errors
+///
+/// Those of [`simulate_plans`], and an input error where TP does not divide the model.
+pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) -> RunResult {
+    simulate_plans(&Plans::new(spec, shape, &target.stack)?, spec, shape, target, record)
+}
+
+/// Simulates plans that are already at hand: the call behind every what-if and every sweep.
+///
+/// # Errors
+///
+/// An input error for a batch or a number of tokens of 0, and for a TP that does not divide the model.
+pub fn simulate_plans(
+    plans: &Plans,
+    spec: &Spec,
+    shape: &ModelShape,
+    target: &Target,
+    record: bool,
+) -> RunResult {
+    for (name, value) in [
+        ("batch", spec.batch),
+        ("prompt_tokens", spec.prompt_tokens),
+        ("output_tokens", spec.output_tokens),
+    ] {
+        if value == 0 {
+            return Err(Error::input(format!("{name} is 0; it must be at least 1")));
+        }
+    }
+    let replay = Replay { plans, spec, shape, target };
+    let (sample, sources, spans) = replay.run(record)?;
+    let precision = Precision::uniform(spec.dtype);
+    let need = MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode);
+    let outcome = Outcome {
+        samples: vec![sample],
+        memory_bytes_per_rank: need.total(),
+        plan_hashes: plans.hashes.clone(),
+        environment: environment(spec, target, &sources),
+        instrumented: None,
+    };
+    let trace = spans.map(|recorder| Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            provenance: Provenance::Simulated,
+            run: None,
+            spec: Some(spec.clone()),
+            ranks: spec.tp,
+            plan_hashes: outcome.plan_hashes.clone(),
+            environment: outcome.environment.clone(),
+            clock: "simulated: nanoseconds since the run began, one clock for all ranks".into(),
+            recorder: "sim".into(),
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            import: None,
+        },
+        operations: operations(&plans.prefill, &plans.decode),
+        spans: recorder.spans,
+        ranges: Vec::new(),
+    });
+    Ok((outcome, trace))
+}
+
+/// Time by how it is known, of prefill and of the middle decode step.
+type Sources = [(&'static str, [f64; 4]); 2];
+
+/// One cell about to be replayed.
+struct Replay<'a> {
+    plans: &'a Plans,
+    spec: &'a Spec,
+    shape: &'a ModelShape,
+    target: &'a Target,
+}
+
+impl<'a> Replay<'a> {
+    fn run(&self, record: bool) -> Result<(Sample, Sources, Option<Recorder>)> {
+        let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
+        let steps = self.spec.output_tokens.saturating_sub(1);
+        let prefill = self.durations(Phase::Prefill, &Step::prefill(batch, prompt));
+        let decode = self.durations(Phase::Decode, &Step::decode(batch, prompt, 0));
+        let middle = self.durations(
+            Phase::Decode,
+            &Step::decode(batch, prompt, u64::from(steps.saturating_sub(1) / 2)),
+        );
+        let sources = [("prefill", prefill.by_source()), ("decode", middle.by_source())];
+        let alike = self.target.profile.skew.is_none() || self.spec.tp == 1;
+        let ranks = if alike { 1 } else { self.spec.tp as usize };
+        let mut recorder = record.then(|| Recorder::new(self.spec, self.plans, ranks));
+        let (times, overlap) = if alike {
+            self.alike(&prefill, decode, &mut recorder)
+        } else {
+            self.skewed(&prefill, decode, &mut recorder)
+        };
+        let (&prefill_end, &end) = (times.first().unwrap_or(&0), times.last().unwrap_or(&0));
+        // times saturate at the end of the clock
+        if end == i64::MAX {
+            return Err(Error::input(format!(
+                "{}: the simulated run takes more than 292 years, which is where the clock ends",
+                self.spec.label()
+            )));
+        }
+        let sample = Sample {
+            prefill_ms: milliseconds(prefill_end),
+            decode_ms: milliseconds(end - prefill_end),
+            steps_ms: times.windows(2).map(|pair| milliseconds(pair[1] - pair[0])).collect(),
+            overlap,
+        };
+        Ok((sample, sources, recorder))
+    }
+
+    fn durations(&self, phase: Phase, step: &Step) -> Durations<'a> {
+        let plan = if phase == Phase::Prefill { &self.plans.prefill } else { &self.plans.decode };
+        let collective = collective(self.spec, self.target).0;
+        let machine = Machine::new(self.target, collective, self.spec, self.shape, phase);
+        Durations::new(machine, plan, step)
+    }
+
+    fn step(&self, step: u32) -> Step {
+        Step::decode(u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens), u64::from(step))
+    }
+
+    /// Ranks that are alike: one stands for all. When prefill's tokens were there, and each step's
+    /// (ns). Nothing is allocated between steps.
+    fn alike(
+        &self,
+        prefill: &Durations<'_>,
+        mut durations: Durations<'_>,
+        recorder: &mut Option<Recorder>,
+    ) -> (Vec<i64>, Option<crate::table::Overlap>) {
+        let steps = self.spec.output_tokens.saturating_sub(1);
+        let mut clock = Clock::default();
+        Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| {
+            if let Some(recorder) = recorder {
+                recorder.add(0, &event);
+            }
+        });
+        if let Some(recorder) = recorder {
+            recorder.end_step(Phase::Prefill, 0);
+        }
+        let mut times = Vec::with_capacity(steps as usize + 1);
+        times.push(clock.tokens);
+        let mut overlap = Overlap::default();
+        let mut lanes = Lanes::new(&self.plans.decode);
+        let mut step = 0;
+        while step < steps {
+            let grew = durations.grow(&self.step(step));
+            let (before, begin) = (overlap.sums(), clock);
+            let both = lanes.step(&durations, &mut clock, |event| {
+                overlap.count(&event);
+                if let Some(recorder) = recorder {
+                    recorder.add(0, &event);
+                }
+            });
+            overlap.meet(both);
+            if let Some(recorder) = recorder {
+                recorder.end_step(Phase::Decode, step);
+            }
+            times.push(clock.tokens);
+            step += 1;
+            // the next step is this one again if the lanes stand alike and nothing will have grown:
+            // then so are all others
+            let length = clock.tokens.saturating_sub(begin.tokens);
+            let alike = clock.earlier(length) == begin;
+            if recorder.is_none() && alike && !grew && step > 1 && !durations.is_growing() {
+                let left = i64::from(steps - step);
+                overlap.repeat(&before, left, left.saturating_mul(length));
+                times.extend((1..=left).map(|n| clock.tokens.saturating_add(n.saturating_mul(length))));
+                break;
+            }
+        }
+        (times, overlap.finish())
+    }
+
+    /// Every rank for itself.
+    fn skewed(
+        &self,
+        prefill: &Durations<'_>,
+        mut durations: Durations<'_>,
+        recorder: &mut Option<Recorder>,
+    ) -> (Vec<i64>, Option<crate::table::Overlap>) {
+        let steps = self.spec.output_tokens.saturating_sub(1);
+        let (skew, seed) = (self.target.profile.skew, self.spec.seed);
+        let clocks = vec![Clock::default(); self.spec.tp as usize];
+        let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, 0, &clocks);
+        ranks.step(prefill, |rank, event| {
+            if let Some(recorder) = recorder {
+                recorder.add(rank, &event);
+            }
+        });
+        if let Some(recorder) = recorder {
+            recorder.end_step(Phase::Prefill, 0);
+        }
+        let mut times = vec![ranks.tokens()];
+        let mut overlaps: Vec<Overlap> = clocks.iter().map(|_| Overlap::default()).collect();
+        let mut ranks = Skewed::new(&self.plans.decode, skew, seed, 1, &ranks.clocks());
+        for step in 0..steps {
+            durations.grow(&self.step(step));
+            ranks.step(&durations, |rank, event| {
+                overlaps[rank].add(&event);
+                if let Some(recorder) = recorder {
+                    recorder.add(rank, &event);
+                }
+            });
+            for overlap in &mut overlaps {
+                overlap.settle();
+            }
+            if let Some(recorder) = recorder {
+                recorder.end_step(Phase::Decode, step);
+            }
+            times.push(ranks.tokens());
+        }
+        (times, average(overlaps))
+    }
+}
+
+fn milliseconds(ns: i64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// What collectives cost, and which all-reduce it is (`None`: an emulated one, of no kind).
+pub(super) fn collective<'a>(
+    spec: &Spec,
+    target: &'a Target,
+) -> (CollectiveCost<'a>, Option<Collective>) {
+    let of = |p2p| {
+        let scale = target.stack.collective.latency_scale;
+        let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale);
+        (cost, Some(used))
+    };
+    match spec.link {
+        Link::Native => of(spec.p2p),
+        Link::P2pOn => of(P2p::On),
+        Link::P2pOff => of(P2p::Off),
+        Link::Emulated { alpha_us, gb_s } => (CollectiveCost::Formula { alpha_us, gb_s }, None),
+    }
+}
+
+/// What the simulator adds to the record's environment: everything that decided the numbers.
+fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
+    let Target { profile, stack } = target;
+    let mut environment = Environment::from([
+        ("simulator".to_owned(), json!("discrete events; latency tables, rooflines, contention")),
+        ("hardware_profile".to_owned(), json!(profile.name)),
+        ("stack".to_owned(), json!(stack.name)),
+        ("stack_note".to_owned(), json!(stack.note)),
+        ("cost_sources".to_owned(), shares(sources)),
+    ]);
+    if !profile.skew.is_none() {
+        environment.insert("skew".to_owned(), json!(profile.skew));
+    }
+    if spec.tp > 1 {
+        let (cost, used) = collective(spec, target);
+        let (small, large) = (cost.us(16384.0).0, cost.us(16_777_216.0).0);
+        environment.insert(
+            "link".to_owned(),
+            match spec.link {
+                Link::Emulated { alpha_us, gb_s } => json!({ "alpha_us": alpha_us, "gb_s": gb_s }),
+                _ => json!({ "us_16KiB": small, "us_16MiB": large }),
+            },
+        );
+        let collective = match (spec.collective, used) {
+            (_, None) => "emulated",
+            (Collective::OneShot, Some(Collective::Nccl)) => {
+                "nccl (one-shot needs P2P inside a node, and a profile that has it)"
+            }
+            (_, Some(Collective::OneShot)) => "one-shot",
+            (_, Some(Collective::Nccl)) => "nccl",
+        };
+        environment.insert("collective".to_owned(), json!(collective));
+        let off = matches!((spec.link, spec.p2p), (Link::Native, P2p::Off) | (Link::P2pOff, _));
+        let note = match used {
+            None => &None,
+            Some(Collective::OneShot) => match &profile.link.one_shot {
+                Some(table) => &table.note,
+                None => &None,
+            },
+            Some(Collective::Nccl) if off => &profile.link.p2p_off.note,
+            Some(Collective::Nccl) => &profile.link.p2p_on.note,
+        };
+        if let Some(note) = note {
+            environment.insert("link_note".to_owned(), json!(note));
+        }
+    }
+    if !spec.set.is_empty() {
+        environment.insert("overrides".to_owned(), json!(spec.set));
+    }
+    environment
+}
+
+/// Shares of the predicted time by how it is known, by phase (0 to 1; three digits).
+fn shares(sources: &Sources) -> serde_json::Value {
+    let of = |us: &[f64; 4]| -> serde_json::Value {
+        let all: f64 = us.iter().sum();
+        let share = |us: &f64| if all > 0.0 { (us / all * 1e3).round() / 1e3 } else { 0.0 };
+        CostSource::ALL.iter().zip(us).map(|(source, us)| (source.as_str(), json!(share(us)))).collect()
+    };
+    sources.iter().map(|(phase, us)| ((*phase).to_owned(), of(us))).collect()
+}

@@ -1,0 +1,290 @@
+//! Ranks that differ: every rank's lanes at once, collectives start when the last rank has arrived.
+//!
+//! A rank's compute times are drawn from the run's seed: its own speed once, and each operation's
+//! every time. A collective occupies a rank's comm lane from its arrival on (NCCL spins), so that
+//! waiting for a peer contends too; data move once all are there, at the rate that the share of
+//! computing ranks leaves. Costs O(ranks) an event, so O(ranks^2 x operations) a step.
+
+use super::cost::Durations;
+use super::lanes::{Clock, Event, Wiring};
+use crate::machine::hardware::Skew;
+use crate::plan::{Lane, Plan};
+
+/// No operation takes less than this multiple of its time without skew.
+const LEAST: f64 = 0.05;
+
+/// Normal numbers from a seed: the same on any machine and any number of threads.
+pub(super) struct Normal(fastrand::Rng);
+
+impl Normal {
+    pub(super) fn new(seed: u64, rank: u64, step: u64) -> Self {
+        // distinct streams: the generator mixes its seed well, so odd multipliers suffice
+        let mixed = seed
+            ^ rank.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ step.wrapping_add(1).wrapping_mul(0xd1b5_4a32_d192_ed03);
+        Self(fastrand::Rng::with_seed(mixed))
+    }
+
+    /// The next number (Box and Muller, 1958).
+    pub(super) fn next(&mut self) -> f64 {
+        let (u, v) = (1.0 - self.0.f64(), self.0.f64());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+}
+
+/// A plan prepared for replay on ranks that differ.
+pub(super) struct Skewed {
+    wiring: Wiring,
+    skew: Skew,
+    seed: u64,
+    ranks: Vec<Rank>,
+    /// Number of the next step.
+    steps: u64,
+}
+
+struct Rank {
+    clock: Clock,
+    /// By which factor the rank's compute times are longer or shorter.
+    speed: f64,
+    ends: Vec<i64>,
+    /// The durations of the current step's operations on this rank (ns).
+    durations: Vec<i64>,
+    head: [usize; 2],
+    compute: Option<Running>,
+    comm: Option<Arrived>,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    operation: usize,
+    ready: i64,
+    start: i64,
+    left: f64,
+}
+
+/// A rank's part in the collective under way.
+#[derive(Clone, Copy)]
+struct Arrived {
+    operation: usize,
+    ready: i64,
+    start: i64,
+}
+
+impl Skewed {
+    /// `first` is the number of the first step that will be replayed: steps of a run have numbers of
+    /// their own, so that each is drawn anew, and a rank keeps its speed over both plans.
+    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[Clock]) -> Self {
+        let wiring = Wiring::new(plan);
+        let ranks = clocks
+            .iter()
+            .zip(0_u64..)
+            .map(|(&clock, rank)| Rank {
+                clock,
+                // a rank's own speed is the same in prefill and decode
+                speed: (1.0 + skew.rank_pct / 100.0 * Normal::new(seed, rank, u64::MAX - 1).next())
+                    .max(LEAST),
+                ends: vec![i64::MAX; wiring.len()],
+                durations: vec![0; wiring.len()],
+                head: [0; 2],
+                compute: None,
+                comm: None,
+            })
+            .collect();
+        Self { wiring, skew, seed, ranks, steps: first }
+    }
+
+    /// What each rank's clock shows after the steps so far, by rank.
+    pub(super) fn clocks(&self) -> Vec<Clock> {
+        self.ranks.iter().map(|rank| rank.clock).collect()
+    }
+
+    /// When the last rank had the step's tokens (ns).
+    pub(super) fn tokens(&self) -> i64 {
+        self.ranks.iter().map(|rank| rank.clock.tokens).max().unwrap_or(0)
+    }
+
+    /// Replays one step; tells `visit` every operation of every rank, each lane's in order.
+    pub(super) fn step(&mut self, durations: &Durations<'_>, mut visit: impl FnMut(usize, Event)) {
+        self.draw(durations);
+        // the transfer of the collective under way: when its last rank arrived, and what is left of it
+        let mut transfer: Option<(i64, f64)> = None;
+        let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
+        loop {
+            for rank in &mut self.ranks {
+                rank.start(&self.wiring);
+            }
+            if transfer.is_none() {
+                transfer = self.arrival().map(|(at, operation)| (at, durations.ns[operation] as f64));
+            }
+            let Some((next, ended)) = self.next(now, transfer, durations) else { break };
+            self.advance(now, next, &mut transfer, durations);
+            now = next;
+            match ended {
+                Ended::Compute(index) => {
+                    let rank = &mut self.ranks[index];
+                    if let Some(one) = rank.compute.take() {
+                        let work = rank.durations[one.operation];
+                        let event = Event {
+                            operation: one.operation,
+                            lane: Lane::Compute,
+                            ready: one.ready,
+                            start: one.start,
+                            arrival: one.start,
+                            end: now,
+                            work,
+                        };
+                        rank.end(event);
+                        visit(index, event);
+                    }
+                }
+                Ended::Collective => {
+                    let arrival = transfer.take().map_or(now, |(at, _)| at);
+                    for (index, rank) in self.ranks.iter_mut().enumerate() {
+                        let Some(one) = rank.comm.take() else { continue };
+                        let event = Event {
+                            operation: one.operation,
+                            lane: Lane::Comm,
+                            ready: one.ready,
+                            start: one.start,
+                            arrival,
+                            end: now,
+                            work: durations.ns[one.operation],
+                        };
+                        rank.end(event);
+                        visit(index, event);
+                    }
+                }
+                // something starts: rates change
+                Ended::Nothing => {}
+            }
+        }
+        for rank in &mut self.ranks {
+            rank.clock.tokens = self.wiring.tokens(&rank.ends, rank.clock.free);
+        }
+        self.steps += 1;
+    }
+
+    /// The step's compute times.
+    fn draw(&mut self, durations: &Durations<'_>) {
+        let share = self.skew.operation_pct / 100.0;
+        for (rank, index) in self.ranks.iter_mut().zip(0_u64..) {
+            let mut normal = Normal::new(self.seed, index, self.steps);
+            for (own, &ns) in rank.durations.iter_mut().zip(&durations.ns) {
+                let jitter = if share > 0.0 { (1.0 + share * normal.next()).max(LEAST) } else { 1.0 };
+                *own = (ns as f64 * rank.speed * jitter).round() as i64;
+            }
+            rank.ends.fill(i64::MAX);
+            rank.head = [0; 2];
+        }
+    }
+
+    /// When the last rank arrived at the collective that all have reached; `None` while one has not.
+    fn arrival(&self) -> Option<(i64, usize)> {
+        let arrived: Option<Vec<Arrived>> = self.ranks.iter().map(|rank| rank.comm).collect();
+        let arrived = arrived?;
+        Some((arrived.iter().map(|one| one.start).max()?, arrived.first()?.operation))
+    }
+
+    /// Rates at `now` until the next event: what a rank's compute loses, and what the transfer does.
+    fn rates(&self, now: i64, durations: &Durations<'_>) -> (Vec<f64>, f64) {
+        let compute = |rank: &Rank| match (rank.compute, rank.comm) {
+            (Some(compute), Some(comm)) if comm.start <= now => {
+                1.0 - durations.contention[compute.operation] * durations.contention[comm.operation]
+            }
+            _ => 1.0,
+        };
+        let computing = self.ranks.iter().filter(|r| r.compute.is_some_and(|c| c.start <= now)).count();
+        let share = computing as f64 / self.ranks.len().max(1) as f64;
+        (self.ranks.iter().map(compute).collect(), 1.0 - durations.comm_loss * share)
+    }
+
+    /// The next event after `now`.
+    fn next(
+        &self,
+        now: i64,
+        transfer: Option<(i64, f64)>,
+        durations: &Durations<'_>,
+    ) -> Option<(i64, Ended)> {
+        let (compute_rates, comm_rate) = self.rates(now, durations);
+        let mut best: Option<(i64, Ended)> = None;
+        let mut consider = |time: i64, ended: Ended| {
+            if best.is_none_or(|(known, _)| time < known) {
+                best = Some((time, ended));
+            }
+        };
+        let after = |left: f64, rate: f64| now.saturating_add((left / rate).ceil() as i64);
+        for (index, (rank, rate)) in self.ranks.iter().zip(compute_rates).enumerate() {
+            match rank.compute {
+                Some(one) if one.start > now => consider(one.start, Ended::Nothing),
+                Some(one) => consider(after(one.left, rate), Ended::Compute(index)),
+                None => {}
+            }
+            if let Some(one) = rank.comm.filter(|one| one.start > now) {
+                consider(one.start, Ended::Nothing);
+            }
+        }
+        match transfer {
+            Some((at, _)) if at > now => consider(at, Ended::Nothing),
+            Some((_, left)) => consider(after(left, comm_rate), Ended::Collective),
+            None => {}
+        }
+        best
+    }
+
+    /// Progress of everything that runs from `now` to `next`.
+    fn advance(
+        &mut self,
+        now: i64,
+        next: i64,
+        transfer: &mut Option<(i64, f64)>,
+        durations: &Durations<'_>,
+    ) {
+        let (compute_rates, comm_rate) = self.rates(now, durations);
+        let time = (next - now) as f64;
+        for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {
+            if let Some(one) = rank.compute.as_mut().filter(|one| one.start <= now) {
+                one.left = (one.left - time * rate).max(0.0);
+            }
+        }
+        if let Some((_, left)) = transfer.as_mut().filter(|(at, _)| *at <= now) {
+            *left = (*left - time * comm_rate).max(0.0);
+        }
+    }
+}
+
+/// What an event is.
+#[derive(Clone, Copy)]
+enum Ended {
+    Compute(usize),
+    Collective,
+    Nothing,
+}
+
+impl Rank {
+    /// Starts what can start.
+    fn start(&mut self, wiring: &Wiring) {
+        if self.compute.is_none()
+            && let Some((operation, ready)) = self.startable(wiring, 0)
+        {
+            let (start, left) = (ready.max(self.clock.free[0]), self.durations[operation] as f64);
+            self.compute = Some(Running { operation, ready, start, left });
+        }
+        if self.comm.is_none()
+            && let Some((operation, ready)) = self.startable(wiring, 1)
+        {
+            self.comm = Some(Arrived { operation, ready, start: ready.max(self.clock.free[1]) });
+        }
+    }
+
+    fn startable(&self, wiring: &Wiring, lane: usize) -> Option<(usize, i64)> {
+        let operation = *wiring.lanes[lane].get(self.head[lane])? as usize;
+        let ready = wiring.ready(operation, &self.ends, self.clock.tokens);
+        (ready != i64::MAX).then_some((operation, ready))
+    }
+
+    fn end(&mut self, event: Event) {
+        self.ends[event.operation] = event.end;
+        self.clock.free[event.lane as usize] = event.end;
+        self.head[event.lane as usize] += 1;
+    }
+}

@@ -1,0 +1,132 @@
+//! What cells may be compared by: a field of the spec, a variable of the run's process, or a value
+//! of the hardware profile that a cell sets.
+
+use std::fmt;
+
+use crate::base::error::{Error, Result};
+use crate::table::Spec;
+use crate::table::options::{self, OPTIONS};
+
+/// The value of a variable that a cell does not set.
+pub const UNSET: &str = "unset";
+
+/// An axis of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Axis {
+    /// An option of a cell, by its name in files.
+    Option(&'static str),
+    /// A variable of the run's process: `NCCL_ALGO`.
+    Env(String),
+    /// A profile value: `link.alpha_us`.
+    Set(String),
+}
+
+impl Axis {
+    /// Cells that differ in their architecture.
+    pub const ARCHITECTURE: Self = Self::Option("architecture");
+    /// Cells that differ in their P2P setting.
+    pub const P2P: Self = Self::Option("p2p");
+    /// Cells that differ in their number of ranks.
+    pub const TP: Self = Self::Option("tp");
+
+    /// The axis of this name: an option, a variable in capitals (`NCCL_ALGO`, or any after
+    /// `env:`), or a dotted profile value (`link.alpha_us`, or any after `set:`).
+    ///
+    /// # Errors
+    ///
+    /// An input error for a name that is no axis, with the nearest.
+    pub fn parse(name: &str) -> Result<Self> {
+        if let Some(option) = options::option(name) {
+            return Ok(Self::Option(option.name));
+        }
+        let named = |key: &str| (!key.is_empty()).then(|| key.to_owned());
+        let capitals = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let env = match name.strip_prefix("env:") {
+            None if name.chars().all(capitals) => named(name),
+            rest => rest.and_then(named),
+        };
+        let set = match name.strip_prefix("set:") {
+            None if name.contains('.') => named(name),
+            rest => rest.and_then(named),
+        };
+        match (env, set) {
+            (Some(key), _) => Ok(Self::Env(key)),
+            (_, Some(key)) => Ok(Self::Set(key)),
+            _ => {
+                let options = OPTIONS.iter().map(|option| option.name);
+                Err(Error::unknown("axis", name, options.chain(["NCCL_ALGO (any variable)"])))
+            }
+        }
+    }
+
+    /// A cell's value on the axis, as a user writes it.
+    pub fn value(&self, spec: &Spec) -> String {
+        let of = |map: &std::collections::BTreeMap<String, String>, key: &str| {
+            map.get(key).cloned().unwrap_or_else(|| UNSET.into())
+        };
+        match self {
+            Self::Option(name) => options::value(spec, name).unwrap_or_default().into_owned(),
+            Self::Env(key) => of(&spec.env, key),
+            Self::Set(key) => of(&spec.set, key),
+        }
+    }
+
+    /// What is compared with, where the user does not say: `standard`, P2P on, the variable unset;
+    /// `None` where the first value met is as good as any.
+    pub fn natural_baseline(&self) -> Option<&'static str> {
+        match self {
+            Self::Option(name) => options::option(name).and_then(|option| option.about.baseline),
+            Self::Env(_) | Self::Set(_) => Some(UNSET),
+        }
+    }
+
+    /// Whether cells without the natural baseline cannot be compared at all: against anything else
+    /// than `standard`, or P2P on, a ratio would mean something else.
+    pub fn needs_baseline(&self) -> bool {
+        matches!(self, Self::Option(_)) && self.natural_baseline().is_some()
+    }
+
+    /// The name of the axis among the fields that cells are matched by (see `matching::fields`).
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Option(name) => (*name).to_owned(),
+            Self::Env(key) => format!("env:{key}"),
+            Self::Set(key) => format!("set:{key}"),
+        }
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Option(name) => f.write_str(name),
+            // what would not be understood again without its prefix keeps it
+            Self::Env(key) if Self::parse(key).is_ok_and(|axis| axis == *self) => f.write_str(key),
+            Self::Env(key) => write!(f, "env:{key}"),
+            Self::Set(key) if Self::parse(key).is_ok_and(|axis| axis == *self) => f.write_str(key),
+            Self::Set(key) => write!(f, "set:{key}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_as_they_were_given() {
+        for name in OPTIONS.iter().map(|option| option.name).chain([
+            "NCCL_ALGO",
+            "CUDA_VISIBLE_DEVICES",
+            "env:lower",
+            "link.alpha_us",
+            "set:x",
+        ]) {
+            assert_eq!(Axis::parse(name).unwrap().to_string(), name);
+        }
+        assert_eq!(Axis::parse("env:NCCL_ALGO").unwrap(), Axis::Env("NCCL_ALGO".into()));
+        for wrong in ["", "env:", "set:", "archtecture", "nccl_algo"] {
+            assert_eq!(Axis::parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Comparisons of made-up cells whose ratios are known.
+
+use super::*;
+use crate::plan::{Architecture, LadderLayers};
+use crate::study::analysis::sample_data::{record, sim_record};
+use crate::table::{Backend, Link, P2p};
+
+const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);
+
+/// Measured rounds of a cell: each round slower than the one before by half, all cells alike.
+fn rounds(name: &str, change: impl Fn(&mut Spec), step_ms: f64) -> Vec<Record> {
+    (0..3u32)
+        .map(|round| {
+            let drift = 1.0 + 0.5 * f64::from(round);
+            let sample = |noise: f64| (0.0, step_ms * drift * noise);
+            let samples = [sample(0.99), sample(1.0), sample(1.01)];
+            record(&format!("{name}-{round}"), &change, round, &samples)
+        })
+        .collect()
+}
+
+fn architecture(architecture: &Architecture) -> impl Fn(&mut Spec) {
+    move |spec| spec.architecture = architecture.clone()
+}
+
+#[test]
+fn architectures_against_standard_with_hidden_share() {
+    let records = [
+        rounds("u", architecture(&Architecture::UpperBound), 1.0),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+    ]
+    .concat();
+    let report = compare(&records, "architecture").unwrap();
+    assert_eq!((report.comparisons, report.pairs.len()), (2, 2));
+    let ladder = report.pairs.iter().find(|p| p.value == "ladder").unwrap();
+    assert_eq!((ladder.baseline.as_str(), ladder.baseline_run.as_str()), ("standard", "s-2"));
+    assert_eq!(ladder.matched, "tiny tp2 b1 p2p-on cpu");
+    assert!((ladder.speedup - 2.0 / 1.2).abs() < 1e-9);
+    let [low, high] = ladder.speedup_ci95.unwrap();
+    assert!(low > 1.5 && high < 1.8, "the rounds' drift is in both and cancels: {low}..{high}");
+    assert!(ladder.differs);
+    assert!((ladder.hidden_share.unwrap() - 0.8).abs() < 1e-9);
+    let [low, high] = ladder.hidden_share_ci95.unwrap();
+    assert!(low < 0.8 && 0.8 < high && low > 0.6 && high < 1.0, "{low}..{high}");
+}
+
+#[test]
+fn equal_cells_do_not_differ() {
+    let records = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 2.0),
+    ];
+    let pair = compare(&records.concat(), "architecture").unwrap().pairs.remove(0);
+    let [low, high] = pair.speedup_ci95.unwrap();
+    assert!(low < 1.0 && 1.0 < high && !pair.differs);
+    assert_eq!(pair.hidden_share, None, "without upper-bound there is no hidden share");
+}
+
+#[test]
+fn a_measurement_without_interval_is_no_difference_and_a_simulation_needs_none() {
+    let one = |name, a: &Architecture, step| record(name, architecture(a), 0, &[(0.0, step)]);
+    let few = [one("s", &Architecture::Standard, 2.0), one("l", &LADDER, 1.0)];
+    let pair = compare(&few, "architecture").unwrap().pairs.remove(0);
+    assert_eq!((pair.speedup, pair.speedup_ci95, pair.differs), (2.0, None, false));
+
+    let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);
+    let records = [
+        sim("s", &Architecture::Standard, 2.0),
+        sim("l", &LADDER, 1.5),
+        sim("u", &Architecture::UpperBound, 1.0),
+    ];
+    let pair = compare(&records, "architecture").unwrap().pairs.remove(0);
+    assert_eq!((pair.speedup_ci95, pair.differs, pair.provenance), (None, true, Provenance::Simulated));
+    assert_eq!((pair.hidden_share, pair.hidden_share_ci95), (Some(0.5), None));
+}
+
+#[test]
+fn p2p_ignores_the_link_it_chose() {
+    let emulated = |alpha_us| Link::Emulated { alpha_us, gb_s: 20.0 };
+    let cell = |name, p2p, alpha, a: Architecture, step| {
+        let change = move |s: &mut Spec| {
+            (s.p2p, s.link, s.architecture) = (p2p, emulated(alpha), a.clone());
+            if p2p == P2p::Off {
+                s.env.insert("NCCL_P2P_DISABLE".into(), "1".into());
+            }
+        };
+        rounds(name, change, step)
+    };
+    let records = [
+        cell("off", P2p::Off, 400.0, LADDER, 3.0),
+        cell("on", P2p::On, 100.0, LADDER, 2.0),
+        cell("uoff", P2p::Off, 400.0, Architecture::UpperBound, 1.0),
+        cell("uon", P2p::On, 100.0, Architecture::UpperBound, 1.5),
+    ]
+    .concat();
+    let report = compare(&records, "p2p").unwrap();
+    let pair = &report.pairs[0];
+    assert_eq!((pair.baseline.as_str(), pair.value.as_str()), ("on", "off"));
+    assert!((pair.speedup - 2.0 / 3.0).abs() < 1e-9);
+    assert_eq!(pair.provenance, Provenance::EmulatedLink);
+    assert_eq!(
+        pair.matched,
+        "ladder tiny tp2 b1 cpu emulated:alpha_us=100,gb_s=20|emulated:alpha_us=400,gb_s=20"
+    );
+    let flag = |text: &str| report.flags.iter().any(|f| f.contains(text));
+    assert!(flag("upper-bound tiny tp2 b1 cpu") && flag("differs between P2P on and off"));
+    assert!(!report.flags.iter().any(|f| f.starts_with("ladder")), "{:?}", report.flags);
+}
+
+#[test]
+fn links_of_a_grid_pair_with_themselves_and_baselines_are_the_first_met() {
+    let cell =
+        |name: &str, p2p, link| sim_record(name, move |s| (s.p2p, s.link) = (p2p, link), 0.0, 1.0);
+    let emulated = Link::Emulated { alpha_us: 1.0, gb_s: 1.0 };
+    let records = [
+        cell("a", P2p::On, Link::Native),
+        cell("b", P2p::Off, Link::Native),
+        cell("c", P2p::On, emulated),
+        cell("d", P2p::Off, emulated),
+    ];
+    let runs = |axis| -> Vec<(String, String)> {
+        let pairs = compare(&records, axis).unwrap().pairs;
+        pairs.into_iter().map(|p| (p.baseline_run, p.run)).collect()
+    };
+    let expect = |pairs: [(&str, &str); 2]| pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec();
+    assert_eq!(runs("p2p"), expect([("a", "b"), ("c", "d")]));
+    assert_eq!(runs("link"), expect([("a", "c"), ("b", "d")]));
+}
+
+#[test]
+fn more_ranks_that_are_slower_are_flagged() {
+    let tp = |name, tp, step| sim_record(name, move |s| s.tp = tp, 0.0, step);
+    let report = compare(&[tp("a", 2, 1.0), tp("b", 4, 0.9), tp("c", 8, 1.1)], "tp").unwrap();
+    assert_eq!(report.pairs.len(), 2);
+    assert_eq!(report.flags.len(), 1);
+    assert!(report.flags[0].contains("tp8 is slower than tp4"), "{:?}", report.flags);
+}
+
+#[test]
+fn recorders_are_not_mixed_and_missing_baselines_are_said() {
+    let with = |name, a: &Architecture, recorder: &str| {
+        let mut record = record(name, architecture(a), 0, &[(0.0, 1.0)]);
+        record.environment.insert("recorder".into(), recorder.into());
+        record.overlap = Some(crate::table::Overlap { overlap_pct: Some(50.0), ..Default::default() });
+        record
+    };
+    let records = [with("s", &Architecture::Standard, "events"), with("l", &LADDER, "cupti")];
+    let report = compare(&records, "architecture").unwrap();
+    assert_eq!((report.pairs[0].overlap_pct, report.pairs[0].baseline_overlap_pct), (None, None));
+    assert!(report.flags.iter().any(|f| f.contains("recorded in different ways")), "{:?}", report.flags);
+
+    // a rotation in other numbers of windows is the same way of recording; timing everything is another
+    let by = |recorder| {
+        let ladder = with("l", &LADDER, recorder);
+        let standard = with("s", &Architecture::Standard, "cuda events, rotating K=8");
+        compare(&[standard, ladder], "architecture").unwrap().pairs[0].overlap_pct
+    };
+    assert_eq!(by("cuda events, rotating K=4"), Some(50.0));
+    assert_eq!((by("cuda events, full"), by("cupti")), (None, None));
+
+    let report = compare(&records[1..], "architecture").unwrap();
+    assert!(report.pairs.is_empty());
+    assert_eq!(report.flags, ["tiny tp2 b1 p2p-on cpu: no 'standard' to compare ladder with"]);
+}
+
+#[test]
+fn a_simulation_beside_a_measurement_is_labelled_a_simulation() {
+    let by = |name, backend| {
+        record(
+            name,
+            move |s| (s.backend, s.hardware) = (backend, "h100_sxm".into()),
+            0,
+            &[(0.0, 1.0); 6],
+        )
+    };
+    let mut sim = by("sim", Backend::Sim);
+    sim.metrics = crate::table::metrics(&sim.spec, &[&sim.samples], 0);
+    let report = compare(&[by("cuda", Backend::Cuda), sim], "backend").unwrap();
+    assert_eq!(report.pairs[0].provenance, Provenance::Simulated);
+    assert_eq!((report.pairs[0].speedup_ci95, report.pairs[0].differs), (None, false));
+}
+
+#[test]
+fn every_axis_finds_its_pair_and_names_its_values() {
+    let other = |axis: &'static str| {
+        move |s: &mut Spec| match axis {
+            "architecture" => s.architecture = LADDER,
+            "p2p" => s.p2p = P2p::Off,
+            "tp" => s.tp = 4,
+            "batch" => s.batch = 4,
+            "link" => s.link = Link::P2pOff,
+            "model" => s.model = "3b".into(),
+            "hardware" => s.hardware = "a100_sxm".into(),
+            "backend" => s.backend = Backend::Cuda,
+            "dtype" => s.dtype = crate::plan::DType::Bf16,
+            "stack" => s.stack = "gpt-fast".into(),
+            "prompt_tokens" => s.prompt_tokens = 64,
+            "output_tokens" => s.output_tokens = 9,
+            "recorder" => s.recorder = crate::table::Recorder::Cupti,
+            "coverage" => s.coverage = crate::table::Coverage::Full,
+            "no_graph" => s.no_graph = true,
+            "samples" => s.samples = 77,
+            "warmup" => s.warmup = 77,
+            "seed" => s.seed = 77,
+            _ => s.collective = crate::table::Collective::OneShot,
+        }
+    };
+    for axis in OPTIONS.iter().map(|option| option.name) {
+        let records = [sim_record("a", |_| (), 1.0, 1.0), sim_record("b", other(axis), 1.0, 1.0)];
+        let pairs = compare(&records, axis).unwrap().pairs;
+        assert_eq!(pairs.len(), 1, "{axis}");
+        let json = |record: &Record| match &serde_json::to_value(&record.spec).unwrap()[axis] {
+            serde_json::Value::String(text) => text.clone(),
+            // written where it is not the default
+            serde_json::Value::Null => match axis {
+                "recorder" => "events".into(),
+                "coverage" => "rotating".into(),
+                _ => "false".into(),
+            },
+            other => other.to_string(),
+        };
+        assert_eq!(
+            (&pairs[0].baseline, &pairs[0].value),
+            (&json(&records[0]), &json(&records[1])),
+            "{axis}"
+        );
+        let others = OPTIONS.iter().map(|option| option.name).filter(|other| *other != axis);
+        assert!(
+            others.clone().all(|other| compare(&records, other).unwrap().pairs.is_empty()),
+            "{axis}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_axis_is_named_with_the_nearest() {
+    let error = compare(&[], "archtecture").unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let Error::Input { message, help } = error else { panic!("{error}") };
+    assert_eq!(message, "unknown axis 'archtecture'");
+    assert!(help.unwrap().contains("did you mean 'architecture'"));
+}
+
+#[test]
+fn a_variable_is_an_axis_and_its_absence_the_baseline() {
+    let with = |algo: Option<&'static str>, step| {
+        let change = move |s: &mut Spec| {
+            s.env.insert("NCCL_DEBUG".into(), "WARN".into());
+            if let Some(algo) = algo {
+                s.env.insert("NCCL_ALGO".into(), algo.into());
+            }
+        };
+        rounds(algo.unwrap_or("none"), change, step)
+    };
+    let records = [with(Some("Ring"), 2.0), with(None, 1.0), with(Some("Tree"), 4.0)].concat();
+    let report = compare(&records, "NCCL_ALGO").unwrap();
+    let found: Vec<(&str, &str, f64)> =
+        report.pairs.iter().map(|p| (&*p.baseline, &*p.value, (p.speedup * 100.0).round())).collect();
+    assert_eq!(found, [("unset", "Ring", 50.0), ("unset", "Tree", 25.0)]);
+    assert_eq!(report.by, "NCCL_ALGO");
+    assert!(!report.pairs[0].matched.contains("NCCL_ALGO"), "{}", report.pairs[0].matched);
+    assert!(compare(&records, "NCCL_DEBUG").unwrap().pairs.is_empty(), "it does not vary");
+
+    let ring = Cells::of(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Ring")).unwrap();
+    let tree = ring.pairs.iter().find(|p| p.value == "Tree").unwrap();
+    assert!((tree.speedup - 0.5).abs() < 1e-9 && tree.baseline == "Ring");
+    let error = Cells::of(&records).compare(&Axis::Env("NCCL_ALGO".into()), Some("Rong")).unwrap_err();
+    let Error::Input { message, help } = error else { panic!("{error}") };
+    assert!(message.contains("'Rong'") && help.unwrap().contains("did you mean 'Ring'"), "{message}");
+}
+
+#[test]
+fn axes_are_those_that_vary_with_the_pairs_they_give() {
+    let cell = |name: &str, a: &Architecture, tp, link| {
+        let a = a.clone();
+        sim_record(name, move |s| (s.architecture, s.tp, s.link) = (a.clone(), tp, link), 0.0, 1.0)
+    };
+    let far = Link::Emulated { alpha_us: 50.0, gb_s: 1.0 };
+    let mut records = vec![
+        cell("a", &Architecture::Standard, 2, Link::Native),
+        cell("b", &LADDER, 2, Link::Native),
+        cell("c", &LADDER, 4, Link::Native),
+        cell("d", &LADDER, 8, far),
+    ];
+    records[1].spec.set.insert("link.alpha_us".into(), "5".into());
+    let axes = Cells::of(&records).axes();
+    let named: Vec<(String, usize, usize)> =
+        axes.iter().map(|a| (a.axis.to_string(), a.values.len(), a.pairs)).collect();
+    assert_eq!(
+        named,
+        [
+            ("architecture".to_owned(), 2, 0),
+            ("tp".to_owned(), 3, 0),
+            ("link".to_owned(), 2, 0),
+            ("link.alpha_us".to_owned(), 2, 0)
+        ]
+    );
+    records[1].spec.set.clear();
+    let pairs = |name: &str| {
+        let axes = Cells::of(&records).axes();
+        axes.iter().find(|a| a.axis.to_string() == name).map(|a| a.pairs)
+    };
+    assert_eq!((pairs("architecture"), pairs("tp"), pairs("link")), (Some(1), Some(1), Some(0)));
+    assert_eq!(pairs("batch"), None);
+}
+
+#[test]
+fn a_hidden_share_is_against_standard_whatever_the_baseline() {
+    let records = [
+        rounds("u", architecture(&Architecture::UpperBound), 1.0),
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+        rounds("p", architecture(&Architecture::Parallel), 1.5),
+    ]
+    .concat();
+    let report = Cells::of(&records).compare(&Axis::ARCHITECTURE, Some("ladder")).unwrap();
+    let parallel = report.pairs.iter().find(|p| p.value == "parallel").unwrap();
+    assert_eq!(parallel.baseline, "ladder");
+    assert!((parallel.speedup - 0.8).abs() < 1e-9);
+    assert!((parallel.hidden_share.unwrap() - 0.5).abs() < 1e-9);
+    assert!((parallel.baseline_side.hidden_share.unwrap() - 0.8).abs() < 1e-9);
+    assert!((parallel.side.hidden_share.unwrap() - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn sides_say_what_communication_costs() {
+    let overlap = |comm_ms, exposed_comm_ms| crate::table::Overlap {
+        comm_ms,
+        exposed_comm_ms,
+        overlap_pct: Some(100.0 * (1.0 - exposed_comm_ms / comm_ms)),
+        ..Default::default()
+    };
+    let mut standard = sim_record("s", architecture(&Architecture::Standard), 1.0, 2.0);
+    let mut ladder = sim_record("l", architecture(&LADDER), 1.0, 1.5);
+    // four steps
+    (standard.overlap, ladder.overlap) = (Some(overlap(3.0, 3.0)), Some(overlap(3.0, 0.6)));
+    let pair = compare(&[standard, ladder], "architecture").unwrap().pairs.remove(0);
+    let (a, b) = (&pair.baseline_side, &pair.side);
+    assert_eq!((a.comm_ms, a.exposed_comm_ms, a.exposed_pct), (Some(3.0), Some(3.0), Some(37.5)));
+    assert_eq!((b.comm_ms, b.exposed_comm_ms, b.exposed_pct), (Some(3.0), Some(0.6), Some(10.0)));
+    assert_eq!((a.samples, a.rounds, b.decode_ms), (1, 1, 6.0));
+}
+
+#[test]
+fn many_comparisons_are_counted_and_adjusted_for() {
+    // 20 variables' values: one that matters, the others alike but for their noise
+    let records: Vec<Record> = (0..20)
+        .flat_map(|value: u32| {
+            let step = if value == 7 { 1.0 } else { 2.0 };
+            let change = move |s: &mut Spec| {
+                s.env.insert("NCCL_NTHREADS".into(), value.to_string());
+            };
+            rounds(&value.to_string(), change, step)
+        })
+        .collect();
+    let report = compare(&records, "NCCL_NTHREADS").unwrap();
+    assert_eq!((report.comparisons, report.adjusted.tested), (19, 19));
+    assert_eq!((report.differ, report.adjusted.differ), (1, 1));
+    for pair in &report.pairs {
+        let (p, adjusted) = (pair.p_value.unwrap(), pair.adjusted_p.unwrap());
+        assert!(adjusted >= p && adjusted <= 1.0);
+        assert_eq!(pair.differs_adjusted, Some(adjusted <= LEVEL));
+        assert_eq!(pair.differs, pair.value == "7");
+    }
+}
+
+#[test]
+fn simulations_have_no_p_value() {
+    let sim = |name, a: &Architecture, step| sim_record(name, architecture(a), 0.0, step);
+    let report =
+        compare(&[sim("s", &Architecture::Standard, 2.0), sim("l", &LADDER, 1.0)], "architecture")
+            .unwrap();
+    assert_eq!((report.adjusted.tested, report.differ), (0, 1));
+    assert_eq!((report.pairs[0].p_value, report.pairs[0].differs_adjusted), (None, None));
+}
+
+mod heat {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Simulated standard and ladder over TPs, batches and prompts; ladder is faster by a factor that
+    /// says where it belongs.
+    fn grid(tps: &[u32], batches: &[u32], prompts: &[u32]) -> Vec<Record> {
+        let mut records = Vec::new();
+        for &tp in tps {
+            for &batch in batches {
+                for &prompt in prompts {
+                    for a in [Architecture::Standard, LADDER] {
+                        let step = if a == LADDER { 1.0 / factor(tp, batch, prompt) } else { 1.0 };
+                        let change = |s: &mut Spec| {
+                            (s.tp, s.batch, s.prompt_tokens) = (tp, batch, prompt);
+                            s.architecture = a.clone();
+                        };
+                        records.push(sim_record(
+                            &format!("{a}-{tp}-{batch}-{prompt}"),
+                            change,
+                            0.0,
+                            step,
+                        ));
+                    }
+                }
+            }
+        }
+        records
+    }
+
+    fn factor(tp: u32, batch: u32, prompt: u32) -> f64 {
+        1.0 + f64::from(tp) * 0.1 + f64::from(batch) * 0.01 + f64::from(prompt) * 0.0001
+    }
+
+    #[test]
+    fn by_tp_the_values_are_the_rows() {
+        let records = grid(&[2, 4, 8], &[1, 4], &[16]);
+        let report = compare(&records, "tp").unwrap();
+        let slices = slices(&report);
+        assert_eq!(slices.len(), 2, "one an architecture: {slices:?}");
+        let map = HeatMap::new(&report, &slices[0]);
+        assert_eq!((map.tps, map.batches), (vec![4, 8], vec![1, 4]));
+    }
+
+    proptest! {
+        #[test]
+        fn every_pair_is_in_one_map_and_nothing_is_averaged(
+            tps in prop::sample::subsequence(vec![2u32, 4, 8], 1..=3),
+            batches in prop::sample::subsequence(vec![1u32, 4, 16, 64], 1..=4),
+            prompts in prop::sample::subsequence(vec![16u32, 32, 64], 1..=3),
+        ) {
+            let report = compare(&grid(&tps, &batches, &prompts), "architecture").unwrap();
+            let slices = slices(&report);
+            prop_assert_eq!(slices.len(), prompts.len(), "a map a prompt length");
+            let mut seen = Vec::new();
+            for slice in &slices {
+                let map = HeatMap::new(&report, slice);
+                prop_assert_eq!(&map.tps, &tps);
+                prop_assert_eq!(&map.batches, &batches);
+                prop_assert_eq!(map.cells.len(), slice.pairs);
+                for cell in &map.cells {
+                    let pair = &report.pairs[cell.pair];
+                    prop_assert_eq!(cell.more, 0);
+                    let spec = &pair.side.spec;
+                    prop_assert_eq!((cell.tp, cell.batch), (spec.tp, spec.batch));
+                    let expected = factor(spec.tp, spec.batch, spec.prompt_tokens);
+                    prop_assert!((cell.speedup - expected).abs() < 1e-9);
+                    seen.push(cell.pair);
+                }
+                let [low, high] = map.range(HeatValue::Speedup).unwrap();
+                prop_assert!(map.cells.iter().all(|c| low <= c.speedup && c.speedup <= high));
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..report.pairs.len()).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! A filter applied to a table of runs. Texts are judged once for each different text of a column, not
+//! once a row.
+
+use std::ops::Range;
+
+use super::{Filter, Operator, Term, Test};
+use crate::base::error::{Error, Result};
+use crate::study::analysis::run_table::{
+    Cell, Column, Lower, NOTHING, RunTable, Search, Values, natural_order,
+};
+use crate::table::Unit;
+
+/// Words shorter than this are only found as they stand: two letters in order are in everything.
+const FUZZY: usize = 3;
+
+/// A filter whose names were found and whose numbers were read.
+#[derive(Clone, Debug, Default)]
+pub struct Bound {
+    terms: Vec<BoundTerm>,
+}
+
+#[derive(Clone, Debug)]
+struct BoundTerm {
+    negated: bool,
+    test: BoundTest,
+}
+
+#[derive(Clone, Debug)]
+enum BoundTest {
+    Word(WordTest),
+    /// A column of texts.
+    Text {
+        column: usize,
+        operator: Operator,
+        values: Vec<String>,
+        words: bool,
+    },
+    /// A column of numbers.
+    Number {
+        column: usize,
+        operator: Operator,
+        values: Vec<Wanted>,
+    },
+    /// Any value at all.
+    Any {
+        column: usize,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct WordTest {
+    lower: String,
+    exact: bool,
+}
+
+/// A number that is asked for.
+#[derive(Clone, Debug)]
+enum Wanted {
+    /// This one, or for `:` what rounds to it: its half unit in the last place.
+    Number(f64, f64),
+    /// From the one to the other.
+    Range(f64, f64),
+    /// A number whose digits contain these.
+    Digits(String),
+}
+
+/// Which letters of a text a filter found; places are in bytes.
+pub type Match = Range<usize>;
+
+impl Filter {
+    /// Finds the columns and reads the values. Terms that cannot be are left out and told: the error of
+    /// each, in their order. A term without a value yet is no condition.
+    pub fn bind(&self, table: &RunTable) -> (Bound, Vec<Error>) {
+        let (mut bound, mut wrong) = (Bound::default(), Vec::new());
+        for term in &self.terms {
+            match term.bind(table) {
+                Ok(test) => {
+                    bound.terms.extend(test.map(|test| BoundTerm { negated: term.negated, test }))
+                }
+                Err(error) => wrong.push(error),
+            }
+        }
+        (bound, wrong)
+    }
+
+    /// The rows that it chooses, in their order; the first thing that is wrong with it as an error.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a field that there is not, with the nearest, and for a value that
+    /// its field cannot have.
+    pub fn rows(&self, table: &RunTable) -> Result<Vec<u32>> {
+        let (bound, wrong) = self.bind(table);
+        match wrong.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(bound.rows(table)),
+        }
+    }
+}
+
+impl Term {
+    fn bind(&self, table: &RunTable) -> Result<Option<BoundTest>> {
+        let word = |text: &str, exact| {
+            Ok(Some(BoundTest::Word(WordTest { lower: text.to_lowercase(), exact })))
+        };
+        let (name, operator, value) = match &self.test {
+            Test::Word { text, exact } => return word(text, *exact),
+            Test::Field { name, operator, value } => (name, *operator, value),
+        };
+        let Some(column) = table.find(name) else {
+            // `desync:4` and `BATCH:12` are words that hold a colon
+            let typed_number = value.chars().all(|c| c.is_ascii_digit());
+            if operator == Operator::Has && typed_number && !value.is_empty() {
+                return word(&format!("{name}:{value}"), true);
+            }
+            return Err(table.unknown(name));
+        };
+        if value.is_empty() {
+            return Ok(None);
+        }
+        if value == "*" {
+            return Ok(Some(BoundTest::Any { column }));
+        }
+        let unit = table.columns().get(column).map_or(Unit::Text, |c| c.field.unit);
+        let several =
+            matches!(operator, Operator::Has | Operator::Is | Operator::IsNot | Operator::Contains);
+        let values = if several { value.split('|').collect() } else { vec![value.as_str()] };
+        // while the second of two is not typed yet there is only the first
+        let values = values.into_iter().filter(|value| !value.is_empty());
+        if unit.is_number() {
+            let values =
+                values.map(|v| Wanted::parse(name, v, operator, unit)).collect::<Result<_>>()?;
+            return Ok(Some(BoundTest::Number { column, operator, values }));
+        }
+        let values = values.map(str::to_lowercase).collect();
+        Ok(Some(BoundTest::Text { column, operator, values, words: unit == Unit::Words }))
+    }
+}
+
+impl Wanted {
+    fn parse(name: &str, text: &str, operator: Operator, unit: Unit) -> Result<Self> {
+        let wrong = || {
+            Error::input_help(
+                format!("{name}{}{text}: '{text}' is not a number", operator.as_str()),
+                match unit {
+                    Unit::Ms => "write milliseconds, or a number with us, ms or s",
+                    Unit::Bytes => "write bytes, or a number with kB, MB, GB, TB, KiB, MiB or GiB",
+                    Unit::Percent | Unit::Share => "write a number, with or without %",
+                    _ => "write a number, for example 8, 1.5, 2k; for a range 2..8",
+                },
+            )
+        };
+        if operator == Operator::Contains {
+            return Ok(Self::Digits(text.to_owned()));
+        }
+        if operator == Operator::Has
+            && let Some((from, to)) = text.split_once("..")
+        {
+            let end = |text: &str, open| if text.is_empty() { Some(open) } else { number(text, unit) };
+            let from = end(from, f64::NEG_INFINITY).ok_or_else(wrong)?;
+            return Ok(Self::Range(from, end(to, f64::INFINITY).ok_or_else(wrong)?));
+        }
+        let value = number(text, unit).ok_or_else(wrong)?;
+        // what a screen shows as 5.2 is found by :5.2
+        let digits =
+            text.split_once('.').map_or(0, |(_, d)| d.chars().take_while(char::is_ascii_digit).count());
+        let plain = text.parse::<f64>().is_ok();
+        let half = if plain && digits > 0 { 0.5 * 0.1_f64.powi(digits as i32) } else { 0.0 };
+        Ok(Self::Number(value, half))
+    }
+
+    fn met(&self, value: f64, operator: Operator) -> bool {
+        match (self, operator) {
+            (Self::Digits(digits), _) => value.to_string().contains(digits.as_str()),
+            (Self::Range(from, to), _) => *from <= value && value <= *to,
+            (Self::Number(wanted, half), Operator::Has) => (value - wanted).abs() <= *half,
+            (Self::Number(wanted, _), Operator::Is | Operator::IsNot) => value == *wanted,
+            (Self::Number(wanted, _), Operator::Below) => value < *wanted,
+            (Self::Number(wanted, _), Operator::AtMost) => value <= *wanted,
+            (Self::Number(wanted, _), Operator::Above) => value > *wanted,
+            (Self::Number(wanted, _), _) => value >= *wanted,
+        }
+    }
+}
+
+/// A number with what stands behind it, in the unit.
+fn number(text: &str, unit: Unit) -> Option<f64> {
+    let plain = |text: &str| text.parse::<f64>().ok().filter(|value| !value.is_nan());
+    if let Some(value) = plain(text) {
+        return Some(value);
+    }
+    let suffixes: &[(&str, f64)] = match unit {
+        Unit::Ms => &[("ms", 1.0), ("us", 1e-3), ("ns", 1e-6), ("s", 1e3)],
+        Unit::Bytes => &[
+            ("kib", 1024.0),
+            ("mib", 1_048_576.0),
+            ("gib", 1_073_741_824.0),
+            ("kb", 1e3),
+            ("mb", 1e6),
+            ("gb", 1e9),
+            ("tb", 1e12),
+            ("k", 1e3),
+            ("m", 1e6),
+            ("g", 1e9),
+            ("t", 1e12),
+            ("b", 1.0),
+        ],
+        Unit::Percent => &[("%", 1.0)],
+        Unit::Share => &[("%", 0.01)],
+        _ => &[("k", 1e3), ("m", 1e6)],
+    };
+    let lower = text.to_lowercase();
+    let split = |(suffix, scale): &(&str, f64)| Some(plain(lower.strip_suffix(suffix)?.trim())? * scale);
+    suffixes.iter().find_map(split)
+}
+
+impl Bound {
+    /// Whether the filter has no terms and so chooses everything.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The rows that meet all terms, in their order.
+    pub fn rows(&self, table: &RunTable) -> Vec<u32> {
+        let mut keep = vec![true; table.len()];
+        for term in &self.terms {
+            term.narrow(table, &mut keep);
+        }
+        (0..).zip(keep).filter_map(|(row, keep)| keep.then_some(row)).collect()
+    }
+
+    /// Which letters of a text, as a screen shows it in this column, are what was looked for.
+    pub fn highlight(&self, column: usize, field: &Column, shown: &str) -> Vec<Match> {
+        let mut found = Vec::new();
+        for term in self.terms.iter().filter(|term| !term.negated) {
+            match &term.test {
+                BoundTest::Word(word) if field.field.searched != Search::Never => {
+                    found.extend(
+                        word.places(&shown.to_lowercase(), field.field.searched == Search::Letters),
+                    );
+                }
+                BoundTest::Text { column: of, operator, values, .. }
+                    if *of == column && !matches!(operator, Operator::IsNot) =>
+                {
+                    let lower = shown.to_lowercase();
+                    found.extend(values.iter().filter_map(|value| as_it_stands(&lower, value)));
+                }
+                _ => {}
+            }
+        }
+        // a text whose lower case has other lengths cannot be marked by bytes
+        found.retain(|m| shown.is_char_boundary(m.start) && shown.is_char_boundary(m.end));
+        found
+    }
+}
+
+impl BoundTerm {
+    /// Takes away the rows that do not meet it.
+    fn narrow(&self, table: &RunTable, keep: &mut [bool]) {
+        let columns = table.columns();
+        match &self.test {
+            BoundTest::Word(word) => {
+                // of each column in which some text has the word, which of its texts
+                let found: Vec<(&[u32], Vec<bool>)> = columns
+                    .iter()
+                    .filter(|column| column.field.searched != Search::Never)
+                    .filter_map(|column| {
+                        let Values::Text { codes, lower, .. } = &column.values else { return None };
+                        let texts = word.among(lower, column.field.searched == Search::Letters);
+                        texts.contains(&true).then_some((codes.as_slice(), texts))
+                    })
+                    .collect();
+                let in_text = |(codes, texts): &(&[u32], Vec<bool>), row: usize| {
+                    let code = codes.get(row).copied().unwrap_or(NOTHING);
+                    texts.get(code as usize).copied().unwrap_or(false)
+                };
+                for (row, keep) in keep.iter_mut().enumerate().filter(|(_, keep)| **keep) {
+                    *keep = found.iter().any(|column| in_text(column, row)) != self.negated;
+                }
+            }
+            BoundTest::Text { column, operator, values, words } => {
+                let Some(Values::Text { codes, lower, .. }) = columns.get(*column).map(|c| &c.values)
+                else {
+                    return;
+                };
+                let met: Vec<bool> =
+                    lower.iter().map(|text| text_meets(text, *operator, values, *words)).collect();
+                // a run without a value meets no condition but `!=`
+                let of_nothing = *operator == Operator::IsNot;
+                for (keep, code) in keep.iter_mut().zip(codes) {
+                    let met = met.get(*code as usize).copied().unwrap_or(of_nothing);
+                    *keep &= met != self.negated;
+                }
+            }
+            BoundTest::Number { column, operator, values } => {
+                let Some(Values::Number(numbers)) = columns.get(*column).map(|c| &c.values) else {
+                    return;
+                };
+                let not = *operator == Operator::IsNot;
+                for (keep, value) in keep.iter_mut().zip(numbers) {
+                    let any = !value.is_nan() && values.iter().any(|w| w.met(*value, *operator));
+                    *keep &= (any != not) != self.negated;
+                }
+            }
+            BoundTest::Any { column } => {
+                let Some(column) = columns.get(*column) else { return };
+                for (row, keep) in keep.iter_mut().enumerate() {
+                    *keep &= (column.cell(row) != Cell::Nothing) != self.negated;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a column's text meets a condition; `words`: whether it is a list of words, each a value.
+fn text_meets(text: &str, operator: Operator, values: &[String], words: bool) -> bool {
+    let any = |test: &dyn Fn(&str, &str) -> bool| {
+        values.iter().any(|value| match words {
+            true => text.split(' ').any(|word| test(word, value)),
+            false => test(text, value),
+        })
+    };
+    let order = |text: &str, value: &str| natural_order(text, value);
+    match operator {
+        Operator::Has | Operator::Contains => any(&|text, value| text.contains(value)),
+        Operator::Is => any(&|text, value| text == value),
+        Operator::IsNot => !any(&|text, value| text == value),
+        Operator::Below => any(&|text, value| order(text, value).is_lt()),
+        Operator::AtMost => any(&|text, value| order(text, value).is_le()),
+        Operator::Above => any(&|text, value| order(text, value).is_gt()),
+        Operator::AtLeast => any(&|text, value| order(text, value).is_ge()),
+    }
+}
+
+impl WordTest {
+    /// Which of these texts have the word.
+    fn among(&self, texts: &Lower, fuzzy: bool) -> Vec<bool> {
+        let mut has = vec![false; texts.len()];
+        texts.holding(&self.lower, |code| {
+            if let Some(has) = has.get_mut(code) {
+                *has = true;
+            }
+        });
+        if fuzzy && self.is_fuzzy() {
+            for (has, text) in has.iter_mut().zip(texts.iter()).filter(|(has, _)| !**has) {
+                *has = letters_in_order(text, &self.lower).is_some();
+            }
+        }
+        has
+    }
+
+    fn is_fuzzy(&self) -> bool {
+        !self.exact && self.lower.chars().count() >= FUZZY
+    }
+
+    /// Where the word is in a text of lower case.
+    fn places(&self, lower: &str, fuzzy: bool) -> Vec<Match> {
+        if let Some(place) = as_it_stands(lower, &self.lower) {
+            return vec![place];
+        }
+        let places = if fuzzy && self.is_fuzzy() { letters_in_order(lower, &self.lower) } else { None };
+        places.unwrap_or_default()
+    }
+}
+
+fn as_it_stands(text: &str, word: &str) -> Option<Match> {
+    text.find(word).map(|at| at..at + word.len())
+}
+
+/// Where the word's letters are in the text, in order, from the beginning of one of its parts: `upb` in
+/// `upper-bound`, but `per` as letters spread over a sentence is not.
+fn letters_in_order(text: &str, word: &str) -> Option<Vec<Match>> {
+    let mut letters = word.chars();
+    let first = letters.next()?;
+    let mut starts_part = true;
+    for (at, c) in text.char_indices() {
+        if starts_part && c == first {
+            let begin = at..at + c.len_utf8();
+            let mut rest = text[begin.end..].char_indices().map(|(i, c)| (begin.end + i, c));
+            let mut places = vec![begin.clone()];
+            let all = letters.clone().all(|letter| {
+                rest.find(|(_, c)| *c == letter)
+                    .map(|(at, c)| places.push(at..at + c.len_utf8()))
+                    .is_some()
+            });
+            if all {
+                return Some(places);
+            }
+        }
+        starts_part = !c.is_alphanumeric();
+    }
+    None
+}

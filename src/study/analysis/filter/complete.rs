@@ -1,0 +1,121 @@
+//! What can be typed next in a filter: names of fields, then values that runs have.
+
+use std::ops::Range;
+
+use crate::study::analysis::run_table::RunTable;
+use crate::table::Unit;
+
+use super::Operator;
+
+/// Different values of a column that are offered; a column with more has none worth listing.
+const MOST: usize = 200;
+
+/// What can stand instead of the word that is being typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// The bytes of the text that an offer replaces.
+    pub replaces: Range<usize>,
+    /// What may stand there, the best first.
+    pub offers: Vec<Offer>,
+}
+
+/// What may be put instead of the word, and what that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What is put in.
+    pub text: String,
+    /// What it is: a field's full name, or how many runs have the value.
+    pub about: String,
+}
+
+/// What can be typed at byte `cursor` of a filter; `most` offers at most. Values are counted over all
+/// rows of the table.
+pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Completion {
+    let cursor = (0..=cursor.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let before = &text[..cursor];
+    let start = before
+        .rfind(char::is_whitespace)
+        .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+    // blanks within quotes are no borders; a text is not completed within quotes
+    if before.matches('"').count() % 2 == 1 {
+        return Completion::default();
+    }
+    let word = &before[start..];
+    let name_start = start + usize::from(word.starts_with('-'));
+    let word = &before[name_start..];
+    let value = Operator::first_in(word).and_then(|(at, operator)| {
+        let column = table.find(&word[..at])?;
+        let mut begin = name_start + at + operator.as_str().len();
+        // of alternatives the last is typed
+        begin += before[begin..].rfind('|').map_or(0, |at| at + 1);
+        Some((column, operator, begin))
+    });
+    let offers = match value {
+        Some((column, operator, begin)) => {
+            let offers = values(table, column, operator, &before[begin..], most);
+            return Completion { replaces: begin..cursor, offers };
+        }
+        None if word.is_empty() || Operator::first_in(word).is_some() => Vec::new(),
+        None => names(table, word, most),
+    };
+    Completion { replaces: name_start..cursor, offers }
+}
+
+fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
+    let typed = typed.to_lowercase();
+    let mut offers: Vec<(usize, usize, Offer)> = Vec::new();
+    for (at, column) in table.columns().iter().enumerate() {
+        let field = &column.field;
+        if field.name == "cell" {
+            continue;
+        }
+        let names = std::iter::once(field.name.as_ref()).chain(field.aliases.iter().copied());
+        let bare = if field.is_dynamic() { Some(field.title.as_ref()) } else { None };
+        let place = names.chain(bare).filter_map(|name| name.to_lowercase().find(&typed)).min();
+        let Some(place) = place else { continue };
+        let operator = if field.unit.is_number() && field.unit != Unit::Count { '>' } else { ':' };
+        let short = bare.unwrap_or(field.short());
+        offers.push((
+            place,
+            at,
+            Offer { text: format!("{short}{operator}"), about: field.name.to_string() },
+        ));
+    }
+    offers.sort_by_key(|(place, at, _)| (*place, *at));
+    offers.into_iter().take(most).map(|(_, _, offer)| offer).collect()
+}
+
+fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most: usize) -> Vec<Offer> {
+    let Some(column) = table.columns().get(column) else { return Vec::new() };
+    let equality =
+        matches!(operator, Operator::Has | Operator::Is | Operator::IsNot | Operator::Contains);
+    if column.field.unit.is_number() && !(equality && column.field.unit == Unit::Count) {
+        return Vec::new();
+    }
+    let typed = typed.to_lowercase();
+    let distinct = column.distinct(0..table.len(), MOST).unwrap_or_default();
+    let mut values: Vec<(String, usize)> = Vec::new();
+    for (value, count) in distinct {
+        // of a list of words each is a value
+        let words =
+            if column.field.unit == Unit::Words { value.split(' ').collect() } else { vec![&*value] };
+        for word in words {
+            match values.iter_mut().find(|(known, _)| known == word) {
+                Some((_, all)) => *all += count,
+                None => values.push((word.to_owned(), count)),
+            }
+        }
+    }
+    let mut fitting: Vec<(usize, String, usize)> = values
+        .into_iter()
+        .filter_map(|(value, count)| Some((value.to_lowercase().find(&typed)?, value, count)))
+        .collect();
+    // stable: otherwise in the column's order
+    fitting.sort_by_key(|(place, ..)| *place > 0);
+    let offer = |(_, value, count): (usize, String, usize)| {
+        let blank = value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '|'));
+        let text = if blank { format!("\"{}\"", value.replace('"', "\\\"")) } else { value };
+        Offer { text, about: if count == 1 { "1 run".into() } else { format!("{count} runs") } }
+    };
+    fitting.into_iter().take(most).map(offer).collect()
+}

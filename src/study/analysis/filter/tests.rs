@@ -1,0 +1,224 @@
+//! The filter language: what it reads and prints, what it finds, what it offers.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::error::Error;
+use crate::lab::store::{Annotations, Edit};
+use crate::study::analysis::RunTable;
+use crate::study::analysis::sample_data::{record, sim_record};
+use crate::table::{Link, P2p, Record, Spec, Status};
+
+fn records() -> Vec<Record> {
+    let mut failed = record("c", |s| s.tp = 16, 0, &[(1.0, 1.0)]);
+    (failed.status, failed.metrics) = (Status::Failed, None);
+    failed.reason = Some("rank 1 said \"no\",\nand died".into());
+    let a = |s: &mut Spec| {
+        (s.tp, s.link) = (8, Link::Emulated { alpha_us: 1.0, gb_s: 2.0 });
+        s.env.insert("NCCL_ALGO".into(), "Ring".into());
+    };
+    let d = |s: &mut Spec| {
+        s.architecture = "upper-bound".parse().unwrap();
+        (s.model, s.p2p) = ("llama-3-70b".into(), P2p::Off);
+    };
+    let e = |s: &mut Spec| s.architecture = "desync:4".parse().unwrap();
+    vec![
+        record("a", a, 0, &[(1.0, 3.12)]),
+        sim_record("b", |_| (), 1.0, 2.0),
+        failed,
+        sim_record("d", d, 2500.0, 9.0),
+        sim_record("e", e, 1.0, 4.0),
+    ]
+}
+
+fn table() -> RunTable {
+    let mut annotations = Annotations::default();
+    annotations.edit(&["a".into(), "b".into()], &Edit::tags("good paper").unwrap());
+    annotations.edit(&["d".into()], &Edit::tags("goodish").unwrap());
+    annotations.edit(&["d".into()], &Edit::note("after the Update"));
+    RunTable::new(&records(), &annotations)
+}
+
+#[track_caller]
+fn kept(filter: &str) -> String {
+    let rows = Filter::parse(filter).rows(&table()).unwrap();
+    rows.iter().map(|row| ["a", "b", "c", "d", "e"][*row as usize]).collect()
+}
+
+#[test]
+fn words_and_their_letters_in_order() {
+    assert_eq!(kept(""), "abcde");
+    assert_eq!(kept("died"), "c");
+    assert_eq!(kept("upb"), "d", "letters in order find upper-bound");
+    assert_eq!(kept("\"upb\""), "", "quoted they do not");
+    assert_eq!(kept("-simulated"), "ac");
+    assert_eq!(kept("SIMULATED llama"), "d");
+    assert_eq!(kept("\"said \\\"no\\\"\""), "c");
+    assert_eq!(kept("desync:4"), "e", "a colon within a word");
+    assert_eq!(kept("tp16"), "c", "as labels write it");
+    assert_eq!(kept("nothing-of-the-kind"), "");
+}
+
+#[test]
+fn fields() {
+    assert_eq!(kept("tp>=8"), "ac");
+    assert_eq!(kept("tp>=8 status=ok"), "a");
+    assert_eq!(kept("tpot_p50_ms<2.5"), "b");
+    assert_eq!(kept("tpot:3.1"), "a", "what is shown as 3.1");
+    assert_eq!(kept("tpot=3.1"), "");
+    assert_eq!(kept("provenance!=simulated"), "ac");
+    assert_eq!(kept("link=emulated:alpha_us=1,gb_s=2"), "a");
+    assert_eq!(kept("model~IN"), "abce");
+    assert_eq!(kept("arch:upper p2p:off model:70b"), "d");
+    assert_eq!(kept("model:70"), "d");
+    assert_eq!(kept("arch:desync|upper"), "de");
+    assert_eq!(kept("tp:2..8"), "abde");
+    assert_eq!(kept("tp:9.."), "c");
+    assert_eq!(kept("ttft>2s"), "d");
+    assert_eq!(kept("-tp:2"), "ac");
+    assert_eq!(kept("NCCL_ALGO:ring"), "a");
+    assert_eq!(kept("env.NCCL_ALGO=ring"), "a");
+    assert_eq!(kept("NCCL_ALGO!=ring"), "bcde", "what has none is not it");
+    assert_eq!(kept("tpot>0"), "abde", "a run without numbers meets no condition on them");
+    assert_eq!(kept("tp:"), "abcde", "a value that is not typed yet");
+}
+
+#[test]
+fn tags_and_notes() {
+    assert_eq!(kept("tag:good"), "abd");
+    assert_eq!(kept("tag=good"), "ab");
+    assert_eq!(kept("tag=paper tag=good"), "ab");
+    assert_eq!(kept("-tag:*"), "ce");
+    assert_eq!(kept("note:\"the update\""), "d");
+    assert_eq!(kept("note:*"), "d");
+    assert_eq!(kept("tags!=good"), "cde");
+}
+
+#[test]
+fn what_is_wrong_is_told_and_the_rest_holds() {
+    for (filter, wanted, help) in [
+        ("tpp=2", "'tpp'", "'tp'"),
+        ("arhc:ladder", "'arhc'", "'arch'"),
+        ("tp>many", "'many' is not a number", "2..8"),
+        ("memory>3lb", "'3lb'", "GB"),
+        ("tp:2..x", "'2..x'", "2..8"),
+    ] {
+        let error = Filter::parse(filter).rows(&table()).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let Error::Input { message, help: Some(told) } = error else { panic!("{filter}") };
+        assert!(message.contains(wanted) && told.contains(help), "{message}: {told}");
+    }
+    let (bound, wrong) = Filter::parse("arch:upper tpp=2").bind(&table());
+    assert_eq!((bound.rows(&table()), wrong.len()), (vec![3], 1));
+}
+
+#[test]
+fn letters_that_were_found_are_known() {
+    let table = table();
+    let found = |filter: &str, name: &str, shown: &str| -> String {
+        let (bound, _) = Filter::parse(filter).bind(&table);
+        let at = table.find(name).unwrap();
+        let mut marks = bound.highlight(at, &table.columns()[at], shown);
+        marks.sort_by_key(|m| m.start);
+        marks.into_iter().map(|m| &shown[m]).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(found("upb", "arch", "upper-bound"), "u|p|b");
+    assert_eq!(found("PER", "arch", "upper-bound"), "per");
+    assert_eq!(found("model:70b", "model", "llama-3-70b"), "70b");
+    assert_eq!(found("model:70b", "hw", "70b"), "", "another column");
+    assert_eq!(found("-model:70b -upper", "model", "llama-3-70b upper"), "", "what is not wanted");
+    assert_eq!(found("İx", "model", "İx"), "");
+}
+
+#[test]
+fn names_and_values_are_offered() {
+    let table = table();
+    let offers = |text: &str| -> Vec<String> {
+        complete(text, text.len(), &table, 5).offers.into_iter().map(|o| o.text).collect()
+    };
+    assert_eq!(offers("arc"), ["arch:"]);
+    assert!(offers("tp").starts_with(&["tp:".into(), "tpot>".into()]), "{:?}", offers("tp"));
+    assert_eq!(offers("nccl"), ["NCCL_ALGO:"]);
+    assert_eq!(offers("ladder arch:"), ["desync:4", "standard", "upper-bound"]);
+    assert_eq!(offers("arch:up"), ["upper-bound"]);
+    assert_eq!(offers("arch:desync:4|st"), ["standard"]);
+    assert_eq!(offers("-tag:"), ["good", "paper", "goodish"]);
+    assert_eq!(offers("tp:"), ["2", "8", "16"]);
+    assert_eq!(offers("note:a"), ["\"after the Update\""]);
+    assert!(offers("tpot>").is_empty() && offers("").is_empty() && offers("arch:x").is_empty());
+    let completion = complete("tp:8 -arch:up more", 13, &table, 5);
+    assert_eq!(completion.replaces, 11..13);
+    assert_eq!(completion.offers[0].about, "1 run");
+}
+
+/// Texts that are likely to hold what the language knows.
+fn text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("arch:"),
+        Just("tp"),
+        Just(">="),
+        Just("<"),
+        Just("!="),
+        Just("="),
+        Just(":"),
+        Just("~"),
+        Just("-"),
+        Just("\""),
+        Just("\\"),
+        Just(" "),
+        Just("  "),
+        Just("2"),
+        Just(".."),
+        Just("|"),
+        Just("*"),
+        Just("ladder"),
+        Just("tag:"),
+        Just("é"),
+        Just("tok/s"),
+        Just("70b"),
+        Just("\t"),
+    ];
+    prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn what_was_read_prints_as_what_reads_the_same(text in text()) {
+        let filter = Filter::parse(&text);
+        let printed = filter.to_string();
+        prop_assert_eq!(Filter::parse(&printed), filter, "{}", printed);
+    }
+
+    #[test]
+    fn any_text_is_a_filter_and_can_be_completed(text in "\\PC{0,40}", other in text(), cut in 0usize..60) {
+        let table = table();
+        for text in [text, other] {
+            let (bound, _) = Filter::parse(&text).bind(&table);
+            prop_assert!(bound.rows(&table).is_sorted());
+            let completion = complete(&text, cut, &table, 8);
+            for offer in completion.offers {
+                let mut taken = text.clone();
+                taken.replace_range(completion.replaces.clone(), &offer.text);
+                Filter::parse(&taken).bind(&table);
+            }
+            for (at, column) in table.columns().iter().enumerate() {
+                for found in bound.highlight(at, column, &text) {
+                    prop_assert!(text.get(found).is_some());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_term_and_its_opposite_part_the_runs(text in "[a-z0-9:=<>.*|]{1,10}") {
+        let table = table();
+        let (yes, no) = (Filter::parse(&text), Filter::parse(&format!("-{text}")));
+        if let ([_], Ok(yes), Ok(no)) = (yes.terms.as_slice(), yes.rows(&table), no.rows(&table)) {
+            // a value that is not typed yet is no condition
+            prop_assume!(yes.len() < 5 || no.len() < 5);
+            let mut all = [yes, no].concat();
+            all.sort_unstable();
+            prop_assert_eq!(all, [0, 1, 2, 3, 4]);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Analysis: what traces and records say, as numbers.
+//!
+//! Everything here is pure: spans or records in, numbers out. Of a trace, [`trace_report()`] says all that
+//! `overlap` prints and [`critical_path()`] what each step's end waited for; both read the unions of
+//! each rank's lanes, which [`crate::trace::overlap`] makes. Of records, [`pareto()`] finds frontiers
+//! and [`compare()`] matched pairs with their intervals ([`crate::base::statistics`]); a [`RunTable`] lays
+//! records out for sorting, filtering ([`filter`]) and export.
+
+mod compare;
+mod critical;
+mod dependencies;
+mod difference;
+pub mod filter;
+mod flags;
+mod idle;
+mod operations;
+mod pareto;
+mod ranges;
+mod report;
+mod run_table;
+#[cfg(test)]
+pub(crate) mod sample_data;
+mod sets;
+mod side_by_side;
+mod steps;
+mod stragglers;
+
+pub use compare::{
+    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
+    HeatValue, Measured, Side, UNSET, benjamini_hochberg, compare, differences_table, pairs_table,
+    slices, told_table,
+};
+pub use critical::{
+    PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
+};
+pub use dependencies::{Dependencies, Dependency, dependencies};
+pub use difference::Difference;
+pub use idle::IdleSplit;
+pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
+pub use pareto::{
+    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
+    ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits, frontier, frontier_among,
+    frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table, published,
+    read_overlay, round_limits,
+};
+pub use ranges::{RangeRow, layer_of};
+pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
+pub use run_table::{Cell as RunCell, Column, Field, RunTable, SortKeys, natural_order};
+pub use sets::{CellSet, comparable, differ_in_model};
+pub use side_by_side::{Both, SideBySide, side_by_side};
+pub use steps::{StepSummary, steps};
+pub use stragglers::{Arrival, RankArrivals, Stragglers};

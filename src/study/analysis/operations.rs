@@ -1,0 +1,263 @@
+//! What operations of a step took in one run and in another, compared by the smallest groups of origins
+//! that both share: a fused operation stands against the two it was made of.
+//!
+//! Where traces know no origins (imported ones), an operation's name is its origin.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::plan::Lane;
+use crate::table::recorder_kind;
+use crate::trace::overlap::intervals::{Coverage, union};
+use crate::trace::overlap::{StepKey, is_memory, us};
+use crate::trace::{OperationInfo, Span, Trace};
+
+/// What a group of operations took in one of the runs (us a rank, averaged over ranks).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Share {
+    /// Its operations in this run: `decode/L0/attn/add_norm`.
+    pub names: Vec<String>,
+    /// Executions, over all ranks.
+    pub count: u64,
+    /// Sum of their durations, averaged over ranks (us).
+    pub us: f64,
+    /// Part of it exposed: communication while the rank computed nothing.
+    pub exposed_us: f64,
+    /// Part of it waiting for the last peer of a collective.
+    pub peer_wait_us: f64,
+    /// Index in the trace of its first execution on the first rank that has one.
+    pub first: usize,
+}
+
+/// A group of operations in two runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperationDifference {
+    /// What to call it: the name where both call it the same, else those of the coarser side.
+    pub name: String,
+    /// The lane on which both runs execute it.
+    pub lane: Lane,
+    /// In the first run; `None` where it does not do this.
+    pub a: Option<Share>,
+    /// In the second run.
+    pub b: Option<Share>,
+    /// Second less first (us); what is not done counts 0.
+    pub delta_us: f64,
+}
+
+impl OperationDifference {
+    /// Exposed in the second run less in the first (us).
+    pub fn delta_exposed_us(&self) -> f64 {
+        let exposed = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.exposed_us);
+        exposed(&self.b) - exposed(&self.a)
+    }
+}
+
+/// A step of one run against a step of another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperationDifferences {
+    /// The first run's step, and the second's.
+    pub steps: (StepKey, StepKey),
+    /// From the step's first start to its last end, over all ranks (us): first, second.
+    pub lengths_us: (f64, f64),
+    /// Exposed communication (us a rank, averaged over ranks): first, second.
+    pub exposed_us: (f64, f64),
+    /// Groups, the largest difference first.
+    pub groups: Vec<OperationDifference>,
+    /// Places of the groups, the largest difference in what was exposed first; those without any last. In
+    /// the groups' own order where that is not to be compared.
+    pub by_exposed: Vec<usize>,
+    /// The two ways of recording, where what was exposed is not to be compared because they differ. A
+    /// simulation is a prediction of a measurement, however that was recorded.
+    pub recorders: Option<[String; 2]>,
+}
+
+/// Compares a step of `a` with a step of `b`. The traces' spans must be sorted.
+pub fn operation_differences(
+    a: &Trace,
+    a_step: StepKey,
+    b: &Trace,
+    b_step: StepKey,
+) -> OperationDifferences {
+    let sides = [Side::new(a, a_step), Side::new(b, b_step)];
+    let mut groups = Groups::default();
+    for (side, which) in sides.iter().zip([0, 1]) {
+        for (operation, cell) in &side.cells {
+            groups.add(which, *operation, &side.trace.operations[*operation as usize], cell.lane);
+        }
+    }
+    let mut rows: Vec<OperationDifference> =
+        groups.parts().into_iter().map(|parts| difference(&sides, &parts)).collect();
+    rows.sort_by(|x, y| y.delta_us.abs().total_cmp(&x.delta_us.abs()).then_with(|| x.name.cmp(&y.name)));
+    let exposed = |side: fn(&OperationDifference) -> &Option<Share>| -> f64 {
+        rows.iter().filter_map(|row| side(row).as_ref()).map(|share| share.exposed_us).sum()
+    };
+    let exposed_us = (exposed(|row| &row.a), exposed(|row| &row.b));
+    let mut by_exposed: Vec<usize> = (0..rows.len()).collect();
+    let kinds = [a, b].map(|trace| recorder_kind(&trace.meta.recorder));
+    let differ = kinds[0] != kinds[1] && !kinds.contains(&"sim");
+    if !differ {
+        let exposed = |at: &usize| rows[*at].delta_exposed_us().abs();
+        // stable: equal ones stay in the order of the difference
+        by_exposed.sort_by(|x, y| exposed(y).total_cmp(&exposed(x)));
+    }
+    OperationDifferences {
+        recorders: differ.then(|| kinds.map(str::to_owned)),
+        by_exposed,
+        exposed_us,
+        steps: (a_step, b_step),
+        lengths_us: (sides[0].length_us, sides[1].length_us),
+        groups: rows,
+    }
+}
+
+/// What one operation did in a step (ns, over all ranks).
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    lane: Lane,
+    count: u64,
+    total: i64,
+    exposed: i64,
+    peer_wait: i64,
+    first: usize,
+}
+
+/// A step of one run, by operation.
+struct Side<'a> {
+    trace: &'a Trace,
+    ranks: usize,
+    length_us: f64,
+    cells: BTreeMap<u32, Cell>,
+}
+
+impl<'a> Side<'a> {
+    fn new(trace: &'a Trace, step: StepKey) -> Self {
+        let places = step.spans(trace);
+        let mut side = Self { trace, ranks: 0, length_us: 0.0, cells: BTreeMap::new() };
+        let (mut place, mut extent) = (places.start, None);
+        for of_rank in trace.spans[places].chunk_by(|x, y| x.rank == y.rank) {
+            let compute = compute(trace, of_rank);
+            side.ranks += 1;
+            let mut near = 0;
+            for span in of_rank {
+                let interval = (span.start_ns, span.end_ns.max(span.start_ns));
+                let (from, to) = extent.unwrap_or(interval);
+                extent = Some((interval.0.min(from), interval.1.max(to)));
+                side.add(span, place, interval.1 - interval.0 - compute.near(interval, &mut near));
+                place += 1;
+            }
+        }
+        side.length_us = extent.map_or(0.0, |(from, to)| us(to.saturating_sub(from)));
+        side
+    }
+
+    fn add(&mut self, span: &Span, place: usize, exposed: i64) {
+        if self.trace.operations.get(span.operation as usize).is_none() {
+            return;
+        }
+        let new = Cell { lane: span.lane, count: 0, total: 0, exposed: 0, peer_wait: 0, first: place };
+        let cell = self.cells.entry(span.operation).or_insert(new);
+        let end = span.end_ns.max(span.start_ns);
+        cell.count += 1;
+        cell.total = cell.total.saturating_add(end.saturating_sub(span.start_ns));
+        if span.lane == Lane::Comm {
+            cell.exposed = cell.exposed.saturating_add(exposed);
+            if span.last_arrival_ns >= 0 {
+                let arrived = span.last_arrival_ns.clamp(span.start_ns, end);
+                cell.peer_wait = cell.peer_wait.saturating_add(arrived.saturating_sub(span.start_ns));
+            }
+        }
+    }
+
+    fn share(&self, operations: &[u32]) -> Option<Share> {
+        let cells = operations.iter().filter_map(|o| self.cells.get(o));
+        let first = cells.clone().map(|cell| cell.first).min()?;
+        let average = |of: fn(&Cell) -> i64| {
+            us(cells.clone().map(of).fold(0, i64::saturating_add)) / self.ranks.max(1) as f64
+        };
+        Some(Share {
+            names: operations
+                .iter()
+                .filter_map(|o| Some(self.trace.operations.get(*o as usize)?.name.clone()))
+                .collect(),
+            count: cells.clone().map(|cell| cell.count).sum(),
+            us: average(|cell| cell.total),
+            exposed_us: average(|cell| cell.exposed),
+            peer_wait_us: average(|cell| cell.peer_wait),
+            first,
+        })
+    }
+}
+
+/// When a rank computed, by its spans.
+fn compute(trace: &Trace, of_rank: &[Span]) -> Coverage {
+    let copies =
+        |span: &Span| trace.operations.get(span.operation as usize).is_some_and(|o| is_memory(&o.kind));
+    let computes = of_rank.iter().filter(|span| span.lane == Lane::Compute && !copies(span));
+    Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))))
+}
+
+/// Operations of both runs, joined by the origins that they share.
+#[derive(Default)]
+struct Groups<'a> {
+    /// Every operation of both runs: which run (0 or 1), its index there, its lane.
+    members: Vec<(usize, u32, Lane)>,
+    /// For each member, another one of its group; for one of the group, itself.
+    parent: Vec<usize>,
+    /// For each origin, a member that has it.
+    origins: HashMap<&'a str, usize>,
+}
+
+impl<'a> Groups<'a> {
+    fn add(&mut self, run: usize, operation: u32, info: &'a OperationInfo, lane: Lane) {
+        let own = self.members.len();
+        self.members.push((run, operation, lane));
+        self.parent.push(own);
+        let name = std::slice::from_ref(&info.name);
+        let origins = if info.origins.is_empty() { name } else { &info.origins[..] };
+        for origin in origins {
+            let other = *self.origins.entry(origin).or_insert(own);
+            let (own, other) = (self.root(own), self.root(other));
+            self.parent[own.max(other)] = own.min(other);
+        }
+    }
+
+    fn root(&mut self, mut member: usize) -> usize {
+        while self.parent[member] != member {
+            // halves the way for whoever asks next
+            self.parent[member] = self.parent[self.parent[member]];
+            member = self.parent[member];
+        }
+        member
+    }
+
+    /// The groups: operations of the first run, of the second, and their lane.
+    fn parts(mut self) -> Vec<([Vec<u32>; 2], Lane)> {
+        let mut parts: BTreeMap<usize, ([Vec<u32>; 2], Lane)> = BTreeMap::new();
+        for member in 0..self.members.len() {
+            let root = self.root(member);
+            let (run, operation, lane) = self.members[member];
+            parts.entry(root).or_insert_with(|| (Default::default(), lane)).0[run].push(operation);
+        }
+        parts.into_values().collect()
+    }
+}
+
+fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> OperationDifference {
+    let (a, b) = (sides[0].share(&operations[0]), sides[1].share(&operations[1]));
+    let took = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.us);
+    // the side that says it in fewer words
+    let names = [&a, &b].into_iter().flatten().map(|share| &share.names);
+    let name = names.min_by_key(|names| names.len()).map(|names| names.join(" + "));
+    OperationDifference {
+        name: name.unwrap_or_default(),
+        lane: *lane,
+        delta_us: took(&b) - took(&a),
+        a,
+        b,
+    }
+}
+
+#[cfg(test)]
+#[path = "operations_tests.rs"]
+mod tests;

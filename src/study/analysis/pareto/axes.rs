@@ -1,0 +1,219 @@
+//! What a Pareto plot has on its axes: measures, and which direction of them is better.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use super::points::ParetoPoint;
+use crate::base::error::Error;
+use crate::table::{Better, MEASURES, Measure, measure};
+
+/// The horizontal axis: what a user of the model feels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum XAxis {
+    /// Completion latency: prefill and decode (ms).
+    #[default]
+    Completion,
+    /// Median time of an output token (ms).
+    Tpot,
+    /// Time to the first token (ms).
+    Ttft,
+    /// Tokens a second that one user sees: 1000 / TPOT in ms. More is better.
+    User,
+    /// Any other measure. Points have its value where they were made for these axes.
+    Of(&'static Measure),
+}
+
+/// The vertical axis: what the operator gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum YAxis {
+    /// Tokens/s of all sequences, divided by TP.
+    #[default]
+    PerGpu,
+    /// Tokens/s of all GPUs together.
+    Total,
+    /// Any other measure. Points have its value where they were made for these axes.
+    Of(&'static Measure),
+}
+
+/// What a plot has on both its axes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Axes {
+    /// What is on the horizontal axis.
+    pub x: XAxis,
+    /// What is on the vertical axis.
+    pub y: YAxis,
+}
+
+/// The measure of this name; every axis is one.
+fn known(name: &str) -> &'static Measure {
+    measure(name).unwrap_or(&MEASURES[0])
+}
+
+fn positive(value: Option<f64>) -> Option<f64> {
+    value.filter(|v| v.is_finite() && *v > 0.0)
+}
+
+impl XAxis {
+    /// Those that are offered, in that order.
+    pub const ALL: [Self; 4] = [Self::Completion, Self::Tpot, Self::Ttft, Self::User];
+
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completion => "completion",
+            Self::Tpot => "tpot",
+            Self::Ttft => "ttft",
+            Self::User => "user",
+            Self::Of(measure) => measure.name,
+        }
+    }
+
+    /// The measure.
+    pub fn measure(self) -> &'static Measure {
+        if let Self::Of(measure) = self { measure } else { known(self.as_str()) }
+    }
+
+    /// The name at the axis, with its unit.
+    pub fn title(self) -> String {
+        self.measure().axis_title()
+    }
+
+    /// The unit alone.
+    pub fn unit(self) -> &'static str {
+        let measure = self.measure();
+        if measure.unit.symbol().is_empty() { measure.words } else { measure.unit.symbol() }
+    }
+
+    /// Whether more is better.
+    pub fn is_more_better(self) -> bool {
+        self.measure().better == Better::More
+    }
+
+    /// The point's value; `None` where it has none that could be plotted (finite, above 0).
+    pub fn of(self, point: &ParetoPoint) -> Option<f64> {
+        positive(match self {
+            Self::Completion => Some(point.completion_ms),
+            Self::Tpot => Some(point.tpot_ms),
+            Self::Ttft => point.ttft_ms,
+            Self::User => point.tokens_per_s_per_user,
+            Self::Of(_) => point.x,
+        })
+    }
+
+    /// The value's 95 % interval; null for simulations and with few samples. TTFT's exists where TTFT
+    /// is the axis.
+    pub fn interval(self, point: &ParetoPoint) -> Option<[f64; 2]> {
+        match self {
+            Self::Completion => point.completion_ms_ci95,
+            Self::Tpot => point.tpot_ms_ci95,
+            Self::Ttft => point.ttft_ms_ci95,
+            Self::User => {
+                let [low, high] = point.tpot_ms_ci95?;
+                (low > 0.0).then(|| [1000.0 / high, 1000.0 / low])
+            }
+            Self::Of(_) => point.x_ci95,
+        }
+    }
+}
+
+impl YAxis {
+    /// Those that are offered, in that order.
+    pub const ALL: [Self; 2] = [Self::PerGpu, Self::Total];
+
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PerGpu => "per-gpu",
+            Self::Total => "total",
+            Self::Of(measure) => measure.name,
+        }
+    }
+
+    /// The measure.
+    pub fn measure(self) -> &'static Measure {
+        if let Self::Of(measure) = self { measure } else { known(self.as_str()) }
+    }
+
+    /// The name at the axis, with its unit.
+    pub fn title(self) -> String {
+        self.measure().axis_title()
+    }
+
+    /// Whether more is better.
+    pub fn is_more_better(self) -> bool {
+        self.measure().better == Better::More
+    }
+
+    /// The point's value; `None` where it has none that could be plotted (finite, above 0).
+    pub fn of(self, point: &ParetoPoint) -> Option<f64> {
+        positive(match self {
+            Self::PerGpu => Some(point.tokens_per_s_per_gpu),
+            Self::Total => Some(point.tokens_per_s),
+            Self::Of(_) => point.y,
+        })
+    }
+
+    /// The value's 95 % interval.
+    pub fn interval(self, point: &ParetoPoint) -> Option<[f64; 2]> {
+        let gpus = match self {
+            Self::PerGpu => f64::from(point.spec.tp.max(1)),
+            Self::Total => 1.0,
+            Self::Of(_) => return point.y_ci95,
+        };
+        point.tokens_per_s_ci95.map(|ci| ci.map(|end| end / gpus))
+    }
+}
+
+impl Axes {
+    /// Where a point lies; `None` where it has no value on one of them.
+    pub fn of(self, point: &ParetoPoint) -> Option<(f64, f64)> {
+        self.x.of(point).zip(self.y.of(point))
+    }
+
+    /// A place with its axes turned, if need be, so that less x and more y are better.
+    pub(super) fn turned(self, (x, y): (f64, f64)) -> (f64, f64) {
+        let turn = |value: f64, turn: bool| if turn { -value } else { value };
+        (turn(x, self.x.is_more_better()), turn(y, !self.y.is_more_better()))
+    }
+
+    /// Whether `a` is at least as good as `b` on both and better on one.
+    pub fn dominates(self, a: (f64, f64), b: (f64, f64)) -> bool {
+        let (a, b) = (self.turned(a), self.turned(b));
+        let (faster, more) = (a.0.total_cmp(&b.0), a.1.total_cmp(&b.1));
+        faster.is_le() && more.is_ge() && (faster.is_lt() || more.is_gt())
+    }
+}
+
+macro_rules! axis {
+    ($axis:ident, $what:literal) => {
+        impl fmt::Display for $axis {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $axis {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl FromStr for $axis {
+            type Err = Error;
+
+            /// One that is offered by its name, any other measure by its.
+            fn from_str(text: &str) -> Result<Self, Error> {
+                let offered = Self::ALL.into_iter().find(|axis| axis.as_str() == text);
+                let names = Self::ALL.map(Self::as_str).into_iter();
+                let known = || names.chain(MEASURES.iter().map(|measure| measure.name));
+                offered
+                    .or_else(|| measure(text).map(Self::Of))
+                    .ok_or_else(|| Error::unknown($what, text, known()))
+            }
+        }
+    };
+}
+axis!(XAxis, "x axis");
+axis!(YAxis, "y axis");

@@ -1,0 +1,112 @@
+//! Which points no other point of their group dominates.
+
+use std::collections::BTreeMap;
+
+use super::axes::Axes;
+use super::points::{ParetoPoint, Series};
+use crate::plan::Architecture;
+
+/// Marks frontiers on these axes anew: of each group, of each series within its group, and which run
+/// dominates what is dominated. A point without a value on one of the axes is on no frontier.
+pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
+    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut series: BTreeMap<(String, Series), Vec<usize>> = BTreeMap::new();
+    for (index, point) in points.iter_mut().enumerate() {
+        (point.on_frontier, point.on_series_frontier, point.dominated_by) = (false, false, None);
+        if axes.of(point).is_some() {
+            groups.entry(point.group.clone()).or_default().push(index);
+            series.entry((point.group.clone(), point.series())).or_default().push(index);
+        }
+    }
+    for members in groups.values() {
+        let best = undominated(points, axes, members);
+        // upper-bound computes nothing right: it is named only where nothing else dominates
+        let right: Vec<usize> = members
+            .iter()
+            .copied()
+            .filter(|&i| points[i].spec.architecture != Architecture::UpperBound)
+            .collect();
+        let right = undominated(points, axes, &right);
+        for &index in members {
+            points[index].dominated_by =
+                dominator(points, axes, &right, index).or_else(|| dominator(points, axes, &best, index));
+        }
+        best.iter().for_each(|&index| points[index].on_frontier = true);
+    }
+    for members in series.values() {
+        for index in undominated(points, axes, members) {
+            points[index].on_series_frontier = true;
+        }
+    }
+}
+
+/// The frontier of those points that pass the filter (one architecture's, say), each group by itself,
+/// in order of completion latency, against per-GPU throughput.
+pub fn frontier(points: &[ParetoPoint], filter: impl Fn(&ParetoPoint) -> bool) -> Vec<&ParetoPoint> {
+    frontier_on(points, Axes::default(), filter)
+}
+
+/// The frontier on any axes: from the best x to the worst, y ever better.
+pub fn frontier_on(
+    points: &[ParetoPoint],
+    axes: Axes,
+    filter: impl Fn(&ParetoPoint) -> bool,
+) -> Vec<&ParetoPoint> {
+    let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, point) in points.iter().enumerate().filter(|(_, point)| filter(point)) {
+        groups.entry(&point.group).or_default().push(index);
+    }
+    let best = groups.values().flat_map(|group| undominated(points, axes, group));
+    best.map(|index| &points[index]).collect()
+}
+
+/// The frontier of these points, which must be of one group, from the best x to the worst.
+pub fn frontier_among<'a>(
+    points: impl IntoIterator<Item = &'a ParetoPoint>,
+    axes: Axes,
+) -> Vec<&'a ParetoPoint> {
+    let at = |point: &'a ParetoPoint| Some((point, axes.turned(axes.of(point)?)));
+    let (points, places): (Vec<&ParetoPoint>, Vec<(f64, f64)>) =
+        points.into_iter().filter_map(at).unzip();
+    best_of(&places).into_iter().map(|index| points[index]).collect()
+}
+
+/// Which of the points at `indices` no other of them dominates, from the best x to the worst.
+fn undominated(points: &[ParetoPoint], axes: Axes, indices: &[usize]) -> Vec<usize> {
+    let at = |&i: &usize| Some((i, axes.turned(axes.of(&points[i])?)));
+    let places: Vec<(usize, (f64, f64))> = indices.iter().filter_map(at).collect();
+    let values: Vec<(f64, f64)> = places.iter().map(|(_, place)| *place).collect();
+    best_of(&values).into_iter().map(|at| places[at].0).collect()
+}
+
+/// Indices of those places that no other dominates, by x, where less x and more y are better. Ties
+/// are all among them.
+pub(super) fn best_of(places: &[(f64, f64)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by(|&a, &b| {
+        let ((ax, ay), (bx, by)) = (places[a], places[b]);
+        ax.total_cmp(&bx).then(by.total_cmp(&ay))
+    });
+    let mut best: Vec<usize> = Vec::new();
+    for index in order {
+        // The last one kept is the best in y of all that are no worse in x.
+        let stays = best.last().is_none_or(|&last| {
+            let more = places[index].1.total_cmp(&places[last].1);
+            more.is_gt() || (more.is_eq() && places[index].0.total_cmp(&places[last].0).is_eq())
+        });
+        if stays {
+            best.push(index);
+        }
+    }
+    best
+}
+
+/// The run of a frontier in order that dominates a point: of those no worse in x the one best in y.
+fn dominator(points: &[ParetoPoint], axes: Axes, best: &[usize], index: usize) -> Option<String> {
+    let place = axes.of(&points[index])?;
+    let x = |i: usize| axes.of(&points[i]).map_or(f64::INFINITY, |at| axes.turned(at).0);
+    let limit = axes.turned(place).0;
+    let before = best.partition_point(|&i| x(i) <= limit);
+    let candidate = best[..before].last().map(|&i| &points[i])?;
+    axes.dominates(axes.of(candidate)?, place).then(|| candidate.run.clone())
+}

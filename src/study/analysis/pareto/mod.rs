@@ -1,0 +1,24 @@
+//! Pareto frontiers: latency against throughput, and what follows from them.
+//!
+//! [`axes`] says what is plotted against what, [`points`] makes a point of each cell and marks the
+//! frontiers, [`limits`] reads them at fixed latencies, [`area`] says how much area one frontier gains
+//! over another, [`overlay`] reads points from elsewhere, which never join a frontier, [`table`] has their columns.
+
+mod area;
+mod axes;
+mod frontier;
+mod limits;
+mod overlay;
+mod points;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use area::{AreaGained, AreaOptions, area_gained};
+pub use axes::{Axes, XAxis, YAxis};
+pub use frontier::{frontier, frontier_among, frontier_on, mark};
+pub use limits::{AtLimit, BestAtLimit, at_limits, round_limits};
+pub use overlay::{OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, parse_overlay, published, read_overlay};
+pub(super) use points::group;
+pub use points::{ParetoPoint, Series, pareto, pareto_on};
+pub use table::{areas_table, limits_table, points_table};

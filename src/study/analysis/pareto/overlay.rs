@@ -1,0 +1,295 @@
+//! Points from elsewhere, laid over a Pareto plot: the published ones of the Ladder Residual paper, or
+//! a table of the user's own. They are shown beside a frontier and never join it: nobody here measured
+//! them.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::axes::{Axes, XAxis, YAxis};
+use crate::base::error::{Error, Result};
+use crate::table::{P2p, Provenance, Spec};
+
+/// Where the carried points come from, as they are labelled.
+pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
+
+/// Carried points; the file's first lines cite it.
+const PUBLISHED_TABLE: &str = include_str!("../published/ladder-residual.tsv");
+
+/// Columns that a table may have, in any order. The other columns of this program's own tables of points
+/// are allowed, and not read.
+pub const OVERLAY_COLUMNS: [&str; 16] = [
+    "architecture",
+    "model",
+    "tp",
+    "batch",
+    "p2p",
+    "prompt_tokens",
+    "output_tokens",
+    "completion_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "tokens_per_s_per_user",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "source",
+    "provenance",
+    "label",
+];
+
+/// A point from elsewhere. What its table does not say is `None`; what follows from
+/// the rest is computed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OverlayPoint {
+    /// Where it comes from: `published (arXiv 2501.06589)`, or the file's name; with its provenance where
+    /// its table says one: `points.csv (simulated)`.
+    pub source: String,
+    /// Its architecture, or whatever its table calls it.
+    pub architecture: String,
+    /// Its own label; where there is none, TP and batch make one.
+    pub label: String,
+    /// Model; `None` goes with every one.
+    pub model: Option<String>,
+    /// The number of ranks (TP) that the point was measured with.
+    pub tp: Option<u32>,
+    /// How many sequences were decoded together.
+    pub batch: Option<u32>,
+    /// P2P; `None` goes with both.
+    pub p2p: Option<P2p>,
+    /// Tokens of each prompt; `None` goes with every workload.
+    pub prompt_tokens: Option<u32>,
+    /// New tokens of each sequence; `None` goes with every workload.
+    pub output_tokens: Option<u32>,
+    /// Latency of prefill and decode together (ms).
+    pub completion_ms: Option<f64>,
+    /// Time to the first token (ms).
+    pub ttft_ms: Option<f64>,
+    /// Time of an output token (ms).
+    pub tpot_ms: Option<f64>,
+    /// Tokens a second and user.
+    pub tokens_per_s_per_user: Option<f64>,
+    /// Throughput of all GPUs.
+    pub tokens_per_s: Option<f64>,
+    /// Throughput of all GPUs, divided by TP.
+    pub tokens_per_s_per_gpu: Option<f64>,
+}
+
+impl OverlayPoint {
+    /// Where it lies on these axes, if its table says so.
+    pub fn place(&self, axes: Axes) -> Option<(f64, f64)> {
+        let x = match axes.x {
+            XAxis::Completion => self.completion_ms,
+            XAxis::Tpot => self.tpot_ms,
+            XAxis::Ttft => self.ttft_ms,
+            XAxis::User => self.tokens_per_s_per_user,
+            XAxis::Of(_) => None,
+        };
+        let y = match axes.y {
+            YAxis::PerGpu => self.tokens_per_s_per_gpu,
+            YAxis::Total => self.tokens_per_s,
+            YAxis::Of(_) => None,
+        };
+        x.zip(y)
+    }
+
+    /// Whether it is about the same model and workload as a run, as far as it says.
+    pub fn goes_with(&self, spec: &Spec) -> bool {
+        self.model.as_ref().is_none_or(|model| *model == spec.model)
+            && self.prompt_tokens.is_none_or(|n| n == spec.prompt_tokens)
+            && self.output_tokens.is_none_or(|n| n == spec.output_tokens)
+    }
+
+    /// Its label: its own, else TP and batch as `8x16`.
+    pub fn name(&self) -> String {
+        match (self.tp, self.batch) {
+            _ if !self.label.is_empty() => self.label.clone(),
+            (Some(tp), Some(batch)) => format!("{tp}x{batch}"),
+            (Some(tp), None) => format!("tp{tp}"),
+            (None, Some(batch)) => format!("b{batch}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Fills in what follows from what is known.
+    fn complete(mut self) -> Self {
+        let gpus = self.tp.map(f64::from);
+        self.tokens_per_s = self.tokens_per_s.or_else(|| Some(self.tokens_per_s_per_gpu? * gpus?));
+        let tokens = self.batch.zip(self.output_tokens).map(|(b, o)| f64::from(b) * f64::from(o));
+        self.completion_ms = self.completion_ms.or_else(|| Some(tokens? * 1e3 / self.tokens_per_s?));
+        self.tokens_per_s = self.tokens_per_s.or_else(|| Some(tokens? * 1e3 / self.completion_ms?));
+        self.tokens_per_s_per_gpu =
+            self.tokens_per_s_per_gpu.or_else(|| Some(self.tokens_per_s? / gpus?));
+        self.tokens_per_s_per_user = self.tokens_per_s_per_user.or_else(|| Some(1000.0 / self.tpot_ms?));
+        self.tpot_ms = self.tpot_ms.or_else(|| Some(1000.0 / self.tokens_per_s_per_user?));
+        self
+    }
+}
+
+/// The points of the Ladder Residual paper that are carried with this program.
+///
+/// # Errors
+///
+/// A failure where the table that is carried cannot be read, which a test rules out.
+pub fn published() -> Result<Vec<OverlayPoint>> {
+    parse_overlay("ladder-residual.tsv", PUBLISHED_TABLE, PUBLISHED)
+}
+
+/// Reads a table (CSV, or tab-separated where the header has a tab; `#` begins a comment line). Its
+/// points are labelled with the file's name, or its `source` column, and its `provenance` column.
+///
+/// # Errors
+///
+/// A failure where the file cannot be read; an input error with line and column of what is wrong.
+pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let name = path.display().to_string();
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::input_help(
+            format!("{name}: byte {at} is no UTF-8 text"),
+            "an overlay is a CSV table with a header",
+        )
+    })?;
+    let source = path.file_name().map_or_else(|| name.clone(), |n| n.to_string_lossy().into_owned());
+    parse_overlay(&name, &text, &source)
+}
+
+/// Reads a table's text; errors name `file`, line and column.
+///
+/// # Errors
+///
+/// An input error with line and column: an unknown column, a missing one, a number that is none.
+pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<OverlayPoint>> {
+    let first = text.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(if first.contains('\t') { b'\t' } else { b',' })
+        .comment(Some(b'#'))
+        .trim(csv::Trim::All)
+        .from_reader(text.as_bytes());
+    let broken = |error: csv::Error| Error::input(format!("{file}: {}", reason(&error)));
+    let header = reader.headers().map_err(broken)?.clone();
+    for (at, name) in header.iter().enumerate() {
+        if !OVERLAY_COLUMNS.contains(&name) && !super::table::is_own(name) {
+            let Error::Input { message, help } = Error::unknown("column", name, OVERLAY_COLUMNS) else {
+                return Err(Error::input(format!("{file}: unknown column '{name}'")));
+            };
+            let line = reader.position().line().saturating_sub(1).max(1);
+            let message = format!("{file}: line {line}, column {}: {message}", at + 1);
+            return Err(Error::Input { message, help });
+        }
+    }
+    let y = ["tokens_per_s", "tokens_per_s_per_gpu"];
+    let x = ["completion_ms", "ttft_ms", "tpot_ms", "tokens_per_s_per_user"];
+    let has = |names: &[&str]| header.iter().any(|name| names.contains(&name));
+    // a completion latency follows from throughput, batch and output tokens
+    let derived = has(&["batch"]) && has(&["output_tokens"]);
+    let tells_y = has(&y) || (derived && has(&["completion_ms"]));
+    if !tells_y || !(has(&x) || derived) {
+        return Err(Error::input_help(
+            format!("{file}: the header says no latency or no throughput"),
+            format!("columns: {}", OVERLAY_COLUMNS.join(", ")),
+        ));
+    }
+    let mut points = Vec::new();
+    for row in reader.into_records() {
+        let row = row.map_err(broken)?;
+        let line = row.position().map_or(0, csv::Position::line);
+        let row = Row { file, line, header: &header, fields: &row };
+        points.push(row.point(source)?);
+    }
+    Ok(points)
+}
+
+/// What was wrong with the table's form.
+fn reason(error: &csv::Error) -> String {
+    let line = error.position().map(|p| format!("line {}: ", p.line())).unwrap_or_default();
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{line}{len} fields, where the header has {expected_len}")
+        }
+        _ => format!("{line}{error}"),
+    }
+}
+
+/// A row of a table.
+struct Row<'a> {
+    file: &'a str,
+    line: u64,
+    header: &'a csv::StringRecord,
+    fields: &'a csv::StringRecord,
+}
+
+impl Row<'_> {
+    fn point(&self, source: &str) -> Result<OverlayPoint> {
+        let text = |name| self.text(name).map(str::to_owned);
+        let p2p = match self.text("p2p") {
+            None => None,
+            Some(value) => {
+                Some(value.parse().map_err(|_| self.wrong("p2p", value, "neither on nor off"))?)
+            }
+        };
+        let mut source = text("source").unwrap_or_else(|| source.to_owned());
+        if let Some(provenance) = self.provenance()? {
+            source.push_str(&format!(" ({provenance})"));
+        }
+        let point = OverlayPoint {
+            source,
+            architecture: text("architecture").unwrap_or_else(|| "?".into()),
+            label: text("label").unwrap_or_default(),
+            model: text("model"),
+            tp: self.count("tp")?,
+            batch: self.count("batch")?,
+            p2p,
+            prompt_tokens: self.count("prompt_tokens")?,
+            output_tokens: self.count("output_tokens")?,
+            completion_ms: self.number("completion_ms")?,
+            ttft_ms: self.number("ttft_ms")?,
+            tpot_ms: self.number("tpot_ms")?,
+            tokens_per_s_per_user: self.number("tokens_per_s_per_user")?,
+            tokens_per_s: self.number("tokens_per_s")?,
+            tokens_per_s_per_gpu: self.number("tokens_per_s_per_gpu")?,
+        };
+        Ok(point.complete())
+    }
+
+    /// What its numbers may be called: nothing that was simulated must pass for a measurement.
+    fn provenance(&self) -> Result<Option<Provenance>> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| {
+                let known = Provenance::ALL.map(Provenance::as_str).join(", ");
+                self.wrong("provenance", text, &format!("none of {known}"))
+            })
+        };
+        self.text("provenance").map(parse).transpose()
+    }
+
+    /// What the field of a column says; an empty one says nothing.
+    fn text(&self, name: &str) -> Option<&str> {
+        let at = self.header.iter().position(|column| column == name)?;
+        self.fields.get(at).filter(|text| !text.is_empty())
+    }
+
+    fn count(&self, name: &str) -> Result<Option<u32>> {
+        let parse = |text: &str| {
+            let count = text.parse().ok().filter(|n| *n > 0);
+            count.ok_or_else(|| self.wrong(name, text, "not a whole number above 0"))
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>> {
+        let parse = |text: &str| {
+            let number = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+            number.ok_or_else(|| self.wrong(name, text, "not a number above 0"))
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    fn wrong(&self, name: &str, value: &str, what: &str) -> Error {
+        let at = self.header.iter().position(|column| column == name).map_or(0, |at| at + 1);
+        Error::input(format!(
+            "{}: line {}, column {at} ({name}): '{value}' is {what}",
+            self.file, self.line
+        ))
+    }
+}

@@ -1,0 +1,250 @@
+//! A point of a Pareto plot for each cell, in groups that may be compared.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::axes::{Axes, XAxis, YAxis};
+use super::frontier::mark;
+use crate::base::statistics::bootstrap;
+use crate::plan::Architecture;
+use crate::table::{
+    CellRuns, Collective, Measure, P2p, Provenance, Record, Spec, Status, aggregate, host,
+};
+
+/// A point of a Pareto plot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ParetoPoint {
+    /// The run (or aggregated cell's last run).
+    pub run: String,
+    /// The cell that was run, with all its options.
+    #[serde(flatten)]
+    pub spec: Spec,
+    /// Where the numbers come from.
+    pub provenance: Provenance,
+    /// Latency of prefill and decode together (ms), the median over samples.
+    pub completion_ms: f64,
+    /// Throughput of all sequences, divided by TP (tokens/s).
+    pub tokens_per_s_per_gpu: f64,
+    /// Time of an output token (ms), the median over decode steps.
+    pub tpot_ms: f64,
+    /// Whether no other run of its group dominates it.
+    pub on_frontier: bool,
+    /// Which group it was compared within: model, workload, hardware, provenance (for people).
+    pub group: String,
+    /// Time to the first token (ms).
+    pub ttft_ms: Option<f64>,
+    /// Throughput of all GPUs.
+    pub tokens_per_s: f64,
+    /// Throughput that one user sees: 1000 / TPOT; null where only one token was asked for.
+    pub tokens_per_s_per_user: Option<f64>,
+    /// 95 % interval of the completion latency (ms); null with fewer than 6 samples or for simulations.
+    pub completion_ms_ci95: Option<[f64; 2]>,
+    /// 95 % interval of TPOT (ms); null with fewer than 6 samples or for simulations.
+    pub tpot_ms_ci95: Option<[f64; 2]>,
+    /// 95 % interval of TTFT (ms); null with fewer than 6 samples or for simulations, and where TTFT
+    /// is not the axis.
+    pub ttft_ms_ci95: Option<[f64; 2]>,
+    /// 95 % interval of the throughput (tokens/s); null with fewer than 6 samples or for simulations.
+    pub tokens_per_s_ci95: Option<[f64; 2]>,
+    /// What sets its series apart besides architecture and P2P (link, collective, variables), where its
+    /// group has several of those for one P2P setting; else empty.
+    pub setting: String,
+    /// Whether no other run of its series (architecture, P2P and setting) dominates it.
+    pub on_series_frontier: bool,
+    /// A run of its group that dominates it: of those no slower the one with the highest throughput,
+    /// `upper-bound` only where no other does; null where nothing dominates it.
+    pub dominated_by: Option<String>,
+    /// Its value on a horizontal axis that is none of those above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+    /// Its value on a vertical axis that is none of those above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y: Option<f64>,
+    /// 95 % interval of `x`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x_ci95: Option<[f64; 2]>,
+    /// 95 % interval of `y`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y_ci95: Option<[f64; 2]>,
+}
+
+/// Points that one frontier is drawn through.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Series {
+    /// The architecture of the runs.
+    pub architecture: Architecture,
+    /// Whether GPUs talk directly.
+    pub p2p: P2p,
+    /// What sets the series apart besides architecture and P2P (see [`ParetoPoint::setting`]).
+    pub setting: String,
+}
+
+impl Series {
+    /// `ladder p2p-on`, with the setting where there is one.
+    pub fn label(&self) -> String {
+        let base = format!("{} p2p-{}", self.architecture, self.p2p.as_str());
+        if self.setting.is_empty() { base } else { format!("{base} {}", self.setting) }
+    }
+}
+
+impl ParetoPoint {
+    /// Whether this point is at least as good as the other in completion latency and per-GPU
+    /// throughput, and better in one.
+    pub fn dominates(&self, other: &Self) -> bool {
+        let place = |p: &Self| (p.completion_ms, p.tokens_per_s_per_gpu);
+        Axes::default().dominates(place(self), place(other))
+    }
+
+    /// The series that the point belongs to.
+    pub fn series(&self) -> Series {
+        Series {
+            architecture: self.spec.architecture.clone(),
+            p2p: self.spec.p2p,
+            setting: self.setting.clone(),
+        }
+    }
+
+    /// TP and batch as labels have them: `8x16`.
+    pub fn label(&self) -> String {
+        format!("{}x{}", self.spec.tp, self.spec.batch)
+    }
+}
+
+/// All ok cells as points of completion latency against per-GPU throughput, frontier marked within each
+/// group. Ties are all on it. What is compared: cells of the same model, number format,
+/// workload (prompt and output tokens), hardware with its overrides, machine, backend, stack and
+/// provenance. `upper-bound` counts as a run like any other.
+pub fn pareto(records: &[Record]) -> Vec<ParetoPoint> {
+    pareto_on(records, Axes::default())
+}
+
+/// All ok cells as points on any axes, frontier marked within each group. A cell without a value on one
+/// of the axes (no TPOT with one output token) is a point that lies on no frontier.
+pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
+    let cells = CellRuns::group(records);
+    let mut points: Vec<(ParetoPoint, String)> =
+        cells.par_iter().filter_map(|cell| point(cell, axes)).collect();
+    name_settings(&mut points);
+    let mut points: Vec<ParetoPoint> = points.into_iter().map(|(point, _)| point).collect();
+    if let XAxis::Of(measure) = axes.x {
+        place(&mut points, records, measure, |point| (&mut point.x, &mut point.x_ci95));
+    }
+    if let YAxis::Of(measure) = axes.y {
+        place(&mut points, records, measure, |point| (&mut point.y, &mut point.y_ci95));
+    }
+    mark(&mut points, axes);
+    points
+}
+
+/// The point of a cell, and the setting it was run in.
+fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
+    let record = cell.record()?;
+    let metrics = record.metrics.as_ref().filter(|_| record.status == Status::Ok)?;
+    if !metrics.completion_ms.is_finite() || !metrics.tokens_per_s_per_gpu.is_finite() {
+        return None;
+    }
+    let spec = &record.spec;
+    let positive = |value: f64| Some(value).filter(|v| v.is_finite() && *v > 0.0);
+    let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
+    // Throughput is tokens over the completion latency, so their intervals are each other's image.
+    let completion = metrics.tokens_per_s_ci95.filter(|[low, _]| *low > 0.0);
+    let setting = setting(spec);
+    let ttft_ms_ci95 = if axes.x == XAxis::Ttft && record.provenance != Provenance::Simulated {
+        let rounds: Vec<Vec<f64>> =
+            cell.rounds().values().map(|round| round.iter().map(|s| s.prefill_ms).collect()).collect();
+        bootstrap([&rounds], |[median]| median)
+    } else {
+        None
+    };
+    let point = ParetoPoint {
+        run: record.run.clone(),
+        provenance: record.provenance,
+        completion_ms: metrics.completion_ms,
+        tokens_per_s_per_gpu: metrics.tokens_per_s_per_gpu,
+        tpot_ms: metrics.tpot_ms.p50,
+        on_frontier: false,
+        group: group(&record),
+        ttft_ms: positive(metrics.prefill_ms),
+        tokens_per_s: metrics.tokens_per_s,
+        tokens_per_s_per_user: positive(metrics.tpot_ms.p50).map(|ms| 1000.0 / ms),
+        completion_ms_ci95: completion.map(|[low, high]| [tokens * 1e3 / high, tokens * 1e3 / low]),
+        tpot_ms_ci95: metrics.tpot_ms_ci95,
+        ttft_ms_ci95,
+        tokens_per_s_ci95: metrics.tokens_per_s_ci95,
+        setting: String::new(),
+        on_series_frontier: false,
+        dominated_by: None,
+        x: None,
+        y: None,
+        x_ci95: None,
+        y_ci95: None,
+        spec: record.spec,
+    };
+    Some((point, setting))
+}
+
+/// A point's coordinate on one axis and its interval, to be set.
+type Coordinate = fn(&mut ParetoPoint) -> (&mut Option<f64>, &mut Option<[f64; 2]>);
+
+/// Gives points their values of a measure, and its intervals.
+fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: Coordinate) {
+    let pooled = aggregate(records);
+    let pooled: Vec<&Record> = pooled.iter().collect();
+    let values = measure.of_all(&pooled);
+    let known = pooled.iter().zip(values);
+    let by_run: HashMap<&str, _> =
+        known.map(|(r, value)| (r.run.as_str(), (value, measure.interval_of(r)))).collect();
+    for point in points {
+        let (value, ci) = by_run.get(point.run.as_str()).copied().unwrap_or_default();
+        let (v, c) = at(point);
+        (*v, *c) = (value, ci);
+    }
+}
+
+/// Link, collective and variables of a spec in words; P2P's own variables are P2P's.
+fn setting(spec: &Spec) -> String {
+    let mut words = vec![spec.link.to_string()];
+    if spec.collective == Collective::OneShot {
+        words.push("one-shot".into());
+    }
+    let own = |(key, _): &(&String, &String)| !key.starts_with("NCCL_P2P_");
+    words.extend(spec.env.iter().filter(own).map(|(key, value)| format!("{key}={value}")));
+    words.join(" ")
+}
+
+/// Keeps settings where a group has several for one P2P setting: else they say nothing.
+fn name_settings(points: &mut [(ParetoPoint, String)]) {
+    let mut seen: BTreeMap<(String, P2p), BTreeSet<String>> = BTreeMap::new();
+    for (point, setting) in &*points {
+        seen.entry((point.group.clone(), point.spec.p2p)).or_default().insert(setting.clone());
+    }
+    for (point, setting) in points {
+        let several = seen.get(&(point.group.clone(), point.spec.p2p)).is_some_and(|s| s.len() > 1);
+        point.setting = if several { std::mem::take(setting) } else { String::new() };
+    }
+}
+
+/// `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.
+pub(in crate::study::analysis) fn group(record: &Record) -> String {
+    let spec = &record.spec;
+    let mut hardware = spec.hardware.clone();
+    for (key, value) in &spec.set {
+        hardware.push_str(&format!(" {key}={value}"));
+    }
+    if let Some(host) = host(record).filter(|host| *host != spec.hardware) {
+        hardware.push_str(&format!(" on {host}"));
+    }
+    let eager = if spec.no_graph { " eager" } else { "" };
+    format!(
+        "{} {}, prompt {}, output {}, {hardware}, {} {}{eager}, {}",
+        spec.model,
+        spec.dtype,
+        spec.prompt_tokens,
+        spec.output_tokens,
+        spec.backend.as_str(),
+        spec.stack,
+        record.provenance
+    )
+}

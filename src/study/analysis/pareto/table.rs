@@ -1,0 +1,121 @@
+//! Points, frontiers at limits and areas as tables: one list of columns each, for people, files and pages.
+
+use super::area::AreaGained;
+use super::axes::{Axes, XAxis, YAxis};
+use super::limits::AtLimit;
+use super::points::ParetoPoint;
+use crate::table::render::{Shown, Table};
+
+/// A row a point. Files have every digit, and columns that an overlay can read back; `low` and `high`
+/// there are the ends of 95 % intervals.
+pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes: Axes) -> Table {
+    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
+    let (ttft, user) = match axes.x {
+        XAxis::Ttft => ("ttft_ms|TTFT ms", "tokens_per_s_per_user|"),
+        XAxis::User => ("ttft_ms|", "tokens_per_s_per_user|tok/s/user"),
+        _ => ("ttft_ms|", "tokens_per_s_per_user|"),
+    };
+    let x = if let XAxis::Of(measure) = axes.x { format!("x|{}", measure.title) } else { String::new() };
+    let y = if let YAxis::Of(measure) = axes.y { format!("y|{}", measure.title) } else { String::new() };
+    let decimals = [axes.x.measure().decimals, axes.y.measure().decimals];
+    Table::of(
+        points,
+        &[
+            ("group|", &|p| Shown::text(&p.group)),
+            ("on_frontier|", &|p| Shown::text(p.on_frontier)),
+            ("|frontier", &|p| match (p.on_frontier, p.on_series_frontier) {
+                (true, _) => Shown::text("●"),
+                (false, true) => Shown::text("○"),
+                (false, false) => Shown::None,
+            }),
+            ("architecture", &|p| Shown::text(&p.spec.architecture)),
+            ("model|", &|p| Shown::text(&p.spec.model)),
+            ("dtype|", &|p| Shown::text(p.spec.dtype)),
+            ("tp", &|p| p.spec.tp.into()),
+            ("batch", &|p| p.spec.batch.into()),
+            ("prompt_tokens|", &|p| p.spec.prompt_tokens.into()),
+            ("output_tokens|", &|p| p.spec.output_tokens.into()),
+            ("p2p", &|p| Shown::text(p.spec.p2p.as_str())),
+            ("backend|", &|p| Shown::text(p.spec.backend.as_str())),
+            ("link", &|p| Shown::text(p.spec.link)),
+            ("hardware|", &|p| Shown::text(&p.spec.hardware)),
+            ("stack|", &|p| Shown::text(&p.spec.stack)),
+            (&x, &|p| Shown::interval(p.x, p.x_ci95, decimals[0])),
+            (&y, &|p| Shown::interval(p.y, p.y_ci95, decimals[1])),
+            ("completion_ms|completion ms", &|p| Shown::Number(p.completion_ms, 2)),
+            ("tokens_per_s_per_gpu|tok/s/GPU", &|p| Shown::Number(p.tokens_per_s_per_gpu, 2)),
+            ("tpot_ms|TPOT ms", &|p| Shown::Number(p.tpot_ms, 3)),
+            (ttft, &|p| Shown::number(p.ttft_ms, 2)),
+            (user, &|p| Shown::number(p.tokens_per_s_per_user, 2)),
+            ("tokens_per_s|tok/s", &|p| Shown::Interval(p.tokens_per_s, p.tokens_per_s_ci95, 2)),
+            ("completion_ms_low|", &|p| end(p.completion_ms_ci95, 0)),
+            ("completion_ms_high|", &|p| end(p.completion_ms_ci95, 1)),
+            ("tpot_ms_low|", &|p| end(p.tpot_ms_ci95, 0)),
+            ("tpot_ms_high|", &|p| end(p.tpot_ms_ci95, 1)),
+            ("tokens_per_s_low|", &|p| end(p.tokens_per_s_ci95, 0)),
+            ("tokens_per_s_high|", &|p| end(p.tokens_per_s_ci95, 1)),
+            ("provenance", &|p| Shown::text(p.provenance)),
+            ("run", &|p| Shown::text(&p.run)),
+            ("setting|", &|p| Shown::text(&p.setting)),
+            ("on_series_frontier|", &|p| Shown::text(p.on_series_frontier)),
+            ("dominated_by|dominated by", &|p| p.dominated_by.as_deref().into()),
+        ],
+    )
+}
+
+/// Whether a table of points has this column, which an overlay need not read.
+pub(super) fn is_own(column: &str) -> bool {
+    points_table([], Axes::default()).has(column)
+}
+
+/// A row a series and limit.
+pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
+    Table::of(
+        rows,
+        &[
+            ("group|", &|r| Shown::text(&r.group)),
+            ("limit", &|r| Shown::Number(r.limit, 3)),
+            ("architecture", &|r| Shown::text(&r.architecture)),
+            ("p2p", &|r| Shown::text(r.p2p.as_str())),
+            ("setting", &|r| Shown::some(&r.setting)),
+            ("y|best", &|r| r.best.as_ref().map_or(Shown::None, |b| Shown::Interval(b.y, b.y_ci95, 2))),
+            ("tp", &|r| r.best.as_ref().map(|b| b.tp).into()),
+            ("batch", &|r| r.best.as_ref().map(|b| b.batch).into()),
+            ("x", &|r| Shown::number(r.best.as_ref().map(|b| b.x), 2)),
+            ("over_standard|/ standard", &|r| {
+                Shown::number(r.best.as_ref().and_then(|b| b.over_standard), 3)
+            }),
+            ("provenance|", &|r| Shown::text(r.provenance)),
+            ("run|", &|r| r.best.as_ref().map(|b| b.run.as_str()).into()),
+        ],
+    )
+}
+
+/// A row an area gained.
+pub fn areas_table<'a>(rows: impl IntoIterator<Item = &'a AreaGained>) -> Table {
+    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 2);
+    Table::of(
+        rows,
+        &[
+            ("group|", &|r| Shown::text(&r.group)),
+            ("architecture", &|r| Shown::text(&r.architecture)),
+            ("baseline|", &|r| Shown::text(&r.baseline)),
+            ("p2p", &|r| Shown::text(r.p2p.as_str())),
+            ("setting", &|r| Shown::some(&r.setting)),
+            ("gained_pct|area gained %", &|r| Shown::interval(r.gained_pct, r.gained_pct_ci95, 2)),
+            ("gained_pct_low|", &|r| end(r.gained_pct_ci95, 0)),
+            ("gained_pct_high|", &|r| end(r.gained_pct_ci95, 1)),
+            ("area|", &|r| Shown::Number(r.area, 3)),
+            ("baseline_area|", &|r| Shown::Number(r.baseline_area, 3)),
+            ("x_scale|", &|r| Shown::text(r.x_scale)),
+            ("y_scale|", &|r| Shown::text(r.y_scale)),
+            ("reference_x|", &|r| Shown::Number(r.reference[0], 3)),
+            ("reference_y|", &|r| Shown::Number(r.reference[1], 3)),
+            ("cells", &|r| r.cells.into()),
+            ("left_out|left out", &|r| r.left_out.into()),
+            ("|reference", &|r| Shown::text(format!("{:.2}, {:.2}", r.reference[0], r.reference[1]))),
+            ("provenance|", &|r| Shown::text(r.provenance)),
+            ("no_interval|", &|r| r.no_interval.as_deref().into()),
+        ],
+    )
+}

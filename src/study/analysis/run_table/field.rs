@@ -1,0 +1,182 @@
+//! What a run can be asked for: the columns of tables of runs, their names on the command line, in files
+//! and in filters, and how each is read from a record.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::table::options::{Kind, OPTIONS, OptionEntry};
+use crate::table::{Interval, MEASURES, Measure, Record, Unit, host};
+
+/// Whether words of a filter are looked for in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::study::analysis) enum Search {
+    /// Words are not looked for in the column.
+    Never,
+    /// Words are looked for as they stand.
+    Words,
+    /// Words are looked for as they stand, and by their letters in order: `upb` finds `upper-bound`.
+    Letters,
+}
+
+/// How a column's value is found for a run.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    Text(fn(&Record) -> Option<Cow<'_, str>>),
+    Number(fn(&Record) -> Option<f64>),
+    Option(&'static OptionEntry),
+    Measure(&'static Measure),
+    /// An end of an interval: 0 the lower one, 1 the higher one.
+    End(Interval, usize),
+    /// The tags that people gave the run.
+    Tags,
+    Note,
+    /// A variable of the environment or an override, by its name.
+    Variable,
+    Override,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+/// A column of tables of runs.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Its name in files and on the command line: the contract's key, with its unit.
+    pub name: Cow<'static, str>,
+    /// Shorter names for it, the shortest that is clear first.
+    pub aliases: &'static [&'static str],
+    /// The header of its column on screens.
+    pub title: Cow<'static, str>,
+    /// What its values are.
+    pub unit: Unit,
+    /// Whether words of a filter are looked for in it.
+    pub(in crate::study::analysis) searched: Search,
+    pub(super) source: Source,
+}
+
+impl Field {
+    /// The name to type: the first alias, or the name.
+    pub fn short(&self) -> &str {
+        self.aliases.first().copied().unwrap_or(&self.name)
+    }
+
+    /// Whether it goes by this name.
+    pub fn is(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn variable(name: &str) -> Self {
+        Self::dynamic("env", name, Source::Variable)
+    }
+
+    pub(super) fn setting(name: &str) -> Self {
+        Self::dynamic("set", name, Source::Override)
+    }
+
+    fn dynamic(prefix: &str, name: &str, source: Source) -> Self {
+        Self {
+            name: format!("{prefix}.{name}").into(),
+            aliases: &[],
+            title: name.to_owned().into(),
+            unit: Unit::Text,
+            searched: Search::Never,
+            source,
+        }
+    }
+}
+
+fn of(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    title: &'static str,
+    unit: Unit,
+    searched: Search,
+    source: Source,
+) -> Field {
+    Field { name: name.into(), aliases, title: title.into(), unit, searched, source }
+}
+
+fn text(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    searched: Search,
+    get: fn(&Record) -> Option<Cow<'_, str>>,
+) -> Field {
+    of(name, aliases, name, Unit::Text, searched, Source::Text(get))
+}
+
+fn number(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    title: &'static str,
+    unit: Unit,
+    get: fn(&Record) -> Option<f64>,
+) -> Field {
+    of(name, aliases, title, unit, Search::Never, Source::Number(get))
+}
+
+/// The built-in columns, in the order of CSV files.
+pub(super) fn built_in() -> Vec<Field> {
+    use Search::{Letters, Never, Words};
+    use Unit::Count;
+    let mut fields = vec![
+        text("run", &["id"], Words, |r| Some(r.run.as_str().into())),
+        text("status", &[], Letters, |r| Some(r.status.as_str().into())),
+        text("provenance", &["prov"], Letters, |r| Some(r.provenance.as_str().into())),
+    ];
+    fields.extend(OPTIONS.iter().map(of_option));
+    fields.push(number("round", &[], "round", Count, |r| Some(r.round.into())));
+    fields.extend(MEASURES.iter().flat_map(of_measure));
+    fields.extend([
+        text("env", &[], Letters, |r| pairs(&r.spec.env)),
+        text("set", &[], Letters, |r| pairs(&r.spec.set)),
+        text("experiment", &["exp"], Letters, |r| r.experiment.as_deref().map(Cow::from)),
+        text("created", &["date"], Never, |r| {
+            Some(r.created.as_str().into()).filter(|c: &Cow<'_, str>| !c.is_empty())
+        }),
+        text("trace", &[], Never, |r| r.trace.as_deref().map(Cow::from)),
+        text("reason", &["why"], Words, |r| r.reason.as_deref().map(Cow::from)),
+        text("warnings", &[], Words, |r| (!r.warnings.is_empty()).then(|| r.warnings.join("; ").into())),
+        of("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
+        of("note", &[], "note", Unit::Text, Words, Source::Note),
+        // of simulations none: it does not matter to them
+        text("host", &[], Letters, |r| host(r).map(Cow::from)),
+        // `tp8 b16 p2p-on`: how labels elsewhere write these, so that it can be searched for
+        text("cell", &[], Words, |r| {
+            Some(format!("tp{} b{} p2p-{}", r.spec.tp, r.spec.batch, r.spec.p2p.as_str()).into())
+        }),
+    ]);
+    fields
+}
+
+/// The column of an option.
+fn of_option(option: &'static OptionEntry) -> Field {
+    let (unit, searched) = match option.kind {
+        Kind::Count | Kind::Large => (Unit::Count, Search::Never),
+        _ if !option.about.is_searched => (Unit::Text, Search::Never),
+        _ => (Unit::Text, Search::Letters),
+    };
+    of(option.name, option.about.aliases, option.title(), unit, searched, Source::Option(option))
+}
+
+/// The column of a measure, and those of the ends of its interval.
+fn of_measure(measure: &'static Measure) -> Vec<Field> {
+    let Measure { name, aliases, title, unit, .. } = *measure;
+    let mut fields = vec![of(name, aliases, title, unit, Search::Never, Source::Measure(measure))];
+    if let Some((interval, names)) = measure.interval.and_then(|i| Some((i, i.names?))) {
+        let bare = title.trim_end_matches(unit.symbol()).trim_end();
+        for (end, (name, which)) in names.into_iter().zip(["low", "high"]).enumerate() {
+            let field = of(name, &[], "", unit, Search::Never, Source::End(interval, end));
+            fields.push(Field { title: format!("{bare} {which}").into(), ..field });
+        }
+    }
+    fields
+}
+
+fn pairs(map: &BTreeMap<String, String>) -> Option<Cow<'_, str>> {
+    let pair = |(key, value): (&String, &String)| format!("{key}={value}");
+    (!map.is_empty()).then(|| map.iter().map(pair).collect::<Vec<_>>().join(" ").into())
+}

@@ -1,0 +1,128 @@
+//! Made-up spans and records for the tests of analysis and figures.
+
+use crate::plan::{Architecture, Cost, DType, Lane, Phase};
+use crate::table::{Backend, Provenance, Record, SCHEMA, Sample, Spec, Status};
+use crate::trace::{OperationInfo, Span, Trace, TraceMeta};
+
+/// A decode span: operation 0 (a matmul) on compute, 1 (an all-reduce) on comm.
+pub fn span(rank: u32, lane: Lane, start_ns: i64, end_ns: i64) -> Span {
+    Span {
+        sample: 0,
+        phase: Phase::Decode,
+        step: 0,
+        rank,
+        lane,
+        stream: 0,
+        operation: lane as u32,
+        ready_ns: start_ns,
+        start_ns,
+        end_ns,
+        last_arrival_ns: -1,
+    }
+}
+
+fn operation(name: &str, kind: &str, lane: Lane) -> OperationInfo {
+    OperationInfo {
+        name: format!("decode/L0/{name}"),
+        phase: Phase::Decode,
+        kind: kind.into(),
+        module: name.split('/').next().unwrap_or_default().into(),
+        layer: Some(0),
+        lane,
+        shape: String::new(),
+        cost: Cost::default(),
+        origins: Vec::new(),
+        waits_for: Vec::new(),
+    }
+}
+
+/// A simulated trace of these spans; operations 0 to 4: matmul, all_reduce, attend, add_norm, silu_mul.
+pub fn trace(spans: Vec<Span>) -> Trace {
+    let ranks = spans.iter().map(|s| s.rank + 1).max().unwrap_or(0);
+    let operations = vec![
+        operation("mlp/down", "matmul", Lane::Compute),
+        operation("mlp/reduce", "all_reduce", Lane::Comm),
+        operation("attn/attend", "attend", Lane::Compute),
+        operation("attn/norm", "add_norm", Lane::Compute),
+        operation("mlp/silu", "silu_mul", Lane::Compute),
+    ];
+    let meta = TraceMeta {
+        version: 1,
+        provenance: Provenance::Simulated,
+        run: None,
+        spec: Some(spec()),
+        ranks,
+        plan_hashes: Vec::new(),
+        environment: Default::default(),
+        clock: "virtual".into(),
+        recorder: "sim".into(),
+        streams: Vec::new(),
+        range_names: Vec::new(),
+        import: None,
+    };
+    Trace { meta, operations, spans, ranges: Vec::new() }
+}
+
+/// A simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.
+pub fn spec() -> Spec {
+    Spec {
+        architecture: Architecture::Standard,
+        model: "tiny".into(),
+        dtype: DType::F32,
+        tp: 2,
+        batch: 1,
+        prompt_tokens: 16,
+        output_tokens: 5,
+        samples: 1,
+        warmup: 0,
+        ..Spec::default()
+    }
+}
+
+/// A record of samples given as (prefill ms, ms of each step), with the metrics they have.
+fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
+    let steps = spec.output_tokens.saturating_sub(1) as usize;
+    let samples: Vec<Sample> = samples
+        .iter()
+        .map(|(prefill_ms, step)| Sample {
+            prefill_ms: *prefill_ms,
+            decode_ms: step * steps as f64,
+            steps_ms: vec![*step; steps],
+            overlap: None,
+        })
+        .collect();
+    Record {
+        schema: SCHEMA,
+        run: run.into(),
+        status: Status::Ok,
+        reason: None,
+        provenance: spec.provenance(),
+        metrics: crate::table::metrics(&spec, &[&samples], 1000),
+        overlap: None,
+        environment: Default::default(),
+        trace: None,
+        created: String::new(),
+        round,
+        experiment: None,
+        runs: Vec::new(),
+        samples,
+        warnings: Vec::new(),
+        instrumented: None,
+        spec,
+    }
+}
+
+/// A measured run on a cpu, of one round.
+pub fn record(run: &str, change: impl Fn(&mut Spec), round: u32, samples: &[(f64, f64)]) -> Record {
+    let mut spec = spec();
+    (spec.backend, spec.hardware) = (Backend::Cpu, "host".into());
+    change(&mut spec);
+    with(run, spec, round, samples)
+}
+
+/// A simulated run with one sample.
+pub fn sim_record(run: &str, change: impl Fn(&mut Spec), prefill_ms: f64, step_ms: f64) -> Record {
+    let mut spec = spec();
+    change(&mut spec);
+    with(run, spec, 0, &[(prefill_ms, step_ms)])
+}

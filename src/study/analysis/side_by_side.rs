@@ -1,0 +1,165 @@
+//! Two runs beside one another: what was asked of them differently, their numbers, the ratio of their
+//! throughputs, and what speaks against comparing them.
+
+use super::compare::{Pair, PooledCell, parts};
+use crate::base::error::{Error, Result};
+use crate::table::{CellRuns, MEASURES, Measure, Provenance, Record, host, recorder};
+
+/// Two runs beside one another: what differs, their numbers, the ratio.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SideBySide {
+    /// The ids of the runs: the baseline, the other.
+    pub runs: [String; 2],
+    /// Where their numbers come from.
+    pub provenance: [Provenance; 2],
+    /// What was asked differently: the field and both values.
+    pub differences: Vec<(&'static str, String, String)>,
+    /// How many fields of the spec are alike.
+    pub alike: usize,
+    /// Numbers that both runs have, with their ratio.
+    pub measures: Vec<Both>,
+    /// Tokens/s of the other over the baseline's, over all stored rounds of both cells; `None` where
+    /// one has no numbers.
+    pub speedup: Option<f64>,
+    /// Its bootstrap interval; null with fewer than 6 samples, or where one is simulated.
+    pub speedup_ci95: Option<[f64; 2]>,
+    /// The interval excludes 1; between simulations: the ratio is not 1.
+    pub differs: bool,
+    /// Rounds that both cells have, by which samples are paired.
+    pub shared_rounds: usize,
+    /// What speaks against comparing the two, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// A measure of both runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Both {
+    /// The measure.
+    pub measure: &'static Measure,
+    /// The baseline's value and the other's.
+    pub values: [Option<f64>; 2],
+}
+
+impl Both {
+    /// The other's over the baseline's.
+    pub fn ratio(&self) -> Option<f64> {
+        let [a, b] = self.values;
+        Some(b? / a?).filter(|ratio| ratio.is_finite())
+    }
+}
+
+/// Puts two of these records beside one another, given by their places.
+///
+/// # Errors
+///
+/// A failure where there is no record at one of the places.
+pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result<SideBySide> {
+    let (Some(a), Some(b)) = (records.get(baseline), records.get(other)) else {
+        return Err(Error::failed("these runs are no longer stored"));
+    };
+    let pairs: Vec<_> = {
+        let of = |record: &Record| parts(&record.spec, host(record).as_deref());
+        of(a).into_iter().zip(of(b)).collect()
+    };
+    let all = pairs.len();
+    let differences: Vec<_> =
+        pairs.into_iter().filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| (name, a, b)).collect();
+    let cell = |record: &Record| {
+        let key = record.spec.key();
+        let same = |r: &&Record| r.spec.key() == key && host(r) == host(record);
+        PooledCell::new(&CellRuns { runs: records.iter().filter(same).collect() })
+    };
+    let cells = if a.metrics.is_some() && b.metrics.is_some() { cell(a).zip(cell(b)) } else { None };
+    let ratio = cells.as_ref().map(|(a, b)| Pair::new(a, b).ratio());
+    let shared_rounds = cells
+        .as_ref()
+        .map_or(0, |(a, b)| a.rounds.keys().filter(|round| b.rounds.contains_key(round)).count());
+    Ok(SideBySide {
+        runs: [a.run.clone(), b.run.clone()],
+        provenance: [a.provenance, b.provenance],
+        alike: all - differences.len(),
+        measures: measures(a, b),
+        speedup: ratio.map(|r| r.speedup),
+        speedup_ci95: ratio.and_then(|r| r.ci95),
+        differs: ratio.is_some_and(|r| r.differs),
+        shared_rounds,
+        warnings: warnings(a, b, &differences),
+        differences,
+    })
+}
+
+/// The measures that either of them has.
+fn measures(a: &Record, b: &Record) -> Vec<Both> {
+    let both = |measure: &'static Measure| Both { measure, values: [a, b].map(|r| measure.of(r)) };
+    MEASURES.iter().map(both).filter(|both| both.values != [None, None]).collect()
+}
+
+fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if a.provenance != b.provenance {
+        warnings.push(format!(
+            "different provenance: {} against {}; their ratio is no measurement",
+            a.provenance, b.provenance
+        ));
+    }
+    if host(a) != host(b)
+        && a.provenance != Provenance::Simulated
+        && b.provenance != Provenance::Simulated
+    {
+        let name = |record| host(record).unwrap_or_else(|| "an unknown machine".into());
+        warnings.push(format!("different machines: {} against {}", name(a), name(b)));
+    }
+    if recorder(a) != recorder(b) && a.overlap.is_some() && b.overlap.is_some() {
+        let name = |record| recorder(record).unwrap_or("unknown").to_owned();
+        warnings.push(format!(
+            "overlap was recorded in different ways: {} against {}",
+            name(a),
+            name(b)
+        ));
+    }
+    if differences.len() > 1 {
+        let names: Vec<&str> = differences.iter().map(|(name, ..)| *name).collect();
+        warnings.push(format!(
+            "they differ in {} things ({}): none of them alone explains the ratio",
+            names.len(),
+            names.join(", ")
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::sample_data::{record, sim_record};
+
+    #[test]
+    fn one_difference_and_paired_rounds_give_an_interval() {
+        let ladder = |s: &mut crate::table::Spec| s.architecture = "ladder".parse().unwrap();
+        let rounds = |round: u32| [(1.0, 2.0 + 0.01 * f64::from(round)), (1.0, 2.0), (1.0, 2.02)];
+        let mut records: Vec<Record> =
+            (0..3).map(|i| record(&format!("a{i}"), |_| (), i, &rounds(i))).collect();
+        let fast = |round| rounds(round).map(|(prefill, step)| (prefill, step / 2.0));
+        records.extend((0..3).map(|i| record(&format!("b{i}"), ladder, i, &fast(i))));
+        let both = side_by_side(&records, 0, 3).unwrap();
+        assert_eq!(both.differences, [("architecture", "standard".into(), "ladder".into())]);
+        assert_eq!((both.shared_rounds, both.alike), (3, 21));
+        assert!(both.warnings.is_empty(), "{:?}", both.warnings);
+        let [low, high] = both.speedup_ci95.expect("18 samples give an interval");
+        assert!(low > 1.5 && high < 2.0 && both.differs, "{low} to {high}");
+        let tpot = both.measures.iter().find(|both| both.measure.name == "tpot_p50_ms").unwrap();
+        assert_eq!(tpot.ratio(), Some(0.5));
+        assert!(side_by_side(&records, 0, 99).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_compared_says_so() {
+        let other = |s: &mut crate::table::Spec| (s.tp, s.batch) = (4, 8);
+        let records = [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
+        let both = side_by_side(&records, 0, 1).unwrap();
+        let told = both.warnings.join("\n");
+        assert!(told.contains("different provenance: measured against simulated"), "{told}");
+        assert!(told.contains("tp, batch"), "{told}");
+        assert_eq!((both.speedup_ci95, both.differs), (None, false));
+    }
+}

@@ -1,0 +1,77 @@
+//! Overlap step by step.
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::plan::Phase;
+use crate::table::overlap_pct;
+use crate::trace::Trace;
+use crate::trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
+
+/// A prefill or a decode step of one sample.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepSummary {
+    /// Which timed generation of the run, from 0.
+    pub sample: u32,
+    /// Whether it is a prefill or a decode step.
+    pub phase: Phase,
+    /// Decode step from 0; 0 in prefill. Of an imported trace: the profiler's step, 0 where a
+    /// span belongs to none.
+    pub step: u32,
+    /// How many ranks took part in the step.
+    pub ranks: u32,
+    /// First start on any rank (ns since the trace's first start).
+    pub start_ns: i64,
+    /// Last end on any rank (ns since the trace's first start).
+    pub end_ns: i64,
+    /// From the first start to the last end (us).
+    pub duration_us: f64,
+    /// Comm lane busy (us, averaged over ranks).
+    pub comm_us: f64,
+    /// Comm busy, compute not (us, averaged over ranks).
+    pub exposed_us: f64,
+    /// Compute lane busy (us, averaged over ranks).
+    pub compute_us: f64,
+    /// No lane busy between the rank's first start and last end (us, averaged over ranks).
+    pub idle_us: f64,
+    /// 100 x (1 - exposed / comm); null without communication.
+    pub overlap_pct: Option<f64>,
+}
+
+/// Every step of a trace, in order of sample, phase and step. Averages are over the ranks that took
+/// part in the step.
+pub fn steps(trace: &Trace) -> Vec<StepSummary> {
+    of_runs(&Runs::new(trace, &Selection::default()))
+}
+
+/// Every step of which something is selected.
+pub(super) fn of_runs(runs: &Runs) -> Vec<StepSummary> {
+    runs.by_step().into_par_iter().filter_map(|(key, of_step)| summary(runs, key, &of_step)).collect()
+}
+
+fn summary(runs: &Runs, key: StepKey, of_step: &[&Run]) -> Option<StepSummary> {
+    let (mut sum, mut ranks) = (Nanoseconds::default(), 0u32);
+    let (mut start, mut end) = (i64::MAX, i64::MIN);
+    for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
+        let lanes = Lanes::build(runs, of_rank.iter().copied()).finish();
+        let Some(extent) = lanes.extent else { continue };
+        (start, end) = (start.min(extent.0), end.max(extent.1));
+        sum = sum.add(lanes.sums());
+        ranks += 1;
+    }
+    let average = |ns: i64| us(ns) / f64::from(ranks);
+    (ranks > 0).then(|| StepSummary {
+        sample: key.sample,
+        phase: key.phase,
+        step: key.step,
+        ranks,
+        start_ns: start.saturating_sub(runs.origin),
+        end_ns: end.saturating_sub(runs.origin),
+        duration_us: us(end.saturating_sub(start)),
+        comm_us: average(sum.comm_ns),
+        exposed_us: average(sum.exposed_comm_ns),
+        compute_us: average(sum.compute_ns),
+        idle_us: average(sum.idle_ns),
+        overlap_pct: overlap_pct(sum.exposed_comm_ns as f64, sum.comm_ns as f64),
+    })
+}

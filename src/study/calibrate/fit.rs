@@ -1,0 +1,265 @@
+//! The fit: bounded, robust least squares over logarithms of latencies.
+
+use std::collections::HashMap;
+
+use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
+use nalgebra::storage::Owned;
+use nalgebra::{DMatrix, DVector, Dyn};
+use rayon::prelude::*;
+
+use super::data::Point;
+use super::parameters::{PARAMETERS, Parameter, State};
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::Target;
+use crate::model::Model;
+use crate::plan::ModelShape;
+use crate::run::sim::{Plans, Prediction, predict};
+
+/// Prefill runs are short and single: their residuals count half.
+const PREFILL_WEIGHT: f64 = 0.5;
+
+/// Residuals beyond this (in logarithms, so 3 %) count less than by their square: soft L1.
+const ROBUST: f64 = 0.03;
+
+/// Step of numeric derivatives, in the unbounded coordinates.
+const STEP: f64 = 1e-3;
+
+/// A constant with the value that the fit gave it.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Which free constant of the stack or its links it is.
+    pub parameter: &'static Parameter,
+    /// The value at the optimum, in the parameter's unit.
+    pub value: f64,
+    /// 95 % interval from the curvature at the optimum, cut to the bounds; `None` where the data
+    /// do not determine it.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// The result of a fit.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// The target with the constants set.
+    pub target: Target,
+    /// The constants that were fitted, in the order of [`PARAMETERS`].
+    pub constants: Vec<Constant>,
+}
+
+/// A point with what its prediction needs.
+pub(super) struct Prepared<'a> {
+    pub(super) point: &'a Point,
+    shape: ModelShape,
+    plans: std::sync::Arc<Plans>,
+}
+
+impl Prepared<'_> {
+    pub(super) fn predict(&self, target: &Target) -> Prediction {
+        predict(&self.plans, &self.point.spec, &self.shape, target)
+    }
+}
+
+/// Builds plans, each once.
+pub(super) fn prepare<'a>(
+    points: impl IntoIterator<Item = &'a Point>,
+    target: &Target,
+) -> Result<Vec<Prepared<'a>>> {
+    let mut known: HashMap<String, (ModelShape, std::sync::Arc<Plans>)> = HashMap::new();
+    let mut prepared = Vec::new();
+    for point in points {
+        let spec = &point.spec;
+        let key = format!("{} {} {} {:?}", spec.model, spec.architecture, spec.tp, spec.dtype);
+        let (shape, plans) = match known.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let shape = Model::resolve(&spec.model)?.shape;
+                let plans = std::sync::Arc::new(Plans::new(spec, &shape, &target.stack)?);
+                known.insert(key, (shape.clone(), std::sync::Arc::clone(&plans)));
+                (shape, plans)
+            }
+        };
+        prepared.push(Prepared { point, shape, plans });
+    }
+    Ok(prepared)
+}
+
+/// Fits constants of `target` to the points: those in `keys`, or all that the data
+/// tell anything about. Deterministic.
+///
+/// # Errors
+///
+/// Input errors: the data depend on none of the constants, or are too few to determine them; a model
+/// that there is not, or that TP does not divide.
+pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Fit> {
+    let prepared = prepare(points.iter().copied(), target)?;
+    let mut free: Vec<&'static Parameter> = PARAMETERS
+        .iter()
+        .filter(|parameter| keys.is_none_or(|keys| keys.iter().any(|key| key == parameter.key)))
+        .collect();
+    // a constant that no point depends on stays what it is
+    let problem = Problem::new(&prepared, target, free.clone());
+    let sensitivity = problem
+        .jacobian()
+        .map(|jacobian| jacobian.column_iter().map(|column| column.norm()).collect::<Vec<f64>>());
+    let sensitive = sensitivity.unwrap_or_default();
+    let keep: Vec<bool> = sensitive.iter().map(|norm| *norm > 1e-9).collect();
+    let host = free.iter().zip(&keep).any(|(parameter, keep)| parameter.is_host_link() && *keep);
+    let mut index = 0;
+    free.retain(|parameter| {
+        index += 1;
+        keep.get(index - 1).copied().unwrap_or(false) || host && parameter.is_host_link()
+    });
+    if free.is_empty() {
+        return Err(Error::input("the data depend on none of the constants"));
+    }
+    let problem = Problem::new(&prepared, target, free.clone());
+    if problem.len() < free.len() {
+        return Err(Error::input_help(
+            format!("{} latencies cannot determine {} constants", problem.len(), free.len()),
+            "give more data, or name fewer constants with --fit",
+        ));
+    }
+    let (problem, _) = LevenbergMarquardt::new().with_tol(1e-9).with_patience(40).minimize(problem);
+    let values = problem.values();
+    let intervals = problem.intervals();
+    let state = problem.state(&problem.unbounded);
+    let constants = free
+        .iter()
+        .zip(values)
+        .zip(intervals)
+        .map(|((parameter, value), interval)| Constant { parameter, value, interval })
+        .collect();
+    Ok(Fit { target: state.target, constants })
+}
+
+/// The least-squares problem in coordinates without bounds: `value = low + (high - low)
+/// / (1 + exp(-u))`.
+struct Problem<'a> {
+    prepared: &'a [Prepared<'a>],
+    target: &'a Target,
+    free: Vec<&'static Parameter>,
+    unbounded: DVector<f64>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(prepared: &'a [Prepared<'a>], target: &'a Target, free: Vec<&'static Parameter>) -> Self {
+        let start = free.iter().map(|parameter| {
+            let (low, high) = parameter.bounds;
+            let share = ((parameter.start - low) / (high - low)).clamp(0.01, 0.99);
+            (share / (1.0 - share)).ln()
+        });
+        let unbounded = DVector::from_iterator(free.len(), start);
+        Self { prepared, target, free, unbounded }
+    }
+
+    /// How many residuals there are: one for each decode and each prefill time that is known.
+    fn len(&self) -> usize {
+        let known = |point: &Point| {
+            usize::from(point.decode_s.is_some()) + usize::from(point.prefill_s.is_some())
+        };
+        self.prepared.iter().map(|one| known(one.point).max(1)).sum()
+    }
+
+    fn values_at(&self, unbounded: &DVector<f64>) -> Vec<f64> {
+        let bounded = |(parameter, u): (&&Parameter, &f64)| {
+            let (low, high) = parameter.bounds;
+            low + (high - low) / (1.0 + (-u).exp())
+        };
+        self.free.iter().zip(unbounded.iter()).map(bounded).collect()
+    }
+
+    fn values(&self) -> Vec<f64> {
+        self.values_at(&self.unbounded)
+    }
+
+    fn state(&self, unbounded: &DVector<f64>) -> State {
+        let values = self.values_at(unbounded);
+        let pairs: Vec<_> = self.free.iter().copied().zip(values).collect();
+        State::new(self.target, &pairs)
+    }
+
+    /// Residuals, robust: the sum of their squares is the soft L1 loss.
+    fn residuals_at(&self, unbounded: &DVector<f64>) -> DVector<f64> {
+        let target = self.state(unbounded).target;
+        let each: Vec<Vec<f64>> = self.prepared.par_iter().map(|one| residuals(one, &target)).collect();
+        let soft = |r: f64| {
+            let squared = 2.0 * ROBUST * ROBUST * ((1.0 + (r / ROBUST).powi(2)).sqrt() - 1.0);
+            squared.max(0.0).sqrt().copysign(r)
+        };
+        DVector::from_iterator(self.len(), each.into_iter().flatten().map(soft))
+    }
+
+    /// 95 % intervals of the values.
+    fn intervals(&self) -> Vec<Option<(f64, f64)>> {
+        let none = || vec![None; self.free.len()];
+        let Some(jacobian) = self.jacobian() else { return none() };
+        let residuals = self.residuals_at(&self.unbounded);
+        let degrees = self.len().saturating_sub(self.free.len()).max(1) as f64;
+        let variance = residuals.norm_squared() / degrees;
+        let Ok(inverse) = (jacobian.transpose() * &jacobian).pseudo_inverse(1e-12) else {
+            return none();
+        };
+        let values = self.values();
+        (0..self.free.len())
+            .map(|i| {
+                let (low, high) = self.free[i].bounds;
+                // d value / d u
+                let slope = (values[i] - low) * (high - values[i]) / (high - low);
+                let half = 1.96 * (variance * inverse[(i, i)]).max(0.0).sqrt() * slope;
+                // as wide as all that physics allows, or pressed against a bound: not determined
+                let determined =
+                    half.is_finite() && half < 0.5 * (high - low) && slope > 1e-6 * (high - low);
+                determined.then(|| ((values[i] - half).max(low), (values[i] + half).min(high)))
+            })
+            .collect()
+    }
+}
+
+/// Logarithms of predicted over measured latencies of one point, weighted.
+fn residuals(one: &Prepared<'_>, target: &Target) -> Vec<f64> {
+    let prediction = one.predict(target);
+    let ratio = |ms: f64, s: f64| (ms / 1e3 / s).max(1e-12).ln();
+    let Point { spec, tokens_per_s, decode_s, prefill_s } = one.point;
+    let mut residuals = Vec::with_capacity(2);
+    if let Some(s) = decode_s {
+        residuals.push(ratio(prediction.decode_ms, *s));
+    }
+    if let Some(s) = prefill_s {
+        residuals.push(PREFILL_WEIGHT * ratio(prediction.prefill_ms, *s));
+    }
+    if residuals.is_empty() {
+        let completion_s = f64::from(spec.batch) * f64::from(spec.output_tokens) / tokens_per_s;
+        residuals.push(ratio(prediction.prefill_ms + prediction.decode_ms, completion_s));
+    }
+    residuals
+}
+
+impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
+    type ParameterStorage = Owned<f64, Dyn>;
+    type ResidualStorage = Owned<f64, Dyn>;
+    type JacobianStorage = Owned<f64, Dyn, Dyn>;
+
+    fn set_params(&mut self, unbounded: &DVector<f64>) {
+        // far out a bound is reached to the last digit, and derivatives vanish
+        self.unbounded = unbounded.map(|u| u.clamp(-12.0, 12.0));
+    }
+
+    fn params(&self) -> DVector<f64> {
+        self.unbounded.clone()
+    }
+
+    fn residuals(&self) -> Option<DVector<f64>> {
+        Some(self.residuals_at(&self.unbounded))
+    }
+
+    fn jacobian(&self) -> Option<DMatrix<f64>> {
+        let mut jacobian = DMatrix::zeros(self.len(), self.free.len());
+        for i in 0..self.free.len() {
+            let (mut more, mut less) = (self.unbounded.clone(), self.unbounded.clone());
+            more[i] += STEP;
+            less[i] -= STEP;
+            let slope = (self.residuals_at(&more) - self.residuals_at(&less)) / (2.0 * STEP);
+            jacobian.set_column(i, &slope);
+        }
+        Some(jacobian)
+    }
+}

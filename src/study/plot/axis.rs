@@ -1,0 +1,220 @@
+//! Axes: from values to places, linear or logarithmic, with ticks at round numbers.
+
+use super::font;
+use super::scene::{Align, Area, Scene, Text};
+use super::style::{GRID, INK, Sizes};
+
+/// One axis of a chart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    min: f64,
+    max: f64,
+    log: bool,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    /// An axis that shows all finite values with some air around them. Logarithmic where the largest is
+    /// more than ten times the smallest.
+    pub fn fit(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
+        let log = low > 0.0 && high / low > 10.0;
+        let (a, b) = if log { (low.ln(), high.ln()) } else { (low, high) };
+        // A single value still needs a range around it.
+        let air = match b > a {
+            true => 0.07 * (b - a),
+            false if a == 0.0 => 1.0,
+            false => 0.1 * a.abs(),
+        };
+        let (mut a, b) = (a - air, b + air);
+        if !log && low >= 0.0 {
+            a = a.max(0.0);
+        }
+        let (min, max) = if log { (a.exp(), b.exp()) } else { (a, b) };
+        Self { min, max, log, from: 0.0, to: 1.0 }
+    }
+
+    /// A linear axis that shows 0 and all finite values, with air beyond those: what bars need.
+    pub fn from_zero(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = bounds(values.chain([0.0])).unwrap_or((0.0, 0.0));
+        let air = 0.08 * (high - low);
+        let min = if low < 0.0 { low - air } else { 0.0 };
+        let max = if high > 0.0 { high + air } else { 0.0 };
+        let max = if max > min { max } else { min + 1.0 };
+        Self { min, max, log: false, from: 0.0, to: 1.0 }
+    }
+
+    /// A linear axis over exactly this range.
+    pub fn exact(min: f64, max: f64) -> Self {
+        Self { min, max, log: false, from: 0.0, to: 1.0 }
+    }
+
+    /// The linear axis with more room at its upper end, as a part of its length.
+    pub fn with_air(self, part: f64) -> Self {
+        Self { max: self.max + part * (self.max - self.min), ..self }
+    }
+
+    /// The axis laid between two places on the page.
+    pub fn over(self, from: f64, to: f64) -> Self {
+        Self { from, to, ..self }
+    }
+
+    /// The place of a value.
+    pub fn place(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value / self.min).ln() / (self.max / self.min).ln()
+        } else {
+            (value - self.min) / (self.max - self.min)
+        };
+        self.from + share * (self.to - self.from)
+    }
+
+    /// Round numbers on the axis: at most `most` or one more.
+    pub fn ticks(&self, most: usize) -> Vec<f64> {
+        if self.log {
+            let digits: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+            let all = |digits: &[f64]| -> Vec<f64> {
+                let decades = (self.min.log10().floor() as i32)..=(self.max.log10().ceil() as i32);
+                let ticks =
+                    decades.flat_map(|decade| digits.iter().map(move |d| d * 10f64.powi(decade)));
+                ticks.filter(|tick| self.min <= *tick && *tick <= self.max).collect()
+            };
+            let choices = digits.map(all);
+            let fits = choices.iter().find(|ticks| ticks.len() <= most + 1);
+            return fits.unwrap_or(&choices[2]).clone();
+        }
+        let raw = (self.max - self.min) / most.max(1) as f64;
+        let decade = 10f64.powf(raw.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|d| d * decade).into_iter().find(|step| *step >= raw);
+        let step = step.unwrap_or(10.0 * decade);
+        let (first, last) = ((self.min / step).ceil() as i64, (self.max / step).floor() as i64);
+        (first..=last).map(|n| n as f64 * step).collect()
+    }
+}
+
+/// A number at a tick: no more digits than it needs.
+pub fn number(value: f64) -> String {
+    if value.abs() >= 10_000.0 {
+        return format!("{}k", number(value / 1e3));
+    }
+    // Ticks are round numbers; what lies beyond the sixth digit is arithmetic.
+    let decimals = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) };
+    let text = format!("{value:.*}", decimals as usize);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// The least and the greatest of the finite values.
+fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.filter(|value| value.is_finite()).fold(None, |bounds, value| match bounds {
+        None => Some((value, value)),
+        Some((low, high)) => Some((value.min(low), value.max(high))),
+    })
+}
+
+/// Ticks of a vertical axis of this height, and the width of their widest number.
+pub fn vertical_ticks(axis: &Axis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
+    let ticks = axis.ticks((height / (2.6 * sizes.tick)).clamp(2.0, 8.0) as usize);
+    let width = |tick: &f64| font::width(&number(*tick), sizes.tick, false);
+    let widest = ticks.iter().map(width).fold(0.0, f64::max);
+    (ticks, widest)
+}
+
+/// The ticks of a horizontal axis: as many as their numbers leave room for.
+fn horizontal_ticks(axis: &Axis, sizes: &Sizes) -> Vec<f64> {
+    let fits = |ticks: &Vec<f64>| {
+        let width = |tick: f64| font::width(&number(tick), sizes.tick, false);
+        ticks.windows(2).all(|pair| {
+            let between = (axis.place(pair[1]) - axis.place(pair[0])).abs();
+            between >= (width(pair[0]) + width(pair[1])) / 2.0 + 0.8 * sizes.tick
+        })
+    };
+    let mut ticks = (2..=8).rev().map(|most| axis.ticks(most));
+    ticks.find(fits).unwrap_or_else(|| axis.ticks(2).into_iter().take(1).collect())
+}
+
+/// Height of what [`horizontal`] writes under a chart, its name not included.
+pub fn under(sizes: &Sizes) -> f64 {
+    Sizes::line_of(sizes.tick) + 0.3 * sizes.tick
+}
+
+/// Grid lines and numbers of the horizontal axis of a chart.
+pub fn horizontal(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+    for tick in horizontal_ticks(axis, sizes) {
+        let x = axis.place(tick);
+        scene.line(vec![(x, area.top), (x, area.bottom)], GRID, sizes.thin);
+        scene.line(vec![(x, area.bottom), (x, area.bottom + 0.3 * sizes.tick)], INK, sizes.thin);
+        let text = Text::new((x, area.bottom + 0.95 * sizes.tick), number(tick), sizes.tick);
+        scene.text(text.align(Align::Middle));
+    }
+}
+
+/// Grid lines and numbers of the vertical axis of a chart.
+pub fn vertical(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+    for tick in vertical_ticks(axis, area.height(), sizes).0 {
+        let y = axis.place(tick);
+        scene.line(vec![(area.left, y), (area.right, y)], GRID, sizes.thin);
+        scene.line(vec![(area.left - 0.3 * sizes.tick, y), (area.left, y)], INK, sizes.thin);
+        let text = Text::new((area.left - 0.55 * sizes.tick, y), number(tick), sizes.tick);
+        scene.text(text.align(Align::Right));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        let ticks = |low: f64, high: f64, most| {
+            let axis = Axis::fit([low, high].into_iter()).over(0.0, 100.0);
+            axis.ticks(most).into_iter().map(number).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(0.82, 1.34, 8), ["0.8", "0.9", "1", "1.1", "1.2", "1.3"]);
+        assert_eq!(ticks(3.0, 300.0, 8), ["5", "10", "20", "50", "100", "200"]);
+        assert_eq!(
+            ticks(1e-3, 1e5, 8),
+            ["0.001", "0.01", "0.1", "1", "10", "100", "1000", "10k", "100k"]
+        );
+        assert_eq!(ticks(7.0, 7.0, 4), ["6.5", "7", "7.5"]);
+    }
+
+    #[test]
+    fn bars_stand_on_zero_whatever_their_values() {
+        for values in [vec![], vec![0.0], vec![-3.0, -1.0], vec![5.0], vec![f64::NAN, 2.0]] {
+            let axis = Axis::from_zero(values.iter().copied()).over(100.0, 0.0);
+            for value in values.iter().copied().filter(|v| v.is_finite()).chain([0.0]) {
+                assert!((-0.1..=100.1).contains(&axis.place(value)), "{values:?}");
+            }
+            assert!(!axis.ticks(4).is_empty(), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_no_more_digits_than_they_need() {
+        let all = [0.0, 0.30000000000000004, 12.5, 1500.0, 25_000.0, -0.02, 1_500_000.0].map(number);
+        assert_eq!(all, ["0", "0.3", "12.5", "1500", "25k", "-0.02", "1500k"]);
+    }
+
+    proptest! {
+        #[test]
+        fn values_and_ticks_lie_on_the_axis(
+            values in prop::collection::vec(0.001f64..1e6, 1..20),
+            most in 2usize..12,
+        ) {
+            let axis = Axis::fit(values.iter().copied()).over(900.0, 100.0);
+            for value in values.iter().copied().chain(axis.ticks(most)) {
+                let place = axis.place(value);
+                prop_assert!((99.9..=900.1).contains(&place), "{} at {}", value, place);
+            }
+            let ticks = axis.ticks(most);
+            prop_assert!(ticks.windows(2).all(|w| axis.place(w[0]) > axis.place(w[1])));
+            prop_assert!(ticks.len() <= most.max(9) + 1, "{:?}", ticks);
+        }
+    }
+}

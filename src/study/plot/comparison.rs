@@ -1,0 +1,175 @@
+//! The comparison figure: the speed-up of each matched pair with its interval, and a line at 1; from
+//! [`crate::study::analysis::compare()`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::axis::{self, Axis};
+use super::figure::Figure;
+use super::font;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::Options;
+use super::provenance::ProvenanceSummary;
+use super::scene::{Align, Area, Scene, Text};
+use super::style::{GREY, INK, Look, Marker, Sizes, look, looks};
+use crate::base::error::{Error, Result};
+use crate::plan::Architecture;
+use crate::study::analysis::{Comparison, ComparisonReport};
+
+/// Pairs in one figure; more are left out, and the figure says so.
+const MOST_PAIRS: usize = 60;
+
+/// Speed-ups of matched pairs with their intervals; format by extension (svg, png).
+///
+/// # Errors
+///
+/// An input error where there are no pairs, or more than a figure can show.
+pub fn comparison_figure(
+    report: &ComparisonReport,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    Ok(Figure::new(scene(report, provenance, options)?, provenance, options))
+}
+
+/// The figure, laid out.
+pub(super) fn scene(
+    report: &ComparisonReport,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Scene> {
+    let pairs = &report.pairs[..report.pairs.len().min(MOST_PAIRS)];
+    if pairs.is_empty() {
+        return Err(Error::input_help(
+            format!("nothing to plot: no two runs differ only by {}", report.by),
+            "run cells that differ along this axis, or choose another with --by",
+        ));
+    }
+    let only = |of: fn(&Comparison) -> &str| -> Option<&str> {
+        let all: BTreeSet<&str> = pairs.iter().map(of).collect();
+        all.first().copied().filter(|_| all.len() == 1)
+    };
+    let (matched, baseline, value) = (only(|p| &p.matched), only(|p| &p.baseline), only(|p| &p.value));
+    // What all rows have in common is said above them, once; but a row is never without a name.
+    let value = value.filter(|_| matched.is_none());
+    let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
+    let ratios: Vec<String> = pairs.iter().map(ratio).collect();
+
+    let mut remark = format!("{} comparisons", report.comparisons);
+    if pairs.len() < report.pairs.len() {
+        remark.push_str(&format!(", the first {} shown", pairs.len()));
+    }
+    let grey = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
+    let key = |filled| Key::Marker { look: grey, filled };
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: title(&report.by, value, baseline),
+        note: matched.map(str::to_owned).unwrap_or_default(),
+        remark,
+        legend: vec![
+            Entry::new(key(true), "differs from 1"),
+            Entry::new(key(false), "does not, or too few samples to say"),
+        ],
+    };
+    let sizes = Sizes::new(options.font);
+    let count = pairs.len() as f64;
+    let under = axis::under(&sizes) + 1.4 * sizes.label;
+    let (mut scene, all, sizes) = sheet.lay(
+        count * 1.55 * sizes.tick + under + 0.5 * sizes.tick,
+        (150.0, count * 1.2 * sizes.note + under),
+    )?;
+    let widest =
+        |texts: &[String]| texts.iter().map(|t| font::width(t, sizes.note, false)).fold(0.0, f64::max);
+    let names_width = widest(&names).min(0.5 * all.width());
+    let area = Area {
+        left: all.left + names_width + 0.9 * sizes.tick,
+        right: all.right - widest(&ratios) - 0.9 * sizes.tick,
+        top: all.top + 0.3 * sizes.tick,
+        bottom: all.bottom - under,
+    };
+    if area.width() < 40.0 {
+        return Err(Error::input_help(
+            format!("{} inches leave no room beside the names of the rows", options.size.width),
+            "ask for a wider --size",
+        ));
+    }
+    let values = pairs
+        .iter()
+        .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
+    let x = Axis::fit(values.chain([1.0])).over(area.left, area.right);
+    axis::horizontal(&mut scene, &x, &area, &sizes);
+    let named = ["ratio of tokens/s (above 1: faster)", "ratio of tokens/s"];
+    layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
+    scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
+    layout::frame(&mut scene, area, &sizes);
+
+    let looks = looks_of(report);
+    let row = area.height() / count;
+    for (index, pair) in pairs.iter().enumerate() {
+        let look = looks.get(pair.value.as_str()).copied().unwrap_or_else(|| look(1));
+        let y = area.top + row * (index as f64 + 0.5);
+        let name = font::fit(&names[index], sizes.note, names_width);
+        let at = (area.left - 0.6 * sizes.tick, y);
+        scene.text(Text::new(at, name, sizes.note).align(Align::Right));
+        let at = (area.right + 0.6 * sizes.tick, y);
+        scene.text(Text::new(at, ratios[index].as_str(), sizes.note));
+        if let Some([low, high]) = pair.speedup_ci95 {
+            scene.interval((x.place(low), y), (x.place(high), y), look.color, sizes.line * 0.8);
+        }
+        scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.differs);
+    }
+    Ok(scene)
+}
+
+/// What is compared with what, as far as all rows agree.
+fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
+    // An architecture's name says that it is one; `on` or `8` does not.
+    let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
+    let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
+    match baseline {
+        Some(baseline) => format!("Speed-up{of} over {axis}{baseline}"),
+        None => format!("Speed-up{of} over the baseline, by {by}"),
+    }
+}
+
+fn row_name(
+    pair: &Comparison,
+    matched: Option<&str>,
+    baseline: Option<&str>,
+    value: Option<&str>,
+) -> String {
+    let mut words = Vec::new();
+    if value.is_none() {
+        words.push(pair.value.clone());
+    }
+    if baseline.is_none() {
+        words.push(format!("/ {}", pair.baseline));
+    }
+    if matched.is_none() {
+        words.push(format!(" {}", pair.matched));
+    }
+    words.join(" ").trim_start().to_owned()
+}
+
+/// A look for each value: for architectures the one they have in every figure. The first is
+/// left to the baseline.
+fn looks_of(report: &ComparisonReport) -> BTreeMap<&str, Look> {
+    let values: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.value.as_str()).collect();
+    let architectures: Vec<Architecture> = match report.by.as_str() {
+        "architecture" => values.iter().filter_map(|value| value.parse().ok()).collect(),
+        _ => Vec::new(),
+    };
+    let known = looks(architectures.iter().chain([&Architecture::Standard]));
+    let look_of = |index: usize, value: &str| {
+        let architecture = value.parse::<Architecture>().ok();
+        architecture.and_then(|a| known.get(&a).copied()).unwrap_or_else(|| look(index + 1))
+    };
+    values.into_iter().enumerate().map(|(index, value)| (value, look_of(index, value))).collect()
+}
+
+fn ratio(pair: &Comparison) -> String {
+    match pair.speedup_ci95 {
+        Some([low, high]) => format!("{:.3}  [{low:.3}, {high:.3}]", pair.speedup),
+        None => format!("{:.3}", pair.speedup),
+    }
+}

@@ -1,0 +1,181 @@
+//! The improvement figure: how much more tokens/s an architecture has than standard, in percent, with
+//! the intervals of the paired ratios ([`crate::study::analysis::compare()`]). Bars over batch, or over models
+//! where several sets differ in the model alone; a column of charts a TP, a row a P2P setting.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::axis::Axis;
+use super::bars::{self, Bar, Group};
+use super::figure::Figure;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::{Options, POINTS};
+use super::provenance::ProvenanceSummary;
+use super::scene::{Area, Scene};
+use super::style::{Looks, Sizes, looks};
+use super::{MOST_CHARTS, group_note, too_many};
+use crate::base::error::{Error, Result};
+use crate::plan::Architecture;
+use crate::study::analysis::{CellSet, Comparison, ComparisonReport};
+use crate::table::{P2p, Record};
+
+/// The figure of comparable cells; of several sets only where they differ in the model alone. `report`
+/// is the comparison by architecture of the same runs.
+///
+/// # Errors
+///
+/// An input error where there is nothing to compare with standard, or there are more charts than fit.
+pub fn improvement_figure(
+    sets: &[CellSet],
+    report: &ComparisonReport,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    Ok(Figure::new(scene(sets, report, provenance, options)?, provenance, options))
+}
+
+/// One chart: its TP, P2P, and batch where models stand below the bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chart {
+    tp: u32,
+    p2p: P2p,
+    batch: Option<u32>,
+}
+
+/// The figure, laid out.
+pub(super) fn scene(
+    sets: &[CellSet],
+    report: &ComparisonReport,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Scene> {
+    let by_run: BTreeMap<&str, &Comparison> = report
+        .pairs
+        .iter()
+        .filter(|pair| pair.baseline == "standard")
+        .map(|pair| (pair.run.as_str(), pair))
+        .collect();
+    let compared = |record: &&Record| by_run.contains_key(record.run.as_str());
+    let cells = || sets.iter().flat_map(|set| &set.cells).filter(compared);
+    let architectures: BTreeSet<Architecture> = cells().map(|c| c.spec.architecture.clone()).collect();
+    if architectures.is_empty() {
+        return Err(Error::input_help(
+            "nothing to plot: no run has a standard one to compare it with",
+            "run the same cells with --architecture standard",
+        ));
+    }
+    // The same colours as in figures that show standard.
+    let looks = looks(architectures.iter().chain([&Architecture::Standard]));
+    let over_models = sets.len() > 1;
+    let batches: BTreeSet<u32> = cells().map(|c| c.spec.batch).collect();
+    let tps: BTreeSet<u32> = cells().map(|c| c.spec.tp).collect();
+    let settings: BTreeSet<P2p> = cells().map(|c| c.spec.p2p).collect();
+    let rows: Vec<(P2p, Option<u32>)> = match over_models {
+        true => settings.iter().flat_map(|p| batches.iter().map(|b| (*p, Some(*b)))).collect(),
+        false => settings.iter().map(|p| (*p, None)).collect(),
+    };
+    if rows.len() * tps.len() > MOST_CHARTS {
+        return Err(too_many(rows.len() * tps.len(), "tp"));
+    }
+    let charts: Vec<(Chart, Vec<Group>)> = rows
+        .iter()
+        .flat_map(|(p2p, batch)| tps.iter().map(|tp| Chart { tp: *tp, p2p: *p2p, batch: *batch }))
+        .map(|chart| {
+            let groups = match over_models {
+                true => sets
+                    .iter()
+                    .map(|set| {
+                        let model = set.cells.first().map_or(String::new(), |c| c.spec.model.clone());
+                        group(set, model, chart, chart.batch.unwrap_or(1), &by_run, &looks)
+                    })
+                    .collect(),
+                false => batches
+                    .iter()
+                    .map(|batch| group(&sets[0], batch.to_string(), chart, *batch, &by_run, &looks))
+                    .collect(),
+            };
+            (chart, groups)
+        })
+        .collect();
+
+    let note = match (over_models, sets.first()) {
+        (true, Some(set)) => {
+            let model = set.cells.first().map_or("", |c| c.spec.model.as_str());
+            group_note(set.name.strip_prefix(model).unwrap_or(&set.name).trim_start())
+        }
+        (_, set) => set.map(|set| group_note(&set.name)).unwrap_or_default(),
+    };
+    let mut remark = format!("{} ratios to standard; no bar: no run", by_run.len());
+    if by_run.values().any(|pair| pair.speedup_ci95.is_some()) {
+        remark += "; whiskers: 95% intervals, paired by round";
+    }
+    let entry = |(architecture, look): (&Architecture, &super::style::Look)| {
+        Entry::new(Key::Bar { color: look.color, hatch: look.hatch }, architecture.to_string())
+    };
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: "Throughput over that of standard".into(),
+        note,
+        remark,
+        legend: looks.iter().filter(|(a, _)| **a != Architecture::Standard).map(entry).collect(),
+    };
+    let width = options.size.width * POINTS;
+    let columns = tps.len();
+    // Names of models may have to stand upright under the bars.
+    let names = charts.iter().map(|(_, groups)| {
+        bars::under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font))
+    });
+    let names = names.fold(0.0, f64::max);
+    let each = (0.6 * width / columns as f64).clamp(75.0, 150.0) + names;
+    let least = (50.0 * columns as f64, (34.0 + names) * rows.len() as f64);
+    let (mut scene, area, sizes) = sheet.lay(each * rows.len() as f64, least)?;
+    let below = if over_models { "model" } else { "batch" };
+    let area = layout::name_axes(&mut scene, area, below, "more tokens/s (%)", &sizes);
+    // One scale for all: what differs between charts is what the figure is about.
+    let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| bars::values(groups)).collect();
+    let y = Axis::from_zero(all.into_iter());
+    let gap = (0.9 * sizes.label, 0.5 * sizes.label);
+    let cells: Vec<Area> = layout::grid(area, columns, rows.len(), gap);
+    let all = || cells.iter().zip(&charts);
+    let how = all().map(|(cell, (_, groups))| bars::how(*cell, groups, &y, &sizes));
+    let how = how.max().unwrap_or(bars::How::Not);
+    // and one room above, or the same axis would have several scales
+    let above = charts.iter().map(|(_, groups)| how.room(groups, &sizes)).fold(0.0, f64::max);
+    for (cell, (chart, groups)) in all() {
+        let mut words = vec![format!("TP {}", chart.tp)];
+        if settings.len() > 1 {
+            words.push(format!("P2P {}", chart.p2p.as_str()));
+        }
+        words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
+        bars::chart(&mut scene, *cell, &words.join(", "), groups, (y, how, above), &sizes);
+    }
+    Ok(scene)
+}
+
+fn group(
+    set: &CellSet,
+    name: String,
+    chart: Chart,
+    batch: u32,
+    by_run: &BTreeMap<&str, &Comparison>,
+    looks: &Looks,
+) -> Group {
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let bar = |(architecture, look): (&Architecture, &super::style::Look)| {
+        let record = set.get(architecture, chart.tp, batch, chart.p2p)?;
+        let pair = by_run.get(record.run.as_str())?;
+        Some(Bar {
+            value: percent(pair.speedup),
+            interval: pair.speedup_ci95.map(|ends| ends.map(percent)),
+            color: look.color,
+            hatch: look.hatch,
+        })
+    };
+    let others = looks.iter().filter(|(architecture, _)| **architecture != Architecture::Standard);
+    let bars: Vec<Option<Bar>> = others.map(bar).collect();
+    let word = |(at, bar): (usize, &Option<Bar>)| {
+        bar.as_ref().map(|bar| (at, at, format!("{:.0}", bar.value).replace('-', "−")))
+    };
+    let words = bars.iter().enumerate().filter_map(word).collect();
+    Group { name, bars, words }
+}

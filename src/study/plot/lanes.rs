@@ -1,0 +1,234 @@
+//! Lanes of ranks in a window of a trace: blocks, what they did, and what of communication was exposed.
+//! The timeline and the overlap figure draw with it.
+
+use std::collections::BTreeMap;
+
+use super::font;
+use super::layout::{Entry, Key, bar};
+use super::scene::{Align, Area, Color, Scene, Text};
+use super::style::{INK, Sizes, VERMILION, WHITE};
+use crate::plan::Lane;
+use crate::trace::overlap::exposed_intervals;
+use crate::trace::overlap::intervals::clip;
+use crate::trace::{Span, Trace};
+
+/// What is drawn in the same colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    MatMul,
+    Attend,
+    Norm,
+    Other,
+    Waiting,
+    Transfer,
+}
+
+impl Class {
+    const ALL: [Self; 6] =
+        [Self::MatMul, Self::Attend, Self::Norm, Self::Other, Self::Waiting, Self::Transfer];
+
+    /// The class of a kind of operation on the compute lane.
+    fn of(kind: &str) -> Self {
+        match kind {
+            "matmul" => Self::MatMul,
+            "attend" => Self::Attend,
+            "norm" | "add" | "add_norm" | "add_mean" => Self::Norm,
+            _ => Self::Other,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::MatMul => "matmul",
+            Self::Attend => "attention",
+            Self::Norm => "norm, add",
+            Self::Other => "other compute",
+            Self::Waiting => "waiting for a peer",
+            Self::Transfer => "communication",
+        }
+    }
+
+    /// Colour and hatch: every pair differs in grey, too.
+    fn look(self) -> (Color, usize) {
+        match self {
+            Self::MatMul => ((0, 114, 178), 0),
+            Self::Attend => ((230, 159, 0), 0),
+            Self::Norm => ((0, 158, 115), 2),
+            Self::Other => ((150, 150, 150), 0),
+            Self::Waiting => ((232, 200, 218), 0),
+            Self::Transfer => ((204, 121, 167), 1),
+        }
+    }
+}
+
+/// Hatch of what is exposed.
+const EXPOSED: usize = 3;
+
+/// The legend of lanes.
+pub fn legend() -> Vec<Entry> {
+    let classes = Class::ALL.into_iter().map(|class| {
+        let (color, hatch) = class.look();
+        Entry::new(Key::Bar { color, hatch }, class.name())
+    });
+    let exposed = Key::Strip { color: VERMILION, hatch: EXPOSED };
+    classes.chain([Entry::new(exposed, "exposed communication")]).collect()
+}
+
+/// Heights of a rank's rows in points: a lane, the strip of what is exposed, and in all.
+#[derive(Clone, Copy, Debug)]
+pub struct Heights {
+    lane: f64,
+    strip: f64,
+}
+
+impl Heights {
+    /// Heights that follow from the size of the text.
+    pub fn new(sizes: &Sizes) -> Self {
+        Self { lane: 1.5 * sizes.tick, strip: 0.55 * sizes.tick }
+    }
+
+    /// Heights that make a rank this high.
+    pub fn filling(rank: f64) -> Self {
+        Self { lane: rank * 0.4, strip: rank * 0.13 }
+    }
+
+    /// The height of a rank in points: its two lanes, the strip of exposed communication, and the gap
+    /// to the next rank.
+    pub fn rank(&self) -> f64 {
+        2.0 * self.lane + self.strip + self.lane * 0.2
+    }
+}
+
+/// Height of a rank below which names of its rows would lie on each other.
+pub fn least(sizes: &Sizes) -> f64 {
+    2.6 * sizes.tick
+}
+
+/// Names of a rank's rows and the width of the widest.
+pub fn names(rank: Option<u32>, sizes: &Sizes) -> ([String; 2], f64) {
+    let name = |lane: Lane| match rank {
+        Some(rank) => format!("rank {rank} {}", lane.as_str()),
+        None => lane.as_str().to_owned(),
+    };
+    let names = [name(Lane::Compute), name(Lane::Comm)];
+    let width = names.iter().map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
+    (names, width)
+}
+
+/// Spans within the window (absolute ns) by rank and lane, by start.
+pub fn rows(trace: &Trace, window: (i64, i64)) -> BTreeMap<(u32, Lane), Vec<&Span>> {
+    let mut rows: BTreeMap<(u32, Lane), Vec<&Span>> = BTreeMap::new();
+    for span in &trace.spans {
+        if clip((span.start_ns, span.end_ns), window).is_some() {
+            rows.entry((span.rank, span.lane)).or_default().push(span);
+        }
+    }
+    for row in rows.values_mut() {
+        row.sort_by_key(|span| span.start_ns);
+    }
+    rows
+}
+
+/// What is drawn where.
+pub struct Drawing<'a, X> {
+    /// The trace whose spans are drawn.
+    pub trace: &'a Trace,
+    /// The first start of the trace (ns), the zero of the times shown.
+    pub origin: i64,
+    /// The window that is drawn, from and to, in the trace's own nanoseconds.
+    pub window: (i64, i64),
+    /// From absolute ns to the page.
+    pub x: X,
+    /// Names operations in blocks that have room.
+    pub named: bool,
+}
+
+impl<X: Fn(i64) -> f64> Drawing<'_, X> {
+    /// Draws the rows of a rank with its upper edge at `top`, names right of `left`'s left.
+    pub fn rank(
+        &self,
+        scene: &mut Scene,
+        rows: &BTreeMap<(u32, Lane), Vec<&Span>>,
+        (rank, names): (u32, &[String; 2]),
+        (left, top): (f64, f64),
+        heights: &Heights,
+        sizes: &Sizes,
+    ) {
+        for (index, lane) in [Lane::Compute, Lane::Comm].into_iter().enumerate() {
+            let top = top + index as f64 * heights.lane * 1.05;
+            let middle = (left - 0.6 * sizes.tick, top + heights.lane / 2.0);
+            scene.text(Text::new(middle, names[index].as_str(), sizes.tick).align(Align::Right));
+            let spans = rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
+            self.row(scene, spans, (top, top + heights.lane * 0.94), sizes);
+        }
+        let under = top + heights.lane * 2.05;
+        let (from, to) = (self.window.0 - self.origin, self.window.1 - self.origin);
+        for (start, end) in exposed_intervals(self.trace, rank, from, to) {
+            let (left, right) = ((self.x)(start + self.origin), (self.x)(end + self.origin));
+            let right = right.max(left + 0.25);
+            let strip = Area { left, right, top: under, bottom: under + heights.strip };
+            bar(scene, strip, VERMILION, EXPOSED, sizes);
+        }
+    }
+
+    /// Blocks of one row. What is narrower than a quarter of a point is widened to it, unless that place
+    /// is taken: so the smallest operation can be seen, and a million of them are no more than fit.
+    fn row(&self, scene: &mut Scene, spans: &[&Span], (top, bottom): (f64, f64), sizes: &Sizes) {
+        const LEAST: f64 = 0.25;
+        let mut taken = f64::NEG_INFINITY;
+        let mut block = |from: i64, to: i64, class: Class, name: &str| {
+            let Some((from, to)) = clip((from, to), self.window) else { return };
+            let left = (self.x)(from);
+            let right = (self.x)(to).max(left + LEAST);
+            if right - LEAST / 2.0 <= taken {
+                return;
+            }
+            let left = left.max(taken.min(right - LEAST));
+            taken = right;
+            // A white seam tells neighbours apart where there is room for it.
+            let seam = if right - left > 1.5 { 0.3 } else { 0.0 };
+            let area = Area { left, right: right - seam, top, bottom };
+            let (color, hatch) = class.look();
+            // Strokes across letters would make them hard to read.
+            let fits = self.named
+                && hatch == 0
+                && font::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
+                && bottom - top > 1.2 * sizes.note;
+            bar(scene, area, color, if area.width() < 1.0 { 0 } else { hatch }, sizes);
+            if fits {
+                let dark = class == Class::MatMul;
+                let text = Text::new(area.center(), name, sizes.note).align(Align::Middle);
+                scene.text(text.color(if dark { WHITE } else { INK }).inside());
+            }
+        };
+        for span in spans {
+            let operation = self.trace.operations.get(span.operation as usize);
+            let name = operation.and_then(|o| o.name.rsplit('/').next()).unwrap_or_default();
+            match span.lane {
+                Lane::Compute => {
+                    let kind = operation.map_or("", |o| &o.kind);
+                    block(span.start_ns, span.end_ns, Class::of(kind), name);
+                }
+                Lane::Comm => {
+                    let arrived =
+                        span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
+                    if arrived > span.start_ns {
+                        block(span.start_ns, arrived, Class::Waiting, "wait");
+                    }
+                    if arrived < span.end_ns || span.start_ns == span.end_ns {
+                        block(arrived, span.end_ns, Class::Transfer, "");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The unit in which a window of this length has handy numbers, as ns and by name.
+pub fn unit(length_ns: i64) -> (f64, &'static str) {
+    match length_ns {
+        ..2_000 => (1.0, "ns"),
+        2_000..5_000_000 => (1e3, "µs"),
+        _ => (1e6, "ms"),
+    }
+}

@@ -1,0 +1,270 @@
+//! What all figures have in common: a title, a legend above the charts, what is shown, and the caption
+//! that says where the numbers come from; and charts side by side.
+
+use super::axis;
+use super::font;
+use super::options::{Options, POINTS};
+use super::provenance::ProvenanceSummary;
+use super::scene::{Align, Area, Color, Scene, Text, wrap};
+use super::style::{GREY, INK, Look, Sizes};
+use crate::base::error::{Error, Result};
+
+/// How an entry of the legend is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Key {
+    /// A line with a marker on it.
+    Series { look: Look, filled: bool, dashed: bool },
+    /// A marker without a line, as points from elsewhere have.
+    Marker { look: Look, filled: bool },
+    /// A bar with its colour and hatch.
+    Bar { color: Color, hatch: usize },
+    /// A low bar, as marks what is exposed.
+    Strip { color: Color, hatch: usize },
+}
+
+/// An entry of the legend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// How the entry's sample is drawn.
+    pub key: Key,
+    /// The words beside the sample: what it stands for.
+    pub name: String,
+}
+
+impl Entry {
+    /// An entry that says which `name` the sample `key` stands for.
+    pub fn new(key: Key, name: impl Into<String>) -> Self {
+        Self { key, name: name.into() }
+    }
+}
+
+/// What surrounds the charts.
+#[derive(Clone, Debug)]
+pub struct Sheet<'a> {
+    /// The size of the page, its resolution and the size of its text.
+    pub options: &'a Options,
+    /// Where the numbers come from.
+    pub provenance: &'a ProvenanceSummary,
+    /// The title: what the figure shows.
+    pub title: String,
+    /// What has to be known to read it, under the title.
+    pub note: String,
+    /// Said in the caption after where the numbers come from.
+    pub remark: String,
+    /// The entries of the legend, in the order in which they are drawn.
+    pub legend: Vec<Entry>,
+}
+
+impl Sheet<'_> {
+    /// Lays all of it out around a place for charts. Without a height in the options the place is
+    /// `height` points high. `least` is the width and height below which the charts cannot be read.
+    pub fn lay(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
+        self.options.check()?;
+        let sizes = Sizes::new(self.options.font);
+        let edge = 0.5 * sizes.label;
+        let page = self.options.size.width * POINTS;
+        let width = page - 2.0 * edge;
+        let lines = |text: &str, size: f64, bold: bool| match text {
+            "" => Vec::new(),
+            text => wrap(text, width, |line| font::width(line, size, bold)),
+        };
+        let title = lines(&self.title, sizes.label, true);
+        let note = lines(&self.note, sizes.note, false);
+        let caption = [self.provenance.caption().as_str(), &self.remark].map(sentence);
+        let caption = caption.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+        let caption = lines(&caption, sizes.note, false);
+        let rows = self.rows(width, &sizes);
+        let widest = self.legend.iter().map(|entry| entry_width(entry, &sizes)).fold(0.0, f64::max);
+        let least = (least.0.max(widest), least.1);
+
+        let above = title.len() as f64 * Sizes::line_of(sizes.label)
+            + note.len() as f64 * Sizes::line_of(sizes.note)
+            + rows.len() as f64 * Sizes::line_of(sizes.tick) * 1.1
+            + edge * 1.6;
+        let below = caption.len() as f64 * Sizes::line_of(sizes.note) + edge * 1.4;
+        let total = self.options.size.height.map_or(above + height + below, |inches| inches * POINTS);
+        let room = (width, total - above - below);
+        if room.0 < least.0 || room.1 < least.1 {
+            let inches = |points: f64| (points / POINTS * 10.0).ceil() / 10.0;
+            let wide = page.max(least.0 + 2.0 * edge);
+            return Err(Error::input_help(
+                format!(
+                    "{:.2} x {:.2} inches leave no room for '{}' with text of {} pt",
+                    self.options.size.width,
+                    total / POINTS,
+                    self.title,
+                    self.options.font
+                ),
+                format!(
+                    "ask for about {} x {} inches or more, a smaller font, or fewer runs",
+                    inches(wide),
+                    inches(total.max(above + below + least.1))
+                ),
+            ));
+        }
+
+        let mut scene = Scene::new(page, total);
+        scene.title = self.title.clone();
+        let mut y = edge;
+        for (lines, size, bold) in [(title, sizes.label, true), (note, sizes.note, false)] {
+            for line in lines {
+                let text = Text::new((edge, y + 0.6 * size), line, size);
+                scene.text(if bold { text.bold() } else { text.color(GREY) });
+                y += Sizes::line_of(size);
+            }
+        }
+        y += 0.3 * edge;
+        for row in &rows {
+            for (entry, left) in row {
+                draw_entry(&mut scene, entry, (edge + left, y + 0.6 * sizes.tick), &sizes);
+            }
+            y += Sizes::line_of(sizes.tick) * 1.1;
+        }
+        let mut from = total - below + 0.9 * edge;
+        for line in caption {
+            let text = Text::new((edge, from + 0.5 * sizes.note), line, sizes.note);
+            scene.text(text.color(GREY));
+            from += Sizes::line_of(sizes.note);
+        }
+        let area = Area { left: edge, right: page - edge, top: above, bottom: total - below };
+        Ok((scene, area, sizes))
+    }
+
+    /// Entries of the legend in rows, with their left ends.
+    fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&Entry, f64)>> {
+        let mut rows: Vec<Vec<(&Entry, f64)>> = Vec::new();
+        let mut left = f64::INFINITY;
+        for entry in &self.legend {
+            let needs = entry_width(entry, sizes) + 1.4 * sizes.tick;
+            if left + needs - 1.4 * sizes.tick > width {
+                rows.push(Vec::new());
+                left = 0.0;
+            }
+            if let Some(row) = rows.last_mut() {
+                row.push((entry, left));
+            }
+            left += needs;
+        }
+        rows
+    }
+}
+
+/// With a capital and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        None => String::new(),
+    }
+}
+
+/// Columns and rows for so many charts, at most `most` side by side, none emptier than need be.
+pub fn shape(charts: usize, most: usize) -> (usize, usize) {
+    let rows = charts.div_ceil(most.max(1)).max(1);
+    (charts.div_ceil(rows).max(1), rows)
+}
+
+fn key_width(key: Key, sizes: &Sizes) -> f64 {
+    match key {
+        Key::Series { .. } => 2.6 * sizes.tick,
+        Key::Marker { .. } => 1.0 * sizes.tick,
+        Key::Bar { .. } | Key::Strip { .. } => 1.6 * sizes.tick,
+    }
+}
+
+fn entry_width(entry: &Entry, sizes: &Sizes) -> f64 {
+    key_width(entry.key, sizes) + 0.5 * sizes.tick + font::width(&entry.name, sizes.tick, false)
+}
+
+fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Sizes) {
+    let wide = key_width(entry.key, sizes);
+    match entry.key {
+        Key::Series { look, filled, dashed } => {
+            let ends = [(x, y), (x + wide, y)];
+            match dashed {
+                true => scene.dashed(&ends, look.color, sizes.line),
+                false => scene.line(ends.to_vec(), look.color, sizes.line),
+            }
+            scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
+        }
+        Key::Marker { look, filled } => {
+            scene.marker((x + wide / 2.0, y), look, sizes.marker, filled);
+        }
+        Key::Bar { color, hatch } | Key::Strip { color, hatch } => {
+            let half = sizes.tick * if matches!(entry.key, Key::Bar { .. }) { 0.42 } else { 0.2 };
+            let area = Area { left: x, right: x + wide, top: y - half, bottom: y + half };
+            bar(scene, area, color, hatch, sizes);
+        }
+    }
+    scene.text(Text::new((x + wide + 0.5 * sizes.tick, y), entry.name.as_str(), sizes.tick));
+}
+
+/// A bar, hatched in a paler shade of paper so that it is told from others without colour.
+pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: usize, sizes: &Sizes) {
+    scene.rect(area, color);
+    scene.hatch(area, hatch, super::style::WHITE, sizes.thin * 1.3, 0.42 * sizes.label);
+}
+
+/// Places for charts, row by row, that fill an area. `gap` lies between them.
+pub fn grid(area: Area, columns: usize, rows: usize, gap: (f64, f64)) -> Vec<Area> {
+    let part = |whole: f64, count: usize, gap: f64| {
+        let count = count.max(1) as f64;
+        (whole - gap * (count - 1.0)) / count
+    };
+    let (width, height) = (part(area.width(), columns, gap.0), part(area.height(), rows, gap.1));
+    let place = |row: usize, column: usize| {
+        let (left, top) =
+            (area.left + column as f64 * (width + gap.0), area.top + row as f64 * (height + gap.1));
+        Area { left, top, right: left + width, bottom: top + height }
+    };
+    (0..rows).flat_map(|row| (0..columns).map(move |column| place(row, column))).collect()
+}
+
+/// Names of the axes, once for all charts of a figure; what is left of the area for them.
+pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes) -> Area {
+    let left = Area { left: area.left + 1.4 * sizes.label, ..area };
+    let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
+    let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
+    scene.text(text.align(Align::Middle));
+    // A name longer than its axis would run off the page.
+    let y = font::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
+    let text = Text::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
+    scene.text(text.align(Align::Middle).upwards());
+    rest
+}
+
+/// The name of a horizontal axis below a chart, within `all`: the first of several that fits.
+pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
+    let wide = |name: &str| font::width(name, sizes.label, false);
+    let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
+    let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
+    let half = wide(&name) / 2.0;
+    // Under a narrow chart the name may be wider than it.
+    let middle = center.max(all.left + half).min(all.right - half);
+    let at = (middle, all.bottom - 0.6 * sizes.label);
+    scene.text(Text::new(at, name, sizes.label).align(Align::Middle));
+}
+
+/// The part of a chart's place where data lies: below its header, right of its vertical numbers,
+/// above its horizontal ones.
+pub fn data_area(cell: Area, header: bool, y_width: f64, right: f64, sizes: &Sizes) -> Area {
+    Area {
+        left: cell.left + y_width + if y_width > 0.0 { 0.7 * sizes.tick } else { 0.0 },
+        right: cell.right - right,
+        top: cell.top + if header { Sizes::line_of(sizes.tick) } else { 0.4 * sizes.tick },
+        bottom: cell.bottom - axis::under(sizes),
+    }
+}
+
+/// The header of a chart.
+pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
+    let text = font::fit(text, sizes.tick, area.width());
+    let at = (area.center().0, area.top - 0.65 * sizes.tick);
+    scene.text(Text::new(at, text, sizes.tick).align(Align::Middle));
+}
+
+/// The box around data.
+pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
+    scene.frame(area, INK, sizes.thin);
+    scene.data.push(area);
+}

@@ -1,0 +1,45 @@
+//! Figures fit for a paper, as SVG and PNG, drawn through plotters with a bundled open font.
+//!
+//! A figure is first laid out as a scene (shapes and texts at their places in points, pure and
+//! testable; `layout` has what figures have in common), then painted by plotters into an SVG (`svg`),
+//! of which a PNG is a picture (`png`). Sizes are inches, text keeps its size in points whatever the
+//! figure's, the same data give the same bytes, and every figure says under it and in its file where
+//! its numbers come from ([`ProvenanceSummary`]).
+
+mod axis;
+mod bars;
+mod charts;
+mod comparison;
+mod figure;
+mod font;
+mod improvement;
+mod lanes;
+mod layout;
+mod options;
+mod overlap;
+mod p2p;
+mod pareto;
+mod png;
+mod provenance;
+mod scene;
+mod style;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod throughput;
+mod timeline;
+
+use charts::{MOST_CHARTS, group_note, too_many};
+pub use comparison::comparison_figure;
+pub use figure::{Figure, check_format, write};
+pub use improvement::improvement_figure;
+pub use options::{Options, Size};
+pub use overlap::{Part, overlap_figure};
+pub use p2p::p2p_figure;
+pub use pareto::{ParetoData, overlay, pareto_figure};
+pub use png::Pixels;
+pub use provenance::ProvenanceSummary;
+pub use scene::{Align, Color, Scene, Shape, Text};
+pub use style::{Look, Marker, numbers as look_numbers};
+pub use throughput::throughput_figure;
+pub use timeline::{timeline, timeline_figure};

@@ -1,0 +1,224 @@
+//! The overlap figure: the same layers of one decode step of two runs under one another, on the same
+//! scale, with what of communication was exposed; from [`crate::trace::overlap::overlap()`]. Standard over
+//! ladder shows what hiding all-reduces gains.
+
+use super::axis::{self, Axis};
+use super::figure::Figure;
+use super::font;
+use super::lanes::{self, Drawing, Heights};
+use super::layout::{self, Sheet};
+use super::options::Options;
+use super::provenance::ProvenanceSummary;
+use super::scene::{Align, Area, Scene, Text};
+use super::style::{GREY, INK, Sizes};
+use crate::base::error::{Error, Result};
+use crate::plan::{Lane, Phase};
+use crate::trace::overlap::{Selection, origin_ns, overlap};
+use crate::trace::{Span, Trace};
+
+/// Which part of the traces is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The decode step; `None`: the middle one.
+    pub step: Option<u32>,
+    /// How many layers, from the middle of the model.
+    pub layers: u32,
+    /// The rank whose lanes are drawn.
+    pub rank: u32,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { step: None, layers: 2, rank: 0 }
+    }
+}
+
+/// One step of a trace.
+struct Excerpt<'a> {
+    trace: &'a Trace,
+    step: u32,
+    /// Absolute start of the layers (ns), and of what follows them.
+    layers: (i64, i64),
+    /// Which layers, as 1-based numbers and how many there are.
+    which: (u32, u32, u32),
+    /// What the whole step says of itself, in ever fewer words.
+    says: Vec<String>,
+}
+
+/// The figure of these traces, one under the other. Runs know more provenance than their traces do.
+///
+/// # Errors
+///
+/// Input errors: no trace, no such decode step or rank, fewer layers than asked for.
+pub fn overlap_figure(
+    traces: &[&Trace],
+    part: &Part,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    Ok(Figure::new(scene(traces, part, provenance, options)?, provenance, options))
+}
+
+/// The figure, laid out.
+pub(super) fn scene(
+    traces: &[&Trace],
+    part: &Part,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Scene> {
+    let excerpts: Vec<Excerpt<'_>> =
+        traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;
+    let Some(first) = excerpts.first() else { return Err(Error::input("no trace to draw")) };
+    let length = excerpts.iter().map(|e| e.layers.1 - e.layers.0).max().unwrap_or(1).max(1);
+    let sizes = Sizes::new(options.font);
+    let under = axis::under(&sizes) + 1.4 * sizes.label;
+    let head = 1.9 * Sizes::line_of(sizes.tick);
+    let count = excerpts.len() as f64;
+    let height = count * (Heights::new(&sizes).rank() * 1.15 + head) + under;
+    let (from, to, all) = first.which;
+    let layers = match from == to {
+        true => format!("layer {from} of {all}"),
+        false => format!("layers {from} to {to} of {all}"),
+    };
+    let spec = traces.iter().find_map(|trace| trace.meta.spec.as_ref());
+    let title = match spec {
+        Some(spec) => format!(
+            "{}, TP {}, batch {}, P2P {}: {layers} of decode step {}",
+            spec.model,
+            spec.tp,
+            spec.batch,
+            spec.p2p.as_str(),
+            first.step
+        ),
+        None => format!("{layers} of decode step {}", first.step),
+    };
+    let sheet = Sheet {
+        options,
+        provenance,
+        title,
+        note: format!("rank {}; dashed: where the same layers end", part.rank),
+        remark: String::new(),
+        legend: lanes::legend(),
+    };
+    let (mut scene, all, sizes) =
+        sheet.lay(height, (120.0, count * (1.1 * lanes::least(&sizes) + head) + under))?;
+    let (names, widest) = lanes::names(None, &sizes);
+    let left = all.left + widest + 0.9 * sizes.tick;
+    let right = all.right - 1.2 * sizes.tick;
+    let (unit_ns, unit) = lanes::unit(length);
+    let shown = (length as f64 * 1.04) as i64;
+    let time = Axis::exact(0.0, shown as f64 / unit_ns).over(left, right);
+    let block = (all.height() - under) / count;
+    let heights = Heights::filling((block - head) / 1.1);
+    let reference = excerpts[0].layers.1 - excerpts[0].layers.0;
+    for (index, excerpt) in excerpts.iter().enumerate() {
+        let top = all.top + index as f64 * block;
+        let area = Area { left, right, top: top + head, bottom: top + block };
+        let name = match &excerpt.trace.meta.spec {
+            Some(spec) => spec.architecture.to_string(),
+            None => super::timeline::title(excerpt.trace),
+        };
+        let at = (left, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
+        scene.text(Text::new(at, name, sizes.tick).bold());
+        let fits = |says: &&String| font::width(says, sizes.note, false) <= right - left;
+        let says = excerpt.says.iter().find(fits).cloned().unwrap_or_default();
+        let at = (left, area.top - 0.6 * sizes.tick);
+        scene.text(Text::new(at, says, sizes.note).color(GREY));
+
+        if index + 1 == excerpts.len() {
+            axis::horizontal(&mut scene, &time, &area, &sizes);
+        }
+        let from = excerpt.layers.0;
+        let window = (from, from + shown);
+        let rows = lanes::rows(excerpt.trace, window);
+        let x = |ns: i64| time.place((ns - from) as f64 / unit_ns);
+        let origin = origin_ns(excerpt.trace);
+        let drawing = Drawing { trace: excerpt.trace, origin, window, x, named: true };
+        let under_frame = area.top + 0.03 * (block - head);
+        drawing.rank(&mut scene, &rows, (part.rank, &names), (left, under_frame), &heights, &sizes);
+        let end = time.place((excerpt.layers.1 - from) as f64 / unit_ns);
+        scene.dashed(&[(end, area.top), (end, area.bottom)], INK, sizes.line * 0.7);
+        // What the layers take, against the first.
+        let took = excerpt.layers.1 - from;
+        let mut text = format!("{:.1} {unit}", took as f64 / unit_ns);
+        if index > 0 && reference > 0 {
+            let change = 100.0 * (took as f64 / reference as f64 - 1.0);
+            text = format!("{text} ({}{:.1}%)", if change < 0.0 { "−" } else { "+" }, change.abs());
+        }
+        let at = (right, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
+        scene.text(Text::new(at, text, sizes.tick).align(Align::Right));
+        layout::frame(&mut scene, area, &sizes);
+    }
+    let names = [format!("time from the start of these layers ({unit})"), format!("time ({unit})")];
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    layout::name_below(&mut scene, all, (left + right) / 2.0, &names, &sizes);
+    Ok(scene)
+}
+
+/// The middle layers of the step, as they lie on the rank's compute lane.
+fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
+    let name = super::timeline::title(trace);
+    let decode = || trace.spans.iter().filter(|s| s.phase == Phase::Decode && s.rank == part.rank);
+    let last = decode().map(|span| span.step).max();
+    let Some(last) = last else {
+        return Err(Error::input(format!("{name}: no decode step of rank {}", part.rank)));
+    };
+    let step = part.step.unwrap_or(last / 2);
+    let of_step = || decode().filter(move |span| span.step == step);
+    let Some(sample) = of_step().map(|span| span.sample).max() else {
+        return Err(Error::input(format!("{name}: there is no decode step {step}: the last is {last}")));
+    };
+    let spans = || of_step().filter(move |span| span.sample == sample);
+    let layer = |span: &Span| trace.operations.get(span.operation as usize).and_then(|o| o.layer);
+    let all = spans().filter_map(layer).max().map_or(0, |last| last + 1);
+    if all == 0 {
+        return Err(Error::input_help(
+            format!("{name}: its operations do not say which layer they belong to"),
+            "for an imported trace: ladderscope timeline TRACE --export FILE.svg",
+        ));
+    }
+    let count = part.layers.clamp(1, all);
+    let from = (all - count) / 2;
+    let within = |span: &&Span| {
+        span.lane == Lane::Compute && layer(span).is_some_and(|l| (from..from + count).contains(&l))
+    };
+    let start = spans().filter(within).map(|span| span.start_ns).min();
+    let end = spans().filter(within).map(|span| span.end_ns).max();
+    let (Some(start), Some(end)) = (start, end) else {
+        return Err(Error::input(format!("{name}: layers {from} and on did not compute")));
+    };
+    // The layers last until the next compute operation starts: what is exposed after them is theirs.
+    let next = spans()
+        .filter(|span| span.lane == Lane::Compute && span.start_ns >= end)
+        .map(|span| span.start_ns)
+        .min();
+
+    let origin = origin_ns(trace);
+    let bounds =
+        spans().fold((i64::MAX, i64::MIN), |(a, b), span| (a.min(span.start_ns), b.max(span.end_ns)));
+    let selection = Selection {
+        phase: Some(Phase::Decode),
+        step: Some(step),
+        from_ns: Some(bounds.0 - origin),
+        to_ns: Some(bounds.1 - origin),
+    };
+    let report = overlap(trace, &selection);
+    let says = match report.ranks.iter().find(|rank| rank.rank == part.rank) {
+        Some(rank) => {
+            let (step, comm, exposed) =
+                (rank.span_us / 1e3, rank.comm_us / 1e3, rank.exposed_comm_us / 1e3);
+            let pct = rank.overlap_pct;
+            let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1}%"));
+            vec![
+                format!(
+                    "whole step {step:.2} ms; communication {comm:.2} ms, of it exposed {exposed:.2} ms; {overlap}"
+                ),
+                format!("step {step:.2} ms; exposed {exposed:.2} of {comm:.2} ms; {overlap}"),
+                format!("step {step:.2} ms; {overlap}"),
+            ]
+        }
+        None => Vec::new(),
+    };
+    let which = (from + 1, from + count, all);
+    Ok(Excerpt { trace, step, layers: (start, next.unwrap_or(end)), which, says })
+}

@@ -1,0 +1,122 @@
+//! The P2P figure: tokens/s with P2P on beside off, by architecture and TP, a chart a batch, and what
+//! switching it off costs; of one set of comparable cells ([`crate::study::analysis::comparable`]).
+
+use super::axis::Axis;
+use super::bars::{self, Bar, Group};
+use super::figure::Figure;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::{Options, POINTS};
+use super::provenance::ProvenanceSummary;
+use super::scene::Scene;
+use super::style::{GREY, Looks, looks};
+use super::{MOST_CHARTS, group_note, too_many};
+use crate::base::error::{Error, Result};
+use crate::study::analysis::CellSet;
+use crate::table::{P2p, Record};
+
+/// Hatch of bars without P2P.
+const OFF: usize = 1;
+
+/// Lays out the P2P figure of a set of comparable cells.
+///
+/// # Errors
+///
+/// An input error where no two cells of the set differ in P2P alone, or where there are more charts than fit.
+pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
+    Ok(Figure::new(scene(set, provenance, options)?, provenance, options))
+}
+
+/// The figure, laid out.
+pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Scene> {
+    if set.values(|spec| spec.p2p).len() < 2 {
+        return Err(Error::input_help(
+            "nothing to plot: these runs have one P2P setting only",
+            "run the same cells with --p2p on and --p2p off",
+        ));
+    }
+    let batches = set.values(|spec| spec.batch);
+    if batches.len() > MOST_CHARTS {
+        return Err(too_many(batches.len(), "batch"));
+    }
+    let looks = looks(&set.values(|spec| spec.architecture.clone()));
+    let mut legend: Vec<Entry> = looks
+        .iter()
+        .map(|(architecture, look)| {
+            Entry::new(Key::Bar { color: look.color, hatch: 0 }, architecture.to_string())
+        })
+        .collect();
+    for (hatch, name) in [(0, "P2P on"), (OFF, "P2P off")] {
+        legend.push(Entry::new(Key::Bar { color: GREY, hatch }, name));
+    }
+    let any_interval =
+        set.cells.iter().any(|c| c.metrics.as_ref().is_some_and(|m| m.tokens_per_s_ci95.is_some()));
+    let mut remark =
+        String::from("Over each pair: tokens/s without P2P against with it. No bar: no run");
+    if any_interval {
+        remark += ". Whiskers: 95% bootstrap intervals";
+    }
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: "Throughput with P2P on and off".into(),
+        note: group_note(&set.name),
+        remark,
+        legend,
+    };
+    let width = options.size.width * POINTS;
+    let bars_in_all = looks.len() * 2 * set.values(|spec| spec.tp).len();
+    // A bar of less than four points is a line.
+    let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
+    let (columns, rows) = layout::shape(batches.len(), (columns.max(1.0) as usize).min(4));
+    let each = (0.5 * width / columns as f64).clamp(95.0, 180.0);
+    let least = (50.0 * columns as f64, 46.0 * rows as f64);
+    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
+    let area = layout::name_axes(&mut scene, area, "TP (GPUs)", "tokens/s", &sizes);
+    let gap = (0.9 * sizes.label, 0.5 * sizes.label);
+    let cells = layout::grid(area, columns, rows, gap);
+    let tps = set.values(|spec| spec.tp);
+    let charts: Vec<_> = cells
+        .into_iter()
+        .zip(batches)
+        .map(|(cell, batch)| {
+            let groups: Vec<Group> = tps.iter().map(|tp| group(set, *tp, batch, &looks)).collect();
+            let y = Axis::from_zero(bars::values(&groups).into_iter());
+            (cell, batch, groups, y)
+        })
+        .collect();
+    let how = charts.iter().map(|(cell, _, groups, y)| bars::how(*cell, groups, y, &sizes));
+    let how = how.max().unwrap_or(bars::How::Not);
+    for (cell, batch, groups, y) in &charts {
+        let above = how.room(groups, &sizes);
+        bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how, above), &sizes);
+    }
+    Ok(scene)
+}
+
+fn group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
+    let mut group = Group { name: tp.to_string(), ..Group::default() };
+    for (architecture, look) in looks {
+        let of = |p2p| set.get(architecture, tp, batch, p2p);
+        let bar = |record: Option<&Record>, hatch| {
+            let metrics = record?.metrics.as_ref()?;
+            let interval = metrics.tokens_per_s_ci95;
+            Some(Bar { value: metrics.tokens_per_s, interval, color: look.color, hatch })
+        };
+        let (on, off) = (bar(of(P2p::On), 0), bar(of(P2p::Off), OFF));
+        if let (Some(on), Some(off)) = (&on, &off)
+            && on.value > 0.0
+        {
+            let change = 100.0 * (off.value / on.value - 1.0);
+            let at = group.bars.len();
+            // A change that rounds to nothing has no sign.
+            let text = match change.round() {
+                0.0 => "0%".into(),
+                less if less < 0.0 => format!("−{:.0}%", -less),
+                more => format!("+{more:.0}%"),
+            };
+            group.words.push((at, at + 1, text));
+        }
+        group.bars.extend([on, off]);
+    }
+    group
+}

@@ -1,0 +1,382 @@
+//! The Pareto figure: completion latency against throughput per GPU, a panel a group of comparable
+//! runs, a frontier a line for each architecture and P2P setting; from [`crate::study::analysis::pareto()`].
+
+use std::collections::BTreeSet;
+
+use super::axis::{self, Axis};
+use super::figure::Figure;
+use super::group_note;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::Options;
+use super::provenance::ProvenanceSummary;
+use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
+use super::style::{GREY, INK, Look, Looks, Marker, Sizes, faded, looks};
+use crate::base::error::{Error, Result};
+use crate::plan::Architecture;
+use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, frontier};
+use crate::table::P2p;
+
+/// Panels in one figure; with more of them nobody finds anything.
+const MOST_PANELS: usize = 12;
+
+/// Points that say what they are when pointed at; more of them would make the file large.
+const MOST_TIPS: usize = 600;
+
+/// What a Pareto figure shows.
+#[derive(Clone, Debug, Default)]
+pub struct ParetoData<'a> {
+    /// The cells that the frontiers are of, as [`crate::study::analysis::pareto()`] gives them.
+    pub points: &'a [ParetoPoint],
+    /// Points from elsewhere, which join no frontier: see [`overlay`].
+    pub overlay: Vec<OverlayPoint>,
+}
+
+/// Points from elsewhere that the figure can show: those that go with some run and have both numbers.
+pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint]) -> Vec<OverlayPoint> {
+    let goes = |other: &&OverlayPoint| points.iter().any(|point| other.goes_with(&point.spec));
+    let placed = |other: &&OverlayPoint| other.place(Axes::default()).is_some();
+    others.iter().filter(placed).filter(goes).cloned().collect()
+}
+
+/// Latency against per-GPU throughput, a frontier per architecture and P2P setting. Runs that are not
+/// comparable (other model, workload, hardware, provenance) get a panel each.
+///
+/// # Errors
+///
+/// An input error where no cell has numbers, or there are more groups than charts fit.
+pub fn pareto_figure(
+    data: &ParetoData<'_>,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Figure> {
+    Ok(Figure::new(scene(data, provenance, options)?, provenance, options))
+}
+
+/// The figure, laid out.
+pub(super) fn scene(
+    data: &ParetoData<'_>,
+    provenance: &ProvenanceSummary,
+    options: &Options,
+) -> Result<Scene> {
+    let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
+    for point in data.points {
+        match groups.iter_mut().find(|(name, _)| *name == point.group) {
+            Some((_, members)) => members.push(point),
+            None => groups.push((&point.group, vec![point])),
+        }
+    }
+    // The same points give the same figure, whatever order they come in.
+    groups.sort_by(|a, b| a.0.cmp(b.0));
+    for (_, members) in &mut groups {
+        members
+            .sort_by(|a, b| a.completion_ms.total_cmp(&b.completion_ms).then_with(|| a.run.cmp(&b.run)));
+    }
+    let Some((first, _)) = groups.first() else {
+        return Err(Error::input_help(
+            "no run to plot: none of them ended well",
+            "`ladderscope runs` lists them and says why",
+        ));
+    };
+    if groups.len() > MOST_PANELS {
+        return Err(Error::input_help(
+            format!("{} groups of runs that are not comparable with each other", groups.len()),
+            format!("choose runs of at most {MOST_PANELS} models, workloads and machines"),
+        ));
+    }
+    // An architecture from elsewhere looks like the same one here; what is none of ours is in ink.
+    let others: Vec<Architecture> =
+        data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
+    let looks = looks(data.points.iter().map(|point| &point.spec.architecture).chain(&others));
+    let one = groups.len() == 1;
+    let sheet = Sheet {
+        options,
+        provenance,
+        title: match one {
+            true => "Completion latency against throughput per GPU".into(),
+            false => format!("Latency and throughput per GPU, {} groups of runs", groups.len()),
+        },
+        note: if one { group_note(first) } else { String::new() },
+        remark: remark(data),
+        legend: legend(data, &looks),
+    };
+    let points = options.size.width * super::options::POINTS;
+    let columns = if one || points < 300.0 { 1 } else { 2 };
+    let rows = groups.len().div_ceil(columns);
+    let each = (0.62 * points / columns as f64).clamp(130.0, 300.0);
+    let least = (75.0 * columns as f64, 70.0 * rows as f64);
+    let sources = sources(&data.overlay);
+    let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
+    let (unit, unit_ms) = unit(data);
+    let name = format!("completion latency ({unit})");
+    let area = layout::name_axes(&mut scene, area, &name, "tokens/s per GPU", &sizes);
+    let gap = (1.2 * sizes.label, 0.9 * sizes.label);
+    for (cell, (name, members)) in layout::grid(area, columns, rows, gap).into_iter().zip(&groups) {
+        let name = (!one).then(|| group_note(name));
+        let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
+        let overlay = overlay
+            .filter_map(|other| Some((other, other.place(Axes::default())?)))
+            .map(|(other, (ms, per_gpu))| (other, (ms / unit_ms, per_gpu)));
+        let panel = Panel {
+            points: members,
+            overlay: overlay.collect(),
+            sources: &sources,
+            looks: &looks,
+            unit_ms,
+        };
+        draw_panel(&mut scene, cell, name.as_deref(), &panel, &sizes);
+    }
+    if scene.tips.len() > MOST_TIPS {
+        scene.tips.clear();
+    }
+    Ok(scene)
+}
+
+/// Seconds where milliseconds would need five digits: its name, and how many ms it has.
+fn unit(data: &ParetoData<'_>) -> (&'static str, f64) {
+    let points = data.points.iter().map(|p| p.completion_ms);
+    let most = points.chain(data.overlay.iter().filter_map(|o| o.completion_ms)).fold(0.0, f64::max);
+    if most >= 10_000.0 { ("s", 1e3) } else { ("ms", 1.0) }
+}
+
+/// What a panel shows.
+struct Panel<'a> {
+    /// The points of the panel: those of one group of comparable cells.
+    points: &'a [&'a ParetoPoint],
+    /// Points from elsewhere that go with it, and their places.
+    overlay: Vec<(&'a OverlayPoint, (f64, f64))>,
+    /// All sources of such points, in the order of their markers.
+    sources: &'a [&'a str],
+    looks: &'a Looks,
+    unit_ms: f64,
+}
+
+fn remark(data: &ParetoData<'_>) -> String {
+    let mut remark = String::from("Labels: TP×batch on the frontier, upper-bound aside");
+    if data.points.iter().any(|point| point.tokens_per_s_ci95.is_some()) {
+        remark += "; bars: 95% bootstrap intervals";
+    }
+    remark
+}
+
+/// The marker says the source, the colour the architecture.
+fn look_of_overlay(index: usize, color: Color) -> Look {
+    let marker = [Marker::Star, Marker::Hexagon, Marker::Pentagon][index % 3];
+    Look { color, marker, hatch: 0 }
+}
+
+fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
+    let mut sources: Vec<&str> = Vec::new();
+    for point in overlay {
+        if !sources.contains(&point.source.as_str()) {
+            sources.push(&point.source);
+        }
+    }
+    sources
+}
+
+fn has_both(data: &ParetoData<'_>) -> bool {
+    let own = data.points.iter().map(|point| point.spec.p2p);
+    let seen: BTreeSet<bool> =
+        own.chain(data.overlay.iter().filter_map(|other| other.p2p)).map(|p2p| p2p == P2p::On).collect();
+    seen.len() == 2
+}
+
+fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
+    let mut legend: Vec<Entry> = looks
+        .iter()
+        .map(|(architecture, look)| {
+            let key = Key::Series { look: *look, filled: true, dashed: false };
+            Entry::new(key, architecture.to_string())
+        })
+        .collect();
+    let plain = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
+    if has_both(data) {
+        for (filled, name) in [(true, "P2P on"), (false, "P2P off")] {
+            legend.push(Entry::new(Key::Series { look: plain, filled, dashed: !filled }, name));
+        }
+    }
+    let pale = Look { color: faded(GREY), ..plain };
+    legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
+    for (index, source) in sources(&data.overlay).into_iter().enumerate() {
+        let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };
+        legend.push(Entry::new(key, source));
+    }
+    legend
+}
+
+fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'_>, sizes: &Sizes) {
+    let Panel { points, overlay, sources, looks, unit_ms } = panel;
+    let ranges: Vec<(&ParetoPoint, [f64; 2])> =
+        points.iter().filter_map(|p| Some((*p, p.tokens_per_s_ci95?))).collect();
+    // Latency is tokens over throughput: both ends of an interval follow from it.
+    let latency = |p: &ParetoPoint, tokens_per_s: f64| {
+        1e3 * f64::from(p.spec.batch) * f64::from(p.spec.output_tokens) / tokens_per_s / unit_ms
+    };
+    let per_gpu = |p: &ParetoPoint, tokens_per_s: f64| tokens_per_s / f64::from(p.spec.tp.max(1));
+    let xs = points.iter().map(|p| p.completion_ms / unit_ms);
+    let xs = xs.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| latency(p, t))));
+    let xs = xs.chain(overlay.iter().map(|(_, place)| place.0));
+    let ys = points.iter().map(|p| p.tokens_per_s_per_gpu);
+    let ys = ys.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| per_gpu(p, t))));
+    let ys = ys.chain(overlay.iter().map(|(_, place)| place.1));
+    let (x, y) = (Axis::fit(xs), Axis::fit(ys));
+    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
+    let area = layout::data_area(cell, name.is_some(), y_width, 1.2 * sizes.tick, sizes);
+    let (x, y) = (x.over(area.left, area.right), y.over(area.bottom, area.top));
+    if let Some(name) = name {
+        layout::header(scene, &area, name, sizes);
+    }
+    axis::horizontal(scene, &x, &area, sizes);
+    axis::vertical(scene, &y, &area, sizes);
+    layout::frame(scene, area, sizes);
+
+    let place = |p: &ParetoPoint| (x.place(p.completion_ms / unit_ms), y.place(p.tokens_per_s_per_gpu));
+    let owned: Vec<ParetoPoint> = points.iter().map(|point| (*point).clone()).collect();
+    // Lines first, then what is dominated, then the frontiers, so that what matters is never covered.
+    let mut best: BTreeSet<&str> = BTreeSet::new();
+    let mut taken: Vec<Area> = Vec::new();
+    for (architecture, look) in looks.iter() {
+        for p2p in [P2p::Off, P2p::On] {
+            let line = frontier(&owned, |p| p.spec.architecture == *architecture && p.spec.p2p == p2p);
+            best.extend(line.iter().map(|point| point.run.as_str()));
+            let line: Vec<Point> = line.into_iter().map(place).collect();
+            taken.extend(along(&line, sizes.line));
+            match p2p {
+                P2p::On => scene.line(line, look.color, sizes.line),
+                P2p::Off => scene.dashed(&line, look.color, sizes.line),
+            }
+        }
+    }
+    for (point, range) in &ranges {
+        let Some(look) = looks.get(&point.spec.architecture) else { continue };
+        let at = place(point);
+        let [a, b] = range.map(|t| (x.place(latency(point, t)), y.place(per_gpu(point, t))));
+        scene.interval((a.0, at.1), (b.0, at.1), look.color, sizes.line * 0.6);
+        scene.interval((at.0, a.1), (at.0, b.1), look.color, sizes.line * 0.6);
+    }
+    // A hollow marker is larger and painted first: where P2P makes no difference both are seen.
+    for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
+        let layer = owned
+            .iter()
+            .filter(|point| best.contains(point.run.as_str()) == on_frontier && point.spec.p2p == p2p);
+        for point in layer {
+            let Some(&look) = looks.get(&point.spec.architecture) else { continue };
+            let (look, radius) = match on_frontier {
+                true => (look, sizes.marker),
+                false => (Look { color: faded(look.color), ..look }, sizes.marker * 0.75),
+            };
+            let hollow = p2p == P2p::Off;
+            let radius = if hollow { radius * 1.35 } else { radius };
+            scene.marker(place(point), look, radius, !hollow);
+            taken.push(Area::around(place(point), radius));
+            scene.tips.push(Tip { at: place(point), radius: 1.6 * sizes.marker, text: tip(point) });
+        }
+    }
+    for (other, place) in overlay {
+        let at = (x.place(place.0), y.place(place.1));
+        let index = sources.iter().position(|source| *source == other.source).unwrap_or(0);
+        let architecture = other.architecture.parse::<Architecture>().ok();
+        let color = architecture.and_then(|one| looks.get(&one)).map_or(INK, |look| look.color);
+        let hollow = other.p2p == Some(P2p::Off);
+        let radius = sizes.marker * if hollow { 1.35 } else { 1.0 };
+        scene.marker(at, look_of_overlay(index, color), radius, !hollow);
+        taken.push(Area::around(at, radius));
+        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text: tip_of_other(other) });
+    }
+    label(scene, &area, &owned, place, taken, sizes);
+}
+
+/// Places along a line, as dense as they are wide.
+fn along(line: &[Point], width: f64) -> Vec<Area> {
+    let mut places = Vec::new();
+    for pair in line.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let length = (to.0 - from.0).hypot(to.1 - from.1);
+        let count = (length / width.max(0.1)).ceil().clamp(1.0, 4000.0);
+        let at = |n: f64| (from.0 + (to.0 - from.0) * n / count, from.1 + (to.1 - from.1) * n / count);
+        places.extend((0..=count as u32).map(|n| Area::around(at(n.into()), width / 2.0)));
+    }
+    places
+}
+
+/// `ladder, TP 8, batch 16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU (simulated)`.
+fn tip(point: &ParetoPoint) -> String {
+    let spec = &point.spec;
+    format!(
+        "{}, TP {}, batch {}, P2P {}: {:.1} ms, {:.2} tokens/s per GPU ({})",
+        spec.architecture,
+        spec.tp,
+        spec.batch,
+        spec.p2p.as_str(),
+        point.completion_ms,
+        point.tokens_per_s_per_gpu,
+        point.provenance
+    )
+}
+
+/// `ladder 8x16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU [published (arXiv 2501.06589)]`.
+fn tip_of_other(other: &OverlayPoint) -> String {
+    let name = format!("{} {}", other.architecture, other.name());
+    let p2p = other.p2p.map(|p2p| format!(", P2P {}", p2p.as_str())).unwrap_or_default();
+    let (ms, per_gpu) = other.place(Axes::default()).unwrap_or_default();
+    format!("{}{p2p}: {ms:.1} ms, {per_gpu:.2} tokens/s per GPU [{}]", name.trim_end(), other.source)
+}
+
+/// Writes TP x batch beside the points of the frontier, where there is room for it: never over a line, a
+/// marker, another label or the edge.
+fn label(
+    scene: &mut Scene,
+    area: &Area,
+    points: &[ParetoPoint],
+    place: impl Fn(&ParetoPoint) -> Point,
+    mut taken: Vec<Area>,
+    sizes: &Sizes,
+) {
+    let mut named = Vec::new();
+    for p2p in [P2p::On, P2p::Off] {
+        named.extend(frontier(points, |p| {
+            p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
+        }));
+    }
+    for point in named {
+        let at = place(point);
+        let name = format!("{}×{}", point.spec.tp, point.spec.batch);
+        if let Some((text, far)) = beside(at, &name, area, &taken, sizes) {
+            if far {
+                let covers = text.area();
+                let end = |a: f64, low: f64, high: f64| a.clamp(low, high);
+                let near = (end(at.0, covers.left, covers.right), end(at.1, covers.top, covers.bottom));
+                scene.line(vec![at, near], GREY, sizes.thin * 0.8);
+            }
+            taken.push(text.area());
+            scene.text(text);
+        }
+    }
+}
+
+/// A label beside a point where nothing else is, and whether it is so far that it needs a line to it.
+fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> Option<(Text, bool)> {
+    // Above and to the left lies what no run reaches: there is room most often.
+    const SIDES: [(f64, f64, Align); 8] = [
+        (-1.0, -1.0, Align::Right),
+        (0.0, -1.6, Align::Middle),
+        (-1.4, 0.0, Align::Right),
+        (1.0, 1.0, Align::Left),
+        (1.4, 0.0, Align::Left),
+        (0.0, 1.6, Align::Middle),
+        (1.0, -1.0, Align::Left),
+        (-1.0, 1.0, Align::Right),
+    ];
+    let texts = [1.9, 4.0, 6.5].into_iter().enumerate().flat_map(|(far, away)| {
+        let away = away * sizes.marker;
+        SIDES.into_iter().map(move |(dx, dy, align)| (far > 0, (dx * away, dy * away), align))
+    });
+    let texts = texts.map(|(far, (dx, dy), align)| {
+        let text = Text::new((at.0 + dx, at.1 + dy), name, sizes.note);
+        (text.align(align).color(GREY).inside(), far)
+    });
+    texts.into_iter().find(|(text, _)| {
+        let covers = text.area();
+        area.holds(&covers) && !taken.iter().any(|other| other.meets(&covers))
+    })
+}

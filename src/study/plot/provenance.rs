@@ -1,0 +1,200 @@
+//! Where a figure's numbers come from: the line under it, and what its file carries.
+
+use std::collections::BTreeSet;
+
+use super::style;
+use crate::table::{Environment, Provenance, Record, Spec};
+use crate::trace::Trace;
+
+/// Values beyond which a list says only how many there are.
+const LISTED: usize = 3;
+
+/// Where the numbers of a figure come from: whether they were measured, on which machines, by which software.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProvenanceSummary {
+    /// Whether the numbers were measured, measured over an emulated link, or simulated.
+    pub kinds: BTreeSet<Provenance>,
+    /// Hardware profiles and machines.
+    pub hardware: BTreeSet<String>,
+    /// The simulator's stacks, or the drivers and NCCL versions of the machines.
+    pub software: BTreeSet<String>,
+    /// The commits of the programs that ran, abbreviated.
+    pub commits: BTreeSet<String>,
+    /// Runs that the figure is made from; 0 where it is made from a trace that no run left.
+    pub runs: usize,
+    /// Days on which they ended, RFC 3339.
+    pub days: BTreeSet<String>,
+}
+
+impl ProvenanceSummary {
+    /// Where the numbers of these runs come from. Rows of batches tell their commit only where they have
+    /// their environment (see [`crate::lab::store::Store::complete`]).
+    pub fn of_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut provenance = Self::default();
+        for record in records {
+            provenance.add(&record.spec, record.provenance, &record.environment);
+            provenance.days.extend(record.created.get(..10).map(str::to_owned));
+            provenance.runs += record.runs.len().max(1);
+        }
+        provenance
+    }
+
+    /// With the commits of these batches' first records: rows of a batch share what ran them.
+    pub fn with_commits_of<'a>(mut self, wholes: impl IntoIterator<Item = &'a Record>) -> Self {
+        self.commits.extend(Self::of_records(wholes).commits);
+        self
+    }
+
+    /// The provenance of traces, from their metadata.
+    pub fn of_traces<'a>(traces: impl IntoIterator<Item = &'a Trace>) -> Self {
+        let mut provenance = Self::default();
+        for trace in traces {
+            let meta = &trace.meta;
+            provenance.kinds.insert(meta.provenance);
+            match &meta.spec {
+                Some(spec) => provenance.add(spec, meta.provenance, &meta.environment),
+                None => provenance.add_machine(&meta.environment),
+            }
+            provenance.runs += usize::from(meta.run.is_some());
+            provenance
+                .software
+                .extend(meta.import.as_ref().map(|import| format!("from {}", import.format)));
+        }
+        provenance
+    }
+
+    fn add(&mut self, spec: &Spec, provenance: Provenance, environment: &Environment) {
+        self.kinds.insert(provenance);
+        if spec.backend.is_simulated() {
+            let set: String = spec.set.iter().map(|(k, v)| format!(" {k}={v}")).collect();
+            self.hardware.insert(format!("{}{set}", spec.hardware));
+            self.software.insert(format!("stack {}", spec.stack));
+        } else {
+            self.add_machine(environment);
+            if spec.link.is_emulated() {
+                self.hardware.insert(format!("link {}", spec.link));
+            }
+        }
+        self.commits.extend(text(environment, "/commit").map(short));
+    }
+
+    fn add_machine(&mut self, environment: &Environment) {
+        let gpus = environment.get("gpus").and_then(|gpus| gpus.as_array()).filter(|g| !g.is_empty());
+        let gpu = gpus.and_then(|gpus| Some((gpus.len(), gpus.first()?.get("name")?.as_str()?)));
+        let cpu = text(environment, "/cpu/model");
+        let what = gpu.map(|(count, name)| format!("{count} x {name}")).or(cpu);
+        match (what, text(environment, "/host")) {
+            (Some(what), Some(host)) => self.hardware.insert(format!("{what} ({host})")),
+            (Some(name), None) | (None, Some(name)) => self.hardware.insert(name),
+            (None, None) => false,
+        };
+        for (path, name) in [("/driver/version", "driver"), ("/driver/cuda", "CUDA"), ("/nccl", "NCCL")]
+        {
+            self.software.extend(text(environment, path).map(|version| format!("{name} {version}")));
+        }
+    }
+
+    /// `measured; emulated-link (...)`: all there are.
+    pub fn origin(&self) -> String {
+        style::provenance(self.kinds.iter().copied())
+    }
+
+    /// The line under the figure.
+    pub fn caption(&self) -> String {
+        let mut words = vec![self.origin()];
+        words.extend(listed("machines", &self.hardware));
+        words.extend(listed("versions of software", &self.software));
+        match self.runs {
+            0 => {}
+            1 => words.push("1 run".into()),
+            runs => words.push(format!("{runs} runs")),
+        }
+        words.push(match listed("commits", &self.commits) {
+            Some(commits) => format!("ladderscope {} {commits}", env!("CARGO_PKG_VERSION")),
+            None => format!("ladderscope {}", env!("CARGO_PKG_VERSION")),
+        });
+        words.extend(match (self.days.first(), self.days.last()) {
+            (Some(first), Some(last)) if first != last => Some(format!("{first} to {last}")),
+            (first, _) => first.cloned(),
+        });
+        words.retain(|word| !word.is_empty());
+        words.join("; ")
+    }
+
+    /// The provenance as names and values, for the file's metadata.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        let join = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join("; ");
+        let all = [
+            ("Provenance", self.origin()),
+            ("Hardware", join(&self.hardware)),
+            ("Stack", join(&self.software)),
+            ("Software", concat!("ladderscope ", env!("CARGO_PKG_VERSION")).to_owned()),
+            ("Commit", join(&self.commits)),
+            ("Runs", if self.runs > 0 { self.runs.to_string() } else { String::new() }),
+            ("Creation Time", self.days.last().cloned().unwrap_or_default()),
+        ];
+        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+fn text(environment: &Environment, pointer: &str) -> Option<String> {
+    let mut keys = pointer.split('/').skip(1);
+    let first = environment.get(keys.next()?)?;
+    keys.try_fold(first, |value, key| value.get(key))?.as_str().map(str::to_owned)
+}
+
+/// A commit's first digits, and whether files differed from it.
+fn short(commit: String) -> String {
+    let (hash, dirty) = commit.split_once('+').map_or((commit.as_str(), None), |(h, d)| (h, Some(d)));
+    let hash = hash.get(..10).unwrap_or(hash);
+    dirty.map_or_else(|| hash.to_owned(), |dirty| format!("{hash}+{dirty}"))
+}
+
+/// All of a set, or how many they are.
+fn listed(what: &str, set: &BTreeSet<String>) -> Option<String> {
+    match set.len() {
+        0 => None,
+        n if n <= LISTED => Some(set.iter().cloned().collect::<Vec<_>>().join(", ")),
+        n => Some(format!("{n} {what}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::study::analysis::sample_data::{record, sim_record};
+
+    #[test]
+    fn a_caption_says_all_that_a_sceptic_asks() {
+        let mut measured = record("a", |_| (), 0, &[(1.0, 1.0)]);
+        measured.created = "2026-01-02T03:04:05Z".into();
+        for (key, value) in [
+            ("host", json!("node7")),
+            ("gpus", json!([{"name": "NVIDIA H100"}, {"name": "NVIDIA H100"}])),
+            ("driver", json!({"cuda": "13.0", "version": "580.1"})),
+            ("nccl", json!("2.28.3")),
+            ("commit", json!("0123456789abcdef+dirty")),
+        ] {
+            measured.environment.insert(key.into(), value);
+        }
+        let simulated = sim_record("b", |_| (), 1.0, 1.0);
+        let provenance = ProvenanceSummary::of_records([&measured, &simulated]);
+        let caption = provenance.caption();
+        for part in [
+            "measured; simulated (not a measurement)",
+            "2 x NVIDIA H100 (node7)",
+            "h100_sxm",
+            "2 runs",
+            "0123456789+dirty",
+            "2026-01-02",
+        ] {
+            assert!(caption.contains(part), "'{part}' is missing in {caption}");
+        }
+        let pairs = provenance.pairs();
+        let of = |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, v)| v.as_str());
+        assert_eq!(of("Stack"), Some("CUDA 13.0; NCCL 2.28.3; driver 580.1; stack native"));
+        assert_eq!(of("Creation Time"), Some("2026-01-02"));
+    }
+}

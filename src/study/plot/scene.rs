@@ -1,0 +1,392 @@
+//! A figure as a list of shapes at their places, in points (1/72 inch) from the top left: laid out
+//! here, painted by [`super::svg`], looked into by tests.
+
+use super::font;
+use super::style::{INK, Look, Marker, WHITE};
+
+/// Red, green and blue of a colour, 0 to 255 each.
+pub type Color = (u8, u8, u8);
+
+/// A place in points.
+pub type Point = (f64, f64);
+
+/// A rectangle in points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Area {
+    /// The left edge, in points from the page's left.
+    pub left: f64,
+    /// The upper edge, in points from the page's top.
+    pub top: f64,
+    /// The right edge, in points from the page's left.
+    pub right: f64,
+    /// The lower edge, in points from the page's top.
+    pub bottom: f64,
+}
+
+/// Which point of a text lies at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// The text begins at its place.
+    Left,
+    /// The text's middle lies at its place.
+    Middle,
+    /// The text ends at its place.
+    Right,
+}
+
+/// A text, its vertical middle at `at`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Text {
+    /// The place of the text, in points.
+    pub at: Point,
+    /// The words that are written, on one line.
+    pub text: String,
+    /// Height of the font in points.
+    pub size: f64,
+    /// The colour of the letters.
+    pub color: Color,
+    /// Whether the letters are bold.
+    pub bold: bool,
+    /// What lies at `at`.
+    pub align: Align,
+    /// Read from below upwards.
+    pub upwards: bool,
+    /// Whether it belongs among the data, and may lie there.
+    pub inside: bool,
+}
+
+/// What a painter of scenes knows how to paint.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// A rectangle that is filled.
+    Rect(Area, Color),
+    /// Lines through points, in points wide: the dashes of one line, or the strokes of one hatch.
+    Lines(Vec<Vec<Point>>, Color, f64),
+    /// A polygon that is filled, closed from its last corner to its first.
+    Polygon(Vec<Point>, Color),
+    /// A disc of this radius.
+    Disc(Point, f64, Color),
+    /// A line of text, painted as outlines.
+    Text(Text),
+}
+
+/// What a viewer says when pointed at a place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tip {
+    /// Middle of the place.
+    pub at: Point,
+    /// How far from the middle pointing still counts, in points.
+    pub radius: f64,
+    /// What the viewer shows there.
+    pub text: String,
+}
+
+/// A figure that is laid out: every shape and text at its place on a page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scene {
+    /// The width of the page in points.
+    pub width: f64,
+    /// The height of the page in points.
+    pub height: f64,
+    /// What it is painted on; shows in hollow markers.
+    pub paper: Color,
+    /// What to paint, in order.
+    pub shapes: Vec<Shape>,
+    /// Where data lies; titles and legends keep off.
+    pub data: Vec<Area>,
+    /// The title of the figure, for the file's metadata.
+    pub title: String,
+    /// What points say when a viewer can show it.
+    pub tips: Vec<Tip>,
+}
+
+impl Area {
+    /// From the left to the right edge, in points.
+    pub fn width(&self) -> f64 {
+        self.right - self.left
+    }
+
+    /// From the upper to the lower edge, in points.
+    pub fn height(&self) -> f64 {
+        self.bottom - self.top
+    }
+
+    /// The point midway between all edges.
+    pub fn center(&self) -> Point {
+        ((self.left + self.right) / 2.0, (self.top + self.bottom) / 2.0)
+    }
+
+    /// Whether both cover some place.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
+    }
+
+    /// Whether the other lies in it.
+    pub fn holds(&self, other: &Self) -> bool {
+        self.left <= other.left
+            && self.top <= other.top
+            && self.right >= other.right
+            && self.bottom >= other.bottom
+    }
+
+    /// A square around a place.
+    pub fn around(at: Point, radius: f64) -> Self {
+        Self { left: at.0 - radius, top: at.1 - radius, right: at.0 + radius, bottom: at.1 + radius }
+    }
+}
+
+impl Text {
+    /// In ink, left-aligned, regular.
+    pub fn new(at: Point, text: impl Into<String>, size: f64) -> Self {
+        Self {
+            at,
+            text: text.into(),
+            size,
+            color: INK,
+            bold: false,
+            align: Align::Left,
+            upwards: false,
+            inside: false,
+        }
+    }
+
+    /// With another point at its place.
+    pub fn align(self, align: Align) -> Self {
+        Self { align, ..self }
+    }
+
+    /// The text with bold letters.
+    pub fn bold(self) -> Self {
+        Self { bold: true, ..self }
+    }
+
+    /// The text with letters of this colour.
+    pub fn color(self, color: Color) -> Self {
+        Self { color, ..self }
+    }
+
+    /// Read from below upwards.
+    pub fn upwards(self) -> Self {
+        Self { upwards: true, ..self }
+    }
+
+    /// The text as one that may lie among the data.
+    pub fn inside(self) -> Self {
+        Self { inside: true, ..self }
+    }
+
+    /// The rectangle that the text covers on the page.
+    pub fn area(&self) -> Area {
+        let width = font::width(&self.text, self.size, self.bold);
+        let before = match self.align {
+            Align::Left => 0.0,
+            Align::Middle => width / 2.0,
+            Align::Right => width,
+        };
+        // From the foot of a `p` to the head of an `l`, with the middle of capitals at the place.
+        let (above, below) = (self.size * 0.42, self.size * 0.58);
+        let (x, y) = self.at;
+        if self.upwards {
+            Area { left: x - above, right: x + below, top: y + before - width, bottom: y + before }
+        } else {
+            Area { left: x - before, right: x - before + width, top: y - above, bottom: y + below }
+        }
+    }
+}
+
+impl Scene {
+    /// A page of this size (points) with nothing on it.
+    pub fn new(width: f64, height: f64) -> Self {
+        Self {
+            width,
+            height,
+            paper: WHITE,
+            shapes: Vec::new(),
+            data: Vec::new(),
+            title: String::new(),
+            tips: Vec::new(),
+        }
+    }
+
+    /// Adds a text above what is there already.
+    pub fn text(&mut self, text: Text) {
+        self.shapes.push(Shape::Text(text));
+    }
+
+    /// Adds a filled rectangle.
+    pub fn rect(&mut self, area: Area, color: Color) {
+        self.shapes.push(Shape::Rect(area, color));
+    }
+
+    /// Adds a line through points; fewer than two draw nothing.
+    pub fn line(&mut self, points: Vec<Point>, color: Color, width: f64) {
+        if points.len() > 1 {
+            self.shapes.push(Shape::Lines(vec![points], color, width));
+        }
+    }
+
+    /// Adds a line in dashes; their length follows from its width.
+    pub fn dashed(&mut self, points: &[Point], color: Color, width: f64) {
+        let (dash, gap) = (4.0 * width, 2.5 * width);
+        // The walk goes on around corners: `before` is how much of the line lies behind it.
+        let (mut before, mut dashes) = (0.0, Vec::new());
+        for pair in points.windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            let length = (to.0 - from.0).hypot(to.1 - from.1);
+            let at =
+                |d: f64| (from.0 + (to.0 - from.0) * d / length, from.1 + (to.1 - from.1) * d / length);
+            let periods = (before / (dash + gap)) as u32..=((before + length) / (dash + gap)) as u32;
+            for start in periods.map(|n| f64::from(n) * (dash + gap) - before) {
+                let (start, end) = (start.max(0.0), (start + dash).min(length));
+                if start < end {
+                    dashes.push(vec![at(start), at(end)]);
+                }
+            }
+            before += length;
+        }
+        if !dashes.is_empty() {
+            self.shapes.push(Shape::Lines(dashes, color, width));
+        }
+    }
+
+    /// Adds the outline of a rectangle.
+    pub fn frame(&mut self, area: Area, color: Color, width: f64) {
+        let Area { left, top, right, bottom } = area;
+        let corners = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
+        self.line(corners, color, width);
+    }
+
+    /// Adds a hatch over a rectangle: number 1 rises, 2 falls, 3 does both, 4 is flat, 0 is none.
+    pub fn hatch(&mut self, area: Area, number: usize, color: Color, width: f64, every: f64) {
+        let mut strokes = Vec::new();
+        let (w, h) = (area.width(), area.height());
+        if w <= 0.0 || h <= 0.0 || every <= 0.0 {
+            return;
+        }
+        let mut slanted = |rising: bool| {
+            // Lines x + y = d (or x - y = d), from corner to corner, within the rectangle.
+            let mut d = every * 0.7;
+            while d < w + h {
+                let (a, b) = ((d - h).max(0.0), d.min(w));
+                let y = |x: f64| if rising { area.top + d - x } else { area.bottom - d + x };
+                strokes.push(vec![(area.left + a, y(a)), (area.left + b, y(b))]);
+                d += every * std::f64::consts::SQRT_2;
+            }
+        };
+        match number {
+            1 => slanted(true),
+            2 => slanted(false),
+            3 => {
+                slanted(true);
+                slanted(false);
+            }
+            4 => {
+                let mut y = area.top + every / 2.0;
+                while y < area.bottom {
+                    strokes.push(vec![(area.left, y), (area.right, y)]);
+                    y += every;
+                }
+            }
+            _ => {}
+        }
+        if !strokes.is_empty() {
+            self.shapes.push(Shape::Lines(strokes, color, width));
+        }
+    }
+
+    /// Adds a marker; a hollow one shows paper inside, so that lines do not cross it.
+    pub fn marker(&mut self, at: Point, look: Look, radius: f64, filled: bool) {
+        let (Look { color, marker, .. }, paper) = (look, self.paper);
+        let mut paint = |radius: f64, color| {
+            self.shapes.push(match marker.corners(at, radius) {
+                Some(corners) => Shape::Polygon(corners, color),
+                None => Shape::Disc(at, radius, color),
+            });
+        };
+        // A rim of paper keeps markers apart that lie on each other.
+        paint(radius * 1.18, paper);
+        paint(radius, color);
+        if !filled {
+            // Inward by the same width for every shape: a triangle's inner radius shrinks by more.
+            let shrink = match marker {
+                Marker::Up | Marker::Down | Marker::Right | Marker::Left | Marker::Star => 0.5,
+                _ => 0.58,
+            };
+            paint(radius * shrink, paper);
+        }
+    }
+
+    /// A vertical or horizontal interval with ends.
+    pub fn interval(&mut self, from: Point, to: Point, color: Color, width: f64) {
+        let (dx, dy) = if from.0 == to.0 { (2.0 * width, 0.0) } else { (0.0, 2.0 * width) };
+        let end = |at: Point| vec![(at.0 - dx, at.1 - dy), (at.0 + dx, at.1 + dy)];
+        self.shapes.push(Shape::Lines(vec![vec![from, to], end(from), end(to)], color, width));
+    }
+}
+
+/// Breaks a text at blanks so that each line measures at most `width`; a word that is wider itself is
+/// broken where it must be.
+pub fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if measure(&format!("{line} {word}")) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+        while let Some(line) = lines.last_mut().filter(|line| measure(line) > width) {
+            let fits = |n: &usize| measure(&line.chars().take(*n).collect::<String>()) <= width;
+            let kept = (1..line.chars().count()).take_while(fits).last().unwrap_or(1);
+            let at = line.char_indices().nth(kept).map_or(line.len(), |(at, _)| at);
+            let rest = line.split_off(at);
+            if rest.is_empty() {
+                break;
+            }
+            lines.push(rest);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_broken_at_blanks_and_long_words_anywhere() {
+        let lines = wrap("one two three-and-a-half four", 9.0, |line| line.chars().count() as f64);
+        assert_eq!(lines, ["one two", "three-and", "-a-half", "four"]);
+    }
+
+    #[test]
+    fn dashes_go_on_around_corners() {
+        let mut scene = Scene::new(100.0, 100.0);
+        scene.dashed(&[(0.0, 0.0), (20.0, 0.0), (20.0, 0.0), (20.0, 30.0)], INK, 4.0);
+        let Shape::Lines(dashes, ..) = &scene.shapes[0] else { panic!("{scene:?}") };
+        // 16 drawn, 10 left out: 0 to 16, then 26 to 42 of 50 points.
+        assert_eq!(dashes, &[vec![(0.0, 0.0), (16.0, 0.0)], vec![(20.0, 6.0), (20.0, 22.0)]]);
+    }
+
+    #[test]
+    fn hatches_stay_in_their_rectangle() {
+        let area = Area { left: 3.0, top: 4.0, right: 20.0, bottom: 9.0 };
+        for number in 0..=4 {
+            let mut scene = Scene::new(30.0, 30.0);
+            scene.hatch(area, number, INK, 0.5, 2.0);
+            assert_eq!(scene.shapes.is_empty(), number == 0);
+            for shape in &scene.shapes {
+                let Shape::Lines(strokes, ..) = shape else { panic!("{shape:?}") };
+                for at in strokes.iter().flatten() {
+                    let dot = Area::around(*at, 0.0);
+                    let wide = Area { left: 2.999, top: 3.999, right: 20.001, bottom: 9.001 };
+                    assert!(wide.holds(&dot), "{number}: {at:?}");
+                }
+            }
+        }
+    }
+}

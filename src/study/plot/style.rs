@@ -1,0 +1,225 @@
+//! Colours, markers and words that all figures share.
+//!
+//! The palette is that of M. Okabe and K. Ito, "Color Universal Design" (2008,
+//! <https://jfly.uni-koeln.de/color/>), which people with any colour vision can tell apart. A marker's
+//! shape says the same as its colour, and filled or hollow, solid or dashed says the P2P setting, so
+//! that nothing is lost in grey.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+
+use super::scene::{Color, Point};
+use crate::plan::Architecture;
+use crate::table::Provenance;
+
+/// The colour of text and axes.
+pub const INK: Color = (30, 30, 30);
+/// The colour of text that matters less: captions, notes.
+pub const GREY: Color = (95, 95, 95);
+/// The colour of grid lines, faint enough to stay behind the data.
+pub const GRID: Color = (225, 225, 225);
+/// The colour of the page, and of what is cut out of a marker.
+pub const WHITE: Color = (255, 255, 255);
+/// The colour of exposed communication in every figure and on every screen.
+pub const VERMILION: Color = (213, 94, 0);
+
+/// Sizes in points that follow from the font's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// Axis names, legends, titles.
+    pub label: f64,
+    /// Height of the numbers at an axis's ticks.
+    pub tick: f64,
+    /// Captions, labels of points.
+    pub note: f64,
+    /// Radius of a marker.
+    pub marker: f64,
+    /// Width of lines that carry data.
+    pub line: f64,
+    /// Width of axes and grid lines.
+    pub thin: f64,
+}
+
+impl Sizes {
+    /// For a font of this height in points.
+    pub fn new(font: f64) -> Self {
+        Self {
+            label: font,
+            tick: font * 0.875,
+            note: font * 0.78,
+            marker: font * 0.27,
+            line: font * 0.14,
+            thin: font * 0.06,
+        }
+    }
+
+    /// Height of a line of text of this size.
+    pub fn line_of(text: f64) -> f64 {
+        1.3 * text
+    }
+}
+
+/// Okabe and Ito's colours without yellow, which white paper swallows; grey stands in for it.
+const PALETTE: [Color; 8] = [
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (0, 0, 0),
+    (230, 159, 0),
+    (86, 180, 233),
+    (120, 120, 120),
+];
+
+/// The shape of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Marker {
+    /// A disc, the marker of the first series.
+    Circle,
+    /// A square on its side.
+    Square,
+    /// A triangle pointing up.
+    Up,
+    /// A square on its corner.
+    Diamond,
+    /// A triangle pointing down.
+    Down,
+    /// A triangle pointing right: only in pictures of the terminal's plot.
+    Right,
+    /// A triangle pointing left: only in pictures of the terminal's plot.
+    Left,
+    /// A pentagon, standing on a side.
+    Pentagon,
+    /// A hexagon, standing on a side.
+    Hexagon,
+    /// A star with five rays.
+    Star,
+}
+
+const MARKERS: [Marker; 8] = [
+    Marker::Circle,
+    Marker::Square,
+    Marker::Up,
+    Marker::Diamond,
+    Marker::Down,
+    Marker::Pentagon,
+    Marker::Hexagon,
+    Marker::Star,
+];
+
+impl Marker {
+    /// Its corners around a point; `None` for a disc. Radii are scaled so that shapes look equally big.
+    pub fn corners(self, at: Point, radius: f64) -> Option<Vec<Point>> {
+        // Corners, radius, radius of the corners between them, and the angle of the first from above.
+        let (corners, outer, inner, turn) = match self {
+            Self::Circle => return None,
+            Self::Square => (4, 1.25, None, 45.0),
+            Self::Up => (3, 1.4, None, 0.0),
+            Self::Diamond => (4, 1.35, None, 0.0),
+            Self::Down => (3, 1.4, None, 60.0),
+            Self::Right => (3, 1.4, None, 90.0),
+            Self::Left => (3, 1.4, None, 30.0),
+            Self::Pentagon => (5, 1.15, None, 0.0),
+            Self::Hexagon => (6, 1.1, None, 30.0),
+            Self::Star => (5, 1.5, Some(0.65), 0.0),
+        };
+        let spoke = |number: usize, of: usize, scale: f64| {
+            let angle = (turn + 360.0 * number as f64 / of as f64).to_radians();
+            (at.0 + radius * scale * angle.sin(), at.1 - radius * scale * angle.cos())
+        };
+        Some(match inner {
+            None => (0..corners).map(|n| spoke(n, corners, outer)).collect(),
+            Some(inner) => (0..2 * corners)
+                .map(|n| spoke(n, 2 * corners, if n % 2 == 0 { outer } else { inner }))
+                .collect(),
+        })
+    }
+}
+
+/// Colour and marker of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Look {
+    /// The colour of its lines, markers and bars.
+    pub color: Color,
+    /// The shape of its points.
+    pub marker: Marker,
+    /// Which hatch its bars have: 0 is none.
+    pub hatch: usize,
+}
+
+/// Look number `index`; 64 of them are distinct.
+pub fn look(index: usize) -> Look {
+    let round = index / PALETTE.len();
+    Look {
+        color: PALETTE[index % PALETTE.len()],
+        marker: MARKERS[(index + round) % MARKERS.len()],
+        hatch: HATCHES[(index + round) % HATCHES.len()],
+    }
+}
+
+/// Hatches of bars by look (see [`super::scene::Scene::hatch`]): blue and black need none to differ.
+const HATCHES: [usize; 8] = [0, 1, 2, 3, 0, 4, 1, 2];
+
+/// The look of each architecture in a figure.
+pub type Looks = BTreeMap<Architecture, Look>;
+
+/// A look for each architecture.
+pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> Looks {
+    numbers(architectures).into_iter().map(|(architecture, index)| (architecture, look(index))).collect()
+}
+
+/// The number of each architecture's look, in figures and on the screen. Well-known ones have the same
+/// everywhere; variants of one family take what is free.
+pub fn numbers<'a>(
+    architectures: impl IntoIterator<Item = &'a Architecture>,
+) -> BTreeMap<Architecture, usize> {
+    let all: BTreeSet<&Architecture> = architectures.into_iter().collect();
+    let mut taken: BTreeMap<usize, &Architecture> = BTreeMap::new();
+    let mut waiting = Vec::new();
+    for architecture in all {
+        let wish = match architecture {
+            Architecture::Standard => 0,
+            Architecture::Ladder(_) => 1,
+            Architecture::Parallel => 2,
+            Architecture::Desync(_) => 3,
+            Architecture::UpperBound => 4,
+            Architecture::Stale(_) => 5,
+            Architecture::ParallelLadder => 6,
+        };
+        match taken.entry(wish) {
+            Entry::Occupied(_) => waiting.push(architecture),
+            Entry::Vacant(free) => {
+                free.insert(architecture);
+            }
+        }
+    }
+    for architecture in waiting {
+        if let Some(free) = (0..usize::MAX).find(|index| !taken.contains_key(index)) {
+            taken.insert(free, architecture);
+        }
+    }
+    taken.into_iter().map(|(index, architecture)| (architecture.clone(), index)).collect()
+}
+
+/// A colour two thirds of the way to white.
+pub fn faded(color: Color) -> Color {
+    let pale = |channel: u8| 255 - (255 - channel) / 3;
+    (pale(color.0), pale(color.1), pale(color.2))
+}
+
+/// The colour that [`faded`] made this of.
+pub fn unfaded(color: Color) -> Color {
+    let full = |channel: u8| 255 - (255 - channel).saturating_mul(3);
+    (full(color.0), full(color.1), full(color.2))
+}
+
+/// What a figure says about where its numbers come from: all there are, none left out.
+pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {
+    let all: BTreeSet<Provenance> = all.into_iter().collect();
+    let words = all.into_iter().map(|provenance| match provenance {
+        Provenance::Measured => "measured",
+        Provenance::EmulatedLink => "emulated-link (all-reduces delayed by an emulated link)",
+        Provenance::Simulated => "simulated (not a measurement)",
+    });
+    words.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,367 @@
+//! What each kind of figure shows and says.
+
+use super::*;
+
+#[test]
+fn a_pareto_figure_says_what_and_where_from() {
+    let (records, points) = (cells(), points());
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let figure =
+        pareto_figure(&data, &ProvenanceSummary::of_records(&records), &Options::default()).unwrap();
+    assert_says(
+        &figure,
+        &[
+            "llama-3-70b f32, prompt 16, output 5",
+            "Simulated (not a measurement); h100_sxm; stack native; 144 runs; ladderscope",
+            "completion latency (ms)",
+            "tokens/s per GPU",
+            "ladder:2",
+            "upper-bound",
+            "P2P on",
+            "P2P off",
+            "8×64",
+        ],
+    );
+    let tips = &figure.scene.tips;
+    assert_eq!(tips.len(), 144, "every point says what it is");
+    assert!(tips.iter().all(|tip| tip.text.ends_with("(simulated)")));
+    assert!(
+        pareto_figure(&ParetoData::default(), &ProvenanceSummary::default(), &Options::default())
+            .is_err()
+    );
+}
+
+#[test]
+fn labels_of_points_stand_for_the_frontier_and_off_the_markers() {
+    let points = points();
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let scene =
+        pareto::scene(&data, &ProvenanceSummary::of_records(&cells()), &Options::default()).unwrap();
+    let labels: Vec<_> = texts(&scene).into_iter().filter(|text| text.inside).collect();
+    assert!(labels.len() > 5, "{labels:?}");
+    for tip in &scene.tips {
+        // A tip's radius is larger than its marker's.
+        let marker = Area::around(tip.at, tip.radius / 2.2);
+        for label in &labels {
+            assert!(!label.area().meets(&marker), "'{}' lies on {}", label.text, tip.text);
+        }
+    }
+    let best = analysis::frontier(&points, |p| p.spec.architecture != Architecture::UpperBound);
+    for label in labels {
+        let (tp, batch) = label.text.split_once('×').unwrap();
+        let (tp, batch): (u32, u32) = (tp.parse().unwrap(), batch.parse().unwrap());
+        let stands = |p2p| {
+            analysis::frontier(&points, |p| {
+                p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
+            })
+            .iter()
+            .any(|p| (p.spec.tp, p.spec.batch) == (tp, batch))
+        };
+        assert!(stands(P2p::On) || stands(P2p::Off), "{} is on no frontier", label.text);
+    }
+    assert!(!best.is_empty());
+}
+
+#[test]
+fn measured_points_have_intervals() {
+    let records = measured();
+    let points = analysis::pareto(&records);
+    let mut bare = points.clone();
+    bare.iter_mut().for_each(|point| point.tokens_per_s_ci95 = None);
+    let provenance = ProvenanceSummary::of_records(&records);
+    let of = |points: &[ParetoPoint]| {
+        let data = ParetoData { points, ..ParetoData::default() };
+        pareto_figure(&data, &provenance, &Options::default()).unwrap()
+    };
+    let (without, with) = (of(&bare), of(&points));
+    let lines = |figure: &Figure| {
+        figure.scene.shapes.iter().filter(|shape| matches!(shape, Shape::Lines(..))).count()
+    };
+    assert!(lines(&with) >= lines(&without) + 12, "two bars a cell");
+    assert_legible(&with.scene);
+    assert_says(&with, &["95% bootstrap intervals", "Measured; "]);
+    assert!(!read(&without).iter().any(|text| text.contains("bootstrap")));
+}
+
+/// Colours of the polygons around a place, in the order in which they are painted.
+fn painted(scene: &Scene, at: (f64, f64)) -> Vec<(u8, u8, u8)> {
+    let around = |corners: &[(f64, f64)]| {
+        let count = corners.len() as f64;
+        let sum = corners.iter().fold((0.0, 0.0), |sum, corner| (sum.0 + corner.0, sum.1 + corner.1));
+        (sum.0 / count - at.0).hypot(sum.1 / count - at.1) < 1e-6
+    };
+    let colors = scene.shapes.iter().filter_map(|shape| match shape {
+        Shape::Polygon(corners, color) if around(corners) => Some(*color),
+        _ => None,
+    });
+    colors.collect()
+}
+
+#[test]
+fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_are() {
+    let mut records = Vec::new();
+    for model in ["llama-3-70b", "llama-3.1-405b", "tiny"] {
+        for (name, step) in [("standard", 20.0), ("ladder", 15.0)] {
+            let change = |spec: &mut crate::table::Spec| {
+                (spec.architecture, spec.model) = (name.parse().unwrap(), model.into());
+                (spec.tp, spec.prompt_tokens, spec.output_tokens) = (8, 1024, 512);
+            };
+            records.push(sim_record(&format!("{model}-{name}"), change, 100.0, step));
+        }
+    }
+    let points = analysis::pareto(&records);
+    let frontiers = |points: &[ParetoPoint]| points.iter().filter(|p| p.on_frontier).count();
+    let others = crate::study::plot::overlay(&analysis::published().unwrap(), &points);
+    let provenance = ProvenanceSummary::of_records(&records);
+    let data = ParetoData { points: &points, overlay: others };
+    let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let scene = &figure.scene;
+    assert_eq!((scene.data.len(), frontiers(&points)), (3, 3), "a panel a model, ladder best in each");
+    assert_legible(scene);
+    assert_says(&figure, &["published (arXiv 2501.06589)", "P2P off", "upper-bound"]);
+    let in_panel = |panel: usize| -> Vec<&crate::study::plot::scene::Tip> {
+        let tips = scene.tips.iter().filter(|tip| tip.text.contains("[published"));
+        tips.filter(|tip| scene.data[panel].holds(&Area::around(tip.at, 0.1))).collect()
+    };
+    let counts = [0, 1, 2].map(|panel| in_panel(panel).len());
+    let of_model =
+        |model: &str| data.overlay.iter().filter(|other| other.model.as_deref() == Some(model)).count();
+    assert_eq!(counts, [of_model("llama-3-70b"), of_model("llama-3.1-405b"), 0]);
+    assert!(counts[0] > 40 && counts[1] == 4, "{counts:?}");
+    let (orange, white) = ((213, 94, 0), (255, 255, 255));
+    for (start, colors) in [
+        ("ladder 8x16, P2P on: ", vec![white, orange]),
+        ("ladder 8x16, P2P off: ", vec![white, orange, white]),
+    ] {
+        let found: Vec<_> = in_panel(0).into_iter().filter(|tip| tip.text.starts_with(start)).collect();
+        assert_eq!(found.len(), 1, "{start}");
+        assert_eq!(painted(scene, found[0].at), colors, "{start}: filled where P2P is on");
+    }
+}
+
+#[test]
+fn runs_that_are_not_comparable_get_a_panel_each() {
+    let mut records = cells();
+    records.extend(measured());
+    let mut other = record("e", |s| s.link = crate::table::Link::P2pOff, 0, &[(1.0, 1.0)]);
+    other.spec.model = "a-model-with-a-very-long-name/that-somebody-keeps-in-a-deep-directory".into();
+    records.push(other);
+    let points = analysis::pareto(&records);
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let provenance = ProvenanceSummary::of_records(&records);
+    let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    assert_legible(&figure.scene);
+    assert_eq!(figure.scene.data.len(), 3);
+    assert_says(
+        &figure,
+        &["Measured; emulated-link", "simulated (not a measurement)", "3 groups of runs"],
+    );
+}
+
+#[test]
+fn every_point_is_drawn_within_the_data() {
+    let points = points();
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let scene =
+        pareto::scene(&data, &ProvenanceSummary::of_records(&cells()), &Options::default()).unwrap();
+    let area = scene.data[0];
+    for tip in &scene.tips {
+        assert!(area.holds(&Area::around(tip.at, 3.0)), "{} is cut", tip.text);
+    }
+}
+
+#[test]
+fn throughput_shows_each_architecture_and_setting() {
+    let provenance = ProvenanceSummary::of_records(&cells());
+    let figure = throughput_figure(&set(), &provenance, &Options::default()).unwrap();
+    assert_eq!(figure.scene.data.len(), 4, "a chart a batch");
+    assert_eq!(figure.scene.tips.len(), 144);
+    assert_says(&figure, &["batch 1", "batch 64", "TP (GPUs)", "parallel", "P2P off"]);
+}
+
+#[test]
+fn improvement_says_how_many_ratios_and_their_values() {
+    let records = cells();
+    let report = compare(&records, "architecture").unwrap();
+    let provenance = ProvenanceSummary::of_records(&records);
+    let one = [set()];
+    let figure = improvement_figure(&one, &report, &provenance, &sized("14x8")).unwrap();
+    assert_says(&figure, &["120 ratios to standard", "TP 8, P2P off", "more tokens/s (%)"]);
+    let best = report.pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
+    assert_says(&figure, &[&format!("{:.0}", 100.0 * (best - 1.0))]);
+    assert!(!read(&figure).contains(&"standard".to_owned()), "what all is compared with has no bar");
+
+    let mut models = cells();
+    models.retain(|r| r.spec.p2p == P2p::On);
+    let mut others = models.clone();
+    for other in &mut others {
+        other.spec.model = "1b".into();
+        other.run.push('b');
+    }
+    models.extend(others);
+    let sets = analysis::comparable(&models);
+    assert!(analysis::differ_in_model(&sets));
+    let report = compare(&models, "architecture").unwrap();
+    let figure = improvement_figure(&sets, &report, &provenance, &Options::default()).unwrap();
+    assert_legible(&figure.scene);
+    assert_says(&figure, &["1b", "llama-3-70b", "TP 2, batch 16"]);
+
+    let alone: Vec<Record> =
+        cells().into_iter().filter(|r| r.spec.architecture != Architecture::Standard).collect();
+    let report = compare(&alone, "architecture").unwrap();
+    let error = improvement_figure(&one, &report, &provenance, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("no run has a standard one"), "{error}");
+}
+
+#[test]
+fn p2p_says_what_switching_it_off_costs() {
+    let (set, provenance) = (set(), ProvenanceSummary::of_records(&cells()));
+    let figure = p2p_figure(&set, &provenance, &sized("12x8")).unwrap();
+    let of = |p2p| set.get(&Architecture::Standard, 8, 1, p2p).unwrap();
+    let per_s = |p2p| of(p2p).metrics.as_ref().unwrap().tokens_per_s;
+    let change = 100.0 * (per_s(P2p::Off) / per_s(P2p::On) - 1.0);
+    assert!(change < -1.0);
+    assert_says(&figure, &[&format!("−{:.0}%", -change), "0%", "P2P off", "batch 64"]);
+
+    let on: Vec<Record> = cells().into_iter().filter(|r| r.spec.p2p == P2p::On).collect();
+    let sets = analysis::comparable(&on);
+    let error = p2p_figure(&sets[0], &provenance, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("one P2P setting only"), "{error}");
+}
+
+#[test]
+fn overlap_shows_the_same_layers_and_what_they_gain() {
+    let (standard, ladder) = (step(false), step(true));
+    let provenance = ProvenanceSummary::of_traces([&standard, &ladder]);
+    let part = Part::default();
+    let figure = crate::study::plot::overlap_figure(
+        &[&standard, &ladder],
+        &part,
+        &provenance,
+        &Options::default(),
+    )
+    .unwrap();
+    assert_eq!(figure.scene.data.len(), 2);
+    assert_says(
+        &figure,
+        &[
+            "layers 4 to 5 of 8 of decode step 0",
+            "140.0 µs",
+            // 80 instead of 140 µs.
+            "80.0 µs (−42.9%)",
+            "overlap 0.0%",
+            "exposed communication",
+        ],
+    );
+    for (wrong, says) in [
+        (Part { step: Some(9), ..part }, "there is no decode step 9"),
+        (Part { rank: 7, ..part }, "no decode step of rank 7"),
+    ] {
+        let error = overlap::scene(&[&standard], &wrong, &provenance, &Options::default()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let whole = Part { layers: 1000, ..part };
+    assert_legible(&overlap::scene(&[&standard], &whole, &provenance, &Options::default()).unwrap());
+}
+
+#[test]
+fn one_point_and_nothing_at_all_can_be_drawn() {
+    let one = vec![sim_record("a", |_| (), 1.0, 1.0)];
+    let mut zero = one.clone();
+    for record in &mut zero {
+        let metrics = record.metrics.as_mut().unwrap();
+        (metrics.tokens_per_s, metrics.tokens_per_s_per_gpu, metrics.completion_ms) = (0.0, 0.0, 0.0);
+    }
+    for records in [one, zero] {
+        let (points, provenance) = (analysis::pareto(&records), ProvenanceSummary::of_records(&records));
+        let data = ParetoData { points: &points, ..ParetoData::default() };
+        assert_legible(&pareto::scene(&data, &provenance, &Options::default()).unwrap());
+        let set = &analysis::comparable(&records)[0];
+        assert_legible(&throughput::scene(set, &provenance, &Options::default()).unwrap());
+    }
+    // A trace that communicates nothing.
+    let mut quiet = step(false);
+    quiet.spans.retain(|span| span.lane == Lane::Compute);
+    let provenance = ProvenanceSummary::of_traces([&quiet]);
+    let scene = overlap::scene(&[&quiet], &Part::default(), &provenance, &Options::default()).unwrap();
+    assert!(texts(&scene).iter().any(|text| text.text.contains("no communication")));
+}
+
+#[test]
+fn a_timeline_marks_waiting_and_exposure() {
+    let trace = layers();
+    let figure = timeline_figure(&trace, 0, 90_000, &Options::default()).unwrap();
+    let pct = crate::trace::overlap::overlap(&trace, &Default::default()).all.overlap_pct.unwrap();
+    assert_says(
+        &figure,
+        &[
+            "rank 0 compute",
+            "rank 3 comm",
+            "time (µs)",
+            "waiting for a peer",
+            "exposed communication",
+            "Simulated (not a measurement)",
+            &format!("overlap {pct:.1}% in this window"),
+        ],
+    );
+    let exposed = (0..4)
+        .map(|rank| crate::trace::overlap::exposed_intervals(&trace, rank, 0, 90_000).len())
+        .sum::<usize>();
+    let vermilion = |shape: &&Shape| matches!(shape, Shape::Rect(_, color) if *color == crate::study::plot::style::VERMILION);
+    let drawn = figure.scene.shapes.iter().filter(vermilion).count();
+    assert_eq!(drawn, exposed + 1, "one is the legend's");
+}
+
+#[test]
+fn a_million_operations_are_no_more_than_fit() {
+    let spans = (0..200_000).map(|i| span(0, Lane::Compute, i * 10, i * 10 + 9)).collect();
+    let figure = timeline_figure(&trace(spans), 0, 2_000_000, &Options::default()).unwrap();
+    assert!(figure.scene.shapes.len() < 4_000, "{} shapes", figure.scene.shapes.len());
+    assert_says(&figure, &["no communication in this window"]);
+}
+
+#[test]
+fn a_window_beside_the_trace_is_an_input_error() {
+    for (from, to) in [(5, 5), (9, 1), (500_000, 600_000), (-9, 0)] {
+        let error = timeline_figure(&layers(), from, to, &Options::default()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{from}..{to}");
+    }
+    let empty = timeline_figure(&trace(Vec::new()), 0, 10, &Options::default());
+    assert_eq!(empty.unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn a_comparison_shows_ratios_with_intervals() {
+    let report = compare(&measured(), "architecture").unwrap();
+    let provenance = ProvenanceSummary::of_records(&measured());
+    let figure = comparison_figure(&report, &provenance, &Options::default()).unwrap();
+    let ladder = report.pairs.iter().find(|pair| pair.value == "ladder").unwrap();
+    let [low, high] = ladder.speedup_ci95.unwrap();
+    assert_says(
+        &figure,
+        &[
+            "Speed-up over standard",
+            "Measured; ",
+            "5 comparisons",
+            "tiny tp2 b1 p2p-on cpu",
+            &format!("{:.3}  [{low:.3}, {high:.3}]", ladder.speedup),
+        ],
+    );
+
+    let report = compare(&cells(), "p2p").unwrap();
+    let provenance = ProvenanceSummary::of_records(&cells());
+    let figure = comparison_figure(&report, &provenance, &Options::default()).unwrap();
+    assert_legible(&figure.scene);
+    assert_says(
+        &figure,
+        &[
+            "Speed-up of p2p off over p2p on",
+            "72 comparisons, the first 60 shown",
+            "ladder llama-3-70b tp8 b64 sim",
+        ],
+    );
+
+    let nothing = compare(&[], "p2p").unwrap();
+    let error = comparison_figure(&nothing, &provenance, &Options::default()).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+}

@@ -1,0 +1,247 @@
+//! Figures of made-up data: what they say, and that nothing in them lies on something else.
+
+mod figures;
+mod files;
+
+use super::scene::{Area, Scene, Shape, Text};
+use super::{
+    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, comparison, comparison_figure,
+    improvement, improvement_figure, overlap, p2p, p2p_figure, pareto, pareto_figure, throughput,
+    throughput_figure, timeline, timeline_figure,
+};
+use crate::base::error::{Error, Result};
+use crate::plan::{Architecture, Lane};
+use crate::study::analysis::sample_data::{record, sim_record, span, trace};
+use crate::study::analysis::{self, CellSet, ParetoPoint, compare};
+use crate::table::{P2p, Record};
+use crate::trace::{Span, Trace};
+
+fn architectures() -> Vec<Architecture> {
+    let names = ["standard", "ladder", "ladder:2", "parallel", "desync:2", "upper-bound"];
+    names.iter().map(|name| name.parse().unwrap()).collect()
+}
+
+/// Cells whose numbers look like a sweep's.
+fn cells() -> Vec<Record> {
+    let mut records = Vec::new();
+    for (index, architecture) in architectures().into_iter().enumerate() {
+        for tp in [2, 4, 8] {
+            for batch in [1, 4, 16, 64] {
+                for p2p in [P2p::On, P2p::Off] {
+                    let link = if p2p == P2p::On { 1.0 } else { 2.5 };
+                    let exposed = link * f64::from(tp).sqrt() * [1.0, 0.3, 0.6, 0.5, 0.5, 0.0][index];
+                    let step = 40.0 / f64::from(tp) + f64::from(batch) * 0.1 + exposed;
+                    let change = |spec: &mut crate::table::Spec| {
+                        (spec.architecture, spec.tp, spec.batch) = (architecture.clone(), tp, batch);
+                        (spec.p2p, spec.model) = (p2p, "llama-3-70b".into());
+                    };
+                    let run = format!("{architecture}-{tp}-{batch}-{}", p2p.as_str());
+                    records.push(sim_record(&run, change, 10.0, step));
+                }
+            }
+        }
+    }
+    records
+}
+
+fn points() -> Vec<ParetoPoint> {
+    analysis::pareto(&cells())
+}
+
+/// Two layers on four ranks, all-reduces partly behind compute, the last rank late.
+fn layers() -> Trace {
+    let mut spans = Vec::new();
+    for rank in 0..4u32 {
+        let mut now = 5_000 + i64::from(rank) * 700;
+        let mut compute = |operation: u32, length: i64, now: &mut i64| {
+            spans.push(Span { operation, ..span(rank, Lane::Compute, *now, *now + length) });
+            *now += length;
+        };
+        for _ in 0..2 {
+            for (operation, length) in [(3, 900), (0, 7_000), (2, 5_000), (0, 4_000)] {
+                compute(operation, length, &mut now);
+            }
+            for (operation, length) in [(3, 900), (0, 8_000), (4, 1_500), (0, 6_000)] {
+                compute(operation, length, &mut now);
+            }
+            now += 3_000;
+        }
+        for layer in 0..2i64 {
+            for start in [21_000, 38_000] {
+                let start = start + layer * 36_500 + i64::from(rank) * 700;
+                let arrived = 5_000 + start - i64::from(rank) * 700 + 2_100;
+                let one = span(rank, Lane::Comm, 5_000 + start, arrived + 9_000);
+                spans.push(Span { last_arrival_ns: arrived, ..one });
+            }
+        }
+    }
+    trace(spans)
+}
+
+fn measured() -> Vec<Record> {
+    let mut records = Vec::new();
+    for (index, architecture) in architectures().into_iter().enumerate() {
+        for round in 0..3u32 {
+            let step = [2.0, 1.5, 1.9, 1.98, 2.6, 1.3][index] * (1.0 + 0.02 * f64::from(round));
+            let samples = [0.96, 1.0, 1.03].map(|noise| (3.0, step * noise));
+            let change = |spec: &mut crate::table::Spec| spec.architecture = architecture.clone();
+            records.push(record(&format!("{architecture}-{round}"), change, round, &samples));
+        }
+    }
+    records
+}
+
+fn set() -> CellSet {
+    let mut sets = analysis::comparable(&cells());
+    assert_eq!(sets.len(), 1);
+    sets.remove(0)
+}
+
+/// A model of eight layers on two ranks; standard waits for each all-reduce, ladder does not.
+fn step(ladder: bool) -> Trace {
+    let mut all = trace(Vec::new());
+    let operation = all.operations[0].clone();
+    let comm = all.operations[1].clone();
+    all.operations = (0..8)
+        .flat_map(|layer| {
+            let of = |operation: &crate::trace::OperationInfo, name: &str| {
+                let name = format!("decode/L{layer}/{name}");
+                crate::trace::OperationInfo { name, layer: Some(layer), ..operation.clone() }
+            };
+            [of(&operation, "mlp/down"), of(&comm, "mlp/reduce")]
+        })
+        .collect();
+    for rank in 0..2 {
+        let mut now = 1_000;
+        for layer in 0..8u32 {
+            let compute = span(rank, Lane::Compute, now, now + 40_000);
+            all.spans.push(Span { operation: 2 * layer, ..compute });
+            let comm = span(rank, Lane::Comm, now + 40_000, now + 70_000);
+            all.spans.push(Span { operation: 2 * layer + 1, ..comm });
+            now += if ladder { 40_000 } else { 70_000 };
+        }
+    }
+    all
+}
+
+fn texts(scene: &Scene) -> Vec<&Text> {
+    let texts = scene.shapes.iter().filter_map(|shape| match shape {
+        Shape::Text(text) => Some(text),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// All texts on the page, none on another, none on the data but those that belong there;
+/// and those within it.
+#[track_caller]
+fn assert_legible(scene: &Scene) {
+    let page = Area { left: 0.0, top: 0.0, right: scene.width, bottom: scene.height };
+    let texts = texts(scene);
+    assert!(!texts.is_empty());
+    for (index, text) in texts.iter().enumerate() {
+        let area = text.area();
+        assert!(page.holds(&area), "'{}' leaves the page: {area:?} in {page:?}", text.text);
+        match text.inside {
+            true => {
+                let within = scene.data.iter().any(|data| data.holds(&area));
+                assert!(within, "'{}' leaves the data", text.text);
+            }
+            false => {
+                for data in &scene.data {
+                    assert!(!area.meets(data), "'{}' lies on the data: {area:?} {data:?}", text.text);
+                }
+            }
+        }
+        for other in &texts[..index] {
+            assert!(!area.meets(&other.area()), "'{}' lies on '{}'", text.text, other.text);
+        }
+    }
+    for data in &scene.data {
+        assert!(page.holds(data) && data.width() > 20.0 && data.height() > 10.0, "{data:?} in {page:?}");
+    }
+}
+
+/// All that a reader can read in a figure, from its file, which is well-formed.
+fn read(figure: &Figure) -> Vec<String> {
+    let svg = figure.svg().unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let labels = document.descendants().filter_map(|node| node.attribute("aria-label"));
+    labels.map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn assert_says(figure: &Figure, wanted: &[&str]) {
+    let said = read(figure).join(" ");
+    for text in wanted {
+        assert!(said.contains(text), "the figure does not say '{text}': {said}");
+    }
+}
+
+fn sized(size: &str) -> Options {
+    Options { size: size.parse().unwrap(), ..Options::default() }
+}
+
+/// Every kind of figure at one size; what cannot be drawn there is an input error.
+fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
+    let (records, set, points) = (cells(), set(), points());
+    let measured = measured();
+    let provenance = ProvenanceSummary::of_records(&records);
+    let by = compare(&records, "architecture").unwrap();
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let (standard, ladder) = (step(false), step(true));
+    let traces = [&standard, &ladder];
+    vec![
+        ("pareto", pareto::scene(&data, &provenance, options)),
+        ("throughput", throughput::scene(&set, &provenance, options)),
+        ("improvement", improvement::scene(std::slice::from_ref(&set), &by, &provenance, options)),
+        ("p2p", p2p::scene(&set, &provenance, options)),
+        ("overlap", overlap::scene(&traces, &Part::default(), &provenance, options)),
+        ("timeline", timeline::scene(&layers(), 0, 90_000, options)),
+        (
+            "comparison",
+            comparison::scene(&compare(&measured, "architecture").unwrap(), &provenance, options),
+        ),
+    ]
+}
+
+#[test]
+fn nothing_lies_on_anything_at_any_size() {
+    let mut drawn = 0;
+    for size in ["column", "page", "3.3x2.5", "3.3x4", "5", "5x4", "6.9x3", "12x8", "2x2", "1x9"] {
+        for font in [8.0, 10.0] {
+            let options = Options { font, ..sized(size) };
+            for (kind, scene) in all_scenes(&options) {
+                match scene {
+                    Ok(scene) => {
+                        drawn += 1;
+                        let wide = (scene.width / 72.0 - options.size.width).abs() < 1e-9;
+                        assert!(wide, "{kind} at {size}");
+                        if let Some(height) = options.size.height {
+                            assert!((scene.height / 72.0 - height).abs() < 1e-9, "{kind} at {size}");
+                        }
+                        println!("{kind} at {size}, {font} pt");
+                        assert_legible(&scene);
+                    }
+                    Err(error) => {
+                        assert_eq!(error.exit_code(), 2, "{kind} at {size}: {error}");
+                        let wide = options.size.height.is_none() && options.size.width > 3.0;
+                        assert!(!wide || font > 8.0, "{kind} at {size}, {font} pt: {error}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(drawn > 80, "{drawn} figures were drawn");
+}
+
+#[test]
+fn text_is_as_large_at_every_size() {
+    let largest = |size: &str| {
+        let scenes = all_scenes(&sized(size));
+        let scene = scenes.into_iter().find(|(kind, _)| *kind == "pareto").unwrap().1.unwrap();
+        texts(&scene).iter().map(|text| text.size).fold(0.0, f64::max)
+    };
+    assert_eq!(largest("column"), 8.0);
+    assert_eq!(largest("page"), 8.0);
+}

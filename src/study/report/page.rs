@@ -1,0 +1,195 @@
+//! The page: what was asked, what came out, a section a set of comparable cells, what went wrong, where
+//! it ran, what the words mean.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::commands::Commands;
+use super::html::{Html, document};
+use super::{sections, set};
+use crate::base::error::{Error, Result};
+use crate::study::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
+use crate::study::plot::{Figure, ProvenanceSummary};
+use crate::table::{Provenance, Record, Status};
+
+/// Sets that have a section; the others are listed.
+const MOST_SETS: usize = 8;
+
+/// What a report is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Report<'a> {
+    /// All runs, however they ended.
+    pub records: &'a [Record],
+    /// Records with their environment: one for each batch of simulations and every other run's.
+    pub environments: Vec<Record>,
+    /// Where the numbers come from.
+    pub provenance: ProvenanceSummary,
+    /// What stands after the verb on a command line to mean these runs, a word each: `--dir mine`.
+    pub arguments: Vec<String>,
+    /// The runs as arguments of verbs that take a directory alone.
+    pub directory: Vec<String>,
+    /// Where runs were named one by one: a condition that they meet alone.
+    pub named: String,
+    /// Conditions that the runs were chosen by.
+    pub filter: String,
+    /// Experiments' names and what they ask.
+    pub questions: Vec<(String, String)>,
+    /// Lanes of one step, by the name of the set, where there is a trace.
+    pub overlaps: BTreeMap<String, Figure>,
+}
+
+impl Report<'_> {
+    /// Where the numbers of these runs come from. Rows of a batch tell what ran them with the batch.
+    pub fn provenance_of(&self, records: &[Record]) -> ProvenanceSummary {
+        let batch = |record: &Record| record.run.split_once(':').map(|(batch, _)| batch.to_owned());
+        let batches: HashSet<String> = records.iter().filter_map(batch).collect();
+        let of_these = |whole: &&Record| batch(whole).is_some_and(|batch| batches.contains(&batch));
+        ProvenanceSummary::of_records(records).with_commits_of(self.environments.iter().filter(of_these))
+    }
+}
+
+/// What the comparisons of some runs say.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// Each architecture compared with standard, other things equal.
+    pub by_architecture: ComparisonReport,
+    /// P2P off compared with P2P on, other things equal.
+    pub by_p2p: ComparisonReport,
+}
+
+impl Compared {
+    /// Compares runs as they are stored.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`crate::study::analysis::compare()`].
+    pub fn of(records: &[Record]) -> Result<Self> {
+        let cells = Cells::of(records);
+        Ok(Self {
+            by_architecture: cells.compare(&Axis::ARCHITECTURE, None)?,
+            by_p2p: cells.compare(&Axis::P2P, None)?,
+        })
+    }
+}
+
+/// The HTML of the page: self-contained, the same bytes for the same records.
+///
+/// # Errors
+///
+/// An input error where no run ended well; a failure where a figure cannot be painted.
+pub fn page(report: &Report<'_>) -> Result<String> {
+    let ok = report.records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some());
+    let ok: Vec<Record> = ok.cloned().collect();
+    if ok.is_empty() {
+        return Err(Error::input_help(
+            "there is nothing to report: no finished runs",
+            "`ladderscope runs` lists what is stored; `ladderscope sweep quickstart` makes some",
+        ));
+    }
+    let mut sets = analysis::comparable(&ok);
+    sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
+    let shown = &sets[..sets.len().min(MOST_SETS)];
+    let compared = Compared::of(&ok)?;
+    let title = title(&sets);
+    let mut html = Html::default();
+    header(&mut html, report, &title, &sets);
+    sections::questions(&mut html, report, shown);
+    contents(&mut html, shown, &sets);
+    if analysis::differ_in_model(&sets) {
+        sections::over_models(&mut html, report, &sets, &compared)?;
+    }
+    for (index, one) in shown.iter().enumerate() {
+        // what all runs say is what the only set says
+        let whole = (sets.len() == 1).then_some(&compared);
+        set::section(&mut html, report, one, index, &sets, &ok, whole)?;
+    }
+    sections::flags(&mut html, &compared);
+    sections::unfinished(&mut html, report);
+    sections::environments(&mut html, report);
+    sections::words(&mut html);
+    Ok(document(&title, &html.into_text()))
+}
+
+fn title(sets: &[CellSet]) -> String {
+    let models: BTreeSet<&str> =
+        sets.iter().flat_map(|set| &set.cells).map(|cell| cell.spec.model.as_str()).collect();
+    let models: Vec<&str> = models.into_iter().collect();
+    match models.as_slice() {
+        [one] => format!("Tensor-parallel decoding of {one}"),
+        [a, b] => format!("Tensor-parallel decoding of {a} and {b}"),
+        all => format!("Tensor-parallel decoding of {} models", all.len()),
+    }
+}
+
+/// A word that says where numbers come from.
+pub fn badge(provenance: Provenance) -> String {
+    format!("<span class=\"badge {provenance}\">{provenance}</span>")
+}
+
+fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
+    html.raw("<header>\n").element("h1", title);
+    html.raw("<p>");
+    for provenance in &report.provenance.kinds {
+        html.raw(&badge(*provenance));
+    }
+    let mut ended: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in report.records {
+        *ended.entry(record.status.as_str()).or_default() += 1;
+    }
+    let ended: Vec<String> = ended.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let cells: usize = sets.iter().map(|set| set.cells.len()).sum();
+    html.raw("</p>\n").element(
+        "p",
+        &format!(
+            "{} runs ({}), {cells} cells with numbers in {} set{} of comparable cells.",
+            report.records.len(),
+            ended.join(", "),
+            sets.len(),
+            if sets.len() == 1 { "" } else { "s" }
+        ),
+    );
+    html.element("p class=\"soft\"", &report.provenance.caption());
+    let not = report.provenance.kinds.iter().filter_map(|provenance| match provenance {
+        Provenance::Measured => None,
+        Provenance::EmulatedLink => Some(
+            "Numbers labelled emulated-link were timed, but their all-reduces were delayed by an emulated link.",
+        ),
+        Provenance::Simulated => Some(
+            "Numbers labelled simulated are predictions of a discrete-event simulation: nothing was executed, and none of them is a measurement.",
+        ),
+    });
+    for sentence in not.collect::<Vec<_>>() {
+        html.element("p class=\"banner\"", sentence);
+    }
+    html.command(&Commands::of_all(report).of(&["report"], &["-o", "report.html"]));
+    html.raw("</header>\n");
+}
+
+fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
+    html.raw("<nav aria-label=\"contents\"><ul>\n");
+    for (index, set) in shown.iter().enumerate() {
+        html.raw(&format!("<li><a href=\"#set{index}\">")).raw(&crate::base::text::escape(&set.name));
+        html.raw("</a></li>\n");
+    }
+    for (id, name) in [
+        ("flags", "What looks wrong"),
+        ("unfinished", "What did not run"),
+        ("environment", "Where it ran"),
+        ("words", "What the words mean"),
+    ] {
+        html.raw(&format!("<li><a href=\"#{id}\">{name}</a></li>\n"));
+    }
+    html.raw("</ul></nav>\n");
+    if all.len() > shown.len() {
+        let rest: Vec<&str> = all[shown.len()..].iter().take(40).map(|set| set.name.as_str()).collect();
+        html.element(
+            "p",
+            &format!(
+                "The {} largest sets have a section; {} smaller ones are left out: {}{}. Choose with --filter.",
+                shown.len(),
+                all.len() - shown.len(),
+                rest.join(" · "),
+                if all.len() - shown.len() > rest.len() { " · ..." } else { "" }
+            ),
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! Sections about all runs: what was asked, models side by side, what looks wrong, what did not run,
+//! where it ran, what the words mean.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::commands::Commands;
+use super::html::Html;
+use super::page::{Compared, Report};
+use super::set;
+use crate::base::error::Result;
+use crate::study::analysis::CellSet;
+use crate::study::plot::{self, Options};
+use crate::table::render::{Shown, Table};
+use crate::table::{Record, Status};
+
+/// Lines of a list; more are counted.
+const MOST_LINES: usize = 60;
+
+/// Environments that are shown.
+const MOST_ENVIRONMENTS: usize = 8;
+
+/// What the experiments ask, and what their runs answer.
+pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
+    if report.questions.is_empty() {
+        return;
+    }
+    html.element("h2", "What was asked").raw("<dl>\n");
+    for (name, question) in &report.questions {
+        html.element("dt", &format!("{question} (experiment {name})"));
+        let mine = |set: &&CellSet| {
+            set.cells.iter().any(|cell| cell.experiment.as_deref() == Some(name.as_str()))
+        };
+        let mut answered = false;
+        for set in sets.iter().filter(mine) {
+            let runs: BTreeSet<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();
+            answered = true;
+            let index = sets.iter().position(|other| other.name == set.name).unwrap_or(0);
+            html.raw("<dd>").raw(&format!("<a href=\"#set{index}\">{} cells</a>: ", runs.len()));
+            html.raw(&crate::base::text::escape(&set.name)).raw("</dd>\n");
+        }
+        if !answered {
+            html.element("dd", "none of its cells has numbers in the sections below");
+        }
+    }
+    html.raw("</dl>\n");
+}
+
+/// Sets that differ in the model alone, side by side.
+pub fn over_models(
+    html: &mut Html,
+    report: &Report<'_>,
+    sets: &[CellSet],
+    compared: &Compared,
+) -> Result<()> {
+    let by = &compared.by_architecture;
+    let drawn = plot::improvement_figure(sets, by, &report.provenance, &Options::default());
+    html.element("h2", "Models side by side");
+    match drawn {
+        Ok(figure) => {
+            let command =
+                Commands::of_all(report).of(&["figure", "improvement"], &["-o", "improvement.svg"]);
+            set::figure(html, &figure, "models", &command)
+        }
+        Err(error) => {
+            html.element("p class=\"soft\"", &format!("No figure: {error}."));
+            Ok(())
+        }
+    }
+}
+
+/// What looks wrong, whatever is compared.
+pub fn flags(html: &mut Html, compared: &Compared) {
+    html.raw("<section id=\"flags\">").element("h2", "What looks wrong");
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);
+    let flags: Vec<String> = all.filter(|flag| seen.insert(flag)).cloned().collect();
+    list(
+        html,
+        &flags,
+        "Nothing was flagged: no higher TP is slower than a lower one, upper-bound does not depend on P2P, no run warned.",
+    );
+    html.raw("</section>\n");
+}
+
+fn list(html: &mut Html, lines: &[String], none: &str) {
+    if lines.is_empty() {
+        html.element("p", none);
+        return;
+    }
+    html.raw("<ul>\n");
+    for line in lines.iter().take(MOST_LINES) {
+        html.element("li", line);
+    }
+    html.raw("</ul>\n");
+    if lines.len() > MOST_LINES {
+        html.element("p", &format!("{} more are left out.", lines.len() - MOST_LINES));
+    }
+}
+
+/// Runs that did not end well, and why.
+pub fn unfinished(html: &mut Html, report: &Report<'_>) {
+    let not: Vec<&Record> = report.records.iter().filter(|r| r.status != Status::Ok).collect();
+    html.raw("<section id=\"unfinished\">").element("h2", "What did not run");
+    if not.is_empty() {
+        html.element("p", "Every one of these runs ended well. Cells that were predicted not to fit or not to run are never started, and not stored.");
+    } else {
+        let mut table = Table::new(["status", "run", "model", "cell", "why"]);
+        for record in &not {
+            let reason = record.reason.as_deref().and_then(|why| why.lines().next());
+            table.push(vec![
+                Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
+                Shown::text(&record.run),
+                Shown::text(&record.spec.model),
+                Shown::text(record.spec.label()),
+                reason.map_or(Shown::None, Shown::text),
+            ]);
+        }
+        let command = Commands::of_all(report).listing("-status:ok");
+        html.table("Runs that did not end well.", &table, MOST_LINES, &command).command(&command);
+    }
+    html.raw("</section>\n");
+}
+
+/// Keys of an environment that say on which machine and by which software a run was executed, in this order.
+const KEYS: [&str; 13] = [
+    "host",
+    "cpu",
+    "gpus",
+    "driver",
+    "nccl",
+    "clocks",
+    "memory_bytes",
+    "numa_nodes",
+    "kernel",
+    "os",
+    "container",
+    "version",
+    "commit",
+];
+
+/// Machines and software, each kind once.
+pub fn environments(html: &mut Html, report: &Report<'_>) {
+    html.raw("<section id=\"environment\">").element("h2", "Where it ran");
+    let mut kinds: BTreeMap<Vec<(String, String)>, usize> = BTreeMap::new();
+    for record in &report.environments {
+        let mut lines: Vec<(String, String)> = Vec::new();
+        lines.push(("provenance".into(), record.provenance.to_string()));
+        for key in KEYS {
+            let value = record.environment.get(key).filter(|value| !value.is_null());
+            lines.extend(value.map(|value| (key.replace('_', " "), shown(value))));
+        }
+        let variables = record.environment.get("variables").filter(|v| *v != &serde_json::json!({}));
+        lines.extend(variables.map(|value| ("variables".into(), shown(value))));
+        *kinds.entry(lines).or_default() += 1;
+    }
+    if kinds.is_empty() {
+        html.element("p", "The runs do not say.");
+    }
+    let count = kinds.len();
+    for (lines, _) in kinds.into_iter().take(MOST_ENVIRONMENTS) {
+        html.raw("<dl>\n");
+        for (key, value) in lines {
+            html.element("dt", &key).element("dd", &value);
+        }
+        html.raw("</dl>\n");
+    }
+    if count > MOST_ENVIRONMENTS {
+        html.element("p", &format!("{} more are left out.", count - MOST_ENVIRONMENTS));
+    }
+    html.element(
+        "p class=\"soft\"",
+        "Of simulated runs this is the machine that simulated, which has no influence on their numbers.",
+    );
+    if let Some(record) = report.environments.first() {
+        html.command(&Commands::of_all(report).show(&record.run));
+    }
+    html.raw("</section>\n");
+}
+
+/// A JSON value in words.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(map) => {
+            let pairs = map.iter().filter(|(_, value)| !value.is_null());
+            pairs.map(|(key, value)| format!("{key} {}", shown(value))).collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(list) => list.iter().map(shown).collect::<Vec<_>>().join("; "),
+        other => other.to_string(),
+    }
+}
+
+/// What the words mean.
+pub fn words(html: &mut Html) {
+    html.raw("<section id=\"words\">").element("h2", "What the words mean").raw("<dl>\n");
+    for (word, means) in [
+        (
+            "cell, run, sample, round",
+            "A cell is a point of the grid; a run one execution of it, a process; a sample one timed generation in a run; a round one pass over the cells. Scalars are medians over samples.",
+        ),
+        (
+            "TTFT, TPOT, completion latency",
+            "Time to the first token (prefill); time of an output token (decode latency over its steps; percentiles over the steps of all samples); prefill and decode together.",
+        ),
+        ("throughput", "Batch x output tokens / completion latency; per GPU: that over TP."),
+        (
+            "exposed communication, overlap %",
+            "Time when a rank's comm lane is busy and its compute lane is not; 100 x (1 - exposed / communication), times as unions of intervals per rank, summed over ranks.",
+        ),
+        (
+            "hidden share",
+            "(standard - it) / (standard - upper-bound) in TPOT of matched cells: what a user gains, where overlap % is what the lanes did.",
+        ),
+        (
+            "intervals",
+            "95% bootstrap intervals: rounds are resampled, then samples within them; ratios pair by round. None with fewer than 6 samples, nor for simulations, which repeat exactly.",
+        ),
+        (
+            "differs",
+            "The interval of the paired ratio excludes 1. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
+        ),
+        (
+            "upper-bound",
+            "No all-reduce at all: numerically wrong on purpose, the speed limit of hiding communication. Nobody can use it.",
+        ),
+        (
+            "measured, emulated-link, simulated",
+            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation.",
+        ),
+    ] {
+        html.element("dt", word).element("dd", means);
+    }
+    html.raw("</dl></section>\n");
+}

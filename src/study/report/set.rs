@@ -1,0 +1,325 @@
+//! The section of one set of comparable cells: in short, figures, cells, frontier, comparisons, where
+//! the time went.
+
+use std::collections::BTreeSet;
+
+use super::commands::Commands;
+use super::html::Html;
+use super::page::{Compared, Report, badge};
+use crate::base::error::{Error, Result};
+use crate::base::statistics::median;
+use crate::plan::Architecture;
+use crate::study::analysis::{
+    self, CellSet, Comparison, ComparisonReport, ParetoPoint, differences_table, pairs_table,
+};
+use crate::study::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
+use crate::table::render::{Shown, Table};
+use crate::table::{P2p, Record, measure};
+
+/// Rows of a table; more are left out, and the table says so.
+const MOST_ROWS: usize = 150;
+
+/// Pareto figures of more points say nothing that fewer do not, and make pages slow.
+const MOST_POINTS: usize = 1500;
+
+/// Writes the section of a set, one of `all`. `whole`: the comparisons, where they are made already.
+pub fn section(
+    html: &mut Html,
+    report: &Report<'_>,
+    set: &CellSet,
+    index: usize,
+    all: &[CellSet],
+    ok: &[Record],
+    whole: Option<&Compared>,
+) -> Result<()> {
+    let runs: BTreeSet<&str> = set
+        .cells
+        .iter()
+        .flat_map(|cell| cell.runs.iter().chain([&cell.run]))
+        .map(String::as_str)
+        .collect();
+    let records: Vec<Record> = ok.iter().filter(|r| runs.contains(r.run.as_str())).cloned().collect();
+    let provenance = report.provenance_of(&records);
+    let commands = Commands::of_set(report, set, all);
+    let own;
+    let Compared { by_architecture, by_p2p } = match whole {
+        Some(whole) => whole,
+        None => {
+            own = Compared::of(&records)?;
+            &own
+        }
+    };
+    let points = analysis::pareto(&records);
+
+    html.raw(&format!("<section id=\"set{index}\">\n")).element("h2", &set.name);
+    html.raw("<p>");
+    provenance.kinds.iter().for_each(|provenance| {
+        html.raw(&badge(*provenance));
+    });
+    html.raw("</p>\n").element("p class=\"soft\"", &provenance.caption());
+    in_short(html, set, by_architecture, by_p2p);
+    html.element("h3", "Figures");
+    for (kind, drawn) in figures(set, &points, &provenance, by_architecture) {
+        match drawn {
+            Ok(one) => {
+                let file = format!("{kind}.svg");
+                let command = commands.of(&["figure", kind], &["-o", &file]);
+                figure(html, &one, &format!("f{index}{kind}"), &command)?;
+            }
+            Err(error) => {
+                html.element("p class=\"soft\"", &format!("No {kind} figure: {error}."));
+            }
+        }
+    }
+    if let Some(overlap) = report.overlaps.get(&set.name) {
+        let command = commands.of(&["figure", "overlap"], &["-o", "overlap.svg"]);
+        figure(html, overlap, &format!("f{index}overlap"), &command)?;
+    }
+    cells(html, set, &commands.listing(""));
+    frontier(html, &points, &commands);
+    comparisons(html, by_architecture, &commands);
+    comparisons(html, by_p2p, &commands);
+    time(html, by_architecture, &commands);
+    html.raw("</section>\n");
+    Ok(())
+}
+
+/// What the comparisons say, in sentences.
+fn in_short(html: &mut Html, set: &CellSet, by: &ComparisonReport, by_p2p: &ComparisonReport) {
+    let sentences: Vec<String> = answers(set, by, by_p2p);
+    if sentences.is_empty() {
+        return;
+    }
+    html.element("h3", "In short").raw("<ul>\n");
+    for sentence in sentences {
+        html.element("li", &sentence);
+    }
+    html.raw("</ul>\n");
+}
+
+/// Speed-ups over standard by architecture and P2P setting, and what P2P is worth to each.
+pub fn answers(set: &CellSet, by: &ComparisonReport, by_p2p: &ComparisonReport) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let provenance = set.cells.first().map_or("", |cell| cell.provenance.as_str());
+    let p2p_of =
+        |pair: &Comparison| set.cells.iter().find(|cell| cell.run == pair.run).map(|cell| cell.spec.p2p);
+    let settings = set.values(|spec| spec.p2p);
+    for architecture in set.values(|spec| spec.architecture.clone()) {
+        let name = architecture.to_string();
+        for setting in &settings {
+            let pairs: Vec<&Comparison> =
+                by.pairs.iter().filter(|p| p.value == name && p2p_of(p) == Some(*setting)).collect();
+            let Some(range) = range(&pairs.iter().map(|p| p.speedup).collect::<Vec<_>>(), 3) else {
+                continue;
+            };
+            let differ = pairs.iter().filter(|pair| pair.differs).count();
+            let shares: Vec<f64> = pairs.iter().filter_map(|pair| pair.hidden_share).collect();
+            let hidden = match range_of_shares(&architecture, &shares) {
+                Some(share) => format!("; hidden share {share}"),
+                None => String::new(),
+            };
+            let with = if settings.len() > 1 {
+                format!(" with P2P {}", setting.as_str())
+            } else {
+                String::new()
+            };
+            sentences.push(format!(
+                "{name} over standard{with}: {range} times the tokens/s; {differ} of {} differ{hidden} ({provenance}).",
+                cells_in_words(pairs.len())
+            ));
+        }
+        let pairs: Vec<&Comparison> = by_p2p
+            .pairs
+            .iter()
+            .filter(|p| {
+                set.cells.iter().any(|cell| cell.run == p.run && cell.spec.architecture == architecture)
+            })
+            .collect();
+        if let Some(range) = range(&pairs.iter().map(|p| p.speedup).collect::<Vec<_>>(), 3) {
+            sentences.push(format!(
+                "{name} without P2P: {range} times the tokens/s it has with P2P, in {} ({provenance}).",
+                cells_in_words(pairs.len())
+            ));
+        }
+    }
+    sentences
+}
+
+fn cells_in_words(count: usize) -> String {
+    if count == 1 { "1 matched cell".into() } else { format!("{count} matched cells") }
+}
+
+fn range_of_shares(architecture: &Architecture, shares: &[f64]) -> Option<String> {
+    // The upper bound's share is 1 by definition.
+    if *architecture == Architecture::UpperBound { None } else { range(shares, 2) }
+}
+
+/// `1.234 (median; 1.100 to 1.500)`: median, least and most.
+fn range(values: &[f64], decimals: usize) -> Option<String> {
+    let middle = median(values)?;
+    let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(*value), high.max(*value))
+    });
+    Some(if values.len() == 1 {
+        format!("{middle:.decimals$}")
+    } else {
+        format!("{middle:.decimals$} (median; {low:.decimals$} to {high:.decimals$})")
+    })
+}
+
+/// A figure with its caption and the command that makes it.
+pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Result<()> {
+    html.raw(&format!("<figure id=\"{id}\">\n")).raw(&figure.element(&format!("{id}-"))?);
+    html.element("figcaption", &format!("{}. {}", figure.title(), figure.caption()));
+    html.raw("</figure>\n").command(command);
+    Ok(())
+}
+
+/// The figures of a set by their kinds, or why there is none.
+fn figures(
+    set: &CellSet,
+    points: &[ParetoPoint],
+    provenance: &ProvenanceSummary,
+    by_architecture: &ComparisonReport,
+) -> Vec<(&'static str, Result<Figure>)> {
+    let options = Options::default();
+    let pareto = if points.len() > MOST_POINTS {
+        Err(Error::input(format!("{} points are too many for a page", points.len())))
+    } else {
+        plot::pareto_figure(&ParetoData { points, overlay: Vec::new() }, provenance, &options)
+    };
+    let one = std::slice::from_ref(set);
+    let mut drawn = vec![
+        ("pareto", pareto),
+        ("throughput", plot::throughput_figure(set, provenance, &options)),
+        ("improvement", plot::improvement_figure(one, by_architecture, provenance, &options)),
+    ];
+    if set.values(|spec| spec.p2p).len() > 1 {
+        drawn.push(("p2p", plot::p2p_figure(set, provenance, &options)));
+    }
+    drawn
+}
+
+fn cells(html: &mut Html, set: &CellSet, whole: &str) {
+    let of = |name: &str| {
+        let measure = measure(name);
+        move |cell: &Record| measure.map_or(Shown::None, |measure| measure.shown(cell))
+    };
+    let table = Table::of(
+        set.cells.iter().filter(|cell| cell.metrics.is_some()),
+        &[
+            ("architecture", &|c| Shown::text(&c.spec.architecture)),
+            ("TP", &|c| c.spec.tp.into()),
+            ("batch", &|c| c.spec.batch.into()),
+            ("P2P", &|c| Shown::text(c.spec.p2p.as_str())),
+            ("link", &|c| Some(c.spec.link).filter(|l| l.is_emulated()).map(|l| l.to_string()).into()),
+            ("TTFT ms", &of("prefill_ms")),
+            ("TPOT ms", &of("tpot_p50_ms")),
+            ("TPOT p99 ms", &of("tpot_p99_ms")),
+            ("completion ms", &of("completion_ms")),
+            ("tokens/s", &of("tokens_per_s")),
+            ("tokens/s/GPU", &of("tokens_per_s_per_gpu")),
+            ("overlap %", &of("overlap_pct")),
+            ("exposed ms", &of("exposed_comm_ms")),
+            ("GB a rank", &|c| {
+                let bytes = c.metrics.as_ref().map(|m| m.memory_bytes_per_rank as f64 / 1e9);
+                Shown::number(bytes, 1)
+            }),
+            ("samples", &of("samples_done")),
+            ("run", &|c| Shown::text(&c.run)),
+            ("provenance", &|c| Shown::text(c.provenance)),
+        ],
+    );
+    html.element("h3", "Cells");
+    html.table(
+        "Medians over samples; in brackets 95% bootstrap intervals, where there are enough samples. Overlap and exposed communication: decode phase of one sample, averaged over ranks.",
+        &table,
+        MOST_ROWS,
+        whole,
+    );
+    html.command(whole);
+}
+
+fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
+    let mut table = Table::new([
+        "among",
+        "architecture",
+        "TP",
+        "batch",
+        "P2P",
+        "completion ms",
+        "tokens/s/GPU",
+        "TPOT ms",
+        "provenance",
+    ]);
+    let mut add = |among: &str, best: Vec<&analysis::ParetoPoint>| {
+        for point in best {
+            let spec = &point.spec;
+            table.push(vec![
+                Shown::text(among),
+                Shown::text(&spec.architecture),
+                spec.tp.into(),
+                spec.batch.into(),
+                Shown::text(spec.p2p.as_str()),
+                Shown::Number(point.completion_ms, 1),
+                Shown::Number(point.tokens_per_s_per_gpu, 2),
+                Shown::Number(point.tpot_ms, 3),
+                Shown::text(point.provenance),
+            ]);
+        }
+    };
+    add("all", analysis::frontier(points, |_| true));
+    for p2p in [P2p::On, P2p::Off] {
+        let name = format!("P2P {}, without upper-bound", p2p.as_str());
+        add(
+            &name,
+            analysis::frontier(points, |p| {
+                p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
+            }),
+        );
+    }
+    let command = commands.of(&["pareto"], &["--frontier"]);
+    html.element("h3", "Frontier");
+    html.table(
+        "Cells that no other one equals or beats in both completion latency and throughput per GPU while beating it in one.",
+        &table,
+        MOST_ROWS,
+        &command,
+    );
+    html.command(&command);
+}
+
+fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
+    if report.pairs.is_empty() {
+        return;
+    }
+    let differ = report.pairs.iter().filter(|pair| pair.differs).count();
+    let command = commands.of(&["compare", "--by", &report.by], &[]);
+    html.element("h3", &format!("Comparisons by {}", report.by));
+    html.table(
+        &format!(
+            "{} comparisons, of which {differ} differ: the interval of the ratio excludes 1 (between simulations: the ratio is not 1). At 95%, about 1 in 20 intervals would exclude 1 by chance alone.",
+            report.comparisons
+        ),
+        &pairs_table(report),
+        MOST_ROWS,
+        &command,
+    );
+    html.command(&command);
+}
+
+fn time(html: &mut Html, report: &ComparisonReport, commands: &Commands<'_>) {
+    let table = differences_table(report);
+    if table.is_empty() {
+        return;
+    }
+    let command = commands.of(&["compare", "--by", "architecture"], &[]);
+    html.element("h3", "Where the time went");
+    html.table(
+        "Differences of the decode phase, ms per rank, averaged over ranks; the parts make up the whole.",
+        &table,
+        MOST_ROWS,
+        &command,
+    );
+    html.command(&command);
+}

@@ -1,0 +1,460 @@
+//! Answers: the numbers of every architecture of a variant, a step of two of them, and the frontier.
+//!
+//! An answer costs a prediction an architecture and some for the frontier, each a fraction of a
+//! millisecond, on all cores; plans and what they need of memory are kept between answers.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::variant::{Variant, sms_of};
+use crate::base::error::Result;
+use crate::machine::hardware::{MemoryNeed, Profile, Target};
+use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
+use crate::run::Shared;
+use crate::run::sim::{Plans, PredictedStep, predict, predict_step};
+use crate::table::{Collective, Link, P2p, Spec, Split, hidden_share};
+use crate::trace::overlap::intervals;
+
+/// What a variant's profile and stack say, before the sliders change it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileValues {
+    /// Latency of a small all-reduce inside a node at this TP (us).
+    pub alpha_us: f64,
+    /// Its message bandwidth (1e9 bytes a second).
+    pub gb_s: f64,
+    /// SMs' worth of work that a large all-reduce takes; `None` where the profile does not count SMs.
+    pub sms: Option<f64>,
+    /// SMs of a GPU.
+    pub sms_total: Option<u32>,
+    /// What an all-reduce loses while compute runs (%).
+    pub comm_loss_pct: f64,
+    /// Peak memory bandwidth (1e9 bytes a second).
+    pub hbm_gb_s: f64,
+    /// Fixed time of a kernel (us).
+    pub launch_us: f64,
+    /// The TPs that divide the model, ascending.
+    pub tps: Vec<u32>,
+    /// What the stack multiplies the latency of measured all-reduces with.
+    pub latency_scale: f64,
+    /// What to know about the profile's link.
+    pub link_note: Option<String>,
+}
+
+/// What the simulator says of one architecture. Times of a step are of the middle one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers {
+    /// Latency of prefill, from prompt to token 1 (ms).
+    pub prefill_ms: f64,
+    /// Latency of all decode steps (ms).
+    pub decode_ms: f64,
+    /// Median time of an output token (ms).
+    pub tpot_ms: f64,
+    /// Latency of prefill and decode together (ms).
+    pub completion_ms: f64,
+    /// Tokens/s of all sequences, by TP.
+    pub tokens_per_s_per_gpu: f64,
+    /// Comm lane busy in a step (ms).
+    pub comm_ms: f64,
+    /// The part of the communication that is exposed (ms).
+    pub exposed_ms: f64,
+    /// Overlap %; `None` without communication.
+    pub overlap_pct: Option<f64>,
+    /// Where the step went.
+    pub split: Split,
+    /// (standard - it) / (standard - upper-bound) in TPOT.
+    pub hidden_share: Option<f64>,
+}
+
+/// An architecture, and its numbers or why it has none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The architecture that the row is of.
+    pub architecture: Architecture,
+    /// Its numbers; else why it cannot run, for people.
+    pub numbers: std::result::Result<Numbers, String>,
+}
+
+/// The middle decode step of an architecture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Strip {
+    /// The architecture whose step it is.
+    pub architecture: Architecture,
+    /// How long the step takes (ns).
+    pub length_ns: i64,
+    /// Where a layer in the middle of the model begins, and the next but one (ns): its attention and
+    /// MLP, and what of them is hidden behind the next.
+    pub layer_ns: (i64, i64),
+    /// The layer in the middle of the model that the strip shows.
+    pub layer: u32,
+    /// Every operation, each lane's in order.
+    pub spans: Vec<StripSpan>,
+    /// Communication while compute idles, ascending (ns).
+    pub exposed: Exposure,
+}
+
+/// Intervals, ascending and apart (ns).
+pub type Exposure = Vec<(i64, i64)>;
+
+/// One operation of a strip.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StripSpan {
+    /// The last part of its name: `down`.
+    pub name: String,
+    /// The lane on which the operation executes.
+    pub lane: Lane,
+    /// The layer that it belongs to; `None` before the first and after the last.
+    pub layer: Option<u32>,
+    /// When it starts, counted from the step's beginning (ns).
+    pub start_ns: i64,
+    /// When it ends, counted from the step's beginning (ns).
+    pub end_ns: i64,
+}
+
+/// Latency against throughput of an architecture, over batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frontier {
+    /// The architecture whose frontier it is.
+    pub architecture: Architecture,
+    /// Ascending in batch; those that fit in memory.
+    pub points: Vec<FrontierPoint>,
+}
+
+/// A batch on the frontier.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FrontierPoint {
+    /// How many sequences are decoded together.
+    pub batch: u32,
+    /// Latency of prefill and decode together (ms).
+    pub completion_ms: f64,
+    /// Time of an output token (ms).
+    pub tpot_ms: f64,
+    /// Throughput of all sequences, divided by TP (tokens/s).
+    pub tokens_per_s_per_gpu: f64,
+}
+
+/// What the engine says of a variant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The variant that was asked about.
+    pub variant: Variant,
+    /// It as a cell, with everything the sliders changed.
+    pub spec: Spec,
+    /// What holds without them.
+    pub profile_values: ProfileValues,
+    /// Every architecture, the chosen one among them.
+    pub rows: Vec<Row>,
+    /// `standard`, then the chosen one where it is another.
+    pub strips: Vec<Strip>,
+    /// `standard`, the chosen one, `upper-bound`.
+    pub frontiers: Vec<Frontier>,
+    /// The arguments of the command that runs the chosen architecture.
+    pub arguments: Vec<String>,
+}
+
+impl Answer {
+    /// The row of an architecture.
+    pub fn row(&self, architecture: &Architecture) -> Option<&Row> {
+        self.rows.iter().find(|row| row.architecture == *architecture)
+    }
+
+    /// The numbers of the chosen architecture.
+    pub fn chosen(&self) -> Option<&Numbers> {
+        self.row(&self.spec.architecture)?.numbers.as_ref().ok()
+    }
+}
+
+/// Batches of the frontier.
+const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+/// Sizes of memory that are kept.
+const KEPT: usize = 4096;
+
+/// Answers what-ifs; keeps models, plans and sizes of memory.
+#[derive(Debug, Default)]
+pub struct Engine {
+    shared: Shared,
+    /// Bytes a rank, by everything they follow from.
+    memory: Mutex<HashMap<String, MemoryNeed>>,
+}
+
+/// A variant made ready: what all architectures share.
+pub(super) struct Ready {
+    pub spec: Spec,
+    pub shape: ModelShape,
+    pub target: Target,
+}
+
+impl Engine {
+    /// Every number of the screen. Errors where the variant itself makes no sense (an unknown profile,
+    /// a value out of bounds); an architecture that cannot run is a row that says why.
+    ///
+    /// # Errors
+    ///
+    /// An input error where the variant itself makes no sense: an unknown profile, a
+    /// value out of bounds.
+    pub fn answer(&self, variant: &Variant) -> Result<Answer> {
+        let ready = self.ready(variant)?;
+        let (standard, bound) = (Architecture::Standard, Architecture::UpperBound);
+        let chosen = ready.spec.architecture.clone();
+        let mut shown: Vec<Architecture> = ["standard", "ladder", "parallel", "desync:2", "upper-bound"]
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect();
+        if !shown.contains(&chosen) {
+            // before upper-bound, which is a limit and no choice
+            shown.insert(shown.len() - 1, chosen.clone());
+        }
+        let mut frontier = vec![standard.clone(), chosen.clone(), bound.clone()];
+        frontier.dedup();
+        let batches = self.batches(&ready);
+        let ((rows, mut strips), frontiers) = rayon::join(
+            || {
+                let both: Vec<(Row, Option<Strip>)> =
+                    shown.par_iter().map(|architecture| self.row(&ready, architecture)).collect();
+                both.into_iter().unzip::<Row, Option<Strip>, Vec<Row>, Vec<Option<Strip>>>()
+            },
+            || {
+                let of = |architecture: &Architecture| Frontier {
+                    architecture: architecture.clone(),
+                    points: batches
+                        .par_iter()
+                        .filter_map(|batch| self.point(&ready, architecture, *batch))
+                        .collect(),
+                };
+                frontier.par_iter().map(of).collect()
+            },
+        );
+        let mut strip = |wanted: &Architecture| {
+            let at = rows.iter().position(|row| row.architecture == *wanted)?;
+            strips.get_mut(at)?.take()
+        };
+        let mut two: Vec<Strip> = strip(&standard).into_iter().collect();
+        two.extend(strip(&chosen));
+        Ok(Answer {
+            variant: variant.clone(),
+            profile_values: self.profile_values(variant, &ready.shape)?,
+            rows: with_hidden_share(rows),
+            strips: two,
+            frontiers,
+            arguments: variant.arguments()?,
+            spec: ready.spec,
+        })
+    }
+
+    /// Resolves names; errors name what is unknown.
+    pub(super) fn ready(&self, variant: &Variant) -> Result<Ready> {
+        let spec = variant.spec()?;
+        let model = self.shared.model(&spec.model)?;
+        let target = Target::of(&spec)?;
+        Ok(Ready { shape: model.shape.clone(), target, spec })
+    }
+
+    fn profile_values(&self, variant: &Variant, shape: &ModelShape) -> Result<ProfileValues> {
+        let Target { profile, stack } = variant.plain_target()?;
+        let cell = &variant.cell;
+        let (alpha_us, gb_s, link_note) = match cell.link {
+            Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s, None),
+            _ => link_of(&profile, cell),
+        };
+        let total = sms_of(&profile).ok();
+        Ok(ProfileValues {
+            alpha_us,
+            gb_s,
+            sms: total.map(|total| stack.contention.arithmetic * f64::from(total)),
+            sms_total: total,
+            comm_loss_pct: 100.0 * stack.contention.comm,
+            hbm_gb_s: profile.hbm_gb_s,
+            launch_us: stack.launch_us,
+            tps: [1, 2, 4, 8, 16, 32, 64]
+                .into_iter()
+                .filter(|tp| shape.tp_problem(*tp).is_none())
+                .collect(),
+            latency_scale: stack.collective.latency_scale,
+            link_note,
+        })
+    }
+
+    /// Why an architecture of a cell cannot run, or its numbers and its step.
+    pub(super) fn simulate(
+        &self,
+        ready: &Ready,
+        architecture: &Architecture,
+    ) -> std::result::Result<(Numbers, Strip), String> {
+        let Ready { shape, target, .. } = ready;
+        let spec = Spec { architecture: architecture.clone(), ..ready.spec.clone() };
+        if let Some(problem) = shape.tp_problem(spec.tp) {
+            return Err(problem);
+        }
+        let plans = self.shared.plans(&spec, shape, target).map_err(|error| error.to_string())?;
+        let need = self.memory(&spec, ready, &plans);
+        let capacity = target.profile.memory_bytes;
+        if !need.fits(capacity) {
+            return Err(format!(
+                "out of memory: a rank needs {}; the GPU has {:.1} GB",
+                need.arithmetic(),
+                capacity as f64 / 1e9
+            ));
+        }
+        let prediction = predict(&plans, &spec, shape, target);
+        let Some(step) = predict_step(&plans, &spec, shape, target) else {
+            return Err("one output token has no decode steps; ask for two or more".into());
+        };
+        let completion_ms = prediction.prefill_ms + prediction.decode_ms;
+        let numbers = Numbers {
+            prefill_ms: prediction.prefill_ms,
+            decode_ms: prediction.decode_ms,
+            // steps grow with the context, so the middle one is their median
+            tpot_ms: step.length_ns as f64 / 1e6,
+            completion_ms,
+            tokens_per_s_per_gpu: throughput(&spec, completion_ms),
+            comm_ms: step.overlap.comm_ms,
+            exposed_ms: step.overlap.exposed_comm_ms,
+            overlap_pct: step.overlap.overlap_pct,
+            split: step.overlap.split.unwrap_or_default(),
+            hidden_share: None,
+        };
+        Ok((numbers, strip(architecture, &plans.decode, &step, shape.layers)))
+    }
+
+    fn row(&self, ready: &Ready, architecture: &Architecture) -> (Row, Option<Strip>) {
+        let (numbers, strip) = match self.simulate(ready, architecture) {
+            Ok((numbers, strip)) => (Ok(numbers), Some(strip)),
+            Err(why) => (Err(why), None),
+        };
+        (Row { architecture: architecture.clone(), numbers }, strip)
+    }
+
+    /// The batches of the frontier: those of `standard` that fit in memory, and the variant's own.
+    fn batches(&self, ready: &Ready) -> Vec<u32> {
+        let mut batches: Vec<u32> = BATCHES.to_vec();
+        if let Err(at) = batches.binary_search(&ready.spec.batch) {
+            batches.insert(at, ready.spec.batch);
+        }
+        let spec = Spec { architecture: Architecture::Standard, ..ready.spec.clone() };
+        let Ok(plans) = self.shared.plans(&spec, &ready.shape, &ready.target) else { return Vec::new() };
+        let fits = |batch: &u32| {
+            let spec = Spec { batch: *batch, ..spec.clone() };
+            let need = self.memory(&spec, ready, &plans);
+            need.fits(ready.target.profile.memory_bytes)
+        };
+        // memory grows with the batch
+        let first_too_large = batches.partition_point(fits);
+        batches.truncate(first_too_large);
+        batches
+    }
+
+    fn point(&self, ready: &Ready, architecture: &Architecture, batch: u32) -> Option<FrontierPoint> {
+        let spec = Spec { architecture: architecture.clone(), batch, ..ready.spec.clone() };
+        let plans = self.shared.plans(&spec, &ready.shape, &ready.target).ok()?;
+        let prediction = predict(&plans, &spec, &ready.shape, &ready.target);
+        let completion_ms = prediction.prefill_ms + prediction.decode_ms;
+        Some(FrontierPoint {
+            batch,
+            completion_ms,
+            tpot_ms: prediction.decode_ms / f64::from(spec.output_tokens.saturating_sub(1).max(1)),
+            tokens_per_s_per_gpu: throughput(&spec, completion_ms),
+        })
+    }
+
+    /// What a rank needs; buffers are worked out once a size.
+    fn memory(&self, spec: &Spec, ready: &Ready, plans: &Plans) -> MemoryNeed {
+        let Spec { architecture, model, dtype, tp, batch, prompt_tokens, output_tokens, .. } = spec;
+        // what buffers follow from: the plans, and so how the stack lowers them
+        let lowering = ready.target.stack.lowering();
+        let key = format!(
+            "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{lowering:?}"
+        );
+        let kept = |engine: &Self| {
+            engine.memory.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+        };
+        if let Some(need) = kept(self) {
+            return need;
+        }
+        let need = MemoryNeed::of_plans(
+            spec,
+            &ready.shape,
+            Precision::uniform(*dtype),
+            &plans.prefill,
+            &plans.decode,
+        );
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.len() >= KEPT {
+            memory.clear();
+        }
+        memory.insert(key, need);
+        need
+    }
+}
+
+/// Alpha and bandwidth of the link that a cell uses inside a node, and what to know about it.
+fn link_of(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
+    let one_shot = profile.link.one_shot.as_ref().filter(|_| {
+        cell.collective == Collective::OneShot && cell.p2p == P2p::On && cell.tp <= profile.gpus_per_node
+    });
+    let table = one_shot.unwrap_or(match cell.p2p {
+        P2p::On => &profile.link.p2p_on,
+        P2p::Off => &profile.link.p2p_off,
+    });
+    // one rank has no link; the slider still shows what two would have
+    let (alpha_us, gb_s) = table.at(cell.tp.clamp(2, profile.gpus_per_node.max(2)));
+    (alpha_us, gb_s, table.note.clone())
+}
+
+fn throughput(spec: &Spec, completion_ms: f64) -> f64 {
+    let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
+    tokens / (completion_ms / 1e3) / f64::from(spec.tp.max(1))
+}
+
+/// The rows with their hidden share, where standard and upper-bound have numbers.
+fn with_hidden_share(mut rows: Vec<Row>) -> Vec<Row> {
+    let tpot = |rows: &[Row], wanted: &Architecture| {
+        let row = rows.iter().find(|row| row.architecture == *wanted)?;
+        row.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
+    };
+    let standard = tpot(&rows, &Architecture::Standard);
+    if let (Some(standard), Some(limit)) = (standard, tpot(&rows, &Architecture::UpperBound)) {
+        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+            numbers.hidden_share = hidden_share([standard, numbers.tpot_ms, limit]);
+        }
+    }
+    rows
+}
+
+fn strip(architecture: &Architecture, plan: &Plan, step: &PredictedStep, layers: u32) -> Strip {
+    let spans: Vec<StripSpan> = step
+        .spans
+        .iter()
+        .map(|span| {
+            let operation = &plan.operations[span.operation];
+            StripSpan {
+                name: operation.name.rsplit('/').next().unwrap_or_default().into(),
+                lane: span.lane,
+                layer: operation.layer,
+                start_ns: span.start_ns,
+                end_ns: span.end_ns,
+            }
+        })
+        .collect();
+    let of = |lane: Lane| -> Vec<(i64, i64)> {
+        let of_lane = spans.iter().filter(|span| span.lane == lane);
+        intervals::union(of_lane.map(|span| (span.start_ns, span.end_ns)))
+    };
+    let exposed = intervals::difference(&of(Lane::Comm), &of(Lane::Compute));
+    let layer = layers / 2;
+    let begin = |wanted: u32| {
+        let compute = spans.iter().filter(|s| s.lane == Lane::Compute && s.layer == Some(wanted));
+        compute.map(|span| span.start_ns).min()
+    };
+    let from = begin(layer).unwrap_or(0);
+    let to = begin(layer + 2).or_else(|| begin(layer + 1)).unwrap_or(step.length_ns);
+    Strip {
+        architecture: architecture.clone(),
+        length_ns: step.length_ns,
+        layer_ns: (from, to.max(from + 1)),
+        layer,
+        spans,
+        exposed,
+    }
+}

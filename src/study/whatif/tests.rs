@@ -1,0 +1,236 @@
+//! What-ifs against the simulator itself, and sliders against what they promise.
+
+use clap::Parser;
+use proptest::prelude::*;
+
+use super::*;
+use crate::machine::hardware::Target;
+use crate::model::Model;
+use crate::plan::Architecture;
+use crate::table::CellOptions;
+use crate::table::{Backend, Collective, Link, P2p, Spec};
+
+/// A variant that is simulated quickly.
+fn small() -> Variant {
+    let mut variant = Variant::default();
+    variant.cell.model = "llama-3.2-1b".into();
+    variant.cell.output_tokens = 64;
+    variant.cell.prompt_tokens = 128;
+    variant
+}
+
+/// What `ladderscope run` understands of a cell.
+#[derive(Debug, Parser)]
+struct Command {
+    #[command(flatten)]
+    cell: CellOptions,
+}
+
+/// The cell that the command line makes of a command.
+fn parsed(arguments: &[String]) -> Spec {
+    assert_eq!(arguments[0], "run");
+    Command::try_parse_from(arguments).unwrap().cell.resolve().unwrap().0
+}
+
+/// TPOT and decode latency of a full simulation (ms).
+fn simulated(spec: &Spec) -> (f64, f64) {
+    let shape = Model::resolve(&spec.model).unwrap().shape;
+    let target = Target::of(spec).unwrap();
+    let (outcome, _) = crate::run::sim::simulate(spec, &shape, &target, false).unwrap();
+    let metrics = crate::table::metrics(spec, &[&outcome.samples], 0).unwrap();
+    (metrics.tpot_ms.p50, metrics.decode_ms)
+}
+
+#[test]
+fn the_command_reproduces_the_number() {
+    let engine = Engine::default();
+    let plain = small();
+    let mut slid = small();
+    slid.alpha_us = Some(33.0);
+    slid.gb_s = Some(120.0);
+    slid.sms = Some(20.0);
+    slid.comm_loss_pct = Some(5.0);
+    slid.hbm_gb_s = Some(4000.0);
+    slid.launch_us = Some(2.0);
+    slid.cell.batch = 4;
+    let mut off = slid.clone();
+    off.cell.p2p = P2p::Off;
+    let mut growing = plain.clone();
+    (growing.cell.stack, growing.cell.collective) = ("native".into(), Collective::OneShot);
+    growing.cell.architecture = "desync:4".parse().unwrap();
+    let mut emulated = plain.clone();
+    emulated.cell.link = Link::Emulated { alpha_us: 20.0, gb_s: 50.0 };
+    emulated.alpha_us = Some(70.0);
+    emulated.cell.env.insert("NCCL_X".into(), "it's $HOME".into());
+    for variant in [plain, slid, off, growing, emulated] {
+        let answer = engine.answer(&variant).unwrap();
+        let spec = parsed(&answer.arguments);
+        assert_eq!(spec, answer.spec, "{:?}", answer.arguments);
+        let (tpot, decode) = simulated(&spec);
+        let numbers = answer.chosen().unwrap();
+        assert!((numbers.decode_ms / decode - 1.0).abs() < 1e-3, "{} {decode}", numbers.decode_ms);
+        assert!((numbers.tpot_ms / tpot - 1.0).abs() < 1e-3, "{} {tpot}", numbers.tpot_ms);
+    }
+}
+
+#[test]
+fn every_architecture_has_a_row_and_the_limits_hold() {
+    let answer = Engine::default().answer(&Variant::default()).unwrap();
+    let numbers = |name: &str| {
+        let row = answer.row(&name.parse().unwrap()).unwrap();
+        row.numbers.clone().unwrap()
+    };
+    let (standard, ladder, bound) = (numbers("standard"), numbers("ladder"), numbers("upper-bound"));
+    assert_eq!(standard.overlap_pct, Some(0.0));
+    assert_eq!((bound.comm_ms, bound.overlap_pct, bound.hidden_share), (0.0, None, Some(1.0)));
+    assert!(standard.tpot_ms > ladder.tpot_ms && ladder.tpot_ms > bound.tpot_ms);
+    assert!(ladder.exposed_ms < 0.1 * standard.exposed_ms && ladder.comm_ms > standard.comm_ms * 0.9);
+    assert!((standard.tpot_ms - (standard.split.work_ms + standard.exposed_ms)).abs() < 0.05);
+    // its strips: the standard's communication is all exposed, and the middle layer lies within
+    let [of_standard, of_ladder] = &answer.strips[..] else { panic!("{}", answer.strips.len()) };
+    let exposed = |strip: &Strip| strip.exposed.iter().map(|(a, b)| b - a).sum::<i64>() as f64 / 1e6;
+    assert!((exposed(of_standard) - standard.exposed_ms).abs() < 1e-9);
+    assert!((exposed(of_ladder) - ladder.exposed_ms).abs() < 1e-9);
+    for strip in &answer.strips {
+        assert!(0 < strip.layer_ns.0 && strip.layer_ns.0 < strip.layer_ns.1);
+        assert!(strip.layer_ns.1 <= strip.length_ns && strip.layer == 40);
+    }
+    // the frontier passes through the variant's own point
+    let of_ladder =
+        answer.frontiers.iter().find(|f| f.architecture == answer.spec.architecture).unwrap();
+    let own = of_ladder.points.iter().find(|p| p.batch == 1).unwrap();
+    assert_eq!(own.completion_ms, ladder.completion_ms);
+    assert!(of_ladder.points.is_sorted_by_key(|p| p.batch) && of_ladder.points.len() > 3);
+}
+
+#[test]
+fn what_cannot_run_says_why_and_the_rest_goes_on() {
+    let engine = Engine::default();
+    let mut variant = Variant::default();
+    variant.cell.tp = 1;
+    let answer = engine.answer(&variant).unwrap();
+    let why = answer.rows[0].numbers.clone().unwrap_err();
+    assert!(why.contains("out of memory") && why.contains("80.0 GB"), "{why}");
+    assert!(answer.frontiers.iter().all(|f| f.points.is_empty()) && answer.strips.is_empty());
+    variant.cell.tp = 3;
+    let why = engine.answer(&variant).unwrap().rows[0].numbers.clone().unwrap_err();
+    assert!(why.contains("TP 3 does not divide 64 heads"), "{why}");
+    variant.cell.hardware = "h100_sx".into();
+    assert!(engine.answer(&variant).unwrap_err().to_string().contains("h100_sx"));
+}
+
+#[test]
+fn alpha_reaches_both_ways_of_a_link_without_p2p() {
+    let engine = Engine::default();
+    let mut variant = Variant::default();
+    variant.cell.p2p = P2p::Off;
+    variant.cell.architecture = Architecture::Standard;
+    variant.cell.batch = 64;
+    let comm = |alpha| {
+        let variant = Variant { alpha_us: Some(alpha), ..variant.clone() };
+        engine.answer(&variant).unwrap().chosen().unwrap().comm_ms
+    };
+    let (low, middle, high) = (comm(10.0), comm(100.0), comm(1000.0));
+    assert!(low < middle && middle * 3.0 < high, "{low} {middle} {high}");
+}
+
+#[test]
+fn a_break_even_is_where_it_says() {
+    let engine = Engine::default();
+    let variant = small();
+    // latency alone is more than can be hidden there: a bandwidth that could be is searched without it
+    let mut fast = small();
+    (fast.alpha_us, fast.cell.batch) = (Some(0.5), 64);
+    for (variant, over) in [(variant, Over::AlphaUs), (fast, Over::GbS)] {
+        let found = engine.break_even(&variant, over, HIDDEN_PCT).unwrap();
+        let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
+        let overlap = |value| {
+            let answer = engine.answer(&over.set(&variant, value)).unwrap();
+            answer.chosen().unwrap().overlap_pct.unwrap()
+        };
+        let beyond = if over == Over::AlphaUs { at * 1.01 } else { at / 1.01 };
+        assert!(overlap(at) >= HIDDEN_PCT && overlap(beyond) < HIDDEN_PCT, "{over:?} {at}");
+    }
+    let mut standard = small();
+    standard.cell.architecture = Architecture::Standard;
+    let never = engine.break_even(&standard, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    assert_eq!(never.crossing, Crossing::Never);
+    standard.cell.architecture = Architecture::UpperBound;
+    assert!(engine.break_even(&standard, Over::GbS, HIDDEN_PCT).is_err(), "it does not communicate");
+}
+
+#[test]
+fn a_measured_cell_becomes_its_simulation() {
+    let mut spec = small().cell;
+    (spec.backend, spec.hardware, spec.link) = (Backend::Cpu, "host".into(), Link::P2pOff);
+    let (variant, note) = Variant::of(&spec);
+    assert!(note.unwrap().contains("h100_sxm"));
+    assert_eq!((variant.cell.backend, variant.cell.p2p), (Backend::Sim, P2p::Off));
+    assert_eq!(variant.cell.link, Link::Native);
+}
+
+#[test]
+fn typed_values_are_checked() {
+    let (mut variant, engine) = (Variant::default(), Engine::default());
+    let profile_values = engine.answer(&variant).unwrap().profile_values;
+    let mut set = |slider: Slider, text: &str| slider.set(&mut variant, Some(&profile_values), text);
+    for (slider, wrong, right) in [
+        (Slider::Alpha, "-1", "0"),
+        (Slider::Bandwidth, "0", "0.5"),
+        (Slider::Sms, "132", "131"),
+        (Slider::CommLoss, "100", "99"),
+        (Slider::Tp, "0", "16"),
+        (Slider::Output, "1", "2"),
+        (Slider::Batch, "1.5", "3"),
+        (Slider::P2p, "maybe", "off"),
+        (Slider::Architecture, "lader", "ladder:20"),
+        (Slider::Hbm, "fast", "3350"),
+    ] {
+        let error = set(slider, wrong).unwrap_err().to_string();
+        assert!(error.contains(wrong), "{error}");
+        set(slider, right).unwrap();
+    }
+}
+
+fn any_slider() -> impl Strategy<Value = Slider> {
+    prop::sample::select(Slider::ALL.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn steps_move_one_thing_stay_inside_and_reset_undoes_them(
+        slider in any_slider(),
+        steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..60),
+    ) {
+        let base = Variant::default();
+        let profile_values = profile_values();
+        let mut variant = base.clone();
+        for (up, coarse) in steps {
+            let (before, at) = (slider.place(&variant, Some(profile_values)), slider.number(&variant, Some(profile_values)));
+            let moved = slider.step(&mut variant, Some(profile_values), up, coarse);
+            let (after, to) = (slider.place(&variant, Some(profile_values)), slider.number(&variant, Some(profile_values)));
+            prop_assert!(after.is_some_and(|place| (0.0..=1.0).contains(&place)), "{slider:?} {after:?}");
+            if let (Some(at), Some(to)) = (at, to) {
+                prop_assert!(!moved || (to > at) == up, "{slider:?}: {at} -> {to}");
+                let [low, high] = slider.range(Some(profile_values));
+                prop_assert!(low - 1e-9 <= to && to <= high + 1e-9, "{slider:?} {to}");
+            } else {
+                prop_assert!(!moved || (after > before) == up);
+            }
+            for other in Slider::ALL.iter().filter(|other| **other != slider) {
+                prop_assert!(!other.is_changed(&variant, &base), "{slider:?} moved {other:?}");
+            }
+        }
+        slider.reset(&mut variant, &base);
+        prop_assert_eq!(variant, base);
+    }
+}
+
+/// The profile values of the default variant, found once.
+fn profile_values() -> &'static ProfileValues {
+    static VALUES: std::sync::LazyLock<ProfileValues> = std::sync::LazyLock::new(|| {
+        Engine::default().answer(&Variant::default()).unwrap().profile_values
+    });
+    &VALUES
+}

@@ -1,0 +1,206 @@
+//! A variant: a simulated cell and what the sliders changed in its hardware.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::{LinkPoint, Profile, Target};
+use crate::plan::{Architecture, LadderLayers};
+use crate::table::options::{Kind, OPTIONS, PAIRS};
+use crate::table::{Backend, Link, P2p, Spec};
+
+/// Hardware of cells that ran on a machine of which there is no profile.
+const INSTEAD_OF_HOST: &str = "h100_sxm";
+
+/// A simulated cell and what the sliders changed in its hardware. `None`: as the profile has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// The cell; its backend is the simulator. Its `set` is what it came with.
+    pub cell: Spec,
+    /// Latency of a small all-reduce inside a node (us).
+    pub alpha_us: Option<f64>,
+    /// Message bandwidth of an all-reduce inside a node (1e9 bytes a second).
+    pub gb_s: Option<f64>,
+    /// Streaming multiprocessors whose work a large all-reduce takes from compute.
+    pub sms: Option<f64>,
+    /// Part of its rate that an all-reduce loses while compute runs (%).
+    pub comm_loss_pct: Option<f64>,
+    /// Peak memory bandwidth (1e9 bytes a second).
+    pub hbm_gb_s: Option<f64>,
+    /// Fixed time of a kernel (us).
+    pub launch_us: Option<f64>,
+}
+
+impl Default for Variant {
+    /// 70B, TP 8, batch 1, on H100 with gpt-fast: the cell of the Ladder Residual paper.
+    fn default() -> Self {
+        Self::new(Spec {
+            architecture: Architecture::Ladder(LadderLayers::All),
+            model: "llama-3-70b".into(),
+            tp: 8,
+            hardware: INSTEAD_OF_HOST.into(),
+            stack: "gpt-fast".into(),
+            samples: 1,
+            warmup: 0,
+            ..Spec::default()
+        })
+    }
+}
+
+impl Variant {
+    fn new(cell: Spec) -> Self {
+        Self {
+            cell,
+            alpha_us: None,
+            gb_s: None,
+            sms: None,
+            comm_loss_pct: None,
+            hbm_gb_s: None,
+            launch_us: None,
+        }
+    }
+
+    /// The simulation of a cell, whoever ran it. A machine of which there is no profile gives way to
+    /// an H100 (the second value says so), links taken from a profile to that profile's own.
+    pub fn of(spec: &Spec) -> (Self, Option<String>) {
+        let mut cell = Spec { backend: Backend::Sim, samples: 1, warmup: 0, ..spec.clone() };
+        (cell.p2p, cell.link) = match cell.link {
+            Link::P2pOn => (P2p::On, Link::Native),
+            Link::P2pOff => (P2p::Off, Link::Native),
+            other => (cell.p2p, other),
+        };
+        let note = (cell.hardware == "host").then(|| {
+            cell.hardware = INSTEAD_OF_HOST.into();
+            format!("there is no profile of the machine of this run: simulated on {INSTEAD_OF_HOST}")
+        });
+        (Self::new(cell), note)
+    }
+
+    /// The profile and the stack without what the sliders changed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Target::of`], for the variant's hardware and stack.
+    pub fn plain_target(&self) -> Result<Target> {
+        Target::of(&self.cell)
+    }
+
+    /// The cell with everything that the sliders changed, as `ladderscope run` takes it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Target::of`], for the variant's hardware and stack.
+    pub fn spec(&self) -> Result<Spec> {
+        let mut spec = self.cell.clone();
+        if let Link::Emulated { alpha_us, gb_s } = spec.link {
+            let (alpha_us, gb_s) = (self.alpha_us.unwrap_or(alpha_us), self.gb_s.unwrap_or(gb_s));
+            spec.link = Link::Emulated { alpha_us, gb_s };
+        } else if self.alpha_us.is_some() || self.gb_s.is_some() {
+            let profile = self.plain_target()?.profile;
+            set_link(&mut spec.set, &profile, "alpha_us", self.alpha_us);
+            set_link(&mut spec.set, &profile, "gb_s", self.gb_s);
+        }
+        if let Some(sms) = self.sms {
+            let plain = self.plain_target()?;
+            let total = f64::from(sms_of(&plain.profile)?);
+            if sms > total {
+                return Err(Error::input(format!(
+                    "{sms} SMs of communication: a GPU of {} has {total}",
+                    plain.profile.name
+                )));
+            }
+            let contention = &plain.stack.contention;
+            let lost = (sms / total).clamp(0.0, MOST_LOST);
+            // what is bound by memory loses in proportion
+            let memory = if contention.arithmetic > 0.0 {
+                contention.memory * lost / contention.arithmetic
+            } else {
+                lost
+            };
+            spec.set.insert("stack.contention.arithmetic".into(), number(lost));
+            spec.set.insert("stack.contention.memory".into(), number(memory.min(MOST_LOST)));
+        }
+        let mut set = |key: &str, value: Option<f64>| {
+            if let Some(value) = value {
+                spec.set.insert(key.into(), number(value));
+            }
+        };
+        set("stack.contention.comm", self.comm_loss_pct.map(|pct| pct / 100.0));
+        set("hbm_gb_s", self.hbm_gb_s);
+        set("stack.launch_us", self.launch_us);
+        Ok(spec)
+    }
+
+    /// The arguments of the command that runs it, `run` first: what that prints is what is shown here.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Target::of`], for the variant's hardware and stack.
+    pub fn arguments(&self) -> Result<Vec<String>> {
+        let spec = self.spec()?;
+        let mut words: Vec<String> = ["run", "--backend", "sim"].map(str::to_owned).to_vec();
+        for option in OPTIONS.iter().filter(|option| option.is_heeded_by(Backend::Sim)) {
+            let text = option.text(&spec);
+            match (option.name, option.kind) {
+                // said already, or as the simulator has it
+                ("backend" | "samples" | "warmup", _) => {}
+                (_, Kind::Flag) => words.extend((text == "true").then(|| format!("--{}", option.flag))),
+                ("link" | "collective" | "seed", _) if option.is_default(&spec) => {}
+                _ if !option.is_required && option.is_default(&spec) => {}
+                _ => words.extend([format!("--{}", option.flag), text.into_owned()]),
+            }
+        }
+        for pairs in &PAIRS {
+            let pair = |(key, value)| [format!("--{}", pairs.name), format!("{key}={value}")];
+            words.extend((pairs.of)(&spec).iter().flat_map(pair));
+        }
+        Ok(words)
+    }
+}
+
+/// A lane never loses all of its rate.
+const MOST_LOST: f64 = 0.99;
+
+/// Streaming multiprocessors of the profile's GPU.
+pub(super) fn sms_of(profile: &Profile) -> Result<u32> {
+    profile.sms.ok_or_else(|| {
+        Error::input_help(
+            format!("hardware profile {} does not say how many SMs the GPU has", profile.name),
+            "add sms = N to the profile",
+        )
+    })
+}
+
+/// Sets `alpha_us` or `gb_s` of every link inside a node, the other way of
+/// large messages in proportion.
+fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, value: Option<f64>) {
+    let Some(value) = value else { return };
+    // a longer key would refine the new value away
+    let refines = |key: &str| {
+        key.starts_with("link.") && !key.starts_with("link.inter_node") && key.ends_with(name)
+    };
+    set.retain(|key, _| !refines(key));
+    set.insert(format!("link.{name}"), number(value));
+    let of: fn(&LinkPoint) -> f64 = if name == "gb_s" { |p| p.gb_s } else { |p| p.alpha_us };
+    let links = &profile.link;
+    let tables = [
+        ("p2p_on", Some(&links.p2p_on)),
+        ("p2p_off", Some(&links.p2p_off)),
+        ("one_shot", links.one_shot.as_ref()),
+    ];
+    for (table, rows) in tables {
+        for (tp, point) in rows.iter().flat_map(|table| &table.tp) {
+            let Some(large) = point.large.filter(|_| of(point) > 0.0) else { continue };
+            let large = if name == "gb_s" { large.gb_s } else { large.alpha_us };
+            let key = format!("link.{table}.tp.{tp}.large.{name}");
+            set.insert(key, number(large * value / of(point)));
+        }
+    }
+}
+
+/// Six significant digits at most: what is shown is what is simulated is what the command says.
+fn number(value: f64) -> String {
+    let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
+    rounded.to_string()
+}

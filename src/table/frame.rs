@@ -1,0 +1,278 @@
+//! Records as a Polars data frame, and back: a column for each option and for each measure that records
+//! keep, under its name, and what a record says beside them. Batches are such frames.
+
+use std::collections::BTreeMap;
+
+use polars::prelude::{Column, DataFrame, DataType, Schema};
+
+use super::options::{Kind, OPTIONS, OptionEntry};
+use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Status, Unit};
+use crate::base::error::{Error, Result};
+
+/// The column of whole records.
+pub(crate) const RECORD: &str = "record";
+
+/// Records and their row numbers as one chunk.
+///
+/// # Errors
+///
+/// Where a record cannot be written as JSON.
+pub(crate) fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
+    let text = |name: &str, of: &dyn Fn(&Record) -> Option<String>| {
+        Column::new(name.into(), rows.iter().map(|(_, r)| of(r)).collect::<Vec<_>>())
+    };
+    let option = |option: &OptionEntry| {
+        let number = |(_, r): &(u32, Record)| option.number(&r.spec).unwrap_or_default();
+        match option.kind {
+            Kind::Count => Column::new(
+                option.name.into(),
+                rows.iter().map(|r| number(r) as u32).collect::<Vec<_>>(),
+            ),
+            Kind::Large => Column::new(option.name.into(), rows.iter().map(number).collect::<Vec<_>>()),
+            _ => text(option.name, &|r| Some(option.text(&r.spec).into_owned())),
+        }
+    };
+    let measure = |measure: &Measure| {
+        let values = rows.iter().map(|(_, r)| measure.of(r));
+        let name = measure.name.into();
+        match measure.unit {
+            Unit::Count => Column::new(name, values.map(|v| v.map(|v| v as u32)).collect::<Vec<_>>()),
+            Unit::Bytes => Column::new(name, values.map(|v| v.map(|v| v as u64)).collect::<Vec<_>>()),
+            _ => Column::new(name, values.collect::<Vec<_>>()),
+        }
+    };
+    let json = rows
+        .iter()
+        .map(|(_, record)| serde_json::to_string(record))
+        .collect::<Result<Vec<String>, _>>()
+        .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;
+    let mut columns = vec![Column::new("row".into(), rows.iter().map(|r| r.0).collect::<Vec<_>>())];
+    columns.extend(OPTIONS.iter().map(option));
+    columns.extend([
+        text("env", &|r| pairs(&r.spec.env)),
+        text("set", &|r| pairs(&r.spec.set)),
+        text("provenance", &|r| Some(r.provenance.to_string())),
+        text("status", &|r| Some(r.status.as_str().into())),
+        text("reason", &|r| r.reason.clone()),
+    ]);
+    columns.extend(MEASURES.iter().filter(|measure| measure.is_key()).map(measure));
+    columns.extend([
+        text("warnings", &|r| (!r.warnings.is_empty()).then(|| word_list(&r.warnings))),
+        text("experiment", &|r| r.experiment.clone()),
+        text("key", &|r| Some(r.spec.key())),
+        Column::new("round".into(), rows.iter().map(|(_, r)| r.round).collect::<Vec<_>>()),
+        text("created", &|r| Some(r.created.clone())),
+        Column::new(RECORD.into(), json),
+    ]);
+    DataFrame::new(rows.len(), columns).map_err(|e| Error::failed(format!("batch: {e}")))
+}
+
+fn pairs(map: &BTreeMap<String, String>) -> Option<String> {
+    (!map.is_empty()).then(|| serde_json::to_string(map).unwrap_or_default())
+}
+
+fn word_list(words: &[String]) -> String {
+    serde_json::to_string(words).unwrap_or_default()
+}
+
+/// The columns that [`records`] needs, in the order of [`frame`]'s.
+pub(crate) fn without_record(schema: &Schema) -> Vec<String> {
+    let names = schema.iter_names().map(|name| name.to_string());
+    names.filter(|name| name != RECORD && name != "key").collect()
+}
+
+/// The values of an option, as its kind is kept.
+enum Asked {
+    Texts(Texts),
+    Numbers(Numbers),
+}
+
+impl Asked {
+    /// The column of an option; `None` where the batch is older than the option.
+    fn of(frame: &DataFrame, option: &OptionEntry) -> Result<Option<Self>, String> {
+        if frame.column(option.name).is_err() && !option.is_required {
+            return Ok(None);
+        }
+        Ok(Some(match option.kind {
+            Kind::Count | Kind::Large => Self::Numbers(Numbers::new(frame, option.name)?),
+            _ => Self::Texts(Texts::new(frame, option.name)?),
+        }))
+    }
+
+    fn put(&self, option: &OptionEntry, at: usize, spec: &mut Spec) -> Result<(), String> {
+        match self {
+            Self::Texts(texts) => option
+                .read(spec, texts.some(at)?)
+                .map_err(|e| format!("column {}, row {at}: {e}", option.name)),
+            Self::Numbers(numbers) => match option.put(spec, numbers.large(at)?) {
+                true => Ok(()),
+                false => Err(numbers.nothing(at)),
+            },
+        }
+    }
+}
+
+/// The column of a measure, also under a name that it had before; `None` where the batch is older.
+fn measured(frame: &DataFrame, measure: &'static Measure) -> Result<Option<Numbers>, String> {
+    let names = std::iter::once(&measure.name).chain(measure.aliases);
+    let name = names.copied().find(|name| frame.column(name).is_ok());
+    name.map(|name| Numbers::new(frame, name)).transpose()
+}
+
+/// Records without their environment, from every column but the whole records; or which row and column
+/// is wrong, and how. Ids are `BATCH:ROW`.
+pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
+    let texts = |name: &'static str| Texts::new(frame, name);
+    let numbers = |name: &'static str| Numbers::new(frame, name);
+    let mut options: Vec<(&OptionEntry, Asked)> = Vec::new();
+    for option in OPTIONS {
+        options.extend(Asked::of(frame, option)?.map(|asked| (option, asked)));
+    }
+    let mut measures: Vec<(&Measure, Numbers)> = Vec::new();
+    for measure in MEASURES.iter().filter(|measure| measure.is_key()) {
+        measures.extend(measured(frame, measure)?.map(|numbers| (measure, numbers)));
+    }
+    let (row, round) = (numbers("row")?, numbers("round")?);
+    let (env, set, status) = (texts("env")?, texts("set")?, texts("status")?);
+    let (reason, provenance, created) = (texts("reason")?, texts("provenance")?, texts("created")?);
+    let (experiment, warnings) = (texts("experiment")?, texts("warnings")?);
+    let mut records = Vec::with_capacity(frame.height());
+    for at in 0..frame.height() {
+        let mut spec = Spec {
+            env: env.json(at)?.unwrap_or_default(),
+            set: set.json(at)?.unwrap_or_default(),
+            ..Spec::default()
+        };
+        for (option, asked) in &options {
+            asked.put(option, at, &mut spec)?;
+        }
+        let mut record = Record {
+            schema: SCHEMA,
+            run: format!("{batch}:{}", row.count(at)?),
+            status: status.word(at)?,
+            reason: reason.get(at).map(str::to_owned),
+            provenance: provenance.word(at)?,
+            samples: Vec::new(),
+            metrics: None,
+            overlap: None,
+            environment: BTreeMap::new(),
+            trace: None,
+            created: created.text(at)?,
+            round: round.count(at)?,
+            experiment: experiment.get(at).map(str::to_owned),
+            runs: Vec::new(),
+            warnings: warnings.json(at)?.unwrap_or_default(),
+            instrumented: None,
+            spec,
+        };
+        for (measure, numbers) in &measures {
+            if let Some(value) = numbers.get(at) {
+                measure.set(&mut record, value);
+            }
+        }
+        if let Some(metrics) = record.metrics.as_ref().filter(|metrics| metrics.samples == 1) {
+            let (prefill_ms, decode_ms) = (metrics.prefill_ms, metrics.decode_ms);
+            let (steps_ms, overlap) = (Vec::new(), record.overlap);
+            record.samples = vec![Sample { prefill_ms, decode_ms, steps_ms, overlap }];
+        }
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// A column of texts.
+pub(crate) struct Texts {
+    name: &'static str,
+    values: polars::prelude::StringChunked,
+}
+
+impl Texts {
+    pub fn new(frame: &DataFrame, name: &'static str) -> Result<Self, String> {
+        let column = frame.column(name).map_err(|e| e.to_string())?;
+        let values = column.str().map_err(|e| format!("column {name}: {e}"))?.rechunk().into_owned();
+        Ok(Self { name, values })
+    }
+
+    pub fn get(&self, at: usize) -> Option<&str> {
+        self.values.get(at)
+    }
+
+    fn some(&self, at: usize) -> Result<&str, String> {
+        self.get(at).ok_or_else(|| format!("column {} has nothing in row {at}", self.name))
+    }
+
+    pub fn text(&self, at: usize) -> Result<String, String> {
+        self.some(at).map(str::to_owned)
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<Option<T>, String> {
+        let parse = |text| serde_json::from_str(text);
+        let parsed = self.get(at).map(parse).transpose();
+        parsed.map_err(|e| format!("column {}, row {at}: {e}", self.name))
+    }
+
+    /// What serde knows by this name.
+    pub fn word<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<T, String> {
+        let text: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
+            serde::de::IntoDeserializer::into_deserializer(self.some(at)?);
+        T::deserialize(text).map_err(|e| format!("column {}, row {at}: {e}", self.name))
+    }
+}
+
+/// A column of numbers of any kind.
+pub(crate) struct Numbers {
+    name: &'static str,
+    column: NumberColumn,
+}
+
+enum NumberColumn {
+    Count(polars::prelude::UInt32Chunked),
+    Large(polars::prelude::UInt64Chunked),
+    Number(polars::prelude::Float64Chunked),
+}
+
+impl Numbers {
+    pub fn new(frame: &DataFrame, name: &'static str) -> Result<Self, String> {
+        let column = frame.column(name).map_err(|e| e.to_string())?;
+        let wrong = |e| format!("column {name}: {e}");
+        let column = match column.dtype() {
+            DataType::UInt64 => NumberColumn::Large(column.u64().map_err(wrong)?.rechunk().into_owned()),
+            DataType::Float64 => {
+                NumberColumn::Number(column.f64().map_err(wrong)?.rechunk().into_owned())
+            }
+            _ => NumberColumn::Count(column.u32().map_err(wrong)?.rechunk().into_owned()),
+        };
+        Ok(Self { name, column })
+    }
+
+    fn nothing(&self, at: usize) -> String {
+        format!("column {} has nothing that fits in row {at}", self.name)
+    }
+
+    pub fn count(&self, at: usize) -> Result<u32, String> {
+        u32::try_from(self.large(at)?).map_err(|_| self.nothing(at))
+    }
+
+    fn large(&self, at: usize) -> Result<u64, String> {
+        let value = match &self.column {
+            NumberColumn::Count(values) => values.get(at).map(u64::from),
+            NumberColumn::Large(values) => values.get(at),
+            NumberColumn::Number(_) => None,
+        };
+        value.ok_or_else(|| self.nothing(at))
+    }
+
+    /// A number, if there is one.
+    fn get(&self, at: usize) -> Option<f64> {
+        match &self.column {
+            NumberColumn::Count(values) => values.get(at).map(f64::from),
+            NumberColumn::Large(values) => values.get(at).map(|value| value as f64),
+            NumberColumn::Number(values) => values.get(at),
+        }
+    }
+}
+
+/// A status by its name in files.
+pub(crate) fn is_ok(texts: &Texts, at: usize) -> bool {
+    texts.get(at) == Some(Status::Ok.as_str())
+}

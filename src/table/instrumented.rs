@@ -1,0 +1,125 @@
+//! What timing a run's operations cost: TPOT of the pass in which they were timed over TPOT of the pass in
+//! which nothing was.
+
+use super::metrics::{recorder, steps_ms};
+use crate::base::statistics::{bootstrap, median};
+use crate::table::{Instrumented, Record, Sample, Spec};
+
+/// Steps of a block where a rotation is not longer.
+const BLOCK: usize = 8;
+
+/// One run's two passes, in decode steps (ms).
+struct Round {
+    plain: Vec<f64>,
+    timed: Vec<f64>,
+}
+
+/// The pass with its overhead over the undisturbed `samples`.
+///
+/// The interval bootstraps blocks of consecutive steps, each as long as a rotation of windows at
+/// least, since neighbouring steps are not independent; it knows nothing of how processes differ, for
+/// which rounds are needed.
+pub fn overhead(spec: &Spec, samples: &[Sample], pass: Instrumented) -> Instrumented {
+    let plain = samples.iter().flat_map(|sample| steps_ms(spec, sample)).collect();
+    let round = Round { plain, timed: pass.steps_ms.clone() };
+    with_overhead(pass, &[round])
+}
+
+/// The pooled pass of a cell's runs, of those that were recorded as the last one was. `None` where
+/// the last has none.
+pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
+    let mut pass = last.instrumented.clone()?;
+    let alike = runs.iter().filter(|run| recorder(run) == recorder(last));
+    let rounds: Vec<Round> = alike
+        .filter_map(|run| {
+            let timed = run.instrumented.as_ref()?.steps_ms.clone();
+            let plain = run.samples.iter().flat_map(|sample| steps_ms(&run.spec, sample)).collect();
+            Some(Round { plain, timed })
+        })
+        .collect();
+    pass.steps_ms = rounds.iter().flat_map(|round| &round.timed).copied().collect();
+    Some(with_overhead(pass, &rounds))
+}
+
+fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
+    let all =
+        |of: fn(&Round) -> &Vec<f64>| -> Vec<f64> { rounds.iter().flat_map(of).copied().collect() };
+    let (plain, timed) = (median(&all(|r| &r.plain)), median(&all(|r| &r.timed)));
+    let block = BLOCK.max(pass.windows as usize);
+    let blocks = |of: fn(&Round) -> &Vec<f64>| -> Vec<Vec<f64>> {
+        let medians = |steps: &[f64]| steps.chunks(block).filter_map(median).collect();
+        rounds.iter().map(|round| medians(of(round))).collect()
+    };
+    pass.tpot_ms = timed.unwrap_or(0.0);
+    pass.overhead =
+        plain.zip(timed).filter(|(plain, _)| *plain > 0.0).map(|(plain, timed)| timed / plain);
+    pass.overhead_ci95 = pass.overhead.and_then(|_| {
+        bootstrap([&blocks(|r| &r.timed), &blocks(|r| &r.plain)], |[timed, plain]| timed / plain)
+    });
+    pass
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::sample_data::{record, spec};
+
+    fn pass(steps_ms: Vec<f64>) -> Instrumented {
+        Instrumented {
+            recorder: "cuda events, rotating K=4".into(),
+            windows: 4,
+            steps_ms,
+            ..Default::default()
+        }
+    }
+
+    fn sample(steps_ms: Vec<f64>) -> Sample {
+        Sample { prefill_ms: 1.0, decode_ms: steps_ms.iter().sum(), steps_ms, overlap: None }
+    }
+
+    /// Steps that grow with the context and vary a little, `factor` times as long.
+    fn steps(factor: f64) -> Vec<f64> {
+        (0..200).map(|s| factor * (5.0 + 0.001 * f64::from(s) + 0.02 * f64::from(s * 7 % 5))).collect()
+    }
+
+    #[test]
+    fn the_overhead_is_the_ratio_of_medians_and_its_interval_holds_it() {
+        let spec = spec();
+        let found = overhead(&spec, &[sample(steps(1.0)), sample(steps(1.0))], pass(steps(1.03)));
+        assert!((found.overhead.unwrap() - 1.03).abs() < 1e-9, "{found:?}");
+        let [low, high] = found.overhead_ci95.unwrap();
+        assert!(low > 1.02 && low <= 1.03 && (1.03..1.04).contains(&high), "{low}..{high}");
+        assert!((found.tpot_ms / 1.03 - median(&steps(1.0)).unwrap()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_steps_there_is_no_overhead_and_with_few_no_interval() {
+        let spec = spec();
+        let none = overhead(&spec, &[sample(steps(1.0))], pass(Vec::new()));
+        assert_eq!((none.overhead, none.overhead_ci95), (None, None));
+        let few = overhead(&spec, &[sample(vec![2.0; 8])], pass(vec![3.0; 8]));
+        assert_eq!((few.overhead, few.overhead_ci95), (Some(1.5), None));
+    }
+
+    #[test]
+    fn rounds_are_paired_and_other_recorders_left_out() {
+        let run = |name, recorder: &str, drift: f64, cost: f64| {
+            let mut record = record(name, |_| (), 0, &[(0.0, 1.0)]);
+            record.environment.insert("recorder".into(), recorder.into());
+            record.samples = vec![sample(steps(drift))];
+            record.instrumented = Some(pass(steps(drift * cost)));
+            record
+        };
+        let rotating = "cuda events, rotating K=4";
+        let runs = [
+            run("a", "cuda events, full", 1.0, 9.0),
+            run("b", "cuda events, rotating K=8", 1.0, 1.02),
+            run("c", rotating, 1.5, 1.02),
+        ];
+        let found = pooled(&runs[2], &runs.iter().collect::<Vec<_>>()).unwrap();
+        let [low, high] = found.overhead_ci95.unwrap();
+        assert!(low < 1.03 && high > 1.01 && (found.overhead.unwrap() - 1.02).abs() < 0.01, "{found:?}");
+        assert_eq!(found.steps_ms.len(), 400);
+        assert_eq!(pooled(&record("d", |_| (), 0, &[(0.0, 1.0)]), &[]), None);
+    }
+}

@@ -1,0 +1,406 @@
+//! The one list of measures: every number that a run yields, or that is computed from several runs.
+//!
+//! From a line of [`MEASURES`] come the number's lines in `show`, its columns in tables of runs, CSV and
+//! batch files, its name in filters and sorting, its axis on Pareto plots, its values in `compare`, and
+//! its cells on screens. A new measure of a run is a key of [`Metrics`](super::Metrics) or
+//! [`Overlap`](super::Overlap), what fills it, and a line here.
+
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+
+use serde::{Serialize, Serializer};
+
+use super::render::Shown;
+use super::{Record, Unit, hidden_shares};
+
+/// Which way a measure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// The smaller of two values is the better one.
+    Less,
+    /// The greater of two values is the better one.
+    More,
+    /// It says what happened, and neither way is better.
+    Neither,
+}
+
+/// What a measure is taken of: the heading it stands under in `show`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The timed generations of a run: medians over samples.
+    Run,
+    /// What the lanes of a rank did in the decode phase of one sample, averaged over ranks.
+    Lanes,
+    /// The run and others that match it.
+    Runs,
+}
+
+/// How a measure is read.
+#[derive(Clone, Copy)]
+enum Read {
+    /// A key of the record, which can be written too.
+    Key(fn(&Record) -> Option<f64>, fn(&mut Record, f64)),
+    /// Computed from other numbers of the record.
+    Computed(fn(&Record) -> Option<f64>),
+    /// Computed from all records at once.
+    OfAll(fn(&[&Record]) -> Vec<Option<f64>>),
+}
+
+/// The 95 % interval of a measure.
+#[derive(Clone, Copy)]
+pub struct Interval {
+    /// The names of its ends where they are columns: the lower one, the higher one.
+    pub names: Option<[&'static str; 2]>,
+    get: fn(&Record) -> Option<[f64; 2]>,
+}
+
+/// A measure: a number of runs with all that is said of it.
+#[derive(Clone, Copy)]
+pub struct Measure {
+    /// Its name in files and on the command line: the contract's key, with its unit.
+    pub name: &'static str,
+    /// Shorter names for it, the shortest that is clear first.
+    pub aliases: &'static [&'static str],
+    /// The header of its column, with its unit where that is not clear.
+    pub title: &'static str,
+    /// What it is in words, without its unit.
+    pub words: &'static str,
+    /// What its values are.
+    pub unit: Unit,
+    /// Decimals in tables of the command line.
+    pub decimals: usize,
+    /// Which way is better.
+    pub better: Better,
+    /// What it is taken of.
+    pub scope: Scope,
+    /// Its interval, if one is known.
+    pub interval: Option<Interval>,
+    read: Read,
+}
+
+impl std::fmt::Debug for Measure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Measure {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Measure {}
+
+impl PartialOrd for Measure {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Measure {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(other.name)
+    }
+}
+
+impl Hash for Measure {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl Serialize for Measure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
+}
+
+impl Measure {
+    const fn new(
+        name: &'static str,
+        aliases: &'static [&'static str],
+        title: &'static str,
+        words: &'static str,
+        (unit, better, scope): (Unit, Better, Scope),
+        read: Read,
+    ) -> Self {
+        let decimals = unit.decimals();
+        Self { name, aliases, title, words, unit, decimals, better, scope, interval: None, read }
+    }
+
+    const fn decimals(self, decimals: usize) -> Self {
+        Self { decimals, ..self }
+    }
+
+    const fn interval(
+        self,
+        names: Option<[&'static str; 2]>,
+        get: fn(&Record) -> Option<[f64; 2]>,
+    ) -> Self {
+        Self { interval: Some(Interval { names, get }), ..self }
+    }
+
+    /// Whether it goes by this name: a name or an alias, in letters of either case.
+    pub fn is(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+    }
+
+    /// The shortest name that is clear.
+    pub fn short(&self) -> &'static str {
+        self.aliases.first().copied().unwrap_or(self.name)
+    }
+
+    /// Its value in a record; `None` where the run has none, and where other runs decide it.
+    pub fn of(&self, record: &Record) -> Option<f64> {
+        match self.read {
+            Read::Key(get, _) | Read::Computed(get) => get(record),
+            Read::OfAll(_) => None,
+        }
+    }
+
+    /// Its value in each of these records.
+    pub fn of_all(&self, records: &[&Record]) -> Vec<Option<f64>> {
+        match self.read {
+            Read::Key(get, _) | Read::Computed(get) => {
+                records.iter().map(|record| get(record)).collect()
+            }
+            Read::OfAll(get) => get(records),
+        }
+    }
+
+    /// Writes its value into a record. Whether it could: a number that is computed has no place.
+    pub fn set(&self, record: &mut Record, value: f64) -> bool {
+        match self.read {
+            Read::Key(_, set) => {
+                set(record, value);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether records have a key for it, so that files keep it.
+    pub fn is_key(&self) -> bool {
+        matches!(self.read, Read::Key(..))
+    }
+
+    /// Its 95 % interval in a record; `None` where there are too few samples, and for simulations.
+    pub fn interval_of(&self, record: &Record) -> Option<[f64; 2]> {
+        self.interval.and_then(|interval| (interval.get)(record))
+    }
+
+    /// Its value in a record with its interval, as a table shows it.
+    pub fn shown(&self, record: &Record) -> Shown {
+        match self.of(record) {
+            Some(value) if self.unit.is_whole() => Shown::Whole(value as u64),
+            value => Shown::interval(value, self.interval_of(record), self.decimals),
+        }
+    }
+
+    /// Its value in a record with its interval, in words; `None` where it has none.
+    pub fn told(&self, record: &Record) -> Option<String> {
+        let (value, decimals) = (self.of(record)?, self.decimals);
+        let number = match self.unit {
+            Unit::Bytes => self.unit.cell(value),
+            _ => format!("{value:.decimals$} {}", self.unit.symbol()).trim_end().to_owned(),
+        };
+        let ends = self.interval_of(record);
+        let ends = ends.map(|[low, high]| format!("  95% [{low:.decimals$}, {high:.decimals$}]"));
+        Some(number + &ends.unwrap_or_default())
+    }
+
+    /// Its name beside an axis, with its unit: `completion latency (ms)`.
+    pub fn axis_title(&self) -> String {
+        match self.unit.symbol() {
+            "" => self.words.to_owned(),
+            unit => format!("{} ({unit})", self.words),
+        }
+    }
+}
+
+impl Interval {
+    /// The interval in a record.
+    pub fn of(&self, record: &Record) -> Option<[f64; 2]> {
+        (self.get)(record)
+    }
+}
+
+/// The measure that goes by this name.
+pub fn measure(name: &str) -> Option<&'static Measure> {
+    MEASURES.iter().find(|measure| measure.is(name))
+}
+
+/// A number of a record as it is kept there.
+trait Kept {
+    fn read(&self) -> Option<f64>;
+    fn write(&mut self, value: f64);
+}
+
+macro_rules! kept {
+    ($($number:ty),*) => {$(
+        impl Kept for $number {
+            fn read(&self) -> Option<f64> {
+                Some(*self as f64)
+            }
+            fn write(&mut self, value: f64) {
+                *self = value as Self;
+            }
+        }
+    )*};
+}
+kept!(f64, u32, u64);
+
+impl Kept for Option<f64> {
+    fn read(&self) -> Option<f64> {
+        *self
+    }
+    fn write(&mut self, value: f64) {
+        *self = Some(value);
+    }
+}
+
+/// A key of the record's `metrics`.
+macro_rules! metric {
+    ($($key:ident).+) => {
+        Read::Key(
+            |r| r.metrics.as_ref().and_then(|m| m.$($key).+.read()),
+            |r, value| r.metrics.get_or_insert_default().$($key).+.write(value),
+        )
+    };
+}
+
+/// A key of the record's `overlap`.
+macro_rules! lane {
+    ($key:ident) => {
+        Read::Key(
+            |r| r.overlap.as_ref().and_then(|o| o.$key.read()),
+            |r, value| r.overlap.get_or_insert_default().$key.write(value),
+        )
+    };
+}
+
+/// A key of the record's `overlap.split`.
+macro_rules! split {
+    ($key:ident) => {
+        Read::Key(
+            |r| r.overlap.as_ref().and_then(|o| o.split.as_ref()?.$key.read()),
+            |r, value| {
+                let overlap = r.overlap.get_or_insert_default();
+                overlap.split.get_or_insert_default().$key.write(value);
+            },
+        )
+    };
+}
+
+use self::Scope::{Lanes, Run, Runs};
+use Better::{Less, More, Neither};
+use Unit::{Bytes, Count, Factor, Ms, Percent, Rate, Share};
+
+/// All measures, in the order of CSV files: name, aliases, title, words, what its values are, how it is read.
+#[rustfmt::skip]
+pub static MEASURES: &[Measure] = &[
+    Measure::new("samples_done", &["done"], "done", "samples", (Count, Neither, Run), metric!(samples)),
+    Measure::new("prefill_ms", &["ttft", "prefill"], "TTFT ms", "TTFT", (Ms, Less, Run), metric!(prefill_ms)),
+    Measure::new("decode_ms", &["decode"], "decode ms", "decode latency", (Ms, Less, Run), metric!(decode_ms)),
+    Measure::new("completion_ms", &["completion", "latency"], "compl. ms", "completion latency", (Ms, Less, Run), metric!(completion_ms))
+        .decimals(2)
+        .interval(None, |r| {
+            // throughput is tokens over this, so their intervals are each other's image
+            let [low, high] = r.metrics.as_ref()?.tokens_per_s_ci95.filter(|[low, _]| *low > 0.0)?;
+            let tokens = f64::from(r.spec.batch) * f64::from(r.spec.output_tokens);
+            Some([tokens * 1e3 / high, tokens * 1e3 / low])
+        }),
+    Measure::new("tpot_p50_ms", &["tpot", "tpot_ms"], "TPOT ms", "TPOT", (Ms, Less, Run), metric!(tpot_ms.p50))
+        .interval(Some(["tpot_ci95_low_ms", "tpot_ci95_high_ms"]), |r| r.metrics.as_ref()?.tpot_ms_ci95),
+    Measure::new("tpot_p90_ms", &["p90"], "p90 ms", "TPOT p90", (Ms, Less, Run), metric!(tpot_ms.p90)),
+    Measure::new("tpot_p99_ms", &["p99"], "p99 ms", "TPOT p99", (Ms, Less, Run), metric!(tpot_ms.p99)),
+    Measure::new("tokens_per_s", &["tok/s", "total"], "tok/s", "tokens/s", (Rate, More, Run), metric!(tokens_per_s))
+        .interval(Some(["tokens_per_s_ci95_low", "tokens_per_s_ci95_high"]), |r| {
+            r.metrics.as_ref()?.tokens_per_s_ci95
+        }),
+    Measure::new("tokens_per_s_per_gpu", &["tok/s/gpu", "per-gpu"], "tok/s/GPU", "tokens/s/GPU", (Rate, More, Run), metric!(tokens_per_s_per_gpu))
+        .interval(None, |r| {
+            let gpus = f64::from(r.spec.tp.max(1));
+            r.metrics.as_ref()?.tokens_per_s_ci95.map(|ci| ci.map(|end| end / gpus))
+        }),
+    Measure::new(
+        "tokens_per_s_per_user",
+        &["tok/s/user", "user"],
+        "tok/s/user",
+        "tokens/s/user",
+        (Rate, More, Run),
+        Read::Computed(|r| Some(1e3 / r.metrics.as_ref()?.tpot_ms.p50).filter(|v| v.is_finite())),
+    )
+        .interval(None, |r| {
+            let [low, high] = r.metrics.as_ref()?.tpot_ms_ci95.filter(|[low, _]| *low > 0.0)?;
+            Some([1e3 / high, 1e3 / low])
+        }),
+    Measure::new("memory_bytes_per_rank", &["memory", "mem"], "memory", "memory of a rank", (Bytes, Less, Run), metric!(memory_bytes_per_rank)),
+    Measure::new("comm_ms", &["comm"], "comm ms", "communication", (Ms, Less, Lanes), lane!(comm_ms)),
+    Measure::new("exposed_comm_ms", &["exposed"], "exposed ms", "exposed communication", (Ms, Less, Lanes), lane!(exposed_comm_ms)),
+    Measure::new(
+        "exposed_pct",
+        &[],
+        "exposed %",
+        "exposed communication in decode",
+        (Percent, Less, Lanes),
+        Read::Computed(|r| {
+            let share = r.overlap.as_ref()?.exposed_comm_ms / r.metrics.as_ref()?.decode_ms;
+            Some(100.0 * share).filter(|pct| pct.is_finite())
+        }),
+    ),
+    Measure::new("overlap_pct", &["overlap"], "overlap", "overlap", (Percent, More, Lanes), lane!(overlap_pct)),
+    Measure::new("compute_ms", &["compute"], "compute ms", "compute", (Ms, Less, Lanes), lane!(compute_ms)),
+    Measure::new("idle_ms", &["idle"], "idle ms", "idle", (Ms, Less, Lanes), lane!(idle_ms)),
+    Measure::new("work_ms", &["work"], "work ms", "work", (Ms, Less, Lanes), split!(work_ms)),
+    Measure::new("contention_ms", &["contention"], "contention", "contention", (Ms, Less, Lanes), split!(contention_ms)),
+    Measure::new("peer_wait_ms", &["peers"], "peers ms", "waiting for peers", (Ms, Less, Lanes), split!(peer_wait_ms)),
+    Measure::new("transfer_ms", &["transfer"], "transfer", "exposed transfer", (Ms, Less, Lanes), split!(transfer_ms)),
+    Measure::new(
+        "overhead",
+        &[],
+        "overhead",
+        "timing's overhead",
+        (Factor, Less, Run),
+        Read::Computed(|r| r.instrumented.as_ref()?.overhead),
+    )
+        .interval(None, |r| r.instrumented.as_ref()?.overhead_ci95),
+    Measure::new("hidden_share", &["hidden"], "hidden", "hidden share", (Share, More, Runs), Read::OfAll(|records| hidden_shares(records))),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::study::analysis::sample_data::record;
+
+    #[test]
+    fn names_mean_one_measure_and_what_is_written_is_read() {
+        let mut seen = BTreeSet::new();
+        for measure in MEASURES {
+            for name in std::iter::once(&measure.name).chain(measure.aliases) {
+                assert!(seen.insert(name.to_lowercase()), "{name} means two measures");
+            }
+            let mut record = record("a", |_| (), 0, &[(1.0, 2.0)]);
+            (record.metrics, record.overlap) = (None, None);
+            assert_eq!(measure.of(&record), None, "{}", measure.name);
+            if measure.set(&mut record, 7.0) {
+                assert_eq!(measure.of(&record), Some(7.0), "{}", measure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn intervals_that_are_images_of_others_run_from_low_to_high() {
+        let mut record = record("a", |s| s.tp = 4, 0, &[(1.0, 2.0)]);
+        let metrics = record.metrics.as_mut().unwrap();
+        (metrics.tokens_per_s_ci95, metrics.tpot_ms_ci95) = (Some([10.0, 20.0]), Some([2.0, 4.0]));
+        let of = |name| measure(name).unwrap().interval_of(&record).unwrap();
+        assert_eq!(of("tok/s/gpu"), [2.5, 5.0]);
+        assert_eq!(of("user"), [250.0, 500.0]);
+        let [low, high] = of("latency");
+        assert!(low < high, "{low} to {high}");
+    }
+}

@@ -1,0 +1,269 @@
+//! Metrics of a run or a cell, and the pooling of a cell's rounds into one record.
+
+use std::collections::BTreeMap;
+
+use super::instrumented;
+use super::record::overlap_pct;
+use crate::base::statistics::{bootstrap, mean, median, percentile};
+use crate::table::{Metrics, Overlap, Percentiles, Provenance, Record, Sample, Spec, Split, Status};
+
+/// Metrics of one run or of a cell's pooled runs: `rounds` holds each round's samples.
+/// `memory_bytes_per_rank` is passed through. `None` without samples.
+///
+/// Scalars are medians over the pooled samples; throughput follows from the median completion latency.
+/// TPOT's percentiles, the median included, are over the pooled decode steps of all samples (0 where
+/// there are no steps because only one token was asked for); its interval bootstraps the samples'
+/// median steps, since steps of one sample are not independent. Simulations have no intervals.
+pub fn metrics(spec: &Spec, rounds: &[&[Sample]], memory_bytes_per_rank: u64) -> Option<Metrics> {
+    let samples: Vec<&Sample> = rounds.iter().copied().flatten().collect();
+    let scalar = |of: fn(&Sample) -> f64| median(&samples.iter().map(|s| of(s)).collect::<Vec<_>>());
+    let completion_ms = scalar(completion_ms)?;
+    let steps: Vec<f64> = samples.iter().flat_map(|s| steps_ms(spec, s)).collect();
+    let step = |p| percentile(&steps, p).unwrap_or(0.0);
+    let tokens_per_s = tokens_per_s(spec, completion_ms);
+    let interval = |of: &dyn Fn(&Sample) -> Option<f64>, to: &dyn Fn(f64) -> f64| {
+        bootstrap([&by_round(spec, rounds, of)?], |[m]| to(m))
+    };
+    Some(Metrics {
+        prefill_ms: scalar(|s| s.prefill_ms)?,
+        decode_ms: scalar(|s| s.decode_ms)?,
+        completion_ms,
+        tpot_ms: Percentiles { p50: step(50.0), p90: step(90.0), p99: step(99.0) },
+        tokens_per_s,
+        tokens_per_s_per_gpu: tokens_per_s / f64::from(spec.tp.max(1)),
+        samples: samples.len() as u32,
+        tokens_per_s_ci95: interval(&|s| Some(self::completion_ms(s)), &|ms| {
+            self::tokens_per_s(spec, ms)
+        }),
+        tpot_ms_ci95: interval(&|s| median(&steps_ms(spec, s)), &|ms| ms),
+        memory_bytes_per_rank,
+    })
+}
+
+/// Prefill and decode of one sample.
+pub(crate) fn completion_ms(sample: &Sample) -> f64 {
+    sample.prefill_ms + sample.decode_ms
+}
+
+/// The sample's decode steps; their mean where a backend timed only the whole.
+pub(crate) fn steps_ms(spec: &Spec, sample: &Sample) -> Vec<f64> {
+    match spec.output_tokens.saturating_sub(1) {
+        0 => Vec::new(),
+        steps if sample.steps_ms.is_empty() => vec![sample.decode_ms / f64::from(steps)],
+        _ => sample.steps_ms.clone(),
+    }
+}
+
+/// Throughput at a completion latency.
+pub(crate) fn tokens_per_s(spec: &Spec, completion_ms: f64) -> f64 {
+    if completion_ms > 0.0 {
+        f64::from(spec.batch) * f64::from(spec.output_tokens) / (completion_ms / 1e3)
+    } else {
+        0.0
+    }
+}
+
+/// One number a sample, by round. `None` for simulations, which have no interval, and where a sample
+/// has no such number.
+fn by_round(
+    spec: &Spec,
+    rounds: &[&[Sample]],
+    of: &dyn Fn(&Sample) -> Option<f64>,
+) -> Option<Vec<Vec<f64>>> {
+    if spec.provenance() == Provenance::Simulated {
+        return None;
+    }
+    let filled = rounds.iter().filter(|round| !round.is_empty());
+    filled.map(|round| round.iter().map(of).collect()).collect()
+}
+
+/// A cell: the runs of one spec (on one machine, unless simulated), its rounds.
+#[derive(Debug)]
+pub(crate) struct CellRuns<'a> {
+    /// All its runs, oldest first.
+    pub runs: Vec<&'a Record>,
+}
+
+impl<'a> CellRuns<'a> {
+    /// Groups records into cells, in the order in which cells first appear.
+    pub fn group(records: &'a [Record]) -> Vec<Self> {
+        let mut index: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
+        let mut cells: Vec<Self> = Vec::new();
+        for record in records {
+            let at = *index.entry((record.spec.key(), host(record))).or_insert_with(|| {
+                cells.push(Self { runs: Vec::new() });
+                cells.len() - 1
+            });
+            cells[at].runs.push(record);
+        }
+        cells
+    }
+
+    /// The runs that ended well.
+    pub fn ok(&self) -> impl Iterator<Item = &'a Record> + '_ {
+        self.runs.iter().copied().filter(|run| run.status == Status::Ok && run.metrics.is_some())
+    }
+
+    /// Samples of each round, over the runs that ended well.
+    pub fn rounds(&self) -> BTreeMap<u32, Vec<Sample>> {
+        let mut rounds: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
+        for run in self.ok().filter(|run| !run.samples.is_empty()) {
+            rounds.entry(run.round).or_default().extend_from_slice(&run.samples);
+        }
+        rounds
+    }
+
+    /// One record for the cell: the last run's with the numbers of all; where none ended well the last
+    /// run as it is.
+    pub fn record(&self) -> Option<Record> {
+        let ok: Vec<&Record> = self.ok().collect();
+        let Some((last, earlier)) = ok.split_last() else {
+            return self.runs.last().map(|run| (*run).clone());
+        };
+        let mut record = Record::clone(last);
+        record.warnings = self.warnings(&ok);
+        record.runs = ok.iter().flat_map(|run| origins(run)).collect();
+        // a simulation gives the same numbers every time: there is nothing to pool
+        if !earlier.is_empty() && last.provenance != Provenance::Simulated {
+            let rounds = self.rounds();
+            let slices: Vec<&[Sample]> = rounds.values().map(Vec::as_slice).collect();
+            let memory =
+                ok.iter().filter_map(|run| run.metrics.as_ref()).map(|m| m.memory_bytes_per_rank);
+            if let Some(pooled) = metrics(&record.spec, &slices, memory.max().unwrap_or(0)) {
+                record.metrics = Some(pooled);
+            }
+            record.samples = rounds.into_values().flatten().collect();
+            record.overlap = self.overlap(last);
+            record.instrumented = instrumented::pooled(last, &ok);
+        }
+        Some(record)
+    }
+
+    /// Overlap averaged over the runs whose spans were recorded in the same way as the last one's.
+    fn overlap(&self, last: &Record) -> Option<Overlap> {
+        let overlaps: Vec<Overlap> = self
+            .ok()
+            .filter(|run| recorder(run) == recorder(last))
+            .filter_map(|run| run.overlap)
+            .collect();
+        let average = |of: fn(&Overlap) -> f64| mean(&overlaps.iter().map(of).collect::<Vec<_>>());
+        let (comm_ms, exposed_comm_ms) = (average(|o| o.comm_ms)?, average(|o| o.exposed_comm_ms)?);
+        Some(Overlap {
+            comm_ms,
+            exposed_comm_ms,
+            overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
+            compute_ms: average(|o| o.compute_ms)?,
+            idle_ms: average(|o| o.idle_ms)?,
+            split: split(&overlaps),
+        })
+    }
+
+    /// What its runs warned of, each once, and what pooling them shows.
+    fn warnings(&self, ok: &[&'a Record]) -> Vec<String> {
+        let mut warnings: Vec<String> = Vec::new();
+        let mut add = |warning: String| {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        };
+        ok.iter().flat_map(|run| run.warnings.iter().cloned()).for_each(&mut add);
+        for run in self.runs.iter().filter(|run| run.status != Status::Ok) {
+            let reason = run.reason.as_deref().unwrap_or("no reason recorded");
+            add(format!(
+                "run {} (round {}) is left out: {}: {reason}",
+                run.run,
+                run.round,
+                run.status.as_str()
+            ));
+        }
+        for (what, name) in [("commit", "versions"), ("recorder", "recorders")] {
+            let value = |run: &&'a Record| match what {
+                "recorder" => recorder(run),
+                _ => text(run, what),
+            };
+            let mut values: Vec<&str> = ok.iter().filter_map(value).collect();
+            values.sort_unstable();
+            values.dedup();
+            if values.len() > 1 {
+                add(format!("rounds of different {name}: {}", values.join(", ")));
+            }
+        }
+        if let Some(last) = ok.last().filter(|run| run.provenance != Provenance::Simulated) {
+            let samples: Vec<&Sample> = ok.iter().flat_map(|run| &run.samples).collect();
+            stalls(&last.spec, &samples).into_iter().for_each(&mut add);
+        }
+        warnings
+    }
+}
+
+/// The runs a record was computed from: itself, unless it is an aggregated cell.
+fn origins(record: &Record) -> Vec<String> {
+    if record.runs.is_empty() { vec![record.run.clone()] } else { record.runs.clone() }
+}
+
+/// A text in the record's environment.
+fn text<'a>(record: &'a Record, key: &str) -> Option<&'a str> {
+    record.environment.get(key).and_then(|value| value.as_str())
+}
+
+/// The average of the runs' splits; `None` unless all have one.
+fn split(overlaps: &[Overlap]) -> Option<Split> {
+    let splits: Vec<Split> = overlaps.iter().map(|overlap| overlap.split).collect::<Option<_>>()?;
+    let average = |of: fn(&Split) -> f64| mean(&splits.iter().map(of).collect::<Vec<_>>());
+    Some(Split {
+        work_ms: average(|s| s.work_ms)?,
+        contention_ms: average(|s| s.contention_ms)?,
+        peer_wait_ms: average(|s| s.peer_wait_ms)?,
+        transfer_ms: average(|s| s.transfer_ms)?,
+    })
+}
+
+/// What recorded the run's spans, where it says; overlap from different recorders is never compared.
+/// Into how many windows a rotation was cut is no difference.
+pub(crate) fn recorder(record: &Record) -> Option<&str> {
+    text(record, "recorder").map(recorder_kind)
+}
+
+/// The name of a recorder without its number of windows: `cuda events, rotating`.
+pub fn recorder_kind(name: &str) -> &str {
+    name.split_once(" K=").map_or(name, |(kind, _)| kind)
+}
+
+/// The machine a run was timed on; `None` for simulations, to which it does not matter.
+pub fn host(record: &Record) -> Option<String> {
+    match record.provenance {
+        Provenance::Simulated => None,
+        _ => text(record, "host").map(str::to_owned),
+    }
+}
+
+/// Median beside mean wherever they differ by more than a tenth: stalls happen, and are not
+/// to be dropped silently.
+pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
+    let steps: Vec<f64> = samples.iter().flat_map(|s| steps_ms(spec, s)).collect();
+    let of = |number: fn(&Sample) -> f64| samples.iter().map(|s| number(s)).collect::<Vec<f64>>();
+    [("prefill", of(|s| s.prefill_ms)), ("decode", of(|s| s.decode_ms)), ("decode step", steps)]
+        .into_iter()
+        .filter_map(|(what, values)| {
+            let (median, mean) = (median(&values)?, mean(&values)?);
+            ((mean - median).abs() > 0.1 * median.abs()).then(|| {
+                format!(
+                    "stalls? {what}: median {median:.3} ms, mean {mean:.3} ms over {} values",
+                    values.len()
+                )
+            })
+        })
+        .collect()
+}
+
+/// One record a cell: runs of the same spec (rounds) pooled, in the order in which the cells first
+/// appear. Runs that did not end well give way to those of their cell that did, which say so in
+/// their warnings; where none did, the cell is its last run as it is. Runs timed on different
+/// machines are different cells.
+pub fn aggregate(records: &[Record]) -> Vec<Record> {
+    CellRuns::group(records).iter().filter_map(CellRuns::record).collect()
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

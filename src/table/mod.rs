@@ -1,0 +1,25 @@
+//! The table of what a cell is asked for (its [`Spec`]) and of what its run yields (its [`Record`]).
+
+pub(crate) mod frame;
+mod hidden;
+mod instrumented;
+mod measures;
+mod metrics;
+pub mod options;
+mod record;
+pub mod render;
+mod spec;
+mod unit;
+
+pub use hidden::{hidden_share, hidden_shares};
+pub use instrumented::overhead;
+pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
+pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
+pub use metrics::{aggregate, host, metrics, recorder_kind, stalls};
+pub use options::{Backend, CellOptions, Collective, Coverage, Link, P2p, Recorder, Spec};
+pub use record::{
+    Environment, Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status,
+};
+pub(crate) use record::{overlap_pct, parse, schema_of};
+pub use spec::Provenance;
+pub use unit::Unit;

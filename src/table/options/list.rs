@@ -1,0 +1,251 @@
+//! The table of options. To add one, write an entry below, behind the others, and let a backend heed it.
+//!
+//! The sentence above an entry documents it everywhere: on the command line, in JSON schemas, in the editor
+//! of experiments. Its default is what [`Spec`] has; a backend may fill in another where the user says
+//! nothing.
+
+use std::collections::BTreeMap;
+
+use super::entry::{About, Access, OptionEntry, PLAIN, Value};
+use super::link::Link;
+use super::make::{dashed, entry, options};
+use crate::base::words::words;
+use crate::plan::{Architecture, DType};
+
+words! {
+    /// Who runs a plan.
+    Backend, "backend" {
+        /// Whichever of the others this machine can do; resolved before anything runs.
+        Auto = "auto",
+        /// Discrete-event simulation over a hardware profile.
+        Sim = "sim",
+        /// Real decoding on CPU threads.
+        Cpu = "cpu",
+        /// Real decoding on NVIDIA GPUs.
+        Cuda = "cuda",
+    }
+}
+
+impl Backend {
+    /// Whether it predicts and executes nothing: its numbers are labelled so, and it gives the
+    /// same ones each time.
+    pub fn is_simulated(self) -> bool {
+        matches!(self, Self::Sim)
+    }
+}
+
+words! {
+    /// Whether GPUs may talk to each other directly.
+    P2p, "p2p" {
+        /// Peer to peer (NVLink where there is one).
+        On = "on",
+        /// Through host memory (`NCCL_P2P_DISABLE=1`).
+        Off = "off",
+    }
+}
+
+words! {
+    /// Which all-reduce the simulator assumes.
+    #[derive(Default)]
+    Collective, "collective" {
+        /// NCCL's ring or tree.
+        #[default]
+        Nccl = "nccl",
+        /// A custom one-shot all-reduce in a CUDA graph.
+        OneShot = "one-shot",
+    }
+}
+
+words! {
+    /// What records the operations of a run on GPUs.
+    #[derive(Default)]
+    Recorder, "recorder" {
+        /// CUDA events around operations, on both streams.
+        #[default]
+        Events = "events",
+        /// Activity records of CUPTI, NVIDIA's profiling library.
+        Cupti = "cupti",
+        /// Nothing: the run has no trace and no overlap.
+        Off = "off",
+    }
+}
+
+words! {
+    /// How many of a decode step's operations CUDA events time at once.
+    #[derive(Default)]
+    Coverage, "coverage" {
+        /// Each replay times the next part of the operations; consecutive replays make up a step.
+        #[default]
+        Rotating = "rotating",
+        /// Each replay times all operations, which stretches the step.
+        Full = "full",
+    }
+}
+
+options! {
+    first {
+        /// Residual wiring
+        architecture: Architecture = Architecture::Standard, About {
+            values: &Architecture::FORMS,
+            default: "standard, or the checkpoint's",
+            value_name: "ARCHITECTURE",
+            title: Some("arch"),
+            aliases: &["arch"],
+            in_workload: true,
+            baseline: Some("standard"),
+            ..PLAIN
+        };
+        /// A built-in shape (see `ladderscope models`) or an HF directory
+        model: String = "llama-3.2-1b".into(), About {
+            default: "llama-3.2-1b",
+            value_name: "NAME|DIR",
+            ..PLAIN
+        };
+        /// Format of the weights
+        dtype: DType = DType::Bf16, About {
+            default: "the checkpoint's, else bf16; on cpu f32",
+            value_name: "DTYPE",
+            ..PLAIN
+        };
+        /// Ranks of tensor parallelism
+        tp: u32 = 1, About {
+            default: "1",
+            value_name: "TP",
+            least: 1,
+            label: "tp",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Sequences decoded together
+        batch: u32 = 1, About {
+            default: "1",
+            value_name: "BATCH",
+            least: 1,
+            aliases: &["b"],
+            label: "b",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Tokens of each prompt
+        prompt_tokens: u32 = 1024, About {
+            default: "1024; on cpu 32",
+            value_name: "N",
+            unit: "tokens",
+            least: 1,
+            title: Some("prompt"),
+            aliases: &["prompt"],
+            label: "prompt",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// New tokens of each sequence
+        output_tokens: u32 = 512, About {
+            default: "512; on cpu 32",
+            value_name: "N",
+            unit: "tokens",
+            least: 1,
+            title: Some("output"),
+            aliases: &["output"],
+            label: "output",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Whether GPUs may talk to each other directly
+        p2p: P2p = P2p::On, About {
+            default: "on; with link p2p-off, off",
+            value_name: "P2P",
+            label: "p2p-",
+            is_searched: false,
+            in_workload: true,
+            baseline: Some("on"),
+            ..PLAIN
+        };
+        /// Who runs it
+        backend: Backend = Backend::Sim, About {
+            default: "auto",
+            value_name: "BACKEND",
+            ..PLAIN
+        };
+        /// Link of all-reduces
+        link: Link = Link::Native, About {
+            values: &["native", "p2p-on", "p2p-off", "emulated:alpha_us=20,gb_s=50"],
+            default: "native",
+            value_name: "LINK",
+            ..PLAIN
+        };
+        /// Hardware profile (see `ladderscope hardware`) or a TOML file
+        hardware: String = "h100_sxm".into(), About {
+            default: "h100_sxm; on cpu the host",
+            value_name: "NAME|FILE",
+            aliases: &["hw"],
+            heeded_by: &[Backend::Sim],
+            ..PLAIN
+        };
+        /// Software stack for the simulator, by name or file
+        stack: String = "native".into(), About {
+            values: &["native", "gpt-fast"],
+            default: "native",
+            value_name: "NAME|FILE",
+            label: "stack-",
+            heeded_by: &[Backend::Sim],
+            ..PLAIN
+        };
+        /// All-reduce for the simulator
+        #[serde(default)]
+        collective: Collective = Collective::Nccl, About {
+            default: "nccl",
+            value_name: "COLLECTIVE",
+            heeded_by: &[Backend::Sim],
+            ..PLAIN
+        };
+        /// Timed generations
+        samples: u32 = 10, About {
+            default: "10; on sim 1",
+            value_name: "N",
+            least: 1,
+            label: "samples",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Untimed generations before them
+        warmup: u32 = 2, About {
+            default: "2; on sim 0",
+            value_name: "N",
+            label: "warmup",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Seed of random weights, prompts and sampling
+        seed: u64 = 0, About {
+            default: "0",
+            value_name: "SEED",
+            label: "seed",
+            in_workload: true,
+            ..PLAIN
+        };
+    }
+    later {
+        /// What records the operations of a cuda run
+        recorder: Recorder = Recorder::Events, About {
+            default: "events",
+            value_name: "RECORDER",
+            label: "recorder-",
+            heeded_by: &[Backend::Cuda],
+            ..PLAIN
+        };
+        /// How many of a step's operations CUDA events time at once, the next few or all
+        coverage: Coverage = Coverage::Rotating, About {
+            default: "rotating",
+            value_name: "COVERAGE",
+            label: "coverage-",
+            heeded_by: &[Backend::Cuda],
+            ..PLAIN
+        };
+        /// Enqueue the operations of a cuda run one by one instead of replaying a graph
+        no_graph: bool = false, About {
+            label: "eager",
+            heeded_by: &[Backend::Cuda],
+            ..PLAIN
+        };
+    }
+}

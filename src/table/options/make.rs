@@ -1,0 +1,183 @@
+//! What the table of options makes of its entries: the members of a cell and its keys in files.
+
+use std::borrow::Cow;
+
+use super::{OPTIONS, OptionEntry, PAIRS, Spec};
+
+/// The option of this name.
+pub fn option(name: &str) -> Option<&'static OptionEntry> {
+    OPTIONS.iter().find(|option| option.name == name)
+}
+
+/// What a cell has under a name of experiment files, as a user writes it: an option's value, or that of
+/// `env.NCCL_ALGO` or `set.link.alpha_us`; `None` where it has none.
+pub fn value<'a>(spec: &'a Spec, name: &str) -> Option<Cow<'a, str>> {
+    if let Some(option) = option(name) {
+        return Some(option.text(spec));
+    }
+    let (of, key) = name.split_once('.')?;
+    let pairs = PAIRS.iter().find(|pairs| pairs.name == of)?;
+    (pairs.of)(spec).get(key).map(|value| value.as_str().into())
+}
+
+/// A name as the command line spells it: dashes for underscores.
+pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
+    let (name, mut dashed, mut at) = (name.as_bytes(), [0; N], 0);
+    while at < N {
+        dashed[at] = if name[at] == b'_' { b'-' } else { name[at] };
+        at += 1;
+    }
+    dashed
+}
+
+/// Makes [`super::Spec`], [`super::CellOptions`] and [`super::OPTIONS`] of the entries of the table.
+///
+/// Options of the first format of records are always written; `env` and `set` stand behind them. What
+/// came later follows and is written only where it is not at its default, so that the key of a cell
+/// ([`super::Spec::key`], a hash of what is written) stays as it was before the option was.
+macro_rules! options {
+    (
+        first {$(
+            #[doc = $doc:literal]
+            $(#[serde $serde:tt])?
+            $name:ident: $type:ty = $default:expr, $about:expr;
+        )*}
+        later {$(
+            #[doc = $later_doc:literal]
+            $later:ident: $later_type:ty = $later_default:expr, $later_about:expr;
+        )*}
+    ) => {
+        /// A fully resolved cell: everything that decides what a run does.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Spec {
+            $(#[doc = $doc] pub $name: $type,)*
+            /// Variables of the run's process, NCCL's above all.
+            pub env: BTreeMap<String, String>,
+            /// Values of the simulated hardware and stack that are to be others than the profile's.
+            pub set: BTreeMap<String, String>,
+            $(#[doc = $later_doc] pub $later: $later_type,)*
+        }
+
+        impl Default for Spec {
+            fn default() -> Self {
+                Self {
+                    $($name: $default,)*
+                    env: BTreeMap::new(),
+                    set: BTreeMap::new(),
+                    $($later: $later_default,)*
+                }
+            }
+        }
+
+        impl serde::Serialize for Spec {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct;
+                let mut spec = serializer.serialize_struct("Spec", OPTIONS.len() + 2)?;
+                $(spec.serialize_field(stringify!($name), &self.$name)?;)*
+                spec.serialize_field("env", &self.env)?;
+                spec.serialize_field("set", &self.set)?;
+                $(
+                    if self.$later == $later_default {
+                        spec.skip_field(stringify!($later))?;
+                    } else {
+                        spec.serialize_field(stringify!($later), &self.$later)?;
+                    }
+                )*
+                spec.end()
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for Spec {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(serde::Deserialize)]
+                struct Written {
+                    $($(#[serde $serde])? $name: $type,)*
+                    #[serde(default)]
+                    env: BTreeMap<String, String>,
+                    #[serde(default)]
+                    set: BTreeMap<String, String>,
+                    $(#[serde(default)] $later: Option<$later_type>,)*
+                }
+                let written = Written::deserialize(deserializer)?;
+                Ok(Self {
+                    $($name: written.$name,)*
+                    env: written.env,
+                    set: written.set,
+                    $($later: written.$later.unwrap_or($later_default),)*
+                })
+            }
+        }
+
+        /// What is asked of a cell: options as the user gave them. What is not given gets a default that
+        /// fits the backend when the cell is resolved.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct CellOptions {
+            $(#[doc = $doc] pub $name: Option<$type>,)*
+            $(#[doc = $later_doc] pub $later: Option<$later_type>,)*
+            /// `KEY=VALUE`: variables of the run's process.
+            pub env: Vec<String>,
+            /// `KEY=VALUE`: values of the simulated hardware and stack.
+            pub set: Vec<String>,
+        }
+
+        /// Every option that has one value, in the order of files and tables.
+        pub static OPTIONS: &[OptionEntry] = &[
+            $(entry!($name: $type = $default, $doc, $about, true),)*
+            $(entry!($later: $later_type = $later_default, $later_doc, $later_about, false),)*
+        ];
+    };
+}
+
+/// Makes one entry of [`super::OPTIONS`].
+macro_rules! entry {
+    ($name:ident: $type:ty = $default:expr, $doc:literal, $about:expr, $is_required:literal) => {
+        OptionEntry {
+            name: stringify!($name),
+            flag: {
+                const FLAG: &[u8] = &dashed::<{ stringify!($name).len() }>(stringify!($name));
+                match std::str::from_utf8(FLAG) {
+                    Ok(flag) => flag,
+                    Err(_) => stringify!($name),
+                }
+            },
+            kind: <$type>::KIND,
+            closed: !<$type>::WORDS.is_empty(),
+            about: $about,
+            is_required: $is_required,
+            documentation: $doc,
+            words: <$type>::WORDS,
+            access: Access {
+                text: |spec| spec.$name.text(),
+                number: |spec| spec.$name.number(),
+                read: |spec, option, text| {
+                    spec.$name = Value::read(option, text)?;
+                    Ok(())
+                },
+                put: |spec, number| match <$type>::of_number(number) {
+                    Some(value) => {
+                        spec.$name = value;
+                        true
+                    }
+                    None => false,
+                },
+                is_default: |spec| {
+                    let default: $type = $default;
+                    spec.$name == default
+                },
+                ask: |options, option, text| {
+                    options.$name = Some(Value::read(option, text)?);
+                    Ok(())
+                },
+                asked: |options| options.$name.as_ref().map(Value::text),
+                asked_number: |options| options.$name.as_ref().and_then(Value::number),
+                apply: |options, spec| {
+                    if let Some(value) = &options.$name {
+                        spec.$name = value.clone();
+                    }
+                },
+            },
+        }
+    };
+}
+
+pub(super) use {entry, options};

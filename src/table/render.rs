@@ -1,0 +1,367 @@
+//! Tables of anything, and how they are shown: aligned on a terminal, as CSV, in an HTML page, as cells
+//! of a screen. Nothing here knows what a column is about.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io;
+
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
+
+use super::Unit;
+use crate::base::text::{digits, escape, percent, si};
+
+/// What stands in a row under a column. Tables for people show numbers rounded, CSV in full.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shown {
+    /// Nothing to say: a dash in tables, empty in CSV.
+    None,
+    /// Words, with no number to sort by.
+    Text(String),
+    /// A number without decimals.
+    Whole(u64),
+    /// A number, and how many decimals a table shows.
+    Number(f64, usize),
+    /// A number with its 95 % interval, and how many decimals a table shows; CSV has the number alone.
+    Interval(f64, Option<[f64; 2]>, usize),
+}
+
+impl Shown {
+    /// Words as they are.
+    pub fn text(text: impl ToString) -> Self {
+        Self::Text(text.to_string())
+    }
+
+    /// Text, or nothing where it is empty.
+    pub fn some(text: impl ToString) -> Self {
+        Some(text.to_string()).filter(|text| !text.is_empty()).map_or(Self::None, Self::Text)
+    }
+
+    /// A number, or nothing.
+    pub fn number(value: impl Into<Option<f64>>, decimals: usize) -> Self {
+        let value = value.into().filter(|v| !v.is_nan());
+        value.map_or(Self::None, |v| Self::Number(v, decimals))
+    }
+
+    /// A number with its interval, or nothing.
+    pub fn interval(value: Option<f64>, ci: Option<[f64; 2]>, decimals: usize) -> Self {
+        value.map_or(Self::None, |v| Self::Interval(v, ci, decimals))
+    }
+
+    /// The ends of an interval as one text, or nothing.
+    pub fn ends(ci: Option<[f64; 2]>, decimals: usize) -> Self {
+        let ends = ci.map(|[low, high]| format!("[{low:.decimals$}, {high:.decimals$}]"));
+        ends.map_or(Self::None, Self::Text)
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::None => "-".into(),
+            Self::Text(text) => text.clone(),
+            Self::Whole(n) => n.to_string(),
+            Self::Number(n, decimals) | Self::Interval(n, None, decimals) => format!("{n:.decimals$}"),
+            Self::Interval(n, Some([low, high]), decimals) => {
+                format!("{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
+            }
+        }
+    }
+
+    fn in_full(&self) -> Cow<'_, str> {
+        match self {
+            Self::None => "".into(),
+            Self::Text(text) => text.into(),
+            Self::Whole(n) => n.to_string().into(),
+            Self::Number(n, _) | Self::Interval(n, ..) => n.to_string().into(),
+        }
+    }
+
+    fn is_number(&self) -> bool {
+        !matches!(self, Self::None | Self::Text(_))
+    }
+}
+
+macro_rules! whole {
+    ($($number:ty),*) => {$(
+        impl From<$number> for Shown {
+            fn from(number: $number) -> Self {
+                Self::Whole(number as u64)
+            }
+        }
+    )*};
+}
+whole!(u32, u64, usize);
+
+impl<T: Into<Self>> From<Option<T>> for Shown {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::None, Into::into)
+    }
+}
+
+impl From<String> for Shown {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Shown {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// What is shown of a thing under a column: the column's name, and how its value is had.
+pub type Shows<'a, T> = (&'a str, &'a dyn Fn(&T) -> Shown);
+
+/// Rows under named columns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Of each column its name in files and its title for people; one that is empty is not there.
+    columns: Vec<(String, String)>,
+    rows: Vec<Vec<Shown>>,
+}
+
+/// A line under the header, and nothing else that a reader would have to look past.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+impl Table {
+    /// No rows yet under these columns: `name` is the name in files and the title, `name|title` has a
+    /// title of its own, `|title` is for people alone, `name|` for files alone.
+    pub fn new<C: AsRef<str>>(columns: impl IntoIterator<Item = C>) -> Self {
+        let column = |column: C| match column.as_ref().split_once('|') {
+            Some((name, title)) => (name.to_owned(), title.to_owned()),
+            None => (column.as_ref().to_owned(), column.as_ref().to_owned()),
+        };
+        Self { columns: columns.into_iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// A row a thing, under columns as [`Table::new`] takes them.
+    pub fn of<'a, T: 'a>(things: impl IntoIterator<Item = &'a T>, columns: &[Shows<'_, T>]) -> Self {
+        let mut table = Self::new(columns.iter().map(|(name, _)| name));
+        for thing in things {
+            table.push(columns.iter().map(|(_, value)| value(thing)).collect());
+        }
+        table
+    }
+
+    /// Adds a row: a value a column.
+    pub fn push(&mut self, row: Vec<Shown>) {
+        debug_assert_eq!(row.len(), self.columns.len(), "a value a column");
+        self.rows.push(row);
+    }
+
+    /// Whether files have a column of this name.
+    pub fn has(&self, name: &str) -> bool {
+        !name.is_empty() && self.columns.iter().any(|(known, _)| known == name)
+    }
+
+    /// How many rows it has.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The columns that people see: those in which some row says something.
+    fn shown(&self) -> Vec<usize> {
+        let says = |column: usize| self.rows.iter().any(|row| row[column] != Shown::None);
+        let titled = |column: &usize| !self.columns[*column].1.is_empty();
+        (0..self.columns.len())
+            .filter(titled)
+            .filter(|column| self.rows.is_empty() || says(*column))
+            .collect()
+    }
+
+    /// As an aligned table, without the columns in which no row has anything to say.
+    pub fn aligned(&self) -> String {
+        let shown = self.shown();
+        let mut table = comfy_table::Table::new();
+        table.load_style(STYLE);
+        table.set_header(shown.iter().map(|&c| &self.columns[c].1));
+        for row in &self.rows {
+            table.add_row(shown.iter().map(|&c| row[c].shown()));
+        }
+        for (at, &c) in shown.iter().enumerate() {
+            if self.rows.iter().any(|row| row[c].is_number())
+                && let Some(column) = table.column_mut(at)
+            {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.trim_fmt() + "\n"
+    }
+
+    /// As CSV with a header.
+    pub fn csv(&self) -> String {
+        let kept: Vec<usize> =
+            (0..self.columns.len()).filter(|c| !self.columns[*c].0.is_empty()).collect();
+        csv(
+            kept.iter().map(|&c| self.columns[c].0.as_str()),
+            self.rows.iter().map(|row| kept.iter().map(|&c| row[c].in_full())),
+        )
+    }
+
+    /// As an HTML table with its caption, its first `most` rows; what is left out is said, with the
+    /// command that shows all of it. Columns in which no row says anything are left out.
+    pub fn html(&self, caption: &str, most: usize, whole: &str) -> String {
+        let shown = self.shown();
+        let class = |column: usize| {
+            let text = self.rows.iter().any(|row| matches!(row[column], Shown::Text(_)));
+            if text { "" } else { " class=\"n\"" }
+        };
+        // writing to a String cannot fail, here and below
+        let mut html = format!("<div class=\"scroll\"><table><caption>{}", escape(caption));
+        if self.rows.len() > most {
+            let _ = write!(
+                html,
+                " <strong>The first {most} of {} rows; all: <code>{}</code></strong>",
+                self.rows.len(),
+                escape(whole)
+            );
+        }
+        html.push_str("</caption>\n<thead><tr>");
+        for &column in &shown {
+            let title = escape(&self.columns[column].1);
+            let _ = write!(html, "<th scope=\"col\"{}>{title}</th>", class(column));
+        }
+        html.push_str("</tr></thead>\n<tbody>\n");
+        for row in self.rows.iter().take(most) {
+            html.push_str("<tr>");
+            for &column in &shown {
+                let (cell, key) = row[column].html();
+                let key = match key.is_empty() || key == cell {
+                    true => String::new(),
+                    false => format!(" data-v=\"{key}\""),
+                };
+                let _ = write!(html, "<td{}{key}>{cell}</td>", class(column));
+            }
+            html.push_str("</tr>\n");
+        }
+        html + "</tbody></table></div>\n"
+    }
+}
+
+impl Shown {
+    /// What a page says, and what a script sorts by.
+    fn html(&self) -> (String, String) {
+        match self {
+            Self::None => ("–".into(), "-Infinity".into()),
+            Self::Text(text) => (escape(text), String::new()),
+            Self::Interval(n, Some([low, high]), decimals) => (
+                format!("{n:.decimals$} <small>[{low:.decimals$}, {high:.decimals$}]</small>"),
+                n.to_string(),
+            ),
+            _ => (self.shown(), self.in_full().into_owned()),
+        }
+    }
+}
+
+/// CSV (RFC 4180, with plain line feeds): a header, and a line a row.
+pub fn csv<'a, R>(header: impl IntoIterator<Item = &'a str>, rows: impl IntoIterator<Item = R>) -> String
+where
+    R: IntoIterator<Item: AsRef<str>>,
+{
+    let mut text = Vec::new();
+    // a vector takes everything
+    let _ = write_csv(&mut text, header, rows);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Writes CSV as [`csv()`] does.
+///
+/// # Errors
+/// Where `out` takes no more.
+pub fn write_csv<'a, R>(
+    out: impl io::Write,
+    header: impl IntoIterator<Item = &'a str>,
+    rows: impl IntoIterator<Item = R>,
+) -> io::Result<()>
+where
+    R: IntoIterator<Item: AsRef<str>>,
+{
+    let mut writer = ::csv::WriterBuilder::new().flexible(true).from_writer(out);
+    writer.write_record(header)?;
+    for row in rows {
+        for value in row {
+            writer.write_field(value.as_ref())?;
+        }
+        writer.write_record(None::<&[u8]>)?;
+    }
+    writer.flush()
+}
+
+impl Unit {
+    /// A number as a cell of a screen: few digits, and its unit where the column's title has none.
+    pub fn cell(self, value: f64) -> String {
+        match self {
+            Self::Count => format!("{value:.0}"),
+            Self::Bytes => si(value, "B"),
+            Self::Percent => percent(Some(value)),
+            Self::Share => percent(Some(100.0 * value)),
+            // an overhead of timing is judged by its thousandths
+            Self::Factor => format!("{value:.3}"),
+            Self::Ms | Self::Rate | Self::Text | Self::Words => digits(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(["name", "ms", "reason", "low|", "|95%"]);
+        let ends = Some([1.0, 2.0]);
+        table.push(vec![
+            Shown::text("a,\"b\""),
+            Shown::Number(1.23456, 2),
+            Shown::None,
+            Shown::Whole(1),
+            Shown::ends(ends, 1),
+        ]);
+        table.push(vec![Shown::text("<c>"), 7_u32.into(), Shown::None, 2_u32.into(), Shown::None]);
+        table
+    }
+
+    #[test]
+    fn csv_keeps_every_digit_and_quotes_what_needs_it() {
+        assert_eq!(table().csv(), "name,ms,reason,low\n\"a,\"\"b\"\"\",1.23456,,1\n<c>,7,,2\n");
+    }
+
+    #[test]
+    fn a_table_rounds_and_leaves_out_columns_without_content_and_those_of_files() {
+        let text = table().aligned();
+        assert!(
+            text.contains("1.23") && !text.contains("1.234") && text.contains("[1.0, 2.0]"),
+            "{text}"
+        );
+        assert!(!text.contains("reason") && !text.contains("low"), "{text}");
+    }
+
+    #[test]
+    fn a_page_says_what_it_leaves_out() {
+        let html = table().html("Cells", 1, "ladderscope runs 'a  b'");
+        assert_eq!(html.matches("<tr>").count(), 2, "{html}");
+        assert!(
+            html.contains("The first 1 of 2 rows; all: <code>ladderscope runs &#39;a  b&#39;"),
+            "{html}"
+        );
+        assert!(!html.contains("reason"), "a column that says nothing: {html}");
+        assert!(table().html("", 9, "").contains("&lt;c&gt;"));
+    }
+
+    #[test]
+    fn numbers_on_screens_are_written_as_their_unit_asks() {
+        for (value, unit, shown) in [
+            (1.0204, Unit::Factor, "1.020"),
+            (0.9966, Unit::Factor, "0.997"),
+            (4.0, Unit::Count, "4"),
+            (0.031, Unit::Share, "3.1%"),
+            (62.5, Unit::Percent, "62.5%"),
+            (12.345, Unit::Ms, "12.3"),
+        ] {
+            assert_eq!(unit.cell(value), shown, "{unit:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a cell is named and keyed by, and where its numbers may claim to come from.
+
+use super::options::Spec;
+use crate::base::words::words;
+
+words! {
+    /// Where numbers come from. Every table, figure and file that shows numbers shows this with them:
+    /// [`crate::table::Metrics`] cannot be had without it.
+    Provenance, "provenance" {
+        /// Executed and timed, over the machine's own link.
+        Measured = "measured",
+        /// Executed and timed, but all-reduces were delayed by an emulated link.
+        EmulatedLink = "emulated-link",
+        /// Predicted by the simulator.
+        Simulated = "simulated",
+    }
+}
+
+impl Spec {
+    /// What numbers of this run may be called.
+    pub fn provenance(&self) -> Provenance {
+        match (self.backend.is_simulated(), self.link.is_emulated()) {
+            (true, _) => Provenance::Simulated,
+            (false, true) => Provenance::EmulatedLink,
+            (false, false) => Provenance::Measured,
+        }
+    }
+
+    /// A hash of everything that decides what is executed (SHA-256, first 16 hex digits): two specs
+    /// with the same key are the same cell, and `sweep` does not run a finished one again.
+    pub fn key(&self) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        crate::base::hash::short_key(text)
+    }
+
+    /// A short name for tables and logs: `ladder tp2 b1 p2p-on`.
+    pub fn label(&self) -> String {
+        format!("{} tp{} b{} p2p-{}", self.architecture, self.tp, self.batch, self.p2p.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Specs as records of the first format have them, each with its key.
+    const KEYS: [(&str, &str); 5] = [
+        (
+            "4173eff626554b2e",
+            r#"{"architecture":"ladder","model":"llama-3-70b","dtype":"f16","tp":8,"batch":1,"prompt_tokens":1024,"output_tokens":512,"p2p":"on","backend":"sim","link":"native","hardware":"h100_sxm","stack":"gpt-fast","collective":"nccl","samples":1,"warmup":0,"seed":0,"env":{},"set":{}}"#,
+        ),
+        (
+            "ab526864db48dbda",
+            r#"{"architecture":"ladder:[0+2]","model":"stories-110m","dtype":"f32","tp":2,"batch":4,"prompt_tokens":32,"output_tokens":32,"p2p":"off","backend":"cpu","link":"emulated:alpha_us=200,gb_s=2.5","hardware":"host","stack":"native","collective":"nccl","samples":10,"warmup":2,"seed":7,"env":{"NCCL_ALGO":"Ring","NCCL_P2P_DISABLE":"1"},"set":{}}"#,
+        ),
+        (
+            "8ee815ffc2a4dae6",
+            r#"{"architecture":"desync:4","model":"llama-3-8b","dtype":"bf16","tp":4,"batch":16,"prompt_tokens":512,"output_tokens":64,"p2p":"on","backend":"sim","link":"p2p-off","hardware":"a100_sxm","stack":"native","collective":"one-shot","samples":1,"warmup":0,"seed":9223372036854775807,"env":{},"set":{"hbm_gb_s":"1000","link.alpha_us":"5"}}"#,
+        ),
+        (
+            "d7388877d54233af",
+            r#"{"architecture":"upper-bound","model":"1b","dtype":"bf16","tp":1,"batch":1,"prompt_tokens":1024,"output_tokens":512,"p2p":"on","backend":"cuda","link":"native","hardware":"host","stack":"native","collective":"nccl","samples":10,"warmup":2,"seed":0,"env":{},"set":{},"recorder":"cupti","coverage":"full","no_graph":true}"#,
+        ),
+        (
+            "c96024d19a157626",
+            r#"{"architecture":"parallel+ladder","model":"1b","dtype":"bf16","tp":2,"batch":1,"prompt_tokens":1024,"output_tokens":512,"p2p":"on","backend":"cuda","link":"native","hardware":"host","stack":"native","collective":"nccl","samples":10,"warmup":2,"seed":0,"env":{},"set":{},"recorder":"off"}"#,
+        ),
+    ];
+
+    #[test]
+    fn cells_of_today_keep_the_keys_that_finished_runs_are_found_by() {
+        for (key, text) in KEYS {
+            let spec: Spec = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&spec).unwrap(), text);
+            assert_eq!(spec.key(), key, "{text}");
+        }
+        // what the oldest records left out
+        let (key, text) = KEYS[0];
+        let old = text.replace(r#""collective":"nccl","#, "").replace(r#","env":{},"set":{}"#, "");
+        assert_eq!(serde_json::from_str::<Spec>(&old).unwrap().key(), key);
+        let broken = text.replace(r#""tp":8,"#, "");
+        assert!(serde_json::from_str::<Spec>(&broken).unwrap_err().to_string().contains("`tp`"));
+    }
+}

@@ -1,0 +1,146 @@
+//! What a trace holds: spans, ranges, and what was run, where and how.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::OperationInfo;
+use crate::plan::{Lane, Phase, Step};
+use crate::table::{Environment, Provenance, Spec};
+
+/// Version of the trace format. Readers refuse what is older, and read what is newer where it fits.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// One executed operation. Times are nanoseconds on the run's one clock. Idle is derived, not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Which timed generation, from 0.
+    pub sample: u32,
+    /// Whether it is of prefill or of a decode step.
+    pub phase: Phase,
+    /// Decode step from 0; 0 in prefill.
+    pub step: u32,
+    /// The rank that executed it, from 0.
+    pub rank: u32,
+    /// The lane on which it executed.
+    pub lane: Lane,
+    /// Index into [`TraceMeta::streams`]; 0 where that is empty.
+    pub stream: u16,
+    /// Index into the trace's operations.
+    pub operation: u32,
+    /// When everything it waits for was there (ns). Of an imported trace: when the host had launched
+    /// it; its start where that is unknown.
+    pub ready_ns: i64,
+    /// When it started (ns).
+    pub start_ns: i64,
+    /// When it ended (ns).
+    pub end_ns: i64,
+    /// Collectives only: when the last rank arrived (ns). Before it the span waited for a peer,
+    /// after it data moved. -1 elsewhere.
+    pub last_arrival_ns: i64,
+}
+
+/// A stream of a device: a row of a timeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// The rank that the stream belongs to.
+    pub rank: u32,
+    /// Process, as the profiler names it.
+    pub process: Option<i64>,
+    /// The device of that process, as the profiler counts.
+    pub device: Option<i64>,
+    /// The stream's number in the profiler's file.
+    pub id: i64,
+}
+
+/// A named range of host or device time: NVTX, a user annotation, a profiler step. Ranges
+/// of one thread nest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The rank on which the range was pushed.
+    pub rank: u32,
+    /// Number of the thread (or device row) that it was pushed on, counted from 0 within the rank.
+    pub thread: u16,
+    /// How many ranges of its thread it lies in.
+    pub depth: u16,
+    /// Which name it has: an index into [`TraceMeta::range_names`].
+    pub name: u32,
+    /// When it started (ns).
+    pub start_ns: i64,
+    /// When it ended (ns).
+    pub end_ns: i64,
+}
+
+/// What an importer read, used and left, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportReport {
+    /// Format of the files: `Kineto JSON`, `Nsight Systems SQLite`.
+    pub format: String,
+    /// The files, in order of ranks.
+    pub files: Vec<String>,
+    /// How many events were read, whatever they were.
+    pub events: u64,
+    /// Events used, by what they became: `kernel`, `memcpy`, `range`, `launch`.
+    pub used: BTreeMap<String, u64>,
+    /// Events ignored, by why.
+    pub ignored: BTreeMap<String, u64>,
+    /// What was missing or odd, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// What was run, where and how; lies in the trace file's footer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceMeta {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub version: u32,
+    /// Where the numbers come from.
+    pub provenance: Provenance,
+    /// The run's id, where it is a stored run's.
+    pub run: Option<String>,
+    /// What was asked for (`None` for imported traces).
+    pub spec: Option<Spec>,
+    /// Ranks in the trace.
+    pub ranks: u32,
+    /// Hashes of the prefill and the decode plan.
+    pub plan_hashes: Vec<String>,
+    /// The machine and the software that it ran on.
+    pub environment: Environment,
+    /// What the clock was and how it was tied together over ranks.
+    pub clock: String,
+    /// What recorded the spans; overlap from different recorders is never compared.
+    pub recorder: String,
+    /// Streams of all ranks; empty where a rank's two lanes are its streams (own traces).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
+    /// The names to which [`Range::name`] points, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub range_names: Vec<String>,
+    /// What was read and left of an imported trace; `None` for own ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportReport>,
+}
+
+/// A whole trace in memory; spans sorted by (sample, phase, step, rank, lane, start).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// What was run, where and how.
+    pub meta: TraceMeta,
+    /// Operations of all phases; spans point here.
+    pub operations: Vec<OperationInfo>,
+    /// What was executed: one entry each time that an operation ran.
+    pub spans: Vec<Span>,
+    /// Named ranges, sorted by (rank, thread, start, longest first).
+    pub ranges: Vec<Range>,
+}
+
+impl Trace {
+    /// The step's numbers for costs, if the trace has a spec.
+    pub fn step(&self, span: &Span) -> Option<Step> {
+        let spec = self.meta.spec.as_ref()?;
+        let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
+        Some(match span.phase {
+            Phase::Prefill => Step::prefill(batch, prompt),
+            Phase::Decode => Step::decode(batch, prompt, u64::from(span.step)),
+        })
+    }
+}

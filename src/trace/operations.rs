@@ -1,0 +1,87 @@
+//! The table of operations of a trace: what its spans executed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Cost, Lane, Operation, Phase, Plan};
+
+/// What a span executed: an operation of the plan, or of an imported trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperationInfo {
+    /// Name with its phase: `decode/L12/mlp/down`.
+    pub name: String,
+    /// The phase whose plan it is of.
+    pub phase: Phase,
+    /// What it does, as [`crate::plan::Kind::as_str`] names it: `matmul`.
+    pub kind: String,
+    /// The part of the model, as [`crate::plan::Module::as_str`] names it: `mlp`.
+    pub module: String,
+    /// The layer, where it belongs to one.
+    pub layer: Option<u32>,
+    /// The lane on which it executes.
+    pub lane: Lane,
+    /// Shape on one rank, for people: `[rows, 2048] x [2048, 8192]`.
+    pub shape: String,
+    /// FLOPs and bytes as functions of the step.
+    pub cost: Cost,
+    /// Names of the unlowered operations.
+    pub origins: Vec<String>,
+    /// Operations (indices into this table) whose results it reads or awaits.
+    pub waits_for: Vec<u32>,
+}
+
+impl OperationInfo {
+    /// An operation of an imported trace, of which only its name and kind are known.
+    pub(crate) fn imported(name: String, kind: &str) -> Self {
+        Self {
+            name,
+            phase: Phase::Decode,
+            kind: kind.into(),
+            module: String::new(),
+            layer: None,
+            lane: Lane::Compute,
+            shape: String::new(),
+            cost: Cost::default(),
+            origins: Vec::new(),
+            waits_for: Vec::new(),
+        }
+    }
+}
+
+/// The operations table of a run: the prefill plan's operations, then the decode plan's. An operation's
+/// index in the table is its index in its plan, plus the prefill plan's length for decode.
+pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
+    let of = |plan: &Plan, base: u32| -> Vec<OperationInfo> {
+        plan.operations
+            .iter()
+            .zip(plan.dependencies())
+            .map(|(operation, waits)| OperationInfo {
+                name: format!("{}/{}", plan.phase.as_str(), operation.name),
+                phase: plan.phase,
+                kind: operation.kind.as_str().into(),
+                module: operation.module.as_str().into(),
+                layer: operation.layer,
+                lane: operation.lane,
+                shape: shape(plan, operation),
+                cost: operation.cost,
+                origins: operation.origins.clone(),
+                waits_for: waits.iter().map(|op| base + op.0).collect(),
+            })
+            .collect()
+    };
+    let mut table = of(prefill, 0);
+    let base = table.len() as u32;
+    table.extend(of(decode, base));
+    table
+}
+
+fn shape(plan: &Plan, operation: &Operation) -> String {
+    let columns =
+        |values: &[crate::plan::ValueId]| values.last().map_or(0, |v| plan.values[v.index()].columns);
+    match operation.weight {
+        Some(weight) if operation.kind == crate::plan::Kind::MatMul => {
+            let w = &plan.weights[weight.index()];
+            format!("[rows, {}] x [{}, {}]", w.inputs, w.inputs, w.outputs)
+        }
+        _ => format!("[rows, {}]", columns(&operation.writes)),
+    }
+}

@@ -1,0 +1,146 @@
+//! Where the lanes' time went, by operation: the tally that the breakdown by module and kind, the
+//! collectives, the kinds and the layers are grouped from.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::lanes::Lanes;
+use super::report::us;
+use super::runs::{Runs, is_memory};
+use crate::plan::Lane;
+use crate::trace::{OperationInfo, Trace};
+
+/// A row of the breakdown: where the lanes' time went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BreakdownRow {
+    /// The part of the model: `attn`, `mlp`, `head`; of an imported trace, empty.
+    pub module: String,
+    /// What the operations do: `matmul`, `all_reduce`; of an imported trace, the kind that a rule names.
+    pub kind: String,
+    /// `compute` or `comm`; `memory` for the copies and fills of imported traces.
+    pub lane: String,
+    /// Executions, over all ranks.
+    pub count: u64,
+    /// Sum of durations per rank, averaged over ranks (us).
+    pub total_us: f64,
+    /// Part of it exposed: comm with an idle compute lane (us, averaged over ranks).
+    pub exposed_us: f64,
+    /// Share of the lane's time, 0 to 1: of the sum of its durations, so that shares of a lane add up
+    /// to 1 even where an imported trace ran several operations at once.
+    pub share: f64,
+}
+
+/// Executions of something: how many, how long together, how much of that was exposed. Sums of
+/// durations, not unions: what ran twice at once counts twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub count: u64,
+    pub total_ns: i64,
+    pub exposed_ns: i64,
+}
+
+impl Cell {
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
+    }
+}
+
+/// Sums over all ranks by operation; apart for the compute and the comm lane.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    cells: Vec<[Cell; 2]>,
+}
+
+impl Tally {
+    /// Tallies the selected spans, in one pass over them.
+    pub fn of(runs: &Runs, lanes: &[Lanes]) -> Self {
+        // By operation, not by name: names are compared once an operation, not once a span.
+        let empty = || vec![[Cell::default(); 2]; runs.trace.operations.len()];
+        let cells = runs
+            .portions()
+            .into_par_iter()
+            .fold(empty, |mut cells, portion| {
+                let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
+                runs.each(portion, |span, interval| {
+                    let Some(cell) = cells.get_mut(span.operation as usize) else { return };
+                    let cell = &mut cell[span.lane as usize];
+                    let duration = interval.1.saturating_sub(interval.0);
+                    cell.count += 1;
+                    cell.total_ns = cell.total_ns.saturating_add(duration);
+                    if span.lane == Lane::Comm {
+                        cell.exposed_ns += duration - compute.near(interval, &mut near);
+                    }
+                });
+                cells
+            })
+            .reduce(empty, |mut all, more| {
+                all.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(a, b)| a.add(b));
+                all
+            });
+        Self { cells }
+    }
+
+    /// Operations that were executed, with the lane that they were executed on.
+    pub fn operations<'a>(
+        &'a self,
+        trace: &'a Trace,
+    ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, Cell)> {
+        trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
+            let memory = is_memory(&operation.kind);
+            [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| cell.count > 0).map(
+                move |(lane, cell)| {
+                    let exposed_ns = if memory { 0 } else { cell.exposed_ns };
+                    let lane = if memory { "memory" } else { lane.as_str() };
+                    (operation, lane, Cell { exposed_ns, ..*cell })
+                },
+            )
+        })
+    }
+
+    /// Cells of operations that have a key in common, in order of keys.
+    pub fn group<'a, K: Ord>(
+        &'a self,
+        trace: &'a Trace,
+        key: impl Fn(&'a OperationInfo, &'static str) -> Option<K>,
+    ) -> BTreeMap<K, Cell> {
+        let mut groups: BTreeMap<K, Cell> = BTreeMap::new();
+        for (operation, lane, cell) in self.operations(trace) {
+            if let Some(key) = key(operation, lane) {
+                groups.entry(key).or_default().add(&cell);
+            }
+        }
+        groups
+    }
+
+    /// By module and kind, the longest first; times averaged over `ranks`.
+    pub fn breakdown(&self, trace: &Trace, ranks: usize) -> Vec<BreakdownRow> {
+        let ranks = ranks.max(1) as f64;
+        let groups = self.group(trace, |o, lane| Some((o.module.as_str(), o.kind.as_str(), lane)));
+        let mut lane_ns: HashMap<&str, i64> = HashMap::new();
+        for ((_, _, lane), cell) in &groups {
+            let sum = lane_ns.entry(lane).or_default();
+            *sum = sum.saturating_add(cell.total_ns);
+        }
+        let mut rows: Vec<BreakdownRow> = groups
+            .into_iter()
+            .map(|((module, kind, lane), cell)| BreakdownRow {
+                module: module.into(),
+                kind: kind.into(),
+                lane: lane.into(),
+                count: cell.count,
+                total_us: us(cell.total_ns) / ranks,
+                exposed_us: us(cell.exposed_ns) / ranks,
+                share: match lane_ns.get(lane) {
+                    Some(&all) if all > 0 => cell.total_ns as f64 / all as f64,
+                    _ => 0.0,
+                },
+            })
+            .collect();
+        rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+        rows
+    }
+}

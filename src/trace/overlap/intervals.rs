@@ -1,0 +1,315 @@
+//! Unions, intersections and differences of half-open intervals of integer nanoseconds: exact, and in
+//! one pass where the intervals come sorted. Everything that is said about overlap rests on these few functions.
+
+/// Half-open: from the first nanosecond up to, not including, the second.
+pub type Interval = (i64, i64);
+
+/// The union as sorted intervals that neither overlap nor touch. Empty and reversed ones vanish.
+pub fn union(intervals: impl IntoIterator<Item = Interval>) -> Vec<Interval> {
+    let mut builder = UnionBuilder::default();
+    intervals.into_iter().for_each(|interval| builder.add(interval));
+    builder.finish()
+}
+
+/// Builds a union of intervals that come mostly in order of their starts, as spans of a lane do: those
+/// are merged as they come, and nothing is stored that touches what is there. Only the latecomers are
+/// kept apart and sorted in the end.
+#[derive(Clone, Debug, Default)]
+pub struct UnionBuilder {
+    merged: Vec<Interval>,
+    late: Vec<Interval>,
+}
+
+impl UnionBuilder {
+    /// Adds an interval; empty and reversed ones are ignored.
+    #[inline]
+    pub fn add(&mut self, (start, end): Interval) {
+        if end <= start {
+            return;
+        }
+        match self.merged.last_mut() {
+            Some(last) if start > last.1 => self.merged.push((start, end)),
+            Some(last) if start >= last.0 => last.1 = last.1.max(end),
+            Some(_) => self.late.push((start, end)),
+            None => self.merged.push((start, end)),
+        }
+    }
+
+    /// Adds all that another builder holds, which came later.
+    pub fn append(&mut self, other: Self) {
+        if self.merged.is_empty() && self.late.is_empty() {
+            *self = other;
+            return;
+        }
+        let intervals = other.merged.into_iter().chain(other.late);
+        self.merged.reserve(intervals.size_hint().0);
+        intervals.for_each(|interval| self.add(interval));
+    }
+
+    /// Ends adding: the union in ascending order, its intervals apart from each other.
+    pub fn finish(mut self) -> Vec<Interval> {
+        if self.late.is_empty() {
+            return self.merged;
+        }
+        // Stable, because this sort merges the ascending runs that it finds: latecomers are mostly
+        // such runs (a later step of another stream).
+        self.late.sort();
+        let mut late = Self::default();
+        std::mem::take(&mut self.late).into_iter().for_each(|interval| late.add(interval));
+        merge(&[&self.merged, &late.merged])
+    }
+}
+
+/// The union of unions.
+pub fn merge(unions: &[&[Interval]]) -> Vec<Interval> {
+    let mut rest: Vec<&[Interval]> = unions.iter().copied().filter(|u| !u.is_empty()).collect();
+    if let [only] = rest[..] {
+        return only.to_vec();
+    }
+    let mut builder = UnionBuilder::default();
+    while let Some(next) = (0..rest.len()).min_by_key(|&i| rest[i][0].0) {
+        builder.add(rest[next][0]);
+        rest[next] = &rest[next][1..];
+        if rest[next].is_empty() {
+            rest.swap_remove(next);
+        }
+    }
+    builder.merged
+}
+
+/// Total length of disjoint intervals (ns).
+pub fn length(intervals: &[Interval]) -> i64 {
+    // Disjoint, so that the sum overflows only where a single difference does.
+    intervals.iter().fold(0, |sum: i64, (start, end)| sum.saturating_add(end.saturating_sub(*start)))
+}
+
+/// Length of what lies in both of two unions (ns), without listing it.
+pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
+    let (mut i, mut j, mut sum) = (0, 0, 0i64);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        sum = sum.saturating_add(x.1.min(y.1).saturating_sub(x.0.max(y.0)).max(0));
+        if x.1 < y.1 {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    sum
+}
+
+/// What lies in both of two unions.
+pub fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let (mut i, mut j) = (0, 0);
+    let mut both = Vec::new();
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let common = (x.0.max(y.0), x.1.min(y.1));
+        if common.0 < common.1 {
+            both.push(common);
+        }
+        if x.1 < y.1 {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    both
+}
+
+/// What lies in the union `a` and not in the union `b`.
+pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let mut rest = Vec::new();
+    let mut j = 0;
+    for &(mut start, end) in a {
+        while b.get(j).is_some_and(|y| y.1 <= start) {
+            j += 1;
+        }
+        // `j` stays where it is: the last interval of `b` looked at may reach into the next of `a`.
+        let mut k = j;
+        while let Some(&(from, to)) = b.get(k).filter(|y| y.0 < end) {
+            if start < from {
+                rest.push((start, from));
+            }
+            start = start.max(to);
+            k += 1;
+        }
+        if start < end {
+            rest.push((start, end));
+        }
+    }
+    rest
+}
+
+/// The interval cut to `bounds`; `None` where nothing is left. An empty interval within the bounds
+/// stays: it has a place in time though it has no length.
+pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
+    let (start, end) = interval;
+    let inside = if start == end {
+        bounds.0 <= start && start < bounds.1
+    } else {
+        start < bounds.1 && end > bounds.0
+    };
+    inside.then(|| (start.max(bounds.0), end.min(bounds.1)))
+}
+
+/// Intervals of a union that share one sum in [`Coverage`].
+const BLOCK: usize = 16;
+
+/// Answers how much of any interval a union covers, in O(log n) each; in O(1) for intervals
+/// that come in order.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    union: Vec<Interval>,
+    /// Length of the union before every [`BLOCK`]-th of its intervals.
+    before: Vec<i64>,
+}
+
+impl Coverage {
+    /// Prepares answers about a union, as [`UnionBuilder::finish`] gives it.
+    pub fn new(union: Vec<Interval>) -> Self {
+        let mut sum = 0i64;
+        let before = union
+            .chunks(BLOCK)
+            .map(|block| {
+                let here = sum;
+                sum = sum.saturating_add(length(block));
+                here
+            })
+            .collect();
+        Self { union, before }
+    }
+
+    /// The intervals of the union, in ascending order.
+    pub fn union(&self) -> &[Interval] {
+        &self.union
+    }
+
+    /// Nanoseconds of the union that lie before `time`; `near` is where the last search ended.
+    fn until(&self, time: i64, near: &mut usize) -> i64 {
+        *near = seek(&self.union, *near, |(start, _)| *start < time);
+        match *near {
+            0 => 0,
+            n => {
+                let (block, last) = ((n - 1) / BLOCK, self.union[n - 1]);
+                let whole = length(&self.union[block * BLOCK..n - 1]);
+                self.before[block] + whole + time.min(last.1).saturating_sub(last.0)
+            }
+        }
+    }
+
+    /// Nanoseconds of `interval` that the union covers.
+    pub fn of(&self, interval: Interval) -> i64 {
+        self.near(interval, &mut 0)
+    }
+
+    /// The covered length of an interval, searched for from `near` on, which is left where the search
+    /// ended: start with 0.
+    pub fn near(&self, interval: Interval, near: &mut usize) -> i64 {
+        if interval.1 <= interval.0 {
+            return 0;
+        }
+        let before = self.until(interval.0, near);
+        let mut end = *near;
+        self.until(interval.1, &mut end) - before
+    }
+}
+
+/// The first place of which `before` does not hold, as `partition_point`, but cheap where that lies
+/// within a few places after `near`.
+#[inline]
+pub fn seek<T>(items: &[T], near: usize, before: impl Fn(&T) -> bool) -> usize {
+    const STEPS: usize = 8;
+    let near = near.min(items.len());
+    if near > 0 && !before(&items[near - 1]) {
+        return items[..near - 1].partition_point(before);
+    }
+    for (at, item) in items.iter().enumerate().skip(near).take(STEPS) {
+        if !before(item) {
+            return at;
+        }
+    }
+    let from = (near + STEPS).min(items.len());
+    from + items[from..].partition_point(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const END: i64 = 60;
+
+    fn intervals() -> impl Strategy<Value = Vec<Interval>> {
+        prop::collection::vec((0..END, 0..END), 0..12)
+    }
+
+    /// One flag a nanosecond.
+    fn grid(intervals: &[Interval]) -> Vec<bool> {
+        (0..END).map(|t| intervals.iter().any(|(start, end)| *start <= t && t < *end)).collect()
+    }
+
+    fn is_union(intervals: &[Interval]) -> bool {
+        intervals.iter().all(|(s, e)| s < e) && intervals.windows(2).all(|w| w[0].1 < w[1].0)
+    }
+
+    #[test]
+    fn touching_intervals_become_one() {
+        assert_eq!(union([(5, 9), (0, 5), (3, 3), (8, 2)]), [(0, 9)]);
+    }
+
+    #[test]
+    fn an_empty_interval_keeps_its_place_only_within_bounds() {
+        assert_eq!(clip((5, 5), (5, 6)), Some((5, 5)));
+        assert_eq!(clip((6, 6), (5, 6)), None);
+        assert_eq!(clip((0, 5), (5, 6)), None);
+        assert_eq!(clip((0, 9), (5, 6)), Some((5, 6)));
+    }
+
+    proptest! {
+        #[test]
+        fn set_operations_agree_with_a_grid(a in intervals(), b in intervals()) {
+            let (ga, gb) = (grid(&a), grid(&b));
+            let (ua, ub) = (union(a), union(b));
+            prop_assert!(is_union(&ua));
+            prop_assert_eq!(grid(&ua), ga.clone());
+            prop_assert_eq!(length(&ua), ga.iter().filter(|x| **x).count() as i64);
+            let both = intersection(&ua, &ub);
+            prop_assert!(is_union(&both));
+            prop_assert_eq!(grid(&both), ga.iter().zip(&gb).map(|(x, y)| *x && *y).collect::<Vec<_>>());
+            prop_assert_eq!(common_length(&ua, &ub), length(&both));
+            let either: Vec<bool> = ga.iter().zip(&gb).map(|(x, y)| *x || *y).collect();
+            prop_assert_eq!(grid(&merge(&[&ua, &ub, &[]])), either);
+            prop_assert!(is_union(&merge(&[&ua, &ub])));
+            prop_assert_eq!(length(&both), ga.iter().zip(&gb).filter(|(x, y)| **x && **y).count() as i64);
+            let rest = difference(&ua, &ub);
+            prop_assert!(is_union(&rest));
+            prop_assert_eq!(grid(&rest), ga.iter().zip(&gb).map(|(x, y)| *x && !*y).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn coverage_agrees_with_a_grid(
+            short in prop::collection::vec((0..400i64, 1..5i64), 0..120), from in 0..400i64, to in 0..400i64
+        ) {
+            let union = union(short.into_iter().map(|(start, length)| (start, start + length)));
+            let within = |t: &i64| union.iter().any(|(start, end)| start <= t && t < end);
+            let expected = (from..to).filter(within).count() as i64;
+            let coverage = Coverage::new(union.clone());
+            prop_assert_eq!(coverage.of((from, to)), expected);
+            for near in 0..union.len() + 2 {
+                prop_assert_eq!(coverage.near((from, to), &mut { near }), expected, "from {}", near);
+            }
+        }
+
+        #[test]
+        fn builders_put_together_are_one_builder(a in intervals(), b in intervals()) {
+            let build = |intervals: &[Interval]| {
+                let mut builder = UnionBuilder::default();
+                intervals.iter().for_each(|interval| builder.add(*interval));
+                builder
+            };
+            let (mut left, whole) = (build(&a), union([&a[..], &b[..]].concat()));
+            left.append(build(&b));
+            prop_assert_eq!(left.finish(), whole);
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Overlap against cases on paper (`tests/overlap/*.toml`: spans in, percentages out) and laws.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use super::*;
+use crate::study::analysis::sample_data::{span, trace};
+use crate::study::analysis::{steps, trace_report};
+
+/// A case file: what happened, what is looked at, what must come out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    /// What the case is about; shown when it fails.
+    about: String,
+    #[serde(default)]
+    select: Window,
+    /// The trace was imported.
+    #[serde(default)]
+    imported: bool,
+    spans: Vec<Entry>,
+    expect: Expected,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Window {
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+    phase: Option<Phase>,
+    step: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    rank: u32,
+    lane: Lane,
+    /// Start and end (ns).
+    ns: (i64, i64),
+    /// The last peer's arrival (ns).
+    arrived: Option<i64>,
+    phase: Option<Phase>,
+    #[serde(default)]
+    step: u32,
+    #[serde(default)]
+    sample: u32,
+    /// `memcpy` or `memset` for imported copies.
+    kind: Option<String>,
+    /// When it was ready or launched (ns); its start if missing.
+    ready: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    /// Of all ranks; missing where it must be null.
+    overlap_pct: Option<f64>,
+    /// Per rank: column name to number.
+    ranks: Vec<BTreeMap<String, f64>>,
+    /// Per rank, where the case is about idle time: column name to number.
+    idle: Option<Vec<BTreeMap<String, f64>>>,
+}
+
+#[test]
+fn cases_on_paper() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/overlap");
+    let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 10, "cases are missing from {}", dir.display());
+    for file in files {
+        let case: Case = toml::from_str(&std::fs::read_to_string(&file).unwrap())
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let name = format!("{} ({})", file.display(), case.about);
+        let (trace, selection) = (case.trace(), case.select.selection());
+        let report = overlap(&trace, &selection);
+        assert_eq!(report.all.overlap_pct, case.expect.overlap_pct, "{name}: overlap % of all ranks");
+        assert_eq!(report.ranks.len(), case.expect.ranks.len(), "{name}: ranks");
+        for (rank, expected) in report.ranks.iter().zip(&case.expect.ranks) {
+            let json = serde_json::to_value(rank).unwrap();
+            for (column, expected) in expected {
+                let actual = json[column].as_f64();
+                assert_eq!(actual, Some(*expected), "{name}: {column} of rank {}", rank.rank);
+            }
+            let pct_is_null = !expected.contains_key("overlap_pct");
+            assert_eq!(rank.overlap_pct.is_none(), pct_is_null, "{name}: rank {}", rank.rank);
+        }
+        for (at, expected) in case.expect.idle.iter().flatten().enumerate() {
+            let idle = serde_json::to_value(&trace_report(&trace, &selection).idle[at]).unwrap();
+            for (column, expected) in expected {
+                assert_eq!(idle[column].as_f64(), Some(*expected), "{name}: {column} of rank {at}");
+            }
+        }
+    }
+}
+
+impl Case {
+    fn trace(&self) -> Trace {
+        let mut trace = trace(Vec::new());
+        for entry in &self.spans {
+            let mut one = span(entry.rank, entry.lane, entry.ns.0, entry.ns.1);
+            one.phase = entry.phase.unwrap_or(Phase::Decode);
+            one.step = entry.step;
+            one.sample = entry.sample;
+            one.last_arrival_ns = entry.arrived.unwrap_or(-1);
+            one.ready_ns = entry.ready.unwrap_or(one.start_ns);
+            if let Some(kind) = &entry.kind {
+                one.operation = trace.operations.len() as u32;
+                let mut operation = trace.operations[0].clone();
+                operation.kind = kind.clone();
+                trace.operations.push(operation);
+            }
+            trace.spans.push(one);
+        }
+        trace.meta.import = self.imported.then(Default::default);
+        trace
+    }
+}
+
+impl Window {
+    fn selection(&self) -> Selection {
+        Selection { phase: self.phase, step: self.step, from_ns: self.from_ns, to_ns: self.to_ns }
+    }
+}
+
+#[test]
+fn an_empty_trace_has_no_ranks_and_no_percentage() {
+    let report = overlap(&trace(Vec::new()), &Selection::default());
+    assert!(report.ranks.is_empty());
+    assert_eq!(report.all.overlap_pct, None);
+    assert_eq!(decode_overlap(&[], 2), None);
+}
+
+#[test]
+fn breakdown_shares_add_up_and_exposure_lies_with_communication() {
+    let spans = vec![
+        span(0, Lane::Compute, 0, 600),
+        span(0, Lane::Comm, 400, 1000),
+        span(1, Lane::Compute, 0, 1000),
+        span(1, Lane::Comm, 400, 1000),
+    ];
+    let rows = overlap(&trace(spans), &Selection::default()).breakdown;
+    let comm = rows.iter().find(|r| r.lane == "comm").unwrap();
+    assert_eq!((comm.kind.as_str(), comm.count), ("all_reduce", 2));
+    assert_eq!((comm.total_us, comm.exposed_us, comm.share), (0.6, 0.2, 1.0));
+    let compute = rows.iter().find(|r| r.lane == "compute").unwrap();
+    assert_eq!((compute.total_us, compute.exposed_us), (0.8, 0.0));
+    assert_eq!(rows[0].lane, "compute", "the longest comes first");
+}
+
+#[test]
+fn a_decode_overlap_is_averaged_over_ranks_and_samples() {
+    let mut spans = vec![
+        span(0, Lane::Compute, 0, 3_000_000),
+        span(0, Lane::Comm, 2_000_000, 4_000_000),
+        span(1, Lane::Compute, 0, 2_000_000),
+        span(1, Lane::Comm, 2_000_000, 4_000_000),
+        span(1, Lane::Compute, 5_000_000, 6_000_000),
+    ];
+    let one = decode_overlap(&spans, 2).unwrap();
+    assert_eq!((one.comm_ms, one.exposed_comm_ms, one.overlap_pct), (2.0, 1.5, Some(25.0)));
+    assert_eq!((one.compute_ms, one.idle_ms), (3.0, 0.5));
+    // The same again an hour later: an average, and the hour is not idle time.
+    let again: Vec<Span> = spans
+        .iter()
+        .map(|s| Span {
+            sample: 1,
+            start_ns: s.start_ns + 3_600_000_000_000,
+            end_ns: s.end_ns + 3_600_000_000_000,
+            ..*s
+        })
+        .collect();
+    spans.extend(again);
+    assert_eq!(decode_overlap(&spans, 2), Some(one));
+    // A prefill is none of decode's business.
+    spans.push(Span { phase: Phase::Prefill, ..span(0, Lane::Comm, -9_000_000, -1_000_000) });
+    assert_eq!(decode_overlap(&spans, 2), Some(one));
+}
+
+#[test]
+fn steps_are_told_apart() {
+    let at = |step, lane, from, to| Span { step, ..span(0, lane, from, to) };
+    let trace = trace(vec![
+        at(0, Lane::Compute, 1000, 2000),
+        at(0, Lane::Comm, 1500, 3000),
+        at(1, Lane::Compute, 3000, 4000),
+        at(1, Lane::Comm, 4000, 5000),
+    ]);
+    let steps = steps(&trace);
+    assert_eq!(steps.len(), 2);
+    assert_eq!((steps[0].start_ns, steps[0].end_ns), (0, 2000));
+    assert_eq!((steps[0].comm_us, steps[0].exposed_us, steps[0].compute_us), (1.5, 1.0, 1.0));
+    assert_eq!(steps[1].overlap_pct, Some(0.0));
+    assert_eq!(exposed_intervals(&trace, 0, 0, 3500), [(1000, 2000), (3000, 3500)]);
+    assert_eq!(exposed_intervals(&trace, 1, 0, 3500), []);
+}
+
+/// What one rank did, a flag a nanosecond: comm, compute, memory.
+fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
+    let memory = |s: &Span| is_memory(&trace.operations[s.operation as usize].kind);
+    let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {
+        let busy = |t: i64| {
+            let mut spans = trace.spans.iter().filter(|s| s.rank == rank && wanted(s));
+            spans.any(|s| s.start_ns <= t && t < s.end_ns)
+        };
+        (bounds.0..bounds.1).map(busy).collect()
+    };
+    let comm = of(&|s| s.lane == Lane::Comm && !memory(s));
+    let compute = of(&|s| s.lane == Lane::Compute && !memory(s));
+    let memory = of(&memory);
+    let count = |of: &dyn Fn(usize) -> bool| (0..comm.len()).filter(|t| of(*t)).count() as i64;
+    // Events without length count here: the first and the last are where the rank begins and ends.
+    let spans = trace.spans.iter().filter(|s| s.rank == rank);
+    let kept: Vec<_> = spans.filter_map(|s| clip((s.start_ns, s.end_ns), bounds)).collect();
+    let start = kept.iter().map(|i| i.0).min().unwrap_or(0);
+    let end = kept.iter().map(|i| i.1).max().unwrap_or(0);
+    let busy = count(&|t| comm[t] || compute[t] || memory[t]);
+    Nanoseconds {
+        comm_ns: count(&|t| comm[t]),
+        compute_ns: count(&|t| compute[t]),
+        memory_ns: count(&|t| memory[t]),
+        overlap_ns: count(&|t| comm[t] && compute[t]),
+        exposed_comm_ns: count(&|t| comm[t] && !compute[t]),
+        busy_ns: busy,
+        idle_ns: end - start - busy,
+        span_ns: end - start,
+        peer_wait_ns: 0,
+    }
+}
+
+/// Spans of several ranks, steps and kinds, without length among them, in any order.
+fn mixed() -> impl Strategy<Value = Trace> {
+    let one = (0u32..3, 0u32..3, 0u32..3, 0i64..600, 0i64..90, -30i64..60);
+    prop::collection::vec(one, 1..60).prop_flat_map(|spans| {
+        let spans: Vec<Span> = spans
+            .into_iter()
+            .map(|(rank, what, step, start, length, ready)| {
+                let lane = if what == 1 { Lane::Comm } else { Lane::Compute };
+                let (operation, ready_ns) = (if what == 2 { 5 } else { what }, start - ready);
+                Span { step, operation, ready_ns, ..span(rank, lane, start, start + length) }
+            })
+            .collect();
+        (Just(spans), any::<bool>(), any::<bool>()).prop_map(|(mut spans, sorted, imported)| {
+            if sorted {
+                spans.sort_by_key(|s| (s.step, s.rank, s.lane, s.start_ns));
+            }
+            let mut trace = trace(spans);
+            let mut copy = trace.operations[0].clone();
+            copy.kind = "memcpy".into();
+            trace.operations.push(copy);
+            trace.meta.import = imported.then(Default::default);
+            trace
+        })
+    })
+}
+
+fn spans() -> impl Strategy<Value = Vec<Span>> {
+    let one = (0u32..3, any::<bool>(), 0i64..5000, 0i64..900).prop_map(|(rank, comm, start, length)| {
+        span(rank, if comm { Lane::Comm } else { Lane::Compute }, start, start + length)
+    });
+    prop::collection::vec(one, 1..40)
+}
+
+proptest! {
+    #[test]
+    fn every_number_agrees_with_a_grid(trace in mixed(), cut in (0i64..300, 300i64..700)) {
+        for rank in overlap(&trace, &Selection::default()).ranks {
+            prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (0, 800)));
+        }
+        let origin = origin_ns(&trace);
+        let window = Selection { from_ns: Some(cut.0), to_ns: Some(cut.1), ..Selection::default() };
+        for rank in overlap(&trace, &window).ranks {
+            prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (origin + cut.0, origin + cut.1)));
+        }
+    }
+
+    #[test]
+    fn idle_time_splits_without_rest(trace in mixed(), from in 0i64..300) {
+        for from_ns in [None, Some(from)] {
+            let report = trace_report(&trace, &Selection { from_ns, ..Selection::default() });
+            for (idle, rank) in report.idle.iter().zip(&report.overlap.ranks) {
+                prop_assert_eq!(idle.idle_ns, rank.exact.idle_ns);
+                prop_assert!([idle.host_ns, idle.communication_ns, idle.between_ns, idle.outside_ns].iter().all(|n| *n >= 0));
+            }
+        }
+    }
+
+    #[test]
+    fn collectives_kinds_and_layers_are_the_breakdown_grouped_otherwise(trace in mixed()) {
+        let report = trace_report(&trace, &Selection::default());
+        let sum = |rows: &[crate::study::analysis::GroupRow]| rows.iter().map(|r| r.exposed_us).sum::<f64>();
+        let exposed: f64 = report.overlap.breakdown.iter().map(|r| r.exposed_us).sum();
+        let layers: f64 = report.layers.iter().map(|r| r.exposed_us).sum();
+        for other in [sum(&report.collectives), sum(&report.kinds), layers] {
+            prop_assert!((exposed - other).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn the_parts_add_up(spans in spans()) {
+        for rank in overlap(&trace(spans), &Selection::default()).ranks {
+            prop_assert!((rank.overlap_us + rank.exposed_comm_us - rank.comm_us).abs() < 1e-6);
+            prop_assert!((rank.comm_us + rank.compute_us - rank.overlap_us - rank.busy_us).abs() < 1e-6);
+            prop_assert!((rank.busy_us + rank.idle_us - rank.span_us).abs() < 1e-6);
+            prop_assert!(rank.overlap_pct.is_none_or(|pct| (0.0..=100.0).contains(&pct)));
+        }
+    }
+
+    #[test]
+    fn two_windows_add_up_to_the_whole(spans in spans(), cut in 0i64..5000) {
+        let trace = trace(spans);
+        let of = |from_ns, to_ns| overlap(&trace, &Selection { from_ns, to_ns, ..Selection::default() }).all;
+        let (whole, left, right) = (of(None, None), of(None, Some(cut)), of(Some(cut), None));
+        prop_assert!((left.comm_us + right.comm_us - whole.comm_us).abs() < 1e-6);
+        prop_assert!((left.exposed_comm_us + right.exposed_comm_us - whole.exposed_comm_us).abs() < 1e-6);
+    }
+
+    #[test]
+    fn moving_a_trace_in_time_changes_nothing(spans in spans(), by in -1_000_000i64..1_000_000) {
+        let moved = spans
+            .iter()
+            .map(|s| Span { start_ns: s.start_ns + by, end_ns: s.end_ns + by, ..*s })
+            .collect();
+        let (a, b) = (trace(spans), trace(moved));
+        let window = Selection { from_ns: Some(100), to_ns: Some(3000), ..Selection::default() };
+        prop_assert_eq!(overlap(&a, &window), overlap(&b, &window));
+        prop_assert_eq!(exposed_intervals(&a, 0, 0, 900), exposed_intervals(&b, 0, 0, 900));
+    }
+}

@@ -1,0 +1,202 @@
+//! Overlap: how much of the communication was hidden behind computation, per rank and in all.
+//!
+//! Exposed communication is time when a rank's comm lane is busy and its compute lane is not;
+//! overlap % = 100 x (1 - sum of exposed / sum of communication) over ranks. Lanes are unions of
+//! intervals, so that what runs twice at once counts once. All sums are exact integer nanoseconds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::breakdown::{BreakdownRow, Tally};
+use super::intervals::{Interval, UnionBuilder, clip, difference};
+use super::lanes::{Lanes, LanesBuilder};
+use super::runs::{Class, Runs, Selection, is_memory, origin_ns};
+use crate::plan::{Lane, Phase};
+use crate::table::{Overlap, Provenance, overlap_pct};
+use crate::trace::{Span, Trace};
+
+/// Overlap of one rank, as `ladderscope overlap --format json` prints it: microseconds, unions of intervals.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RankOverlap {
+    /// The rank whose lanes were looked at, from 0.
+    pub rank: u32,
+    /// Time in which the comm lane was busy.
+    pub comm_us: f64,
+    /// Time in which the compute lane was busy.
+    pub compute_us: f64,
+    /// Time in which copies and fills ran; 0 for own traces, which have none.
+    pub memory_us: f64,
+    /// Time in which both lanes were busy: what was hidden.
+    pub overlap_us: f64,
+    /// Time in which the comm lane was busy and the compute lane was not.
+    pub exposed_comm_us: f64,
+    /// 100 x (1 - exposed / comm); null without communication.
+    pub overlap_pct: Option<f64>,
+    /// Time in which any lane was busy, copies and fills included.
+    pub busy_us: f64,
+    /// Time of the span in which nothing was busy.
+    pub idle_us: f64,
+    /// Time from the first start to the last end.
+    pub span_us: f64,
+    /// Part of comm spent waiting for the last peer to arrive.
+    pub peer_wait_us: f64,
+    /// The same times as they were summed, in whole nanoseconds.
+    #[serde(flatten)]
+    pub exact: Nanoseconds,
+}
+
+/// The numbers of [`RankOverlap`] as they were summed: whole nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Nanoseconds {
+    /// Time in which the comm lane was busy.
+    pub comm_ns: i64,
+    /// Time in which the compute lane was busy.
+    pub compute_ns: i64,
+    /// Time in which copies and fills ran.
+    pub memory_ns: i64,
+    /// Time in which both lanes were busy: what was hidden.
+    pub overlap_ns: i64,
+    /// Time in which the comm lane was busy and the compute lane was not.
+    pub exposed_comm_ns: i64,
+    /// Time in which any lane was busy, copies and fills included.
+    pub busy_ns: i64,
+    /// Time of the span in which nothing was busy.
+    pub idle_ns: i64,
+    /// Time from the first start to the last end.
+    pub span_ns: i64,
+    /// Part of comm spent waiting for the last peer.
+    pub peer_wait_ns: i64,
+}
+
+impl Nanoseconds {
+    pub(crate) fn add(self, other: Self) -> Self {
+        Self {
+            comm_ns: self.comm_ns.saturating_add(other.comm_ns),
+            compute_ns: self.compute_ns.saturating_add(other.compute_ns),
+            memory_ns: self.memory_ns.saturating_add(other.memory_ns),
+            overlap_ns: self.overlap_ns.saturating_add(other.overlap_ns),
+            exposed_comm_ns: self.exposed_comm_ns.saturating_add(other.exposed_comm_ns),
+            busy_ns: self.busy_ns.saturating_add(other.busy_ns),
+            idle_ns: self.idle_ns.saturating_add(other.idle_ns),
+            span_ns: self.span_ns.saturating_add(other.span_ns),
+            peer_wait_ns: self.peer_wait_ns.saturating_add(other.peer_wait_ns),
+        }
+    }
+}
+
+impl RankOverlap {
+    fn new(rank: u32, exact: Nanoseconds) -> Self {
+        Self {
+            rank,
+            comm_us: us(exact.comm_ns),
+            compute_us: us(exact.compute_ns),
+            memory_us: us(exact.memory_ns),
+            overlap_us: us(exact.overlap_ns),
+            exposed_comm_us: us(exact.exposed_comm_ns),
+            overlap_pct: overlap_pct(exact.exposed_comm_ns as f64, exact.comm_ns as f64),
+            busy_us: us(exact.busy_ns),
+            idle_us: us(exact.idle_ns),
+            span_us: us(exact.span_ns),
+            peer_wait_us: us(exact.peer_wait_ns),
+            exact,
+        }
+    }
+}
+
+/// `overlap TRACE --format json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OverlapReport {
+    /// One entry for each rank, ascending.
+    pub ranks: Vec<RankOverlap>,
+    /// Sums over ranks; `overlap_pct` from the sums, rank is `u32::MAX` and not shown.
+    pub all: RankOverlap,
+    /// By module and kind.
+    pub breakdown: Vec<BreakdownRow>,
+    /// Where the numbers come from.
+    pub provenance: Option<Provenance>,
+}
+
+/// Nanoseconds as microseconds, the unit of reports.
+pub(crate) fn us(ns: i64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// Overlap and breakdown of a trace: a few passes over its spans, in parallel.
+pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
+    let runs = Runs::new(trace, selection);
+    let lanes = Lanes::of(&runs);
+    summarise(&runs, &lanes, &Tally::of(&runs, &lanes))
+}
+
+/// The report from what has been collected.
+pub(crate) fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
+    let ranks: Vec<RankOverlap> = runs
+        .ranks
+        .iter()
+        .zip(lanes)
+        .map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums()))
+        .collect();
+    let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Nanoseconds::add);
+    OverlapReport {
+        all: RankOverlap::new(u32::MAX, sum),
+        breakdown: tally.breakdown(runs.trace, ranks.len()),
+        provenance: Some(runs.trace.meta.provenance),
+        ranks,
+    }
+}
+
+/// The record's overlap: decode phase of one sample, per rank, averaged over `ranks` (and over the
+/// samples, where the spans are of several). Idle is the rank's decode phase, first start to last end,
+/// less what its lanes were busy. `None` where there are no decode spans.
+pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
+    let mut lanes: BTreeMap<(u32, u32), LanesBuilder> = BTreeMap::new();
+    let same = |a: &Span, b: &Span| (a.sample, a.phase, a.rank) == (b.sample, b.phase, b.rank);
+    for chunk in spans.chunk_by(same).filter(|chunk| chunk[0].phase == Phase::Decode) {
+        let lanes = lanes.entry((chunk[0].sample, chunk[0].rank)).or_default();
+        for span in chunk {
+            let class = if span.lane == Lane::Comm { Class::Comm } else { Class::Compute };
+            lanes.add(span, (span.start_ns, span.end_ns.max(span.start_ns)), class);
+        }
+    }
+    let samples = lanes.keys().fold((0, None), |(count, last), (sample, _)| {
+        if last == Some(*sample) { (count, last) } else { (count + 1, Some(*sample)) }
+    });
+    let shares = f64::from(samples.0) * f64::from(ranks.max(1));
+    samples.1?;
+    let mut overlap = Overlap::default();
+    for lanes in lanes.into_values() {
+        let one = lanes.finish().sums();
+        overlap.comm_ms += us(one.comm_ns) / 1e3 / shares;
+        overlap.exposed_comm_ms += us(one.exposed_comm_ns) / 1e3 / shares;
+        overlap.compute_ms += us(one.compute_ns) / 1e3 / shares;
+        overlap.idle_ms += us(one.idle_ns) / 1e3 / shares;
+    }
+    overlap.overlap_pct = overlap_pct(overlap.exposed_comm_ms, overlap.comm_ms);
+    Some(overlap)
+}
+
+/// Where a rank's communication was exposed within `from_ns..to_ns`; all times in ns since
+/// the trace's first start.
+pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<Interval> {
+    let origin = origin_ns(trace);
+    let bounds = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
+    let memory: Vec<bool> = trace.operations.iter().map(|o| is_memory(&o.kind)).collect();
+    let (mut comm, mut compute) = (UnionBuilder::default(), UnionBuilder::default());
+    for span in trace.spans.iter().filter(|span| span.rank == rank) {
+        match clip((span.start_ns, span.end_ns.max(span.start_ns)), bounds) {
+            Some(_) if memory.get(span.operation as usize).copied().unwrap_or(false) => {}
+            Some(interval) if span.lane == Lane::Comm => comm.add(interval),
+            Some(interval) => compute.add(interval),
+            None => {}
+        }
+    }
+    difference(&comm.finish(), &compute.finish())
+        .into_iter()
+        .map(|(start, end)| (start - origin, end - origin))
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "overlap_tests.rs"]
+mod tests;

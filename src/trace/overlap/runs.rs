@@ -1,0 +1,250 @@
+//! A trace cut into runs: stretches of spans of one rank and step, as they lie in memory.
+//!
+//! All analyses of traces walk runs, in parallel, and never look a span's rank or step up in a map. A
+//! trace is sorted by step and rank, so that runs are long; one that is not is only slower.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::intervals::{Interval, clip};
+use crate::plan::{Lane, Phase};
+use crate::trace::{Span, Trace};
+
+/// Spans that one thread takes at a time. Also the longest run.
+const PIECE: usize = 1 << 16;
+
+/// Kinds of imported operations that are neither computation nor communication: copies, fills, and what
+/// rules take for nothing of it all.
+const MEMORY_KINDS: [&str; 3] = ["memcpy", "memset", crate::trace::rules::OTHER];
+
+/// Whether operations of this kind are neither computation nor communication (imported traces only).
+pub(crate) fn is_memory(kind: &str) -> bool {
+    MEMORY_KINDS.contains(&kind)
+}
+
+/// Which spans to look at; `None` means all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Selection {
+    /// Only spans of this phase.
+    pub phase: Option<Phase>,
+    /// Only spans of this decode step, counted from 0.
+    pub step: Option<u32>,
+    /// Only what lies at or after this time (ns since the trace's first start); spans are clipped.
+    pub from_ns: Option<i64>,
+    /// Only what lies before this time; spans are clipped.
+    pub to_ns: Option<i64>,
+}
+
+impl Selection {
+    fn wants(&self, step: &StepKey) -> bool {
+        self.phase.is_none_or(|phase| phase == step.phase)
+            // "This decode step" selects nothing of prefill, whose steps are all 0.
+            && self.step.is_none_or(|s| s == step.step && step.phase == Phase::Decode)
+    }
+}
+
+/// A prefill or a decode step of one sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct StepKey {
+    /// Which timed generation of the run, from 0.
+    pub sample: u32,
+    /// Whether it is a prefill or a decode step.
+    pub phase: Phase,
+    /// Decode step from 0; 0 in prefill.
+    pub step: u32,
+}
+
+impl StepKey {
+    /// The step that a span belongs to.
+    pub fn of(span: &Span) -> Self {
+        Self { sample: span.sample, phase: span.phase, step: span.step }
+    }
+
+    /// What people call it: `prefill`, or `step 12`.
+    pub fn label(&self) -> String {
+        match self.phase {
+            Phase::Prefill => "prefill".into(),
+            Phase::Decode => format!("step {}", self.step),
+        }
+    }
+
+    /// Places of the step's spans. The trace's spans must be sorted, as they are in every trace that
+    /// was read or recorded.
+    pub fn spans(&self, trace: &Trace) -> Range<usize> {
+        let from = trace.spans.partition_point(|span| Self::of(span) < *self);
+        from..from + trace.spans[from..].partition_point(|span| Self::of(span) <= *self)
+    }
+}
+
+/// A stretch of spans of one rank and step.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub step: StepKey,
+    /// Whose spans they are: an index into [`Runs::ranks`].
+    pub rank: usize,
+    /// Places in the trace's spans.
+    pub at: Range<usize>,
+}
+
+/// What an operation is to a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Compute,
+    Comm,
+    Memory,
+}
+
+/// The runs of a selection, and what is needed to look at their spans.
+pub(crate) struct Runs<'a> {
+    pub trace: &'a Trace,
+    /// Which spans of the trace were asked for.
+    pub selection: Selection,
+    /// The trace's first start (ns).
+    pub origin: i64,
+    /// Absolute bounds of the selection (ns).
+    bounds: Option<Interval>,
+    /// Ranks of the whole trace, ascending: one of which nothing is selected stays.
+    pub ranks: Vec<u32>,
+    /// Selected runs by rank, in the order of the trace.
+    pub by_rank: Vec<Vec<Run>>,
+    /// Whether an operation copies or fills memory.
+    memory: Vec<bool>,
+}
+
+/// The first start of a trace (ns): the zero of all windows. 0 for an empty trace.
+pub fn origin_ns(trace: &Trace) -> i64 {
+    trace.spans.par_iter().with_min_len(PIECE).map(|span| span.start_ns).min().unwrap_or(0)
+}
+
+impl<'a> Runs<'a> {
+    /// Cuts the spans that `selection` selects into runs, in one pass over the spans.
+    pub fn new(trace: &'a Trace, selection: &Selection) -> Self {
+        let pieces: Vec<(i64, Vec<(u32, Run)>)> = trace
+            .spans
+            .par_chunks(PIECE)
+            .enumerate()
+            .map(|(piece, spans)| cut(piece * PIECE, spans))
+            .collect();
+        let origin = pieces.iter().map(|(first, _)| *first).min().unwrap_or(0);
+        let at = |time: Option<i64>, open| time.map_or(open, |t| origin.saturating_add(t));
+        let bounds = (selection.from_ns.is_some() || selection.to_ns.is_some())
+            .then(|| (at(selection.from_ns, i64::MIN), at(selection.to_ns, i64::MAX)));
+
+        let mut by_rank: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
+        for (rank, run) in pieces.into_iter().flat_map(|(_, runs)| runs) {
+            let runs = by_rank.entry(rank).or_default();
+            if selection.wants(&run.step) {
+                runs.push(run);
+            }
+        }
+        let (ranks, mut by_rank): (Vec<u32>, Vec<Vec<Run>>) = by_rank.into_iter().unzip();
+        for (rank, runs) in by_rank.iter_mut().enumerate() {
+            runs.iter_mut().for_each(|run| run.rank = rank);
+        }
+        let memory = trace.operations.iter().map(|o| is_memory(&o.kind)).collect();
+        Self { trace, selection: *selection, origin, bounds, ranks, by_rank, memory }
+    }
+
+    /// The class of a span's operation.
+    #[inline]
+    pub fn class(&self, span: &Span) -> Class {
+        match span.lane {
+            _ if self.memory.get(span.operation as usize).copied().unwrap_or(false) => Class::Memory,
+            Lane::Compute => Class::Compute,
+            Lane::Comm => Class::Comm,
+        }
+    }
+
+    /// What the selection leaves of a span (absolute ns); a reversed one has no length.
+    #[inline]
+    pub fn clip(&self, span: &Span) -> Option<Interval> {
+        let interval = (span.start_ns, span.end_ns.max(span.start_ns));
+        match self.bounds {
+            None => Some(interval),
+            Some(bounds) => clip(interval, bounds),
+        }
+    }
+
+    /// The part of a range of time that lies within the selection.
+    pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
+        self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds))
+    }
+
+    /// Calls `see` with each selected span of runs, clipped.
+    #[inline]
+    pub fn each<'r>(
+        &self,
+        runs: impl IntoIterator<Item = &'r Run>,
+        mut see: impl FnMut(&'a Span, Interval),
+    ) {
+        for run in runs {
+            // Nested loops, not a flattened iterator: this is where the time goes.
+            for span in &self.trace.spans[run.at.clone()] {
+                if let Some(interval) = self.clip(span) {
+                    see(span, interval);
+                }
+            }
+        }
+    }
+
+    /// Whether anything of the runs is selected.
+    pub fn any<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> bool {
+        let mut spans = runs.into_iter().flat_map(|run| &self.trace.spans[run.at.clone()]);
+        spans.any(|span| self.clip(span).is_some())
+    }
+
+    /// The runs as portions of work for threads, of one rank each, in order: whole ranks, where there
+    /// are enough of them, else pieces of about equal size.
+    pub fn portions(&self) -> Vec<&[Run]> {
+        let ranks = self.by_rank.iter().filter(|runs| !runs.is_empty());
+        if ranks.clone().count() >= 2 * rayon::current_num_threads() {
+            return ranks.map(Vec::as_slice).collect();
+        }
+        let mut portions = Vec::new();
+        for mut runs in self.by_rank.iter().map(Vec::as_slice) {
+            while !runs.is_empty() {
+                let mut spans = 0;
+                let many = runs.iter().take_while(|run| {
+                    let more = spans < PIECE;
+                    spans += run.at.len();
+                    more
+                });
+                let (portion, rest) = runs.split_at(many.count());
+                portions.push(portion);
+                runs = rest;
+            }
+        }
+        portions
+    }
+
+    /// The runs of each step, ordered by rank, in order of steps.
+    pub fn by_step(&self) -> Vec<(StepKey, Vec<&Run>)> {
+        let mut runs: Vec<&Run> = self.by_rank.iter().flatten().collect();
+        // Stable: a step's runs stay ordered by rank, and within it as in the trace.
+        runs.par_sort_by_key(|run| run.step);
+        runs.chunk_by(|a, b| a.step == b.step).map(|runs| (runs[0].step, runs.to_vec())).collect()
+    }
+}
+
+/// The runs of a piece of the spans, which begins at `offset`, with their ranks; and its first start.
+fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
+    let (mut runs, mut from, mut origin) = (Vec::new(), 0, i64::MAX);
+    let run = |from: usize, to: usize| {
+        let (rank, step) = (spans[from].rank, StepKey::of(&spans[from]));
+        (rank, Run { step, rank: 0, at: offset + from..offset + to })
+    };
+    for (at, span) in spans.iter().enumerate() {
+        origin = origin.min(span.start_ns);
+        let first = &spans[from];
+        if span.rank != first.rank || StepKey::of(span) != StepKey::of(first) {
+            runs.push(run(from, at));
+            from = at;
+        }
+    }
+    if !spans.is_empty() {
+        runs.push(run(from, spans.len()));
+    }
+    (origin, runs)
+}

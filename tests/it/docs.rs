@@ -1,0 +1,115 @@
+//! README and `docs/`: what they point at exists, and every verb is told.
+
+use std::path::{Path, PathBuf};
+
+use crate::support::Place;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// README and the pages of `docs/`, each with its text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let docs = std::fs::read_dir(root().join("docs")).expect("docs/");
+    let pages = docs.map(|entry| entry.expect("an entry of docs/").path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|e| e == "md"));
+    let mut pages: Vec<PathBuf> = pages.chain([root().join("README.md")]).collect();
+    pages.sort();
+    pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).expect("text"))).collect()
+}
+
+/// The anchor that a heading gets: lower case, words joined by dashes.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (page, text) in pages() {
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("http") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let found = match std::fs::read_to_string(&path) {
+                _ if heading.is_empty() => path.exists(),
+                Ok(text) => text
+                    .lines()
+                    .filter_map(|line| line.strip_prefix('#'))
+                    .any(|line| anchor(line.trim_start_matches('#')) == heading),
+                Err(_) => false,
+            };
+            if !found {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn files_that_are_named_exist() {
+    const FOLDERS: [&str; 8] =
+        ["src/", "tests/", "kernels/", "experiments/", "examples/", "benches/", "traces/", "fuzz/"];
+    let mut missing = Vec::new();
+    for (page, text) in pages() {
+        for word in text.split('`').skip(1).step_by(2).flat_map(str::split_whitespace) {
+            let named = FOLDERS.iter().any(|folder| word.starts_with(folder));
+            // a pattern, or a name to be filled in (`src/face/cli/VERB.rs`), is no file
+            let whole = !word.contains('*')
+                && !word.split(['/', '.']).any(|part| {
+                    part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase()) && part != "MANIFEST"
+                });
+            if named && whole && !root().join(word.split(':').next().unwrap_or(word)).exists() {
+                missing.push(format!("{}: {word}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn the_readme_is_short_and_the_pages_say_what_they_answer() {
+    for (page, text) in pages() {
+        if page.ends_with("README.md") {
+            assert!(text.lines().count() <= 120, "README.md has {} lines", text.lines().count());
+            continue;
+        }
+        let mut lines = text.lines();
+        assert!(lines.next().is_some_and(|line| line.starts_with("# ")), "{}", page.display());
+        let says = lines.find(|line| !line.is_empty());
+        assert!(
+            says.is_some_and(|line| line.starts_with('*')),
+            "{}: what does it answer?",
+            page.display()
+        );
+    }
+}
+
+#[test]
+fn every_verb_is_told() {
+    let text: String = pages().into_iter().map(|(_, text)| text).collect();
+    let told = |verb: &str| {
+        text.split('`').skip(1).step_by(2).any(|code| code.split_whitespace().next() == Some(verb))
+    };
+    for verb in crate::help::VERBS {
+        assert!(told(verb), "no page tells of `{verb}`");
+    }
+    let help = Place::new().run(&["--help"]).exits(0).stdout;
+    assert!(crate::help::VERBS.iter().all(|verb| help.contains(verb)));
+}
+
+#[test]
+fn every_wing_is_told() {
+    let text = std::fs::read_to_string(root().join("docs/contributing.md")).expect("text");
+    for room in crate::wings::ORDER {
+        let wing = room.split('/').next().unwrap_or(room);
+        assert!(
+            text.contains(&format!("| `src/{wing}` |")),
+            "contributing.md does not tell of src/{wing}"
+        );
+    }
+}
