@@ -127,6 +127,7 @@ fn activity(correlation: u32, graph_node: u64, start_ns: u64, end_ns: u64) -> Ac
 #[test]
 fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
     let op = |operation| Label { rank: 0, operation };
+    let tie = Tie { at_ns: 50_000, uncertainty_ns: 10 };
     let recording = Recording {
         activities: vec![
             // eager prefill: two kernels of operation 0
@@ -144,7 +145,7 @@ fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
         external: HashMap::from([(1, StepId(0).external(Some(op(0)))), (2, StepId(4).external(None))]),
         nodes: HashMap::from([(5, op(0)), (6, op(1))]),
         dropped: 9,
-        timeline: Timeline::from_start(Tie { at_ns: 50_000, uncertainty_ns: 10 }),
+        timeline: Timeline::between(tie, tie, 0),
         zero: 1_000,
     };
     let assembled = assemble(&recording, |_| vec![op(0), op(1)]);

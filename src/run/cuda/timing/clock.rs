@@ -50,22 +50,18 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// From one tied event: the clocks are taken to run alike.
-    pub fn from_start(start: Tie) -> Self {
-        Self { start, rate: 1.0, uncertainty_ns: start.uncertainty_ns, drift_ns: 0 }
-    }
-
-    /// From two, `device_ns` apart on the device. A difference of rates beyond what the ties' uncertainty
+    /// From two tied events, `device_ns` apart on the device. A difference of rates beyond what the ties' uncertainty
     /// explains is corrected for; below it the clocks are taken to run alike.
     pub fn between(start: Tie, end: Tie, device_ns: i64) -> Self {
         let drift_ns = (end.at_ns - start.at_ns) - device_ns;
         let explained = start.uncertainty_ns + end.uncertainty_ns;
-        let uncertainty_ns = start.uncertainty_ns.max(end.uncertainty_ns);
         if device_ns <= 0 || drift_ns.abs() <= explained {
-            // whatever drift there is, is within the two together
-            return Self { start, rate: 1.0, uncertainty_ns: explained, drift_ns };
+            // at the end a time is off by the drift and by what the second tie leaves open
+            let uncertainty_ns = start.uncertainty_ns.max(end.uncertainty_ns + drift_ns.abs());
+            return Self { start, rate: 1.0, uncertainty_ns, drift_ns };
         }
         let rate = (end.at_ns - start.at_ns) as f64 / device_ns as f64;
+        let uncertainty_ns = start.uncertainty_ns.max(end.uncertainty_ns);
         Self { start, rate, uncertainty_ns, drift_ns }
     }
 
