@@ -29,6 +29,8 @@ const MESSAGES: usize = 200;
 pub struct Context {
     /// Columns and rows of the window.
     pub size: (u16, u16),
+    /// Pixels of one of them, across and down, where the terminal tells.
+    pub cell_pixels: Option<(u16, u16)>,
     /// Milliseconds since the workbench was opened.
     pub now_ms: u64,
     /// The screen that is shown.
@@ -107,6 +109,7 @@ impl Context {
     pub fn new(dir: PathBuf, theme: Theme, size: (u16, u16)) -> Self {
         Self {
             size,
+            cell_pixels: None,
             now_ms: 0,
             tab: Tab::Experiments,
             overlays: Vec::new(),

@@ -10,19 +10,16 @@ use crossbeam_channel::{Sender, unbounded};
 
 use super::message::{Effect, Ended, Message, StoreTask, SweepOrder, TraceSource};
 use super::screens::experiments::{check, save};
-use super::screens::live::look;
-use super::screens::pareto::picture;
 use super::screens::timeline::state::{Matches, TraceIndex};
 use super::snapshot::Snapshot;
 use super::task::guarded;
 use super::{experiments, format, terminal};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::desk::{self, Opened, Start};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::lab::sweep::{Choice, Experiment};
 use crate::plan::Phase;
-use crate::study::analysis::{self};
 use crate::trace::overlap::Selection;
 
 /// Performs effects; answers go to its channel.
@@ -36,9 +33,7 @@ pub struct Performer {
     /// The newest check of an edited experiment.
     check: Arc<AtomicU64>,
     /// Works on the runs as they were told last.
-    runs: Worker<Option<Arc<Snapshot>>>,
-    /// Works out the points of the Pareto screen.
-    pareto: Worker<()>,
+    runs: Worker,
 }
 
 impl Performer {
@@ -51,7 +46,6 @@ impl Performer {
             sweep: None,
             check: Arc::default(),
             runs: Worker::new(answers.clone()),
-            pareto: Worker::new(answers.clone()),
             answers,
         }
     }
@@ -82,9 +76,6 @@ impl Performer {
             Effect::Sweep(SweepOrder::Pause(false)) => self.cancel.resume(),
             Effect::Sweep(SweepOrder::CancelCell(cell)) => self.cancel.cell(cell),
             Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
-            Effect::LookAtCell { sweep, cell, spec } => {
-                self.spawn(move || Message::CellLooked { sweep, cell, looked: look::look(&spec) });
-            }
             Effect::CheckDraft { serial, name, path, text, stored } => {
                 let newest = Arc::clone(&self.check);
                 newest.store(serial, Ordering::Relaxed);
@@ -122,26 +113,6 @@ impl Performer {
                 Message::Found { request, pane, serial, matches }
             }),
             Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
-            Effect::Pareto(runs) => {
-                self.pareto.ask(move |()| Message::Pareto(analysis::pareto(&runs.records)));
-            }
-            Effect::ParetoMarks { axes, reading, runs } => self.spawn(move || {
-                let points = analysis::pareto_on(&runs.records, axes);
-                Message::ParetoMarks { axes, reading, points }
-            }),
-            Effect::ParetoAreas { key, runs } => self.spawn(move || {
-                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
-                Message::ParetoAreas { key, areas }
-            }),
-            Effect::ReadOverlay(path) => self.spawn(move || {
-                let read = |path: PathBuf| Ok((path.clone(), analysis::read_overlay(&path)?));
-                let read = path.map(read).transpose();
-                Message::Overlay(read.map_err(|e: Error| format::error(&e)))
-            }),
-            Effect::ParetoPicture(sketch) => self.spawn(move || {
-                let result = picture::paint(&sketch, terminal::cell_pixels()).map(Arc::new);
-                Message::ParetoPicture { sketch, result }
-            }),
             Effect::Export { export, path } => {
                 self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
                     Ok(path) => Message::Told(Ok(format!("written: {}", path.display()))),
@@ -208,21 +179,22 @@ impl Performer {
     }
 }
 
-/// A thread that does one thing after the other, in the order in which they were asked for; so the answers
-/// come in that order, too.
+/// A thread that does one thing after the other with the runs as they were told last, in the order in which
+/// they were asked for; so the answers come in that order, too.
 #[derive(Debug)]
-struct Worker<S>(Sender<Work<S>>);
+struct Worker(Sender<Work>);
 
-type Work<S> = Box<dyn FnOnce(&mut S) -> Message + Send>;
+type Told = Option<Arc<Snapshot>>;
+type Work = Box<dyn FnOnce(&mut Told) -> Message + Send>;
 
-impl<S: Default + 'static> Worker<S> {
+impl Worker {
     /// One whose answers go there. Its thread ends with it.
     fn new(answers: Sender<Message>) -> Self {
-        let (ask, asked) = unbounded::<Work<S>>();
+        let (ask, asked) = unbounded::<Work>();
         std::thread::spawn(move || {
-            let mut state = S::default();
+            let mut told = None;
             for work in asked {
-                let message = guarded(|| work(&mut state));
+                let message = guarded(|| work(&mut told));
                 let message = message.unwrap_or_else(|error| Message::Told(Err(error)));
                 if answers.send(message).is_err() {
                     return;
@@ -232,7 +204,7 @@ impl<S: Default + 'static> Worker<S> {
         Self(ask)
     }
 
-    fn ask(&self, work: impl FnOnce(&mut S) -> Message + Send + 'static) {
+    fn ask(&self, work: impl FnOnce(&mut Told) -> Message + Send + 'static) {
         // the thread ends only with the workbench
         let _ = self.0.send(Box::new(work));
     }
@@ -242,7 +214,7 @@ impl<S: Default + 'static> Worker<S> {
 fn work_on(
     store: &Store,
     task: StoreTask,
-    told: &mut Option<Arc<Snapshot>>,
+    told: &mut Told,
     say: &mut dyn FnMut(std::result::Result<String, String>),
 ) -> Result<Arc<Snapshot>> {
     let snapshot = match (task, told.as_ref()) {

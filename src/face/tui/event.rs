@@ -42,7 +42,7 @@ pub fn run(options: Options) -> Result<()> {
     let mut window = Terminal::new(CrosstermBackend::new(std::io::stdout())).map_err(failed)?;
     let size = window.size().map_err(failed)?;
     let mut cx = Context::new(options.dir.clone(), config.theme, (size.width, size.height));
-    (cx.keys, cx.mouse) = (config.keys, config.mouse);
+    (cx.keys, cx.mouse, cx.cell_pixels) = (config.keys, config.mouse, terminal::cell_pixels());
     if let Some(first) = config.wrong.first() {
         let more = match config.wrong.len() {
             1 => String::new(),
@@ -182,6 +182,9 @@ impl Loop {
     }
 
     fn take(&mut self, message: Message) -> Option<Left> {
+        if matches!(message, Message::Resize(..)) {
+            self.state.cx.cell_pixels = terminal::cell_pixels();
+        }
         let now = self.now();
         update(&mut self.state, Message::Clock(now));
         for effect in update(&mut self.state, message) {

@@ -9,16 +9,12 @@ use super::experiments::Entry;
 use super::screen::Export;
 use super::screens::experiments::draft::Checked;
 use super::screens::experiments::save::{NotSaved, Save};
-use super::screens::live::state::Looked;
-use super::screens::pareto::picture::{Picture, Sketch};
-use super::screens::pareto::state::AreaKey;
 use super::screens::timeline::state::{Answer as TimelineAnswer, Ask, Matches, Part, TraceIndex};
 use super::snapshot::Snapshot;
 use super::task::{Answer, Task};
 use crate::lab::store;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::study::analysis::{AreaGained, Axes, OverlayPoint, ParetoPoint};
-use crate::table::{Record, Spec};
+use crate::table::Record;
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
 #[derive(Debug)]
@@ -50,15 +46,6 @@ pub enum Message {
         save: Save,
         /// Its path, or why not.
         result: Result<PathBuf, NotSaved>,
-    },
-    /// A cell of the sweep was looked at.
-    CellLooked {
-        /// Which sweep, counted by [`super::screens::live::state::Live::sweep`].
-        sweep: u64,
-        /// The index of the cell in the experiment.
-        cell: usize,
-        /// What is known of it.
-        looked: Looked,
     },
     /// The runs directory was read.
     Runs(Result<Arc<Snapshot>, String>),
@@ -101,33 +88,6 @@ pub enum Message {
     },
     /// A question of the timeline was answered.
     Timeline(Box<TimelineAnswer>),
-    /// Points of the Pareto screen.
-    Pareto(Vec<ParetoPoint>),
-    /// The same points, frontiers marked on other axes.
-    ParetoMarks {
-        /// What is plotted on either axis.
-        axes: Axes,
-        /// Which reading of the runs directory; answers to older ones are dropped.
-        reading: u64,
-        /// The points with the frontiers marked.
-        points: Vec<ParetoPoint>,
-    },
-    /// Areas gained in a group.
-    ParetoAreas {
-        /// Of which group and how areas were asked for.
-        key: AreaKey,
-        /// The areas that each architecture gains.
-        areas: Vec<AreaGained>,
-    },
-    /// Points from elsewhere were read from a file; `None`: they were taken away.
-    Overlay(Result<Option<(PathBuf, Vec<OverlayPoint>)>, String>),
-    /// The Pareto plot was painted.
-    ParetoPicture {
-        /// What was asked for.
-        sketch: Arc<Sketch>,
-        /// The picture that was painted, or why there is none.
-        result: Result<Arc<Picture>, String>,
-    },
 }
 
 /// How a sweep ended.
@@ -169,15 +129,6 @@ pub enum Effect {
     Sweep(SweepOrder),
     /// Read the experiment files.
     LoadExperiments,
-    /// Look at a cell of the sweep.
-    LookAtCell {
-        /// The number of the sweep that the cell is of.
-        sweep: u64,
-        /// The index of the cell in the experiment.
-        cell: usize,
-        /// What the cell asks for, with every default filled in.
-        spec: Box<Spec>,
-    },
     /// Check an edited experiment; an older check that still goes on is not waited for.
     CheckDraft {
         /// To match the answer.
@@ -226,28 +177,6 @@ pub enum Effect {
     },
     /// Answer a question of the timeline.
     Timeline(Box<Ask>),
-    /// Compute the points of the Pareto screen.
-    Pareto(Arc<Snapshot>),
-    /// Mark frontiers on other axes.
-    ParetoMarks {
-        /// What is plotted on either axis.
-        axes: Axes,
-        /// To match the answer.
-        reading: u64,
-        /// The stored runs as they were read last.
-        runs: Arc<Snapshot>,
-    },
-    /// Compute the areas that architectures gain over standard.
-    ParetoAreas {
-        /// What is asked; to match the answer.
-        key: AreaKey,
-        /// The stored runs as they were read last.
-        runs: Arc<Snapshot>,
-    },
-    /// Read points from elsewhere; `None` takes them away.
-    ReadOverlay(Option<PathBuf>),
-    /// Paint the Pareto plot.
-    ParetoPicture(Arc<Sketch>),
     /// Write what is shown to a file, beside one that is there already.
     Export {
         /// What is written: a picture, a figure or a table.

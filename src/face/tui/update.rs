@@ -79,11 +79,6 @@ fn learn(state: &mut State, message: Message) {
         Message::Saved { save, result } => {
             state.experiments.saved(save, result, &mut state.cx);
         }
-        Message::CellLooked { sweep, cell, looked } if sweep == state.live.sweep => {
-            if let Some(cell) = state.live.cells.get_mut(cell) {
-                cell.looked = Some(looked);
-            }
-        }
         Message::Sweep(event) => state.live.apply(*event, state.cx.now_ms),
         Message::SweepEnded(result) => {
             let ended = result.as_ref().copied().unwrap_or_default();
@@ -130,22 +125,6 @@ fn learn(state: &mut State, message: Message) {
             if let Err(error) = told {
                 state.cx.fail(error);
             }
-        }
-        Message::Pareto(points) => state.pareto.set(points),
-        Message::ParetoMarks { axes, reading, points }
-            if axes == state.pareto.axes && reading == state.pareto.reading =>
-        {
-            state.pareto.set_marked(axes, points);
-        }
-        Message::ParetoAreas { key, areas } => state.pareto.areas = Some((key, areas)),
-        Message::Overlay(Ok(read)) => state.pareto.take_overlay(read, &mut state.cx),
-        Message::Overlay(Err(error)) => state.cx.fail(error),
-        Message::ParetoPicture { sketch, result: Ok(picture) } => {
-            state.pareto.picture.take(sketch, picture);
-        }
-        Message::ParetoPicture { result: Err(error), .. } => {
-            state.pareto.pictures.on = false;
-            state.cx.inform(error);
         }
         // answers to what nobody asks any more, and what `update` has handled
         _ => {}

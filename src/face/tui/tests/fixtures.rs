@@ -23,7 +23,7 @@ use crate::lab::sweep::{Cell, Experiment, SweepEvent};
 use crate::plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
 use crate::run::Feasibility;
 use crate::run::RunEvent;
-use crate::study::analysis::ParetoPoint;
+use crate::study::analysis::{Axes, ParetoPoint};
 use crate::table::{
     Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, SCHEMA, Sample, Spec, Status,
 };
@@ -384,7 +384,7 @@ impl Driver {
         let mut driver = Self::empty(columns, rows);
         driver.send(Message::Experiments(entries()));
         driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
-        driver.send(Message::Pareto(points()));
+        driver.state.pareto.set(Axes::default(), points());
         driver.state.compare.set(Ok(Arc::new(comparison())));
         driver.show(vec![trace()]);
         driver

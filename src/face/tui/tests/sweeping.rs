@@ -77,6 +77,9 @@ fn send(driver: &mut Driver, message: Message) -> Vec<Effect> {
                 }
                 effects.extend(driver.send(Message::DraftChecked { name, checked }));
             }
+            Effect::Ask(task) if task.slot.name == "points" => {
+                effects.extend(driver.send(Message::Answered(task.run())));
+            }
             other => left.push(other),
         }
     }
@@ -198,15 +201,25 @@ fn the_edited_experiment_runs_as_it_is_shown() {
     at_tp(&mut driver);
     keys(&mut driver, "D");
     let effects = keys(&mut driver, "r");
-    let [Effect::Sweep(SweepOrder::Start { experiment, choice: Choice::Missing })] = &effects
-        .iter()
-        .filter(|effect| !matches!(effect, Effect::LookAtCell { .. }))
-        .collect::<Vec<_>>()[..]
+    let [Effect::Sweep(SweepOrder::Start { experiment, choice: Choice::Missing }), Effect::Ask(look)] =
+        &effects[..]
     else {
         panic!("{effects:?}")
     };
-    assert_eq!(experiment.cells.len(), 24);
+    assert_eq!((experiment.cells.len(), look.slot.name), (24, "look"));
     assert_eq!(driver.state.cx.tab, Tab::Live);
+}
+
+#[test]
+fn what_was_asked_about_a_cell_of_an_older_sweep_is_not_shown_of_a_newer_one() {
+    let mut driver = workbench((80, 24));
+    let Some(Effect::Ask(old)) = keys(&mut driver, "r").pop() else { panic!("it looks at the cell") };
+    send(&mut driver, Message::SweepEnded(Ok(Ended::default())));
+    let Some(Effect::Ask(new)) = keys(&mut driver, "1r").pop() else { panic!("it looks again") };
+    send(&mut driver, Message::Answered(old.run()));
+    assert_eq!(driver.state.live.cells[0].looked, None);
+    send(&mut driver, Message::Answered(new.run()));
+    assert!(driver.state.live.cells[0].looked.is_some());
 }
 
 #[test]
@@ -402,11 +415,8 @@ fn live(size: (u16, u16), backend: Backend) -> Driver {
         send(&mut driver, Message::Clock(1_000 + second as u64 * 500));
         send(&mut driver, Message::Sweep(Box::new(event)));
     }
-    let sweep = driver.state.live.sweep;
     let looked = Looked { rank_bytes: Some(550_000_000), simulated: vec![lanes(0), lanes(1)] };
-    for cell in 0..3 {
-        send(&mut driver, Message::CellLooked { sweep, cell, looked: looked.clone() });
-    }
+    driver.state.live.cells[..3].iter_mut().for_each(|cell| cell.looked = Some(looked.clone()));
     driver
 }
 
@@ -518,7 +528,7 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
     let effects = send(&mut driver, Message::Runs(Ok(snapshot.clone())));
     let told = |wanted: fn(&Effect) -> bool| effects.iter().any(wanted);
     assert!(
-        told(|e| matches!(e, Effect::Pareto(_)))
+        told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "points"))
             && told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "comparison"))
     );
     assert_eq!(driver.state.cx.stored.as_ref().unwrap().records.len(), before.records.len() + 1);

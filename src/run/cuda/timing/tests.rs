@@ -336,7 +336,11 @@ fn drift_that_is_not_corrected_counts_as_uncertainty() {
     let (event, apart) = (1_000_000, 4_263_217_338);
     let device = apart + 8526;
     let timeline = Timeline::between(trip(event), trip(event + apart), device);
-    assert_eq!(timeline.host_ns(device), trip(event).at_ns + device, "below what the ties tell, clocks run alike");
+    assert_eq!(
+        timeline.host_ns(device),
+        trip(event).at_ns + device,
+        "below what the ties tell, clocks run alike"
+    );
     assert!((timeline.host_ns(device) - (event + apart)).abs() <= timeline.uncertainty_ns());
 }
 

@@ -2,7 +2,7 @@
 
 mod detail;
 mod draw;
-pub mod look;
+mod look;
 mod progress;
 pub mod state;
 
@@ -186,16 +186,21 @@ impl Screen for Live {
         self.list.fit(self.cells.len(), usize::from(areas.table.height.saturating_sub(1)));
         self.queue_list.fit(self.queue.len(), usize::from(areas.queue.height.saturating_sub(2)));
         self.in_queue &= !self.queue.is_empty();
-        let sweep = self.sweep;
-        if let (Tab::Live, Some(cell)) = (cx.tab, self.cells.get_mut(self.list.selected))
-            && !cell.asked
+        let at = self.list.selected;
+        if cx.tab == Tab::Live
+            && let Some(cell) = self.cells.get(at).filter(|cell| cell.looked.is_none())
         {
-            cell.asked = true;
-            cx.perform(Effect::LookAtCell {
-                sweep,
-                cell: self.list.selected,
-                spec: Box::new(cell.spec.clone()),
-            });
+            let spec = cell.spec.clone();
+            cx.follow(
+                "look",
+                &at,
+                move |_| Ok(look::look(&spec)),
+                move |live: &mut Self, looked, cx| {
+                    if let Some(cell) = live.cells.get_mut(at) {
+                        cell.looked = cx.told(looked);
+                    }
+                },
+            );
         }
         self.hand_over(cx);
         cx.sweeps = Sweeps {
@@ -274,6 +279,7 @@ impl Live {
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
+        cx.forget::<Self>("look");
         cx.tab = Tab::Live;
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
     }

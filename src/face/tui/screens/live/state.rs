@@ -55,8 +55,6 @@ pub struct Live {
     pub handing: bool,
     /// When handing runs over began last (ms of the workbench's clock).
     pub handed_ms: u64,
-    /// Counts sweeps, so that an answer about a cell is told from one about an older sweep.
-    pub sweep: u64,
     /// Runs that were executed (not found finished) by now.
     executed: usize,
 }
@@ -163,8 +161,6 @@ pub struct LiveCell {
     pub doing: Doing,
     /// What is known of it apart from its runs; `None` until that was asked.
     pub looked: Option<Looked>,
-    /// Whether what is known of the cell was asked for already.
-    pub asked: bool,
     /// The cell was cancelled by the user.
     pub cancelled: bool,
     settled: BTreeSet<u32>,
@@ -194,7 +190,6 @@ impl Live {
             queue: std::mem::take(&mut self.queue),
             in_queue: self.in_queue,
             queue_list: self.queue_list,
-            sweep: self.sweep + 1,
             experiment: Some(experiment.name.clone()),
             cells: experiment.cells.iter().map(|c| LiveCell::new(&c.spec, &c.feasibility)).collect(),
             rounds: experiment.rounds.max(1),
@@ -338,7 +333,6 @@ impl LiveCell {
             log: VecDeque::new(),
             doing: Doing::default(),
             looked: None,
-            asked: false,
             cancelled: false,
             settled: BTreeSet::new(),
             bad: BTreeMap::new(),

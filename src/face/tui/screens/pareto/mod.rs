@@ -21,7 +21,6 @@ use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::keys::{paste_into, type_into};
-use crate::face::tui::message::Effect;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
@@ -229,30 +228,36 @@ impl Screen for Pareto {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        let leaving = cx.effects.iter().any(|effect| matches!(effect, Effect::Quit { .. }));
-        if cx.tab != Tab::Pareto || leaving {
+        let Some(runs) = cx.stored.clone() else { return };
+        let (axes, of) = (self.axes, runs.clone());
+        cx.follow(
+            "points",
+            &(axes, self.reading),
+            move |_| Ok(analysis::pareto_on(&of.records, axes)),
+            move |pareto: &mut Self, points, cx| {
+                if let Some(points) = cx.told(points) {
+                    pareto.set(axes, points);
+                }
+            },
+        );
+        if cx.tab != Tab::Pareto {
             return;
         }
-        if let Some(sketch) = picture::ask(self, cx) {
-            cx.perform(Effect::ParetoPicture(sketch));
-        }
-        let Some(runs) = cx.stored.clone().filter(|_| self.points.is_some()) else { return };
-        let marks = (self.axes, self.reading);
-        if self.marked != self.axes && self.asked != Some(marks) {
-            self.asked = Some(marks);
-            let (axes, reading) = marks;
-            cx.perform(Effect::ParetoMarks { axes, reading, runs: runs.clone() });
-        }
-        if let Some(key) = self.area_key().filter(|key| self.areas_asked.as_ref() != Some(key)) {
-            self.areas_asked = Some(key.clone());
-            cx.perform(Effect::ParetoAreas { key, runs });
-        }
+        picture::ask(self, cx);
+        let Some(key) = self.area_key() else { return };
+        let asked = key.clone();
+        cx.want(
+            "areas",
+            &(key.clone(), self.reading),
+            move |_| Ok(analysis::area_gained(&runs.records, asked.options, Some(&asked.group))),
+            move |pareto: &mut Self, areas, cx| {
+                pareto.areas = cx.told(areas).map(|areas| (key, areas));
+            },
+        );
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
-        if !runs.has_runs_of(before) {
-            cx.perform(Effect::Pareto(runs.clone()));
-        }
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
+        self.reading += u64::from(!runs.has_runs_of(before));
     }
 
     fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
@@ -401,15 +406,8 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
 }
 
 impl Pareto {
-    /// Shows points that were read, or takes them away.
-    pub fn take_overlay(
-        &mut self,
-        read: Option<(PathBuf, Vec<analysis::OverlayPoint>)>,
-        cx: &mut Context,
-    ) {
-        let Some((file, points)) = read else {
-            return self.lay_over(None, Vec::new());
-        };
+    /// Shows points that were read from a file.
+    fn take_overlay(&mut self, file: PathBuf, points: Vec<analysis::OverlayPoint>, cx: &mut Context) {
         let all = points.len();
         self.lay_over(Some(file), points);
         let shown = self.others().filter(|(other, _)| self.overlay.contains(other)).count();
@@ -422,11 +420,23 @@ impl Pareto {
         let hint = format!("Enter reads it, nothing typed takes its points away; columns: {columns}");
         let title = "points from a CSV file beside the runs";
         cx.prompt(title, hint, file.unwrap_or_default(), move |pareto: &mut Self, typed, cx| {
-            let path = Some(typed.trim()).filter(|typed| !typed.is_empty()).map(PathBuf::from);
-            if path.is_none() && pareto.overlay_file.is_none() {
-                return Err(format!("name a CSV file; columns: {columns}"));
+            let path = PathBuf::from(typed.trim());
+            match (typed.trim(), &pareto.overlay_file) {
+                ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
+                ("", Some(_)) => {
+                    cx.forget::<Self>("overlay");
+                    pareto.lay_over(None, Vec::new());
+                }
+                _ => cx.ask(
+                    "overlay",
+                    move |_| Ok((analysis::read_overlay(&path)?, path)),
+                    |pareto: &mut Self, read, cx| {
+                        if let Some((points, file)) = cx.told(read) {
+                            pareto.take_overlay(file, points, cx);
+                        }
+                    },
+                ),
             }
-            cx.perform(Effect::ReadOverlay(path));
             Ok(())
         });
     }

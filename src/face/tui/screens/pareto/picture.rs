@@ -20,8 +20,10 @@ use super::draw;
 use super::layout::plot;
 use super::state::Scale;
 use super::state::window::Window;
+use crate::base::error::Error;
 use crate::face::tui::context::Context;
 use crate::face::tui::screenshot;
+use crate::face::tui::task::Stop;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::plot::{Align, Color, Figure, Look, Marker, Scene, Shape, Text};
@@ -111,6 +113,8 @@ pub struct Sketch {
     /// How it is to reach the terminal.
     kind: Kind,
     tmux: bool,
+    /// Pixels of the terminal's cells, where it tells.
+    cell: Option<(u16, u16)>,
     /// Columns and rows of the terminal that the picture covers.
     size: (u16, u16),
     paper: Color,
@@ -183,6 +187,7 @@ impl Sketch {
         Some(Self {
             kind,
             tmux: pareto.pictures.tmux,
+            cell: cx.cell_pixels,
             size: (columns, rows),
             paper,
             ink,
@@ -220,13 +225,12 @@ impl Picture {
     }
 }
 
-/// The plot as a picture: what was painted, and what was asked for last.
+/// The plot as a picture.
 #[derive(Debug, Default)]
 pub struct Shown {
     /// The picture that was painted last, and of what.
-    made: Option<(Arc<Sketch>, Arc<Picture>)>,
-    asked: Option<Arc<Sketch>>,
-    /// What was looked at for that.
+    made: Option<(Arc<Sketch>, Picture)>,
+    /// What was looked at when one was asked for last.
     seen: Option<Seen>,
 }
 
@@ -240,6 +244,7 @@ struct Seen {
     table: Option<bool>,
     body: Rect,
     theme: Theme,
+    cell: Option<(u16, u16)>,
 }
 
 impl Seen {
@@ -252,45 +257,34 @@ impl Seen {
             table: pareto.table,
             body: cx.body(),
             theme: cx.theme,
+            cell: cx.cell_pixels,
         }
     }
 }
 
-/// The sketch to be painted now, if the plot has changed since it was asked last.
-pub fn ask(pareto: &mut Pareto, cx: &mut Context) -> Option<Arc<Sketch>> {
+/// Has the plot painted, if it has changed since that was asked last.
+pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
     let seen = Some(Seen::of(pareto, cx));
     if pareto.picture.seen == seen {
-        return None;
+        return;
     }
-    let sketch = Sketch::of(pareto, cx);
-    let asked = pareto.picture.ask(sketch);
     pareto.picture.seen = seen;
-    asked
-}
-
-impl Shown {
-    /// The sketch to be painted now, if it is another than the one asked for last.
-    fn ask(&mut self, wanted: Option<Sketch>) -> Option<Arc<Sketch>> {
-        let Some(wanted) = wanted else {
-            *self = Self::default();
-            return None;
-        };
-        if self.asked.as_deref() == Some(&wanted) {
-            return None;
+    let Some(sketch) = Sketch::of(pareto, cx).map(Arc::new) else {
+        pareto.picture.made = None;
+        return cx.forget::<Pareto>("picture");
+    };
+    let asked = sketch.clone();
+    let work = move |_: &Stop| match paint(&asked) {
+        Ok(picture) => Ok((asked, picture)),
+        Err(why) => Err(Error::failed(format!("no picture: {why}"))),
+    };
+    cx.want("picture", &sketch, work, |pareto: &mut Pareto, painted, cx| match painted {
+        Ok(made) => pareto.picture.made = Some(made),
+        Err(why) => {
+            pareto.pictures.on = false;
+            cx.inform(why);
         }
-        let wanted = Arc::new(wanted);
-        self.asked = Some(wanted.clone());
-        Some(wanted)
-    }
-
-    /// Takes what was painted; false where something else has been asked for since.
-    pub fn take(&mut self, sketch: Arc<Sketch>, picture: Arc<Picture>) -> bool {
-        let wanted = self.asked.as_ref().is_some_and(|asked| Arc::ptr_eq(asked, &sketch));
-        if wanted {
-            self.made = Some((sketch, picture));
-        }
-        wanted
-    }
+    });
 }
 
 /// The picture that can be shown in this plot now. While something lies on the plot there is none:
@@ -300,15 +294,15 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
     let (sketch, picture) = pareto.picture.made.as_ref()?;
     let fits =
         sketch.size == (plot.area.width, plot.area.height) && Some(sketch.kind) == pareto.pictures.kind;
-    (free && fits && pareto.pictures.on).then_some(picture.as_ref())
+    (free && fits && pareto.pictures.on).then_some(picture)
 }
 
-/// Paints a sketch for a terminal whose cells have so many pixels, where that is known.
-pub fn paint(sketch: &Sketch, cell: Option<(u16, u16)>) -> Result<Picture, String> {
-    let cell = match (cell, sketch.kind) {
+/// Paints a sketch.
+fn paint(sketch: &Sketch) -> Result<Picture, String> {
+    let cell = match (sketch.cell, sketch.kind) {
         (Some(cell), _) => cell,
         (None, Kind::Sixel) => {
-            return Err("no picture: the terminal does not tell how many pixels its cells have".into());
+            return Err("the terminal does not tell how many pixels its cells have".into());
         }
         (None, _) => CELL,
     };
@@ -316,7 +310,7 @@ pub fn paint(sketch: &Sketch, cell: Option<(u16, u16)>) -> Result<Picture, Strin
         (u32::from(cell.0) * u32::from(sketch.size.0), u32::from(cell.1) * u32::from(sketch.size.1));
     let image = DynamicImage::ImageRgba8(render(sketch, pixels)?);
     let size = Size::new(sketch.size.0, sketch.size.1);
-    let failed = |error: ratatui_image::errors::Errors| format!("no picture: {error}");
+    let failed = |error: ratatui_image::errors::Errors| error.to_string();
     Ok(Picture(match sketch.kind {
         // Kitty's number is one for all: a new picture replaces the one before
         Kind::Kitty => {
@@ -331,13 +325,13 @@ pub fn paint(sketch: &Sketch, cell: Option<(u16, u16)>) -> Result<Picture, Strin
 /// The picture, transparent where nothing is painted.
 fn render(sketch: &Sketch, (width, height): (u32, u32)) -> Result<RgbaImage, String> {
     let pixels = Figure::plain(scene(sketch, (width, height))).pixels(width);
-    let pixels = pixels.map_err(|error| format!("no picture: {error}"))?;
+    let pixels = pixels.map_err(|error| error.to_string())?;
     let rgba = pixels.rgb.chunks_exact(3).flat_map(|pixel| {
         let painted = pixel != <[u8; 3]>::from(sketch.paper);
         [pixel[0], pixel[1], pixel[2], if painted { 255 } else { 0 }]
     });
     RgbaImage::from_raw(pixels.width, pixels.height, rgba.collect())
-        .ok_or_else(|| "no picture: its size does not fit".into())
+        .ok_or_else(|| "its size does not fit".into())
 }
 
 /// Markers by number of a look, in the shapes of the terminal's glyphs.

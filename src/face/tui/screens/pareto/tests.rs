@@ -1,8 +1,9 @@
 //! The Pareto screen as a user meets it: keys in, what is shown and asked for out.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::picture::{self, Kind, Pictures};
 use super::{Panel, layout, state::Scale};
@@ -11,7 +12,7 @@ use crate::face::tui::screen::{FileKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
-use crate::study::analysis::{self, Axes, XAxis, YAxis};
+use crate::study::analysis::{XAxis, YAxis};
 use crate::table::{Backend, P2p, Provenance, Record, Sample, Spec};
 
 /// A grid as a sweep leaves it: five architectures, P2P on and off, TP 2 to 8, batch 1 to 64; and a
@@ -70,42 +71,26 @@ fn timed(number: usize, spec: Spec, step: f64) -> Record {
 fn driver(columns: u16, rows: u16) -> Driver {
     let mut driver = Driver::empty(columns, rows);
     let records = records();
-    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
-    driver.send(Message::Pareto(analysis::pareto(&records)));
-    let effects = driver.keys("5");
-    answer(&mut driver, effects);
+    driver.state.cx.cell_pixels = Some((8, 16));
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    keys(&mut driver, "5");
     driver
 }
 
-/// Does what is asked for as the threads would.
-fn answer(driver: &mut Driver, mut effects: Vec<Effect>) {
-    while let Some(effect) = effects.pop() {
-        effects.extend(match effect {
-            Effect::ParetoMarks { axes, reading, runs } => {
-                let points = analysis::pareto_on(&runs.records, axes);
-                driver.send(Message::ParetoMarks { axes, reading, points })
-            }
-            Effect::ParetoAreas { key, runs } => {
-                let areas = analysis::area_gained(&runs.records, key.options, Some(&key.group));
-                driver.send(Message::ParetoAreas { key, areas })
-            }
-            Effect::ParetoPicture(sketch) => {
-                let result = picture::paint(&sketch, Some((8, 16))).map(Arc::new);
-                driver.send(Message::ParetoPicture { sketch, result })
-            }
-            _ => Vec::new(),
-        });
-    }
+/// Whether the answer to a question of this name is among what is to be done.
+fn asks(effects: &[Effect], name: &str) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::Ask(task) if task.slot.name == name))
 }
 
 fn keys(driver: &mut Driver, text: &str) {
     let effects = driver.keys(text);
-    answer(driver, effects);
+    driver.answer(effects);
 }
 
 fn press(driver: &mut Driver, code: KeyCode) {
     let effects = driver.press(code);
-    answer(driver, effects);
+    driver.answer(effects);
 }
 
 fn mouse(driver: &mut Driver, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Effect> {
@@ -162,19 +147,10 @@ fn axes_change_at_once_and_their_marks_follow() {
         !driver.screen().contains("frontier,"),
         "nothing is said of frontiers that are not marked yet"
     );
-    let marks = effects.iter().filter(|e| matches!(e, Effect::ParetoMarks { .. })).count();
-    assert_eq!(marks, 1);
-    assert!(driver.keys("n").iter().all(|e| !matches!(e, Effect::ParetoMarks { .. })), "asked once");
-    answer(&mut driver, effects);
+    assert!(asks(&effects, "points"));
+    assert!(!asks(&driver.keys("n"), "points"), "asked once");
+    driver.answer(effects);
     assert_eq!(driver.state.pareto.marked.x, XAxis::Tpot);
-    // an answer to what nobody asks any more
-    let old = Message::ParetoMarks {
-        axes: Axes { x: XAxis::Ttft, y: YAxis::Total },
-        reading: 0,
-        points: vec![],
-    };
-    driver.send(old);
-    assert!(!driver.state.pareto.shown.is_empty());
     keys(&mut driver, "aa");
     assert_eq!(driver.state.pareto.axes.x, XAxis::User);
     let line = driver.state.pareto.lines.iter().find(|l| l.places.len() > 1).unwrap();
@@ -307,9 +283,8 @@ fn published_points_lie_beside_and_join_nothing() {
     let records = records_of(|spec| {
         (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
     });
-    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
-    let effects = driver.send(Message::Pareto(analysis::pareto(&records)));
-    answer(&mut driver, effects);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
     let before = driver.state.pareto.lines.clone();
     let limits = driver.state.pareto.limits.clone();
     keys(&mut driver, "b");
@@ -321,20 +296,35 @@ fn published_points_lie_beside_and_join_nothing() {
     insta::assert_snapshot!("published_120x40", driver.screen());
 }
 
+/// Writes a file of points and has it read.
+fn lay_over(driver: &mut Driver, file: &Path, text: &str) {
+    std::fs::write(file, text).unwrap();
+    name_overlay(driver, &file.display().to_string());
+}
+
+/// Names the file whose points are shown.
+fn name_overlay(driver: &mut Driver, name: &str) {
+    driver.keys("B");
+    driver.send(Message::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
+    driver.keys(name);
+    press(driver, KeyCode::Enter);
+}
+
 #[test]
 fn a_file_of_points_is_asked_for_and_its_errors_are_told() {
     let mut driver = driver(120, 40);
-    driver.keys("Bmine.csv");
-    let effects = driver.press(KeyCode::Enter);
-    assert!(matches!(&effects[..], [Effect::ReadOverlay(Some(path))] if path.ends_with("mine.csv")));
-    let text = "architecture,label,completion_ms,tokens_per_s_per_gpu\nmine,X,400,20\n";
-    let points = analysis::parse_overlay("mine.csv", text, "mine.csv").unwrap();
-    driver.send(Message::Overlay(Ok(Some(("mine.csv".into(), points)))));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.csv");
+    lay_over(
+        &mut driver,
+        &file,
+        "architecture,label,completion_ms,tokens_per_s_per_gpu\nmine,X,400,20\n",
+    );
     assert!(driver.screen().contains("1 of its 1 points"), "{}", driver.screen());
     driver.press(KeyCode::Esc);
     assert!(driver.screen().contains("m mine.csv"), "{}", driver.screen());
-    driver.send(Message::Overlay(Err("mine.csv: line 2, column 1 (tp): 'x' is not".into())));
-    assert!(driver.screen().contains("line 2, column 1"));
+    lay_over(&mut driver, &file, "tp,completion_ms,tokens_per_s\nx,400,20\n");
+    assert!(driver.screen().contains("line 2, column 1"), "{}", driver.screen());
 }
 
 #[test]
@@ -378,13 +368,11 @@ fn what_is_shown_is_kept_until_the_next_start() {
     let screen = driver.state.screen(Tab::Pareto);
     let kept = screen.remember().unwrap();
     let before = driver.screen();
-    let records = records();
     let mut again = Driver::empty(120, 40);
     again.state.pareto.recall(&kept, &mut again.state.cx);
-    again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records.clone(), Vec::new())))));
-    again.send(Message::Pareto(analysis::pareto(&records)));
-    let effects = again.keys("5");
-    answer(&mut again, effects);
+    let effects = again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    again.answer(effects);
+    keys(&mut again, "5");
     assert_eq!(again.screen(), before);
     assert_eq!(again.state.pareto.remember().unwrap(), kept);
     // what cannot be read is left
@@ -464,16 +452,16 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         driver.state.pareto.pictures.kind = Some(kind);
         press(&mut driver, KeyCode::Esc);
         let effects = driver.keys("i");
-        assert!(effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_))));
+        assert!(asks(&effects, "picture"));
         assert!(braille(&driver) > 10, "characters until it is painted");
-        answer(&mut driver, effects);
+        driver.answer(effects);
         let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
         assert!(cells.contains(sequence), "{kind:?}");
         assert_eq!(braille(&driver), 0);
         assert!(cells.contains("completion latency (ms)"), "the axes stay text");
         // the cursor moves without a new picture, and is seen at the axes
         let effects = driver.press(KeyCode::Right);
-        assert!(effects.iter().all(|e| !matches!(e, Effect::ParetoPicture(_))), "{kind:?}");
+        assert!(!asks(&effects, "picture"), "{kind:?}");
         assert!(driver.screen().contains('▲') && driver.screen().contains('▶'));
         // what lies on top is not mixed with a picture
         driver.keys("?");
@@ -481,7 +469,7 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         assert!(!cells.contains(sequence), "{kind:?}");
         driver.press(KeyCode::Esc);
         let effects = driver.keys("+");
-        assert!(effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_))), "zoomed: painted anew");
+        assert!(asks(&effects, "picture"), "zoomed: painted anew");
         driver.keys("i");
         assert!(braille(&driver) > 10, "off again");
     }
@@ -491,16 +479,15 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
 fn whatever_changes_the_plot_is_painted_and_nothing_else() {
     let mut driver = driver(120, 40);
     driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
-    let painted = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::ParetoPicture(_)));
+    let painted = |effects: &[Effect]| asks(effects, "picture");
     assert!(painted(&driver.keys("n")), "the first one");
-    let overlay = |tp: u32, ms: f64| {
-        let text = format!("tp,batch,completion_ms,tokens_per_s\n{tp},1,{ms},900\n");
-        let points = analysis::parse_overlay("mine.csv", &text, "mine.csv").unwrap();
-        Message::Overlay(Ok(Some(("mine.csv".into(), points))))
-    };
-    for (what, message) in [("laid over", overlay(2, 900.0)), ("read again", overlay(2, 950.0))] {
-        assert!(painted(&driver.send(message)), "{what}");
-    }
+    let text = |tp: u32, ms: f64| format!("tp,batch,completion_ms,tokens_per_s\n{tp},1,{ms},900\n");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.csv");
+    let drawn = driver.state.pareto.revision;
+    lay_over(&mut driver, &file, &text(2, 900.0));
+    lay_over(&mut driver, &file, &text(2, 950.0));
+    assert_eq!(driver.state.pareto.revision, drawn + 2, "laid over, and read again");
     for key in ["ss", "p", "+", "u", "t", "A"] {
         assert!(painted(&driver.keys(key)), "{key}");
         assert!(!painted(&driver.keys("n")), "the cursor moves after {key}");
@@ -509,11 +496,12 @@ fn whatever_changes_the_plot_is_painted_and_nothing_else() {
     assert!(painted(&driver.send(Message::Resize(100, 40))));
     assert!(!painted(&driver.send(Message::Clock(7))));
     // the axes fit what is plotted, points from elsewhere among it
-    driver.send(Message::Overlay(Ok(None)));
+    press(&mut driver, KeyCode::Enter);
+    name_overlay(&mut driver, "");
     let before = driver.state.pareto.extent;
-    driver.send(overlay(8, 9e6));
+    lay_over(&mut driver, &file, &text(8, 9e6));
     assert!(driver.state.pareto.extent.x.1 == 9e6 && before.x.1 < 9e6);
-    driver.send(Message::Overlay(Ok(None)));
+    name_overlay(&mut driver, "");
     assert_eq!(driver.state.pareto.extent, before);
 }
 
@@ -533,14 +521,8 @@ fn half_blocks_show_the_colours_of_the_plot() {
 fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
     let mut driver = driver(80, 24);
     driver.state.pareto.pictures = Pictures { kind: Some(Kind::Sixel), tmux: false, on: true };
-    let effects = driver.keys("n");
-    let Some(Effect::ParetoPicture(sketch)) =
-        effects.into_iter().find(|e| matches!(e, Effect::ParetoPicture(_)))
-    else {
-        panic!("a picture is asked for")
-    };
-    let result = picture::paint(&sketch, None).map(Arc::new);
-    driver.send(Message::ParetoPicture { sketch, result });
+    driver.state.cx.cell_pixels = None;
+    keys(&mut driver, "n");
     assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
     assert!(!driver.state.pareto.pictures.on);
 }

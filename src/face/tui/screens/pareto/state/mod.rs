@@ -108,8 +108,6 @@ pub struct AreaKey {
     pub options: AreaOptions,
     /// The group of comparable runs that it is of.
     pub group: String,
-    /// Which reading of the runs directory.
-    pub reading: u64,
 }
 
 /// State of the Pareto screen.
@@ -123,8 +121,6 @@ pub struct Pareto {
     pub axes: Axes,
     /// On which axes the points' frontiers were marked.
     pub marked: Axes,
-    /// Marks that were asked for.
-    pub asked: Option<(Axes, u64)>,
     /// How the axes are divided.
     pub scales: (Scale, Scale),
     /// The groups (model, workload, hardware, provenance), measurements first.
@@ -179,8 +175,6 @@ pub struct Pareto {
     pub published: Vec<OverlayPoint>,
     /// Areas gained, for what was asked.
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
-    /// The areas asked for last.
-    pub areas_asked: Option<AreaKey>,
     /// What the terminal can show.
     pub pictures: Pictures,
     /// The plot as a picture.
@@ -188,10 +182,9 @@ pub struct Pareto {
 }
 
 impl Pareto {
-    /// Takes new points, on the axes of [`Axes::default`].
-    pub fn set(&mut self, points: Vec<ParetoPoint>) {
-        self.reading += 1;
-        self.marked = Axes::default();
+    /// Takes points with the frontiers marked on these axes.
+    pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>) {
+        self.marked = axes;
         let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
         let group = wanted.or_else(|| self.groups.get(self.group).cloned());
         for point in &points {
@@ -210,15 +203,6 @@ impl Pareto {
         self.group = group.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
         let run = self.current().map(|p| p.run.clone());
         (self.groups, self.counts) = (groups, counts);
-        self.points = Some(points);
-        self.arrange();
-        run.iter().for_each(|run| _ = self.select(run));
-    }
-
-    /// Takes the same points with frontiers marked on other axes.
-    pub fn set_marked(&mut self, axes: Axes, points: Vec<ParetoPoint>) {
-        let run = self.current().map(|p| p.run.clone());
-        self.marked = axes;
         self.points = Some(points);
         self.arrange();
         run.iter().for_each(|run| _ = self.select(run));
@@ -397,7 +381,7 @@ impl Pareto {
         let group = self.groups.get(self.group)?.clone();
         let (log_x, log_y) = self.logarithmic();
         let options = AreaOptions { axes: self.axes, log_x, log_y, reference: None };
-        Some(AreaKey { options, group, reading: self.reading })
+        Some(AreaKey { options, group })
     }
 
     /// What the architecture of the selected point (ladder, where that is standard) gains in area.
