@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use super::action::Action;
 use super::keymap::Keymap;
 use super::layout;
-use super::message::Effect;
+use super::message::{Effect, Ended};
 use super::mouse::Press;
 use super::overlay::Overlay;
 use super::screen::Acts;
@@ -18,7 +18,7 @@ use super::snapshot::Snapshot;
 use super::state::Tab;
 use super::task::Tasks;
 use super::theme::Theme;
-use crate::lab::sweep::{Choice, Experiment};
+use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::table::{Record, Spec};
 
 /// Messages that are kept.
@@ -55,6 +55,8 @@ pub struct Context {
     pub dir: PathBuf,
     /// The runs directory's content, once read.
     pub stored: Option<Arc<Snapshot>>,
+    /// The directory of experiment files.
+    pub experiments: PathBuf,
     /// Experiments that a sweep is running or will run.
     pub sweeps: Sweeps,
     /// The questions that are being answered in the background.
@@ -70,11 +72,14 @@ pub struct Context {
 pub struct Sweeps {
     /// The one that runs.
     pub running: Option<String>,
+    /// Whether it moves: it runs, and does not wait to be resumed.
+    pub moving: bool,
     /// The experiments that wait for the one that runs.
     pub queued: Vec<String>,
 }
 
-/// What a screen asks of the workbench, which knows the screen that does it.
+/// What is asked of the workbench by a screen, or told by the sweep; the screen that does it takes it
+/// ([`super::screen::Screen::serve`]).
 #[derive(Debug)]
 pub enum Request {
     /// Show the timelines of stored runs (full ids), from top to bottom.
@@ -93,6 +98,14 @@ pub enum Request {
         /// Which of its runs.
         choice: Choice,
     },
+    /// Cancel the sweep that runs.
+    CancelSweep,
+    /// The sweep says something.
+    SweepNews(Box<SweepEvent>),
+    /// The sweep ended; the error if it could not be run.
+    SweepEnded(Result<Ended, String>),
+    /// Show what-if, starting from a run where one is selected.
+    WhatIf(Option<Box<SelectedRun>>),
 }
 
 /// A run that is selected on a screen.
@@ -122,6 +135,7 @@ impl Context {
             theme,
             dir,
             stored: None,
+            experiments: "experiments".into(),
             sweeps: Sweeps::default(),
             tasks: Tasks::default(),
             requests: VecDeque::new(),

@@ -1,19 +1,18 @@
 //! Does what `update` asks for: files, sweeps, analyses, each on a thread of its own; answers come
 //! back as messages. Nothing here touches the state.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
 
+use super::context::Request;
 use super::message::{Effect, Ended, Message, StoreTask, SweepOrder, TraceSource};
-use super::screens::experiments::{check, save};
 use super::screens::timeline::state::{Matches, TraceIndex};
 use super::snapshot::Snapshot;
 use super::task::guarded;
-use super::{experiments, format, terminal};
+use super::{format, terminal};
 use crate::base::error::Result;
 use crate::desk::{self, Opened, Start};
 use crate::lab::launch::Cancel;
@@ -26,25 +25,20 @@ use crate::trace::overlap::Selection;
 #[derive(Debug)]
 pub struct Performer {
     store: Store,
-    experiments: PathBuf,
     answers: Sender<Message>,
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
-    /// The newest check of an edited experiment.
-    check: Arc<AtomicU64>,
     /// Works on the runs as they were told last.
     runs: Worker,
 }
 
 impl Performer {
-    /// A performer that stores runs in `dir`, reads experiments from `experiments`, and answers there.
-    pub fn new(dir: &Path, experiments: PathBuf, answers: Sender<Message>) -> Self {
+    /// A performer that stores runs in `dir` and answers there.
+    pub fn new(dir: &Path, answers: Sender<Message>) -> Self {
         Self {
             store: Store::open(dir),
-            experiments,
             cancel: Cancel::default(),
             sweep: None,
-            check: Arc::default(),
             runs: Worker::new(answers.clone()),
             answers,
         }
@@ -56,13 +50,6 @@ impl Performer {
         match effect {
             // the loop's own
             Effect::Quit { .. } => {}
-            Effect::LoadExperiments => {
-                let dir = self.experiments.clone();
-                self.spawn(move || match experiments::load(&dir) {
-                    Ok(entries) => Message::Experiments(entries),
-                    Err(error) => Message::Told(Err(format::error(&error))),
-                });
-            }
             Effect::Ask(task) => self.spawn(move || Message::Answered(task.run())),
             Effect::Store(task) => {
                 let answers = self.answers.clone();
@@ -76,22 +63,6 @@ impl Performer {
             Effect::Sweep(SweepOrder::Pause(false)) => self.cancel.resume(),
             Effect::Sweep(SweepOrder::CancelCell(cell)) => self.cancel.cell(cell),
             Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
-            Effect::CheckDraft { serial, name, path, text, stored } => {
-                let newest = Arc::clone(&self.check);
-                newest.store(serial, Ordering::Relaxed);
-                self.spawn(move || {
-                    let stop = || newest.load(Ordering::Relaxed) != serial;
-                    let checked = check::check(serial, &text, &path, stored.as_deref(), &stop);
-                    Message::DraftChecked { name, checked }
-                });
-            }
-            Effect::SaveExperiment(save) => {
-                let dir = self.experiments.clone();
-                self.spawn(move || {
-                    let result = save::write(&save, &dir);
-                    Message::Saved { save, result }
-                });
-            }
             Effect::OpenTraces { request, sources } => self.spawn(move || {
                 let open = |source: &TraceSource| open(&store, source).map_err(|e| format::error(&e));
                 Message::Trace { request, result: sources.iter().map(open).collect() }
@@ -169,12 +140,12 @@ impl Performer {
             let events = answers.clone();
             let result = guarded(move || {
                 let outcome = start.experiment(&experiment, choice, &mut |event| {
-                    let _ = events.send(Message::Sweep(Box::new(event)));
+                    let _ = events.send(Message::Request(Request::SweepNews(Box::new(event))));
                 })?;
                 Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
             });
             let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
-            let _ = answers.send(Message::SweepEnded(result));
+            let _ = answers.send(Message::Request(Request::SweepEnded(result)));
         }));
     }
 }

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::config::{Config, Surroundings};
-use super::context::Context;
+use super::context::{Context, Request};
 use super::effects::Performer;
 use super::message::{Effect, Message};
 use super::screens::pareto::picture::Pictures;
@@ -59,7 +59,7 @@ pub fn run(options: Options) -> Result<()> {
         }
     });
     listen_to_keys(sender.clone());
-    let performer = Performer::new(&options.dir, "experiments".into(), sender);
+    let performer = Performer::new(&options.dir, sender);
     let mut workbench = Loop { state, performer, messages, opened: Instant::now() };
     let recalled = workbench.open(options, memory.as_deref());
     let left = workbench.work(&mut window);
@@ -100,9 +100,7 @@ impl Loop {
     /// Sets everything going; whether what was remembered could be read.
     fn open(&mut self, options: Options, memory: Option<&Path>) -> bool {
         let mut recalled = true;
-        for effect in begin() {
-            self.performer.perform(effect);
-        }
+        begin(&mut self.state);
         match memory.map_or(Ok(None), memory::load) {
             Ok(Some(memory)) => {
                 memory::recall(&mut self.state, &memory, options.traces.is_empty());
@@ -142,7 +140,7 @@ impl Loop {
                 if let Some(left) = self.take(message) {
                     return Ok(left);
                 }
-                let calm = !urgent && self.state.live.is_moving();
+                let calm = !urgent && self.state.cx.sweeps.moving;
                 let gather = if calm { FRAME.saturating_sub(drawn.elapsed()) } else { Duration::ZERO };
                 next = match began.elapsed() < FRAME {
                     true => self.messages.recv_timeout(gather).ok(),
@@ -168,7 +166,7 @@ impl Loop {
     /// The next message; while something runs, the time of now where there is no other. `None` when
     /// nobody can send any more.
     fn receive(&self) -> Option<Message> {
-        if !self.state.live.is_moving() {
+        if !self.state.cx.sweeps.moving {
             return self.messages.recv().ok();
         }
         match self.messages.recv_timeout(CLOCK) {
@@ -190,7 +188,7 @@ impl Loop {
         for effect in update(&mut self.state, message) {
             match effect {
                 Effect::Quit { interrupted } => {
-                    return Some(Left { interrupted, at_once: self.state.live.is_running() });
+                    return Some(Left { interrupted, at_once: self.state.cx.sweeps.running.is_some() });
                 }
                 effect => self.performer.perform(effect),
             }
@@ -207,7 +205,7 @@ fn draw(window: &mut Window, state: &State) -> std::io::Result<()> {
 
 /// Whether the user waits to see what a message does.
 fn is_urgent(message: &Message) -> bool {
-    !matches!(message, Message::Sweep(_) | Message::Clock(_))
+    !matches!(message, Message::Request(Request::SweepNews(_)) | Message::Clock(_))
 }
 
 /// Reads the terminal's events. The thread ends with the process: nothing else can interrupt its read.

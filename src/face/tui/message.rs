@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyEvent, MouseEvent};
 
-use super::experiments::Entry;
+use super::context::Request;
 use super::screen::Export;
-use super::screens::experiments::draft::Checked;
-use super::screens::experiments::save::{NotSaved, Save};
 use super::screens::timeline::state::{Answer as TimelineAnswer, Ask, Matches, Part, TraceIndex};
 use super::snapshot::Snapshot;
 use super::task::{Answer, Task};
 use crate::lab::store;
-use crate::lab::sweep::{Choice, Experiment, SweepEvent};
+use crate::lab::sweep::{Choice, Experiment};
 use crate::table::Record;
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
@@ -31,32 +29,14 @@ pub enum Message {
     Resize(u16, u16),
     /// A signal asked the process to end, or the terminal went away.
     Terminate,
-    /// Experiment files were read.
-    Experiments(Vec<Entry>),
-    /// An edited experiment was checked.
-    DraftChecked {
-        /// The name of the experiment.
-        name: String,
-        /// What came of it.
-        checked: Checked,
-    },
-    /// An experiment's file was written, or was not.
-    Saved {
-        /// The file that was to be written.
-        save: Save,
-        /// Its path, or why not.
-        result: Result<PathBuf, NotSaved>,
-    },
     /// The runs directory was read.
     Runs(Result<Arc<Snapshot>, String>),
     /// Something done outside of the state is to be told: a note, or what went wrong.
     Told(Result<String, String>),
     /// A question was answered.
     Answered(Answer),
-    /// The sweep says something.
-    Sweep(Box<SweepEvent>),
-    /// The sweep ended; the error if it could not be run.
-    SweepEnded(Result<Ended, String>),
+    /// Something that a screen is to take up, such as news of the sweep.
+    Request(Request),
     /// Traces were read, or could not be.
     Trace {
         /// Which request it answers; older ones are dropped.
@@ -127,23 +107,6 @@ pub enum Effect {
     Store(StoreTask),
     /// Start a sweep, or tell the one that runs something.
     Sweep(SweepOrder),
-    /// Read the experiment files.
-    LoadExperiments,
-    /// Check an edited experiment; an older check that still goes on is not waited for.
-    CheckDraft {
-        /// To match the answer.
-        serial: u64,
-        /// The name of the experiment.
-        name: String,
-        /// Names the text in errors.
-        path: PathBuf,
-        /// The text as it was edited.
-        text: String,
-        /// The stored runs as they were read last.
-        stored: Option<Arc<Snapshot>>,
-    },
-    /// Write an experiment's file.
-    SaveExperiment(Save),
     /// Read and index traces.
     OpenTraces {
         /// To match the answer.

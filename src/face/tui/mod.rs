@@ -47,7 +47,6 @@ mod config;
 mod context;
 mod effects;
 mod event;
-mod experiments;
 mod export;
 mod figures;
 mod format;

@@ -10,7 +10,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::action::Binding;
-use super::context::{Context, SelectedRun};
+use super::context::{Context, Request, SelectedRun};
 use super::snapshot::Snapshot;
 use super::state::Placed;
 use super::widgets::list::List;
@@ -107,6 +107,27 @@ pub trait Screen: Perform {
         _before: Option<&Arc<Snapshot>>,
         _cx: &mut Context,
     ) {
+    }
+
+    /// Reads files that it alone shows: when the workbench opens, and when the user asks for it.
+    fn reload(&mut self, _cx: &mut Context) {}
+
+    /// Does what is asked of the workbench; gives back what another screen does.
+    fn serve(&mut self, request: Request, _cx: &mut Context) -> Option<Request> {
+        Some(request)
+    }
+
+    /// What would be lost if the workbench were left now, as a question.
+    fn unsaved(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Gives up what would be lost: the user said so.
+    fn discard(&mut self) {}
+
+    /// What is told at the right end of the row of tabs, whichever screen is shown.
+    fn badge(&self, _cx: &Context) -> Option<String> {
+        None
     }
 
     /// The run that is selected on it.

@@ -15,9 +15,13 @@ use super::palette;
 use super::state::{State, Tab};
 use crate::table::Record;
 
-/// What the loop should do when the workbench opens.
-pub fn begin() -> Vec<Effect> {
-    vec![Effect::LoadExperiments, Effect::Store(StoreTask::Read)]
+/// Has everything read that is shown: when the workbench opens, and when the user asks for it.
+pub fn begin(state: &mut State) {
+    for tab in Tab::ALL {
+        let (screen, cx) = state.split(tab);
+        screen.reload(cx);
+    }
+    state.cx.perform(Effect::Store(StoreTask::Read));
 }
 
 /// Takes in what happened; what is to be done about it comes back.
@@ -34,6 +38,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Paste(text) => keys::paste(state, &text),
         Message::Terminate => leave(state),
         Message::Answered(answer) => answer.deliver(state),
+        Message::Request(request) => state.cx.request(request),
         result => learn(state, result),
     }
     serve(state);
@@ -42,26 +47,26 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     std::mem::take(&mut state.cx.effects)
 }
 
-/// Does what screens ask of the workbench.
+/// Has what was asked of the workbench done by the screen that does it.
 fn serve(state: &mut State) {
     while let Some(request) = state.cx.requests.pop_front() {
         match request {
             Request::OpenRuns { runs, beneath } => open_runs(state, runs, beneath),
             Request::OpenRecord(record) => open_records(state, vec![*record], false),
-            Request::Sweep { experiment, choice } => {
-                state.live.sweep(experiment, choice, &mut state.cx);
+            mut request => {
+                for tab in Tab::ALL {
+                    let (screen, cx) = state.split(tab);
+                    let Some(other) = screen.serve(request, cx) else { break };
+                    request = other;
+                }
             }
         }
     }
 }
 
-/// Results of effects and events of the sweep.
+/// Results of effects.
 fn learn(state: &mut State, message: Message) {
     match message {
-        Message::Experiments(entries) => {
-            state.experiments.set(entries);
-            state.experiments.match_stored(state.cx.stored.as_deref());
-        }
         Message::Runs(Ok(snapshot)) => {
             let before = state.cx.stored.replace(snapshot.clone());
             for tab in Tab::ALL {
@@ -71,37 +76,6 @@ fn learn(state: &mut State, message: Message) {
         }
         Message::Runs(Err(error)) | Message::Told(Err(error)) => state.cx.fail(error),
         Message::Told(Ok(note)) => state.cx.inform(note),
-        Message::DraftChecked { name, checked } => {
-            if let Some(draft) = state.experiments.drafts.get_mut(&name) {
-                draft.learn(checked);
-            }
-        }
-        Message::Saved { save, result } => {
-            state.experiments.saved(save, result, &mut state.cx);
-        }
-        Message::Sweep(event) => state.live.apply(*event, state.cx.now_ms),
-        Message::SweepEnded(result) => {
-            let ended = result.as_ref().copied().unwrap_or_default();
-            state.live.end(ended, state.cx.now_ms);
-            let cx = &mut state.cx;
-            cx.drop_questions();
-            if cx.leaving {
-                cx.perform(Effect::Quit { interrupted: ended.interrupted });
-                return;
-            }
-            match result {
-                Ok(ended) if ended.failed > 0 => {
-                    cx.fail(format!(
-                        "{} of the sweep's runs failed; the others are stored",
-                        ended.failed
-                    ));
-                }
-                Ok(_) => {}
-                Err(error) => cx.fail(error),
-            }
-            cx.perform(Effect::Store(StoreTask::Read));
-            state.live.next_sweep(ended.interrupted, &mut state.cx);
-        }
         Message::Trace { request, result } if request == state.timeline.request => match result {
             Ok(traces) => state.timeline.open(traces),
             Err(error) => {
@@ -181,7 +155,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::PageDown => screen.step(screen.rows_of_a_page(cx), cx),
         Action::First => screen.step(isize::MIN / 2, cx),
         Action::Last => screen.step(isize::MAX / 2, cx),
-        Action::Reload => cx.effects.extend(begin()),
+        Action::Reload => begin(state),
         Action::Export => export::ask(state, true),
         Action::Picture => export::ask(state, false),
         Action::Messages => show_messages(cx),
@@ -190,35 +164,30 @@ pub fn act(state: &mut State, action: Action) {
             let (screen, cx) = state.split(tab);
             screen.perform(at, cx);
         }
-        Action::WhatIfHere if cx.tab != Tab::WhatIf => {
-            if let Some(selected) = screen.selected_run(cx) {
-                state.whatif.start_from(&selected, &mut state.cx);
-            }
-            state.cx.tab = Tab::WhatIf;
+        Action::WhatIfHere => {
+            let selected = screen.selected_run(cx).map(Box::new);
+            cx.request(Request::WhatIf(selected));
         }
-        Action::WhatIfHere => {}
     }
 }
 
 /// Leaves, or asks first: edits may be lost, a sweep be cut short.
 fn quit(state: &mut State) {
-    let question = |text: &str, yes: fn(&mut State)| Question { text: text.into(), yes: Box::new(yes) };
-    if !state.experiments.discard && !state.experiments.edited().is_empty() {
-        state.cx.tab = Tab::Experiments;
-        let text = "Experiments marked * were edited and not saved. Quit and lose the edits?";
-        state.cx.question(question(text, |state| {
-            state.experiments.discard = true;
+    let unsaved = Tab::ALL.into_iter().find_map(|tab| Some((tab, state.screen(tab).unsaved()?)));
+    if let Some((tab, text)) = unsaved {
+        state.cx.tab = tab;
+        let yes = Box::new(move |state: &mut State| {
+            state.split(tab).0.discard();
             quit(state);
-        }));
-    } else if !state.live.is_running() {
-        state.cx.perform(Effect::Quit { interrupted: false });
-    } else if state.cx.leaving {
-        let text = "The sweep is still ending. Quit without waiting for it?";
-        state.cx.question(question(text, |state| state.cx.perform(Effect::Quit { interrupted: true })));
-    } else {
-        let text = "A sweep is running. Cancel it and quit? Finished runs are stored.";
-        state.cx.question(question(text, leave));
+        });
+        return state.cx.question(Question { text: text.into(), yes });
     }
+    let text = match (&state.cx.sweeps.running, state.cx.leaving) {
+        (None, _) => return state.cx.perform(Effect::Quit { interrupted: false }),
+        (Some(_), true) => "The sweep is still ending. Quit without waiting for it?",
+        (Some(_), false) => "A sweep is running. Cancel it and quit? Finished runs are stored.",
+    };
+    state.cx.question(Question { text: text.into(), yes: Box::new(leave) });
 }
 
 /// Shows what was told until now, the newest first.
@@ -295,12 +264,12 @@ pub fn step(state: &mut State, rows: isize) {
 /// Leaves as soon as nothing runs any more; asked a second time, at once.
 fn leave(state: &mut State) {
     let cx = &mut state.cx;
-    if !state.live.is_running() || cx.leaving {
+    if cx.sweeps.running.is_none() || cx.leaving {
         return cx.perform(Effect::Quit { interrupted: true });
     }
     cx.leaving = true;
     cx.notice = None;
-    state.live.cancel(cx);
+    cx.request(Request::CancelSweep);
 }
 
 /// After every message: selections exist and can be seen, what is missing is asked for.

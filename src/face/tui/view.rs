@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::action::Action;
 use super::context::Context;
 use super::layout::{SMALLEST, regions, tabs};
-use super::state::State;
+use super::state::{State, Tab};
 use super::theme::Role;
 use super::widgets::{overlay, paint};
 
@@ -61,7 +61,7 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
         let role = if tab == state.cx.tab { Role::Selected } else { Role::Text };
         end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
     }
-    if let Some(text) = state.live.badge(&state.cx) {
+    if let Some(text) = Tab::ALL.into_iter().find_map(|tab| state.screen(tab).badge(&state.cx)) {
         let x = area.right().saturating_sub(text.width() as u16).max(end);
         paint::put(buf, area, x, area.y, &text, theme.style(Role::Active));
     }

@@ -9,10 +9,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use crate::face::tui::context::Context;
-use crate::face::tui::experiments::Entry;
-use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::context::{Context, Request};
+use crate::face::tui::message::{Effect, Ended, Message};
 use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
+use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::timeline::state::{Matches, TraceIndex};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::{State, Tab};
@@ -366,6 +366,16 @@ pub fn imported() -> TraceIndex {
     TraceIndex::new("vllm.json.gz  Kineto JSON".into(), Trace { meta, operations, spans, ranges })
 }
 
+/// What the sweep says.
+pub fn news(event: SweepEvent) -> Message {
+    Message::Request(Request::SweepNews(Box::new(event)))
+}
+
+/// The end of the sweep: how many of its runs failed, and whether it was cancelled.
+pub fn ended(failed: usize, interrupted: bool) -> Message {
+    Message::Request(Request::SweepEnded(Ok(Ended { failed, interrupted })))
+}
+
 /// Drives a workbench in tests: sends keys, answers questions, looks at frames.
 pub struct Driver {
     pub state: State,
@@ -382,7 +392,7 @@ impl Driver {
     /// A workbench that has read everything.
     pub fn full(columns: u16, rows: u16) -> Self {
         let mut driver = Self::empty(columns, rows);
-        driver.send(Message::Experiments(entries()));
+        driver.read(entries());
         driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
         driver.state.pareto.set(Axes::default(), points());
         driver.state.compare.set(Ok(Arc::new(comparison())));
@@ -410,14 +420,20 @@ impl Driver {
                     let matches = Arc::new(Matches::of(&index, &query));
                     self.send(Message::Found { request, pane, serial, matches })
                 }
-                // the slower search after an answer is not waited for
-                Effect::Ask(task) if task.slot.name != "break-even" => {
+                // the slower search after an answer is not waited for; files of this directory stay as they are
+                Effect::Ask(task) if !["break-even", "files", "save"].contains(&task.slot.name) => {
                     self.send(Message::Answered(task.run()))
                 }
                 Effect::Timeline(ask) => self.send(Message::Timeline(Box::new(ask.answer()))),
                 _ => Vec::new(),
             });
         }
+    }
+
+    /// Shows experiments as if their files had been read.
+    pub fn read(&mut self, entries: Vec<Entry>) -> Vec<Effect> {
+        self.state.experiments.set(entries, self.state.cx.stored.as_deref());
+        self.send(Message::Resize(self.state.cx.size.0, self.state.cx.size.1))
     }
 
     pub fn send(&mut self, message: Message) -> Vec<Effect> {
@@ -463,7 +479,7 @@ impl Driver {
         ];
         for (at, event) in events {
             self.send(Message::Clock(at));
-            self.send(Message::Sweep(Box::new(event)));
+            self.send(news(event));
         }
         self
     }

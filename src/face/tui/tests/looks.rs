@@ -53,7 +53,7 @@ fn empty_screens_tell_of_the_keys_that_are_bound() {
 #[test]
 fn empty_screens_say_what_to_do() {
     let mut driver = Driver::empty(80, 24);
-    driver.send(Message::Experiments(Vec::new()));
+    driver.read(Vec::new());
     driver.send(Message::Runs(Ok(Default::default())));
     driver.state.pareto.set(Default::default(), Vec::new());
     for screen in Tab::ALL {

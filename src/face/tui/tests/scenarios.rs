@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
-use super::fixtures::{Driver, record, spec, trace};
+use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::keymap::Keymap;
-use crate::face::tui::message::{Effect, Ended, Message, StoreTask, SweepOrder, TraceSource};
+use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder, TraceSource};
 use crate::face::tui::overlay::Overlay;
 use crate::face::tui::palette;
 use crate::face::tui::screens::live::state::CellState;
@@ -26,7 +26,12 @@ fn shown_runs(driver: &Driver) -> Vec<String> {
 
 #[test]
 fn opening_reads_experiments_and_runs() {
-    assert!(matches!(begin()[..], [Effect::LoadExperiments, Effect::Store(StoreTask::Read)]));
+    let mut driver = Driver::empty(80, 24);
+    begin(&mut driver.state);
+    let [Effect::Ask(task), Effect::Store(StoreTask::Read)] = &driver.state.cx.effects[..] else {
+        panic!("{:?}", driver.state.cx.effects)
+    };
+    assert_eq!(task.slot.name, "files");
 }
 
 #[test]
@@ -74,7 +79,7 @@ fn q_asks_while_a_sweep_runs_and_waits_for_its_end() {
     driver.keys("q");
     assert!(matches!(driver.keys("y")[..], [Effect::Sweep(SweepOrder::CancelAll)]));
     assert!(driver.screen().contains("ending"));
-    let effects = driver.send(Message::SweepEnded(Ok(Ended { failed: 0, interrupted: true })));
+    let effects = driver.send(ended(0, true));
     assert!(matches!(effects[..], [Effect::Quit { interrupted: true }]));
 }
 
@@ -303,7 +308,7 @@ fn cells_and_sweeps_can_be_cancelled() {
     );
     assert!(driver.keys("C").is_empty(), "asks first");
     assert!(matches!(driver.keys("y")[..], [Effect::Sweep(SweepOrder::CancelAll)]));
-    let effects = driver.send(Message::SweepEnded(Ok(Ended { failed: 0, interrupted: true })));
+    let effects = driver.send(ended(0, true));
     assert!(matches!(effects[..], [Effect::Store(StoreTask::Read)]));
     assert_eq!(driver.state.live.cells[1].state, CellState::Done(Status::Interrupted));
     assert!(driver.keys("c").is_empty());

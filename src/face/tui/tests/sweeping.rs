@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::fixtures::{Driver, record, records, spec};
-use crate::face::tui::experiments::Entry;
-use crate::face::tui::message::{Effect, Ended, Message, StoreTask, SweepOrder};
+use super::fixtures::{Driver, ended, news, record, records, spec};
+use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
 use crate::face::tui::overlay::Overlay;
 use crate::face::tui::screen::Screen;
-use crate::face::tui::screens::experiments::check::check;
-use crate::face::tui::screens::experiments::save::{self, NotSaved, SaveTo};
+use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
@@ -57,31 +55,39 @@ fn workbench((columns, rows): (u16, u16)) -> Driver {
             "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[grid]\ntp = [1, 2]\n",
         ),
     ];
-    send(&mut driver, Message::Experiments(entries));
+    read(&mut driver, entries);
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     driver
 }
 
-/// Sends a message and answers the checks that it leads to; the other effects.
+/// Sends a message and answers the questions of the experiments that it leads to; the other effects.
 fn send(driver: &mut Driver, message: Message) -> Vec<Effect> {
-    let mut effects: VecDeque<Effect> = driver.send(message).into();
+    let effects = driver.send(message);
+    perform(driver, effects)
+}
+
+/// Shows experiments as if their files had been read.
+fn read(driver: &mut Driver, entries: Vec<Entry>) {
+    let effects = driver.read(entries);
+    perform(driver, effects);
+}
+
+fn perform(driver: &mut Driver, effects: Vec<Effect>) -> Vec<Effect> {
+    let mut effects = VecDeque::from(effects);
     let mut left = Vec::new();
     while let Some(effect) = effects.pop_front() {
         match effect {
-            Effect::CheckDraft { serial, name, path, text, stored } => {
-                let mut checked = check(serial, &text, &path, stored.as_deref(), &|| false);
-                // how long it takes here is no matter of a test
-                if let Some(forecast) = &mut checked.forecast {
-                    forecast.seconds = Some(125.0);
-                    forecast.cells_per_s = forecast.cells_per_s.map(|_| 250.0);
-                }
-                effects.extend(driver.send(Message::DraftChecked { name, checked }));
-            }
-            Effect::Ask(task) if task.slot.name == "points" => {
+            Effect::Ask(task) if ["check", "save", "points"].contains(&task.slot.name) => {
                 effects.extend(driver.send(Message::Answered(task.run())));
             }
             other => left.push(other),
         }
+    }
+    // how long it takes here is no matter of a test
+    let drafts = driver.state.experiments.drafts.values_mut();
+    for forecast in drafts.filter_map(|draft| draft.checked.as_mut()?.forecast.as_mut()) {
+        forecast.seconds = Some(125.0);
+        forecast.cells_per_s = forecast.cells_per_s.map(|_| 250.0);
     }
     left
 }
@@ -214,7 +220,7 @@ fn the_edited_experiment_runs_as_it_is_shown() {
 fn what_was_asked_about_a_cell_of_an_older_sweep_is_not_shown_of_a_newer_one() {
     let mut driver = workbench((80, 24));
     let Some(Effect::Ask(old)) = keys(&mut driver, "r").pop() else { panic!("it looks at the cell") };
-    send(&mut driver, Message::SweepEnded(Ok(Ended::default())));
+    send(&mut driver, ended(0, false));
     let Some(Effect::Ask(new)) = keys(&mut driver, "1r").pop() else { panic!("it looks again") };
     send(&mut driver, Message::Answered(old.run()));
     assert_eq!(driver.state.live.cells[0].looked, None);
@@ -224,34 +230,6 @@ fn what_was_asked_about_a_cell_of_an_older_sweep_is_not_shown_of_a_newer_one() {
 
 #[test]
 fn saving_asks_before_it_overwrites_what_changed_on_disk() {
-    let mut driver = workbench((80, 24));
-    at_tp(&mut driver);
-    keys(&mut driver, "D");
-    let effects = keys(&mut driver, "w");
-    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(save.to, SaveTo::File("experiments/hide.toml".into()));
-    assert_eq!((save.expected.as_deref(), save.overwrite), (Some(TEXT), false));
-    // somebody changed it meanwhile
-    send(&mut driver, Message::Saved { save: save.clone(), result: Err(NotSaved::Differs) });
-    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
-    let effects = keys(&mut driver, "y");
-    let [Effect::SaveExperiment(again)] = &effects[..] else { panic!("{effects:?}") };
-    assert!(again.overwrite);
-    let written = Message::Saved { save: again.clone(), result: Ok("experiments/hide.toml".into()) };
-    assert!(matches!(send(&mut driver, written)[..], [Effect::LoadExperiments]));
-    assert!(driver.state.experiments.edited().is_empty());
-    // a full disk is said, and the edits stay
-    keys(&mut driver, "D");
-    let effects = keys(&mut driver, "w");
-    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
-    let failed = NotSaved::Failed("experiments/hide.toml: no space left on device".into());
-    send(&mut driver, Message::Saved { save: save.clone(), result: Err(failed) });
-    assert!(driver.screen().contains("no space left"));
-    assert_eq!(driver.state.experiments.edited(), ["hide"]);
-}
-
-#[test]
-fn a_file_that_changed_under_an_edit_is_found_after_a_reload_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hide.toml");
     let theirs = TEXT.replace("batch = [1, 16, 4096]", "batch = [2]");
@@ -259,34 +237,62 @@ fn a_file_that_changed_under_an_edit_is_found_after_a_reload_too() {
         let place = path.display().to_string();
         vec![Entry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
     };
+    let there = || std::fs::read_to_string(&path).unwrap();
+    let asked = |driver: &Driver| matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]);
     std::fs::write(&path, TEXT).unwrap();
     let mut driver = Driver::empty(80, 24);
-    send(&mut driver, Message::Experiments(entries(TEXT)));
+    read(&mut driver, entries(TEXT));
     at_tp(&mut driver);
     keys(&mut driver, "D");
     let edited = text(&driver);
     // somebody else writes the file, and it is read again
     std::fs::write(&path, &theirs).unwrap();
-    send(&mut driver, Message::Experiments(entries(&theirs)));
-    assert_eq!(text(&driver), edited, "the edit stays what it was");
-    let effects = keys(&mut driver, "w");
-    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
-    let result = save::write(save, dir.path());
-    assert_eq!(result, Err(NotSaved::Differs));
-    send(&mut driver, Message::Saved { save: save.clone(), result });
-    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
+    keys(&mut driver, "w");
+    assert!(asked(&driver));
     keys(&mut driver, "n");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs, "theirs is still there");
+    read(&mut driver, entries(&theirs));
+    assert_eq!(text(&driver), edited, "the edit stays what it was");
+    keys(&mut driver, "w");
+    assert!(asked(&driver) && there() == theirs, "theirs is still there");
+    let effects = keys(&mut driver, "y");
+    assert_eq!(there(), edited);
+    assert!(matches!(&effects[..], [Effect::Ask(task)] if task.slot.name == "files"), "{effects:?}");
+    assert!(driver.state.experiments.edited().is_empty());
+    // a file that cannot be written is said, and the edits stay
+    keys(&mut driver, "D");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    keys(&mut driver, "w");
+    assert!(driver.screen().contains("it failed"), "{}", driver.screen());
+    assert_eq!(driver.state.experiments.edited(), ["hide"]);
+}
+
+#[test]
+fn a_check_that_was_left_is_asked_again() {
+    let mut driver = workbench((80, 24));
+    at_tp(&mut driver);
+    let left = driver.keys("D");
+    driver.press(KeyCode::Left);
+    driver.press(KeyCode::Left);
+    driver.press(KeyCode::Left);
+    press(&mut driver, KeyCode::Down);
+    assert!(driver.state.experiments.draft().unwrap().is_checked());
+    perform(&mut driver, left);
+    press(&mut driver, KeyCode::Up);
+    assert!(driver.screen().contains("hide*") && driver.state.experiments.draft().unwrap().is_checked());
 }
 
 #[test]
 fn a_built_in_experiment_is_saved_under_a_name() {
+    let dir = tempfile::tempdir().unwrap();
     let mut driver = workbench((80, 24));
+    driver.state.cx.experiments = dir.path().join("experiments");
     press(&mut driver, KeyCode::Down);
     at_tp(&mut driver);
     press(&mut driver, KeyCode::Up);
     keys(&mut driver, "a4");
     press(&mut driver, KeyCode::Enter);
+    let edited = text(&driver);
     keys(&mut driver, "w");
     assert!(driver.screen().contains("experiments/NAME.toml"));
     keys(&mut driver, "/");
@@ -294,22 +300,20 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     assert!(driver.screen().contains("cannot name a file"));
     press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "-4");
-    let effects = press(&mut driver, KeyCode::Enter);
-    let [Effect::SaveExperiment(save)] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!((&save.to, &save.expected), (&SaveTo::Name("quickstart-4".into()), &None));
-    let path = "experiments/quickstart-4.toml";
-    send(&mut driver, Message::Saved { save: save.clone(), result: Ok(path.into()) });
+    press(&mut driver, KeyCode::Enter);
+    let path = dir.path().join("experiments/quickstart-4.toml");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), edited);
     // the edits went with the file
     assert!(driver.state.experiments.edited().is_empty());
     let mut entries = driver.state.experiments.entries.clone().unwrap();
-    let path = Path::new(path);
+    let place = path.display().to_string();
     entries.push(Entry::new(
         "quickstart-4",
-        "experiments/quickstart-4.toml",
-        save.text.clone(),
-        Experiment::from_str(&save.text, path),
+        &place,
+        edited.clone(),
+        Experiment::from_str(&edited, &path),
     ));
-    send(&mut driver, Message::Experiments(entries));
+    read(&mut driver, entries);
     assert_eq!(driver.state.experiments.selected().unwrap().name, "quickstart-4");
 }
 
@@ -321,7 +325,7 @@ fn edits_survive_other_screens_and_a_reload_and_quitting_asks() {
     let edited = text(&driver);
     keys(&mut driver, "3");
     let entries = driver.state.experiments.entries.clone().unwrap();
-    send(&mut driver, Message::Experiments(entries[1..].to_vec()));
+    read(&mut driver, entries[1..].to_vec());
     assert_eq!(driver.state.experiments.edited(), ["hide"], "though its file is gone");
     let effects = keys(&mut driver, "q");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Quit { .. })));
@@ -350,7 +354,7 @@ fn edits_that_nobody_saved_are_there_again_at_the_next_start() {
             kept,
             "nothing is lost before files are read"
         );
-        send(&mut next, Message::Experiments(entries));
+        read(&mut next, entries);
         next
     };
     let mut next = reopened(entries.clone());
@@ -413,7 +417,7 @@ fn live(size: (u16, u16), backend: Backend) -> Driver {
     }
     for (second, event) in events.into_iter().enumerate() {
         send(&mut driver, Message::Clock(1_000 + second as u64 * 500));
-        send(&mut driver, Message::Sweep(Box::new(event)));
+        send(&mut driver, news(event));
     }
     let looked = Looked { rank_bytes: Some(550_000_000), simulated: vec![lanes(0), lanes(1)] };
     driver.state.live.cells[..3].iter_mut().for_each(|cell| cell.looked = Some(looked.clone()));
@@ -439,10 +443,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     // looking at another cell ends the following; the reason of its failure is there
     press(&mut driver, KeyCode::Up);
     assert!(driver.screen().contains("killed by signal 9") && !driver.state.live.follow);
-    send(
-        &mut driver,
-        Message::Sweep(Box::new(SweepEvent::RunStarted { cell: 3, round: 0, run: "x".into() })),
-    );
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 3, round: 0, run: "x".into() }));
     assert_eq!(driver.state.live.list.selected, 1);
     keys(&mut driver, "f");
     assert_eq!(driver.state.live.list.selected, 2, "the first that runs");
@@ -452,10 +453,10 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
 fn a_sweep_is_paused_and_goes_on() {
     let mut driver = live((80, 24), Backend::Cpu);
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(true))]));
-    assert!(driver.screen().contains("the run under way ends first") && driver.state.live.is_moving());
-    send(&mut driver, Message::Sweep(Box::new(SweepEvent::Paused)));
+    assert!(driver.screen().contains("the run under way ends first") && driver.state.cx.sweeps.moving);
+    send(&mut driver, news(SweepEvent::Paused));
     assert!(driver.screen().contains("‖ paused: p resumes"));
-    assert!(!driver.state.live.is_moving(), "nothing to draw while nothing happens");
+    assert!(!driver.state.cx.sweeps.moving, "nothing to draw while nothing happens");
     let before = driver.state.live.progress(driver.state.cx.now_ms);
     send(&mut driver, Message::Clock(3_600_000));
     assert_eq!(
@@ -464,7 +465,7 @@ fn a_sweep_is_paused_and_goes_on() {
         "an hour of waiting is no work"
     );
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Pause(false))]));
-    send(&mut driver, Message::Sweep(Box::new(SweepEvent::Resumed)));
+    send(&mut driver, news(SweepEvent::Resumed));
     assert_eq!(driver.state.live.pause, Pause::No);
     assert!(driver.screen().contains("▶ running"));
 }
@@ -490,15 +491,14 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
     press(&mut driver, KeyCode::Esc);
     keys(&mut driver, "3");
     // the next begins by itself, and the user stays where they are
-    let effects = send(&mut driver, Message::SweepEnded(Ok(Ended::default())));
+    let effects = send(&mut driver, ended(0, false));
     let started = effects.iter().find_map(|effect| match effect {
         Effect::Sweep(SweepOrder::Start { experiment, .. }) => Some(experiment.name.clone()),
         _ => None,
     });
     assert_eq!((started.as_deref(), driver.state.cx.tab), (Some("hide"), Tab::Runs));
     // after a cancelled one it is asked for
-    let ended = Ok(Ended { failed: 0, interrupted: true });
-    let effects = send(&mut driver, Message::SweepEnded(ended));
+    let effects = send(&mut driver, ended(0, true));
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Sweep(SweepOrder::Start { .. }))));
     keys(&mut driver, "2");
     assert!(matches!(keys(&mut driver, "p")[..], [Effect::Sweep(SweepOrder::Start { .. }), ..]));
@@ -507,7 +507,7 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
 #[test]
 fn what_failed_is_run_again() {
     let mut driver = live((80, 24), Backend::Cpu);
-    send(&mut driver, Message::SweepEnded(Ok(Ended { failed: 1, interrupted: false })));
+    send(&mut driver, ended(1, false));
     press(&mut driver, KeyCode::Esc);
     let effects = keys(&mut driver, "F");
     assert!(
@@ -525,7 +525,7 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
     assert!(driver.state.live.handing, "the first finished run was handed over");
     let new = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
     let snapshot = Arc::new(before.and(vec![new.clone()]));
-    let effects = send(&mut driver, Message::Runs(Ok(snapshot.clone())));
+    let effects = driver.send(Message::Runs(Ok(snapshot.clone())));
     let told = |wanted: fn(&Effect) -> bool| effects.iter().any(wanted);
     assert!(
         told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "points"))
@@ -535,11 +535,7 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
     // a thousand runs within a second are handed over in one go
     let end = |cell: usize| {
         let record = record(&format!("r{cell}"), spec("ladder", 2, P2p::On, Backend::Cpu), 900.0);
-        Message::Sweep(Box::new(SweepEvent::RunEnded {
-            cell: cell % 36,
-            round: 0,
-            record: record.into(),
-        }))
+        news(SweepEvent::RunEnded { cell: cell % 36, round: 0, record: record.into() })
     };
     let mut appended = Vec::new();
     for cell in 0..1000 {

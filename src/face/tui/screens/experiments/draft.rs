@@ -45,7 +45,7 @@ pub struct Draft {
     pub checked: Option<Checked>,
     /// The last experiment that the text was while it was right: what defaults are.
     right: Option<Arc<Experiment>>,
-    /// The check that is under way, or was the last.
+    /// The check that is under way, or was the last; 0: none of the text as it is.
     pub serial: u64,
     /// It is to be checked again: the text, or the stored runs, have changed since.
     pub stale: bool,
@@ -200,7 +200,7 @@ impl Draft {
     }
 
     fn refresh(&mut self) {
-        (self.stale, self.current, self.again) = (true, false, false);
+        (self.stale, self.current, self.again, self.serial) = (true, false, false, 0);
         self.fill_rows();
     }
 

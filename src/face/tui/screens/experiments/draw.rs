@@ -17,7 +17,7 @@ use super::Experiments;
 use super::{areas, editor};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
-use crate::face::tui::experiments::Entry;
+use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{empty, frame, put};
 

@@ -1,29 +1,31 @@
 //! Screen 1: which experiments there are, what the selected one would do, and its grid, edited in
 //! place.
 
-pub mod check;
+mod check;
 pub mod draft;
 mod draw;
 mod editor;
-pub mod save;
+pub mod entries;
+mod save;
 pub mod state;
 pub mod typing;
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::check::check;
 use self::draft::{Draft, RowKind};
-use self::save::{NotSaved, Save, SaveTo};
+use self::save::{Save, SaveTo};
 pub use self::state::Experiments;
 use self::typing::{Picker, Typing, What};
 use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, Request};
 use crate::face::tui::layout::{cut_left, inside};
-use crate::face::tui::message::Effect;
 use crate::face::tui::overlay::Overlay;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
@@ -192,7 +194,18 @@ impl Screen for Experiments {
             && let Some((serial, name, path, text)) = self.wanted_check()
         {
             let stored = cx.stored.clone();
-            cx.perform(Effect::CheckDraft { serial, name, path, text, stored });
+            cx.want(
+                "check",
+                &serial,
+                move |stop| Ok(check(serial, &text, &path, stored.as_deref(), &|| stop.is_asked())),
+                move |screen: &mut Self, checked, cx| {
+                    if let (Some(checked), Some(draft)) =
+                        (cx.told(checked), screen.drafts.get_mut(&name))
+                    {
+                        draft.learn(checked);
+                    }
+                },
+            );
         }
         let height = usize::from(editor::parts(self, inside(right)).rows.height);
         if let Some(draft) = self.draft_mut() {
@@ -205,6 +218,28 @@ impl Screen for Experiments {
         if !runs.has_runs_of(before) {
             self.match_stored(Some(runs));
         }
+    }
+
+    fn reload(&mut self, cx: &mut Context) {
+        let dir = cx.experiments.clone();
+        cx.ask(
+            "files",
+            move |_| entries::load(&dir),
+            |screen: &mut Self, entries, cx| {
+                if let Some(entries) = cx.told(entries) {
+                    screen.set(entries, cx.stored.as_deref());
+                }
+            },
+        );
+    }
+
+    fn unsaved(&self) -> Option<&'static str> {
+        let text = "Experiments marked * were edited and not saved. Quit and lose the edits?";
+        (!self.discard && !self.edited().is_empty()).then_some(text)
+    }
+
+    fn discard(&mut self) {
+        self.discard = true;
     }
 
     fn remember(&self) -> Option<serde_json::Value> {
@@ -364,20 +399,41 @@ impl Experiments {
             cx.inform("nothing to save: it is as its file has it");
             return;
         }
-        cx.perform(Effect::SaveExperiment(Save {
+        let save = Save {
             from: entry.name,
             to: SaveTo::File(path),
             text: draft.revisions.text().to_owned(),
             expected: Some(draft.revisions.saved().to_owned()),
             overwrite: false,
             moves: false,
-        }));
+        };
+        if let Err(why) = Self::write(save, cx) {
+            cx.inform(why);
+        }
     }
 
-    /// A file was written, or was not.
-    pub fn saved(&mut self, save: Save, result: Result<std::path::PathBuf, NotSaved>, cx: &mut Context) {
-        match result {
-            Ok(path) => {
+    /// Writes a file, one at a time: a newer question would drop the older one.
+    fn write(save: Save, cx: &mut Context) -> Result<(), String> {
+        if cx.is_under_way::<Self>("save") {
+            return Err("a file is still being written".into());
+        }
+        let (dir, asked) = (cx.experiments.clone(), save.clone());
+        cx.ask(
+            "save",
+            move |_| save::write(&asked, &dir),
+            |screen: &mut Self, written, cx| {
+                if let Some(path) = cx.told(written) {
+                    screen.saved(save, path, cx);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// A file was written (its path), or is not as it was read (`None`).
+    fn saved(&mut self, save: Save, path: Option<PathBuf>, cx: &mut Context) {
+        match path {
+            Some(path) => {
                 let name = save.name();
                 let same = name == save.from;
                 if let Some(draft) = self.drafts.get_mut(&save.from) {
@@ -389,15 +445,16 @@ impl Experiments {
                 }
                 self.want(name);
                 cx.inform(format!("written: {}", path.display()));
-                cx.perform(Effect::LoadExperiments);
+                self.reload(cx);
             }
-            Err(NotSaved::Differs) => {
+            None => {
                 let text = "The file is not as it was read: somebody changed it, or it is there already. Write over it?";
                 cx.confirm(text, move |_: &mut Self, cx| {
-                    cx.perform(Effect::SaveExperiment(Save { overwrite: true, ..save }));
+                    if let Err(why) = Self::write(Save { overwrite: true, ..save }, cx) {
+                        cx.inform(why);
+                    }
                 });
             }
-            Err(NotSaved::Failed(why)) => cx.fail(why),
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::Error;
-use crate::face::tui::format;
+use crate::base::error::{Error, Result};
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,26 +40,17 @@ impl Save {
     }
 }
 
-/// Why a file was not written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotSaved {
-    /// It is not as it was read, or is there although it should be new.
-    Differs,
-    /// It could not be written.
-    Failed(String),
-}
-
-/// Writes it; `dir` is the directory of experiments. The path.
-pub fn write(save: &Save, dir: &Path) -> Result<PathBuf, NotSaved> {
+/// Writes it; `dir` is the directory of experiments. Its path; `None` where nothing was written: the file is not
+/// as it was read, or is there although it should be new.
+pub fn write(save: &Save, dir: &Path) -> Result<Option<PathBuf>> {
     let path = match &save.to {
         SaveTo::File(path) => path.clone(),
         SaveTo::Name(name) => dir.join(format!("{name}.toml")),
     };
-    let failed = |error: Error| NotSaved::Failed(format::error(&error));
     let there = match std::fs::read(&path) {
         Ok(bytes) => Some(bytes),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(Error::io(&path)(error))),
+        Err(error) => return Err(Error::io(&path)(error)),
     };
     // a file that was removed meanwhile is written again
     let as_read = match (&there, &save.expected) {
@@ -69,13 +59,13 @@ pub fn write(save: &Save, dir: &Path) -> Result<PathBuf, NotSaved> {
         (Some(there), None) => there == save.text.as_bytes(),
     };
     if !as_read && !save.overwrite {
-        return Err(NotSaved::Differs);
+        return Ok(None);
     }
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(Error::io(parent)).map_err(failed)?;
+        std::fs::create_dir_all(parent).map_err(Error::io(parent))?;
     }
-    crate::base::atomic::write(&path, save.text.as_bytes()).map_err(failed)?;
-    Ok(path)
+    crate::base::atomic::write(&path, save.text.as_bytes())?;
+    Ok(Some(path))
 }
 
 #[cfg(test)]
@@ -93,22 +83,22 @@ mod tests {
             overwrite: false,
             moves: false,
         };
-        let path = write(&save, &dir.path().join("experiments")).unwrap();
+        let path = write(&save, &dir.path().join("experiments")).unwrap().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "# new\n");
         // somebody edits it
         std::fs::write(&path, "# theirs\n").unwrap();
         save.to = SaveTo::File(path.clone());
         (save.text, save.expected) = ("# mine\n".into(), Some("# new\n".into()));
-        assert_eq!(write(&save, dir.path()), Err(NotSaved::Differs));
+        assert_eq!(write(&save, dir.path()).unwrap(), None);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "# theirs\n");
         save.overwrite = true;
-        assert_eq!(write(&save, dir.path()).as_ref(), Ok(&path));
+        assert_eq!(write(&save, dir.path()).unwrap().as_ref(), Some(&path));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "# mine\n");
         // a new file never takes the place of another
         let other = Save { expected: None, overwrite: false, text: "# other\n".into(), ..save.clone() };
-        assert_eq!(write(&other, dir.path()), Err(NotSaved::Differs));
+        assert_eq!(write(&other, dir.path()).unwrap(), None);
         // a directory in the way is said
         let blocked = Save { to: SaveTo::File(dir.path().to_path_buf()), overwrite: true, ..save };
-        assert!(matches!(write(&blocked, dir.path()), Err(NotSaved::Failed(_))));
+        assert!(write(&blocked, dir.path()).is_err());
     }
 }

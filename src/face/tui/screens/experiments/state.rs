@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::draft::Draft;
+use super::entries::Entry;
 use super::typing::Typing;
-use crate::face::tui::experiments::Entry;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::list::List;
 use crate::run::Feasibility;
@@ -72,8 +72,9 @@ impl Experiments {
         edited.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Takes new entries; the selection stays on the entry of the same name, edits stay edits.
-    pub fn set(&mut self, entries: Vec<Entry>) {
+    /// Takes new entries and what stored runs say of them; the selection stays on the entry of the same name,
+    /// edits stay edits.
+    pub fn set(&mut self, entries: Vec<Entry>, stored: Option<&Snapshot>) {
         let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
         for entry in &entries {
             if let Some(draft) = self.drafts.get_mut(&entry.name) {
@@ -110,6 +111,7 @@ impl Experiments {
         let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
         self.list.selected = at.unwrap_or(0);
         self.entries = Some(entries);
+        self.match_stored(stored);
     }
 
     /// What is kept until the workbench is opened again: what is selected, and edits that are not saved.
@@ -137,20 +139,21 @@ impl Experiments {
         self.wanted = Some(name);
     }
 
-    /// Makes the selected entry's draft; the check that it needs, if it does: its serial,
-    /// name, path and text.
+    /// Makes the selected entry's draft; where what is known of it is not of its text as it is, the check
+    /// that it needs: its serial, name, path and text.
     pub fn wanted_check(&mut self) -> Option<(u64, String, PathBuf, String)> {
         let entry = self.entries.as_ref()?.get(self.list.selected)?;
         let draft = self
             .drafts
             .entry(entry.name.clone())
             .or_insert_with(|| Draft::new(entry.text.clone(), path_of(entry)));
-        if !draft.stale {
+        if draft.is_checked() {
             return None;
         }
-        draft.stale = false;
-        self.serial += 1;
-        draft.serial = self.serial;
+        if std::mem::take(&mut draft.stale) {
+            self.serial += 1;
+            draft.serial = self.serial;
+        }
         let text = draft.revisions.text().to_owned();
         Some((draft.serial, entry.name.clone(), draft.path.clone(), text))
     }

@@ -10,7 +10,6 @@ use super::Experiments;
 use super::save::{Save, SaveTo};
 use crate::face::tui::context::Context;
 use crate::face::tui::keys::{paste_into, type_into};
-use crate::face::tui::message::Effect;
 use crate::lab::sweep::edit::{AxisName, Edit, axis_names, split_values};
 use crate::table::Spec;
 use crate::table::options::PAIRS;
@@ -212,8 +211,7 @@ fn taken(experiments: &mut Experiments, typing: &Typing, cx: &mut Context) -> Re
     let text = typing.input.value().trim().to_owned();
     let (edits, name, column) = match &typing.what {
         What::FileName { moves } => {
-            cx.perform(Effect::SaveExperiment(save_as(experiments, &text, *moves)?));
-            return Ok(());
+            return Experiments::write(save_as(experiments, &text, *moves)?, cx);
         }
         What::Axis(picker) => {
             let (axis, about) = picker

@@ -16,7 +16,7 @@ use self::state::{CellState, Pause, Queued};
 use crate::face::tui::action::{Action, Binding, bind};
 use crate::face::tui::context::{Context, Request, Sweeps};
 use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::message::{Effect, StoreTask, SweepOrder};
+use crate::face::tui::message::{Effect, Ended, StoreTask, SweepOrder};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
@@ -205,8 +205,37 @@ impl Screen for Live {
         self.hand_over(cx);
         cx.sweeps = Sweeps {
             running: self.experiment.clone().filter(|_| self.is_running()),
+            moving: self.is_running() && self.pause != Pause::Yes,
             queued: self.queue.iter().map(|queued| queued.experiment.name.clone()).collect(),
         };
+    }
+
+    fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
+        match request {
+            Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),
+            Request::CancelSweep => self.cancel(cx),
+            Request::SweepNews(event) => self.apply(*event, cx.now_ms),
+            Request::SweepEnded(result) => self.ended(result, cx),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// How far the sweep is.
+    fn badge(&self, cx: &Context) -> Option<String> {
+        if !self.is_running() {
+            return None;
+        }
+        if cx.leaving {
+            return Some("■ ending… ".into());
+        }
+        let progress = self.progress(cx.now_ms);
+        let glyph = if self.pause == Pause::No { "▶" } else { "‖" };
+        let waiting = match self.queue.len() {
+            0 => String::new(),
+            n => format!("+{n} "),
+        };
+        Some(format!("{glyph} {}/{} {waiting}", progress.done, progress.total))
     }
 
     fn runs_changed(
@@ -262,7 +291,7 @@ impl Live {
     }
 
     /// Starts a sweep, or puts it behind the one that runs.
-    pub fn sweep(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
+    fn sweep(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         if self.is_running() {
             let queued = Queued { experiment, choice };
             let title = queued.title();
@@ -284,8 +313,23 @@ impl Live {
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
     }
 
-    /// A sweep has ended: the next one, unless the user cancelled.
-    pub fn next_sweep(&mut self, interrupted: bool, cx: &mut Context) {
+    /// The sweep has ended: leaves, where the user waits for that, or begins the next one.
+    fn ended(&mut self, result: Result<Ended, String>, cx: &mut Context) {
+        let ended = result.as_ref().copied().unwrap_or_default();
+        self.end(ended, cx.now_ms);
+        cx.drop_questions();
+        if cx.leaving {
+            return cx.perform(Effect::Quit { interrupted: ended.interrupted });
+        }
+        if let Some(Ended { failed: failed @ 1.., .. }) = cx.told(result) {
+            cx.fail(format!("{failed} of the sweep's runs failed; the others are stored"));
+        }
+        cx.perform(Effect::Store(StoreTask::Read));
+        self.next_sweep(ended.interrupted, cx);
+    }
+
+    /// The next sweep, unless the user cancelled the one before.
+    fn next_sweep(&mut self, interrupted: bool, cx: &mut Context) {
         if self.queue.is_empty() {
             return;
         }
@@ -301,26 +345,9 @@ impl Live {
     }
 
     /// Cancels the sweep that runs.
-    pub fn cancel(&mut self, cx: &mut Context) {
+    fn cancel(&mut self, cx: &mut Context) {
         self.cancelling = true;
         cx.perform(Effect::Sweep(SweepOrder::CancelAll));
-    }
-
-    /// How far the sweep is, for the row of tabs.
-    pub fn badge(&self, cx: &Context) -> Option<String> {
-        if !self.is_running() {
-            return None;
-        }
-        if cx.leaving {
-            return Some("■ ending… ".into());
-        }
-        let progress = self.progress(cx.now_ms);
-        let glyph = if self.pause == Pause::No { "▶" } else { "‖" };
-        let waiting = match self.queue.len() {
-            0 => String::new(),
-            n => format!("+{n} "),
-        };
-        Some(format!("{glyph} {}/{} {waiting}", progress.done, progress.total))
     }
 
     /// Hands finished runs to the screens that show stored ones, now and then.

@@ -203,11 +203,6 @@ impl Live {
         self.experiment.is_some() && self.ended.is_none()
     }
 
-    /// Whether it is running and not waiting to be resumed: only then something moves.
-    pub fn is_moving(&self) -> bool {
-        self.is_running() && self.pause != Pause::Yes
-    }
-
     /// The cell that is selected.
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)

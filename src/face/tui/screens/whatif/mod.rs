@@ -19,7 +19,7 @@ pub use self::state::WhatIf;
 use self::state::{StripView, letter};
 use crate::base::text::shell_command;
 use crate::face::tui::action::{Binding, bind};
-use crate::face::tui::context::{Context, SelectedRun};
+use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
@@ -137,7 +137,7 @@ impl Acts for WhatIf {
 
 impl WhatIf {
     /// Starts from a run that is selected on another screen.
-    pub fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
+    fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
         if let Some(note) = self.start(&selected.spec, format!("run {}", selected.run)) {
             cx.inform(note);
         }
@@ -179,6 +179,15 @@ fn break_even(engine: &Engine, variant: &Variant) -> Vec<Result<BreakEven, Strin
 impl Screen for WhatIf {
     fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
         draw::draw(buf, body, self, cx);
+    }
+
+    fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
+        let Request::WhatIf(selected) = request else { return Some(request) };
+        if let Some(selected) = selected {
+            self.start_from(&selected, cx);
+        }
+        cx.tab = Tab::WhatIf;
+        None
     }
 
     fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::format;
 use crate::base::error::Result;
 use crate::desk::experiments::{AtHand, at_hand};
+use crate::face::tui::format;
 use crate::lab::sweep::Experiment;
 
 /// The place of an entry that has no file.
