@@ -1,5 +1,6 @@
 //! The table of what a cell is asked for (its [`Spec`]) and of what its run yields (its [`Record`]).
 
+mod field;
 pub(crate) mod frame;
 mod hidden;
 mod instrumented;
@@ -11,6 +12,8 @@ pub mod render;
 mod spec;
 mod unit;
 
+pub(crate) use field::{Source, fields};
+pub use field::{Field, Search};
 pub use hidden::{hidden_share, hidden_shares};
 pub use instrumented::overhead;
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};

@@ -43,6 +43,11 @@ impl Annotation {
     fn is_empty(&self) -> bool {
         self.tags.is_empty() && self.note.is_empty()
     }
+
+    /// Its tags in a line; empty where it has none.
+    pub fn tags_in_a_line(&self) -> String {
+        self.tags.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// A change of tags and notes.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::{Filter, Operator, Term, Test};
 use crate::base::error::{Error, Result};
 use crate::study::analysis::run_table::{
-    Cell, Column, Lower, NOTHING, RunTable, Search, Values, natural_order,
+    Cell, Column, Lower, RunTable, Values, natural_order,
 };
-use crate::table::Unit;
+use crate::table::{Search, Unit};
 
 /// Words shorter than this are only found as they stand: two letters in order are in everything.
 const FUZZY: usize = 3;
@@ -226,7 +226,9 @@ impl Bound {
         for term in &self.terms {
             term.narrow(table, &mut keep);
         }
-        (0..).zip(keep).filter_map(|(row, keep)| keep.then_some(row)).collect()
+        let mut rows = Vec::with_capacity(keep.iter().filter(|keep| **keep).count());
+        rows.extend((0..).zip(keep).filter_map(|(row, keep)| keep.then_some(row)));
+        rows
     }
 
     /// Which letters of a text, as a screen shows it in this column, are what was looked for.
@@ -260,22 +262,19 @@ impl BoundTerm {
         let columns = table.columns();
         match &self.test {
             BoundTest::Word(word) => {
-                // of each column in which some text has the word, which of its texts
-                let found: Vec<(&[u32], Vec<bool>)> = columns
-                    .iter()
-                    .filter(|column| column.field.searched != Search::Never)
-                    .filter_map(|column| {
-                        let Values::Text { codes, lower, .. } = &column.values else { return None };
-                        let texts = word.among(lower, column.field.searched == Search::Letters);
-                        texts.contains(&true).then_some((codes.as_slice(), texts))
-                    })
-                    .collect();
-                let in_text = |(codes, texts): &(&[u32], Vec<bool>), row: usize| {
-                    let code = codes.get(row).copied().unwrap_or(NOTHING);
-                    texts.get(code as usize).copied().unwrap_or(false)
-                };
-                for (row, keep) in keep.iter_mut().enumerate().filter(|(_, keep)| **keep) {
-                    *keep = found.iter().any(|column| in_text(column, row)) != self.negated;
+                // column by column: one after another, rows are read as fast as memory is
+                let mut found = vec![false; keep.len()];
+                for column in columns.iter().filter(|c| c.field.searched != Search::Never) {
+                    let Values::Text { codes, lower, .. } = &column.values else { continue };
+                    let texts = word.among(lower, column.field.searched == Search::Letters);
+                    if texts.contains(&true) {
+                        for (found, code) in found.iter_mut().zip(codes) {
+                            *found |= texts.get(*code as usize).copied().unwrap_or(false);
+                        }
+                    }
+                }
+                for (keep, found) in keep.iter_mut().zip(found) {
+                    *keep &= found != self.negated;
                 }
             }
             BoundTest::Text { column, operator, values, words } => {

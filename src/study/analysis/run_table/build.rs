@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
 
-use super::field::{Source, built_in};
-use super::{Column, Field, Lower, NOTHING, Values, natural_order};
+use rayon::prelude::*;
+
+use super::{Column, Lower, NOTHING, Values, natural_order};
 use crate::lab::store::Annotations;
-use crate::table::Record;
+use crate::table::{Field, Record, Scope, Source};
 
 /// The built-in fields, and one for each variable and override that some run has.
 pub(super) fn fields(records: &[Record]) -> Vec<Field> {
@@ -20,7 +22,7 @@ pub(super) fn fields(records: &[Record]) -> Vec<Field> {
             }
         }
     }
-    let mut fields = built_in();
+    let mut fields = crate::table::fields();
     fields.extend(env.into_iter().map(Field::variable));
     fields.extend(set.into_iter().map(Field::setting));
     fields
@@ -28,45 +30,27 @@ pub(super) fn fields(records: &[Record]) -> Vec<Field> {
 
 impl Column {
     pub(super) fn new(field: Field, records: &[Record], annotations: &Annotations) -> Self {
-        let number = |of: &dyn Fn(&Record) -> Option<f64>| {
-            Values::Number(records.iter().map(|record| of(record).unwrap_or(f64::NAN)).collect())
-        };
         let of = |record: &Record| annotations.of(&record.run);
+        fn some(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+            (!text.is_empty()).then_some(text)
+        }
         let values = match field.source {
-            Source::Number(get) => number(&get),
-            Source::Option(option) if field.unit.is_number() => {
-                number(&|r| option.number(&r.spec).map(|number| number as f64))
-            }
-            Source::Option(option) => texts(records, |r| Some(option.text(&r.spec))),
-            Source::Measure(measure) => {
+            Source::Measure(measure) if measure.scope == Scope::Runs => {
                 let values = measure.of_all(&records.iter().collect::<Vec<_>>());
                 Values::Number(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
             }
-            Source::End(interval, end) => number(&|r| interval.of(r).map(|ends| ends[end])),
-            Source::Text(get) => texts(records, get),
-            Source::Tags => texts(records, |record| {
-                let tags = of(record).map(|annotation| &annotation.tags)?;
-                let words: Vec<&str> = tags.iter().map(String::as_str).collect();
-                (!words.is_empty()).then(|| words.join(" ").into())
-            }),
-            Source::Note => texts(records, |record| {
-                of(record)
-                    .map(|annotation| annotation.note.as_str().into())
-                    .filter(|note: &Cow<'_, str>| !note.is_empty())
-            }),
-            Source::Variable => texts(records, |record| {
-                record.spec.env.get(field.title.as_ref()).map(|v| v.as_str().into())
-            }),
-            Source::Override => texts(records, |record| {
-                record.spec.set.get(field.title.as_ref()).map(|v| v.as_str().into())
-            }),
+            Source::Tags => texts(records, |r| some(of(r)?.tags_in_a_line().into())),
+            Source::Note => texts(records, |r| some(of(r)?.note.as_str().into())),
+            _ if field.unit.is_number() => {
+                Values::Number(records.iter().map(|r| field.number(r).unwrap_or(f64::NAN)).collect())
+            }
+            _ => texts(records, |record| field.text(record)),
         };
-        let ranks = ranks(&values);
         let longest = match &values {
             Values::Text { texts, .. } => texts.iter().map(|text| text.chars().count()).max(),
             Values::Number(_) => None,
         };
-        Self { field, values, ranks, longest: longest.unwrap_or(0) }
+        Self { field, values, ranks: OnceLock::new(), longest: longest.unwrap_or(0) }
     }
 }
 
@@ -90,7 +74,7 @@ fn texts<'a>(records: &'a [Record], get: impl Fn(&'a Record) -> Option<Cow<'a, s
 }
 
 /// Of each row the place of its value among the different ones.
-fn ranks(values: &Values) -> Vec<u32> {
+pub(super) fn ranks(values: &Values) -> Vec<u32> {
     match values {
         Values::Text { codes, texts, lower } => {
             let mut order: Vec<u32> = (0..texts.len() as u32).collect();
@@ -106,11 +90,14 @@ fn ranks(values: &Values) -> Vec<u32> {
             codes.iter().map(|code| places.get(*code as usize).copied().unwrap_or(NOTHING)).collect()
         }
         Values::Number(values) => {
-            let mut order: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
-            order.sort_unstable_by(f64::total_cmp);
-            order.dedup_by(|a, b| a.total_cmp(b).is_eq());
-            let place = |value: &f64| order.binary_search_by(|v| v.total_cmp(value));
-            values.iter().map(|value| place(value).map_or(NOTHING, |place| place as u32)).collect()
+            let mut order: Vec<(f64, u32)> = values.iter().copied().zip(0..).collect();
+            order.retain(|(value, _)| !value.is_nan());
+            order.par_sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            let mut ranks = vec![NOTHING; values.len()];
+            for (rank, equal) in (0..).zip(order.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq())) {
+                equal.iter().for_each(|(_, row)| ranks[*row as usize] = rank);
+            }
+            ranks
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Tables of runs: order, CSV, hidden share.
 
 use super::*;
+use crate::base::error::Error;
+use crate::lab::store::Annotations;
 use crate::study::analysis::sample_data::{record, sim_record};
-use crate::table::{Link, Spec, Status};
+use crate::table::{Link, Record, Spec, Status};
 
 pub(crate) fn records() -> Vec<Record> {
     let mut failed = record("c", |s| s.tp = 16, 0, &[(1.0, 1.0)]);

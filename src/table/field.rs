@@ -1,15 +1,16 @@
-//! What a run can be asked for: the columns of tables of runs, their names on the command line, in files
-//! and in filters, and how each is read from a record.
+//! All that can be said of a run, in the order of CSV files: its options, its measures and what its record
+//! says beside them. A field is a column of tables of runs, a name on the command line, in files and in
+//! filters, and a way to read a record.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::table::options::{Kind, OPTIONS, OptionEntry};
-use crate::table::{Interval, MEASURES, Measure, Record, Unit, host};
+use super::options::{Kind, OPTIONS, OptionEntry};
+use super::{Interval, MEASURES, Measure, Record, Scope, Unit, host};
 
 /// Whether words of a filter are looked for in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::study::analysis) enum Search {
+pub enum Search {
     /// Words are not looked for in the column.
     Never,
     /// Words are looked for as they stand.
@@ -20,7 +21,7 @@ pub(in crate::study::analysis) enum Search {
 
 /// How a column's value is found for a run.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Text(fn(&Record) -> Option<Cow<'_, str>>),
     Number(fn(&Record) -> Option<f64>),
     Option(&'static OptionEntry),
@@ -53,8 +54,8 @@ pub struct Field {
     /// What its values are.
     pub unit: Unit,
     /// Whether words of a filter are looked for in it.
-    pub(in crate::study::analysis) searched: Search,
-    pub(super) source: Source,
+    pub searched: Search,
+    pub(crate) source: Source,
 }
 
 impl Field {
@@ -63,16 +64,55 @@ impl Field {
         self.aliases.first().copied().unwrap_or(&self.name)
     }
 
+    /// What a record says under it, where that is a text; tags and notes are no part of records.
+    pub fn text<'a>(&self, record: &'a Record) -> Option<Cow<'a, str>> {
+        let of = |map: &'a BTreeMap<String, String>| Some(map.get(self.title.as_ref())?.as_str().into());
+        match self.source {
+            Source::Text(get) => get(record),
+            Source::Option(option) => Some(option.text(&record.spec)),
+            Source::Variable => of(&record.spec.env),
+            Source::Override => of(&record.spec.set),
+            _ => None,
+        }
+    }
+
+    /// What a record says under it, where that is a number in its unit; what other runs decide is not there.
+    pub fn number(&self, record: &Record) -> Option<f64> {
+        match self.source {
+            Source::Number(get) => get(record),
+            Source::Option(option) => option.number(&record.spec).map(|number| number as f64),
+            Source::Measure(measure) => measure.of(record),
+            Source::End(interval, end) => interval.of(record).map(|ends| ends[end]),
+            _ => None,
+        }
+    }
+
+    /// Whether it is there because some run has such a variable.
+    pub fn is_dynamic(&self) -> bool {
+        matches!(self.name, Cow::Owned(_))
+    }
+
+    /// Whether it is what people added to the run.
+    pub fn is_of_people(&self) -> bool {
+        matches!(self.source, Source::Tags | Source::Note)
+    }
+
+    /// Whether a record alone fills it: neither people nor other runs do.
+    pub fn is_of_record(&self) -> bool {
+        let of_runs = matches!(self.source, Source::Measure(measure) if measure.scope == Scope::Runs);
+        !of_runs && !self.is_of_people()
+    }
+
     /// Whether it goes by this name.
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
     }
 
-    pub(super) fn variable(name: &str) -> Self {
+    pub(crate) fn variable(name: &str) -> Self {
         Self::dynamic("env", name, Source::Variable)
     }
 
-    pub(super) fn setting(name: &str) -> Self {
+    pub(crate) fn setting(name: &str) -> Self {
         Self::dynamic("set", name, Source::Override)
     }
 
@@ -108,27 +148,17 @@ fn text(
     of(name, aliases, name, Unit::Text, searched, Source::Text(get))
 }
 
-fn number(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    title: &'static str,
-    unit: Unit,
-    get: fn(&Record) -> Option<f64>,
-) -> Field {
-    of(name, aliases, title, unit, Search::Never, Source::Number(get))
-}
-
-/// The built-in columns, in the order of CSV files.
-pub(super) fn built_in() -> Vec<Field> {
+/// The fields that every run has, in the order of CSV files.
+pub(crate) fn fields() -> Vec<Field> {
     use Search::{Letters, Never, Words};
-    use Unit::Count;
     let mut fields = vec![
         text("run", &["id"], Words, |r| Some(r.run.as_str().into())),
         text("status", &[], Letters, |r| Some(r.status.as_str().into())),
         text("provenance", &["prov"], Letters, |r| Some(r.provenance.as_str().into())),
     ];
     fields.extend(OPTIONS.iter().map(of_option));
-    fields.push(number("round", &[], "round", Count, |r| Some(r.round.into())));
+    let round = Source::Number(|r| Some(r.round.into()));
+    fields.push(of("round", &[], "round", Unit::Count, Never, round));
     fields.extend(MEASURES.iter().flat_map(of_measure));
     fields.extend([
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
