@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::plan::{ModelShape, Precision};
 use crate::run::backend::{HOST, PlanBackend, Suits, usual};
 use crate::run::{Feasibility, RunResult, Shared};
-use crate::table::options::PAIRS;
+use crate::table::options::{OptionEntry, PAIRS};
 use crate::table::{Backend, CellOptions, Link, Spec};
 
 /// Discrete-event simulation on a hardware profile and a software stack.
@@ -35,13 +35,14 @@ impl PlanBackend for SimBackend {
         // an emulated link of a profile needs the profile on every backend
         let from_profile = matches!(options.link, Some(Link::P2pOn | Link::P2pOff));
         let hardware = options.hardware.as_deref().is_some_and(|h| h != HOST) && !from_profile;
-        let given = [
-            ("stack", options.stack.as_deref().is_some_and(|s| s != "native")),
-            ("collective", options.collective.is_some()),
-            ("set", !options.set.is_empty()),
-            ("hardware", hardware),
-        ];
-        given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+        // where these are said to be as they are anyway, nothing is asked for
+        let asked = |option: &&OptionEntry| match option.name {
+            "hardware" => hardware,
+            _ => option.asked(options).is_some_and(|text| text != option.about.default),
+        };
+        let own = options.given().filter(|option| option.about.heeded_by == [self.name()]);
+        let set = (!options.set.is_empty()).then_some("set");
+        set.into_iter().chain(own.filter(asked).map(|option| option.name)).collect()
     }
 
     fn complete(&self, options: &CellOptions, shared: &Shared, spec: &mut Spec) -> Result<()> {

@@ -89,142 +89,39 @@ impl Parameter {
     }
 }
 
-/// All constants that may be fitted; the data tell something about some of them.
-pub static PARAMETERS: [Parameter; 17] = [
-    Parameter {
-        key: "launch_us",
-        unit: "us",
-        meaning: "fixed time of one kernel in a CUDA graph; from the hardware's minimum to an eager launch",
-        bounds: (0.5, 6.0),
-        start: 2.5,
-        set: |state, value| state.target.stack.launch_us = value,
-    },
-    Parameter {
-        key: "matvec.efficiency",
-        unit: "",
-        meaning: "share of the peak memory bandwidth of generated matrix-vector kernels; at most 1",
-        bounds: (0.5, 1.0),
-        start: 0.9,
-        set: |state, value| state.target.stack.matvec.efficiency = value,
-    },
-    Parameter {
-        key: "matmul.decode_scale",
-        unit: "",
-        meaning: "decode matrix multiplications over the latency table's, which are the best of tuned libraries",
-        bounds: (0.8, 1.6),
-        start: 1.1,
-        set: |state, value| state.target.stack.matmul.decode_scale = value,
-    },
-    Parameter {
-        key: "matmul.prefill_scale",
-        unit: "",
-        meaning: "prefill matrix multiplications over the latency table's; power limits and layouts at most double it",
-        bounds: (0.9, 2.5),
-        start: 1.5,
-        set: |state, value| state.target.stack.matmul.prefill_scale = value,
-    },
-    Parameter {
-        key: "attention.expanded_kv_gb_s",
-        unit: "GB/s",
-        meaning: "rate at which decode attention consumes expanded K and V; at most the L2 cache's",
-        bounds: (500.0, 8000.0),
-        start: 3500.0,
-        set: |state, value| state.target.stack.attention.expanded_kv_gb_s = value,
-    },
-    Parameter {
-        key: "collective.latency_scale",
-        unit: "",
-        meaning: "latency of an all-reduce in a model over that of all-reduces back to back; at least 1",
-        bounds: (1.0, 2.5),
-        start: 1.4,
-        set: |state, value| state.target.stack.collective.latency_scale = value,
-    },
-    Parameter {
-        key: "contention.memory",
-        unit: "",
-        meaning: "share of its rate that memory-bound compute loses beside a large all-reduce",
-        bounds: (0.0, 0.75),
-        start: 0.3,
-        set: |state, value| state.target.stack.contention.memory = value,
-    },
-    Parameter {
-        key: "contention.arithmetic",
-        unit: "",
-        meaning: "share of its rate that arithmetic-bound compute loses beside a large all-reduce",
-        bounds: (0.0, 0.9),
-        start: 0.5,
-        set: |state, value| state.target.stack.contention.arithmetic = value,
-    },
-    Parameter {
-        key: "contention.small",
-        unit: "",
-        meaning: "part of these losses that the smallest all-reduce causes (fewer thread blocks)",
-        bounds: (0.05, 1.0),
-        start: 0.5,
-        set: |state, value| state.target.stack.contention.small = value,
-    },
-    Parameter {
-        key: "contention.comm",
-        unit: "",
-        meaning: "share of its rate that an all-reduce loses beside compute",
-        bounds: (0.0, 0.6),
-        start: 0.1,
-        set: |state, value| state.target.stack.contention.comm = value,
-    },
-    Parameter {
-        key: "host_link.base_us",
-        unit: "us",
-        meaning: "without P2P: latency of an all-reduce before its first hop; at least a kernel's launch",
-        bounds: (2.0, 30.0),
-        start: 10.0,
-        set: |state, value| state.host.base_us = value,
-    },
-    Parameter {
-        key: "host_link.hop_us",
-        unit: "us",
-        meaning: "without P2P: one of 2 (tp - 1) hops through host memory; a PCIe round trip is about 1 us",
-        bounds: (0.5, 6.0),
-        start: 2.0,
-        set: |state, value| state.host.hop_us = value,
-    },
-    Parameter {
-        key: "host_link.cross_socket",
-        unit: "",
-        meaning: "without P2P: hop of a ring over both CPU sockets (tp > 4) over one inside a socket",
-        bounds: (1.0, 4.0),
-        start: 1.8,
-        set: |state, value| state.host.cross_socket = value,
-    },
-    Parameter {
-        key: "host_link.bus_gb_s",
-        unit: "GB/s",
-        meaning: "without P2P: bus bandwidth of a ring through host memory; at most PCIe 5 x16",
-        bounds: (3.0, 63.0),
-        start: 15.0,
-        set: |state, value| state.host.bus_gb_s = value,
-    },
-    Parameter {
-        key: "host_link.large_latency",
-        unit: "",
-        meaning: "without P2P: latency of the way of large messages over that of the ring",
-        bounds: (1.0, 4.0),
-        start: 1.6,
-        set: |state, value| state.host.large_latency = value,
-    },
-    Parameter {
-        key: "host_link.large_bus_gb_s",
-        unit: "GB/s",
-        meaning: "without P2P: bus bandwidth of the way of large messages (tp >= 4); at most NVLink SHARP's",
-        bounds: (20.0, 480.0),
-        start: 250.0,
-        set: |state, value| state.host.large_bus_gb_s = value,
-    },
-    Parameter {
-        key: "link.inter_node.alpha_us",
-        unit: "us",
-        meaning: "what the network adds to an all-reduce for each doubling of the nodes",
-        bounds: (2.0, 100.0),
-        start: 25.0,
-        set: |state, value| state.target.profile.link.inter_node.alpha_us = value,
-    },
-];
+/// The constants: key, unit, bounds, where a fit starts, the number of the state that it is, and what it
+/// means.
+macro_rules! parameters {
+    ($($key:literal $unit:literal, $low:literal to $high:literal from $start:literal, $($place:ident).+, $meaning:literal;)*) => {
+        /// All constants that may be fitted; the data tell something about some of them.
+        pub static PARAMETERS: [Parameter; [$($key),*].len()] = [$(Parameter {
+            key: $key,
+            unit: $unit,
+            meaning: $meaning,
+            bounds: ($low, $high),
+            start: $start,
+            set: |state, value| state.$($place).+ = value,
+        },)*];
+    };
+}
+
+#[rustfmt::skip]
+parameters! {
+    "launch_us" "us", 0.5 to 6.0 from 2.5, target.stack.launch_us, "fixed time of one kernel in a CUDA graph; from the hardware's minimum to an eager launch";
+    "matvec.efficiency" "", 0.5 to 1.0 from 0.9, target.stack.matvec.efficiency, "share of the peak memory bandwidth of generated matrix-vector kernels; at most 1";
+    "matmul.decode_scale" "", 0.8 to 1.6 from 1.1, target.stack.matmul.decode_scale, "decode matrix multiplications over the latency table's, which are the best of tuned libraries";
+    "matmul.prefill_scale" "", 0.9 to 2.5 from 1.5, target.stack.matmul.prefill_scale, "prefill matrix multiplications over the latency table's; power limits and layouts at most double it";
+    "attention.expanded_kv_gb_s" "GB/s", 500.0 to 8000.0 from 3500.0, target.stack.attention.expanded_kv_gb_s, "rate at which decode attention consumes expanded K and V; at most the L2 cache's";
+    "collective.latency_scale" "", 1.0 to 2.5 from 1.4, target.stack.collective.latency_scale, "latency of an all-reduce in a model over that of all-reduces back to back; at least 1";
+    "contention.memory" "", 0.0 to 0.75 from 0.3, target.stack.contention.memory, "share of its rate that memory-bound compute loses beside a large all-reduce";
+    "contention.arithmetic" "", 0.0 to 0.9 from 0.5, target.stack.contention.arithmetic, "share of its rate that arithmetic-bound compute loses beside a large all-reduce";
+    "contention.small" "", 0.05 to 1.0 from 0.5, target.stack.contention.small, "part of these losses that the smallest all-reduce causes (fewer thread blocks)";
+    "contention.comm" "", 0.0 to 0.6 from 0.1, target.stack.contention.comm, "share of its rate that an all-reduce loses beside compute";
+    "host_link.base_us" "us", 2.0 to 30.0 from 10.0, host.base_us, "without P2P: latency of an all-reduce before its first hop; at least a kernel's launch";
+    "host_link.hop_us" "us", 0.5 to 6.0 from 2.0, host.hop_us, "without P2P: one of 2 (tp - 1) hops through host memory; a PCIe round trip is about 1 us";
+    "host_link.cross_socket" "", 1.0 to 4.0 from 1.8, host.cross_socket, "without P2P: hop of a ring over both CPU sockets (tp > 4) over one inside a socket";
+    "host_link.bus_gb_s" "GB/s", 3.0 to 63.0 from 15.0, host.bus_gb_s, "without P2P: bus bandwidth of a ring through host memory; at most PCIe 5 x16";
+    "host_link.large_latency" "", 1.0 to 4.0 from 1.6, host.large_latency, "without P2P: latency of the way of large messages over that of the ring";
+    "host_link.large_bus_gb_s" "GB/s", 20.0 to 480.0 from 250.0, host.large_bus_gb_s, "without P2P: bus bandwidth of the way of large messages (tp >= 4); at most NVLink SHARP's";
+    "link.inter_node.alpha_us" "us", 2.0 to 100.0 from 25.0, target.profile.link.inter_node.alpha_us, "what the network adds to an all-reduce for each doubling of the nodes";
+}

@@ -5,44 +5,80 @@ use super::variant::Variant;
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{Profile, STACKS};
 use crate::model::Model;
-use crate::plan::Architecture;
-use crate::table::{Collective, P2p};
+use crate::table::options::{self, Kind, OptionEntry};
 
-/// One thing that can be changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Slider {
-    /// Residual wiring, by staleness and synchronisation.
-    Architecture,
-    /// How many ranks the model is sharded over (TP).
-    Tp,
-    /// How many sequences are decoded together.
-    Batch,
-    /// Tokens of each prompt.
-    Prompt,
-    /// How many new tokens each sequence gets.
-    Output,
-    /// Whether GPUs talk directly.
-    P2p,
-    /// What an all-reduce takes however small its message is (us).
-    Alpha,
-    /// At which rate an all-reduce moves its message (1e9 bytes a second).
-    Bandwidth,
-    /// How many SMs' worth of work a large all-reduce takes from compute.
-    Sms,
-    /// How much of its speed an all-reduce loses while compute runs (%).
-    CommLoss,
-    /// Which all-reduce is simulated: NCCL's, or a custom one-shot kernel.
-    Collective,
-    /// Which GPU and link, as a hardware profile has them.
-    Hardware,
-    /// Peak bandwidth of a GPU's memory (1e9 bytes a second).
-    Hbm,
-    /// Which software stack executes the plans.
-    Stack,
-    /// Fixed time of a kernel.
-    Launch,
-    /// Which built-in model shape is decoded.
-    Model,
+/// What is said of a slider.
+struct Entry {
+    name: &'static str,
+    unit: &'static str,
+    /// The ends of its scale, where it has one.
+    range: [f64; 2],
+    about: &'static str,
+    value: Value,
+}
+
+/// What a slider changes.
+enum Value {
+    /// The option of this name.
+    Option(&'static str),
+    /// A value of the hardware: what the variant has in its place, and what the profile says.
+    Hardware {
+        get: fn(&Variant) -> Option<f64>,
+        set: fn(&mut Variant, Option<f64>),
+        profile: fn(&ProfileValues) -> Option<f64>,
+    },
+}
+
+macro_rules! hardware {
+    ($key:ident, $profile:expr) => {
+        Value::Hardware { get: |v| v.$key, set: |v, value| v.$key = value, profile: $profile }
+    };
+}
+
+macro_rules! sliders {
+    ($($slider:ident: $name:literal, $unit:literal, $range:expr, $value:expr, $about:literal;)*) => {
+        /// One thing that can be changed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Slider {
+            $(#[doc = $about] $slider,)*
+        }
+
+        impl Slider {
+            /// All, those of the question first.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$slider),*];
+
+            const fn entry(self) -> Entry {
+                match self {
+                    $(Self::$slider => Entry {
+                        name: $name, unit: $unit, range: $range, about: $about, value: $value,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+/// A choice has no scale.
+const CHOICE: [f64; 2] = [0.0, 1.0];
+
+#[rustfmt::skip]
+sliders! {
+    Architecture: "architecture", "", CHOICE, Value::Option("architecture"), "residual wiring: how stale, how often synchronised";
+    Tp: "TP", "", [1.0, 64.0], Value::Option("tp"), "ranks; above a node's GPUs the network joins in";
+    Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
+    Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node; the stack scales measured ones";
+    Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
+    Sms: "SMs of comm", "", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
+    CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "part of its rate that an all-reduce loses while compute runs";
+    P2p: "P2P", "", CHOICE, Value::Option("p2p"), "whether GPUs of a node talk directly";
+    Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "NCCL's, or a one-shot all-reduce where the profile has one";
+    Prompt: "prompt", "tok", [1.0, 131_072.0], Value::Option("prompt_tokens"), "tokens of each prompt";
+    Output: "output", "tok", [2.0, 32_768.0], Value::Option("output_tokens"), "new tokens of each sequence";
+    Hardware: "hardware", "", CHOICE, Value::Option("hardware"), "profile of GPU and links";
+    Hbm: "memory bw", "GB/s", [100.0, 20_000.0], hardware!(hbm_gb_s, |p| Some(p.hbm_gb_s)), "peak memory bandwidth of a GPU";
+    Stack: "stack", "", CHOICE, Value::Option("stack"), "software stack: what it fuses, how it attends, what it loses";
+    Launch: "launch", "us", [0.1, 50.0], hardware!(launch_us, |p| Some(p.launch_us)), "fixed time of a kernel in the stack";
+    Model: "model", "", CHOICE, Value::Option("model"), "model shape";
 }
 
 /// The architectures that the slider goes through, by staleness, then by synchronisation.
@@ -59,117 +95,44 @@ pub const ARCHITECTURES: [&str; 9] = [
 ];
 
 impl Slider {
-    /// All, those of the question first.
-    pub const ALL: [Self; 16] = [
-        Self::Architecture,
-        Self::Tp,
-        Self::Batch,
-        Self::Alpha,
-        Self::Bandwidth,
-        Self::Sms,
-        Self::CommLoss,
-        Self::P2p,
-        Self::Collective,
-        Self::Prompt,
-        Self::Output,
-        Self::Hardware,
-        Self::Hbm,
-        Self::Stack,
-        Self::Launch,
-        Self::Model,
-    ];
-
     /// A short name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Architecture => "architecture",
-            Self::Tp => "TP",
-            Self::Batch => "batch",
-            Self::Prompt => "prompt",
-            Self::Output => "output",
-            Self::P2p => "P2P",
-            Self::Alpha => "alpha",
-            Self::Bandwidth => "bandwidth",
-            Self::Sms => "SMs of comm",
-            Self::CommLoss => "comm loss",
-            Self::Collective => "all-reduce",
-            Self::Hardware => "hardware",
-            Self::Hbm => "memory bw",
-            Self::Stack => "stack",
-            Self::Launch => "launch",
-            Self::Model => "model",
-        }
+        self.entry().name
     }
 
     /// What its value is counted in.
     pub fn unit(self) -> &'static str {
-        match self {
-            Self::Prompt | Self::Output => "tok",
-            Self::Alpha | Self::Launch => "us",
-            Self::Bandwidth | Self::Hbm => "GB/s",
-            Self::CommLoss => "%",
-            _ => "",
-        }
+        self.entry().unit
     }
 
     /// What it means, in a sentence.
     pub fn about(self) -> &'static str {
-        match self {
-            Self::Architecture => "residual wiring: how stale, how often synchronised",
-            Self::Tp => "ranks; above a node's GPUs the network joins in",
-            Self::Batch => "sequences decoded together",
-            Self::Prompt => "tokens of each prompt",
-            Self::Output => "new tokens of each sequence",
-            Self::P2p => "whether GPUs of a node talk directly",
-            Self::Alpha => "latency of a small all-reduce inside a node; the stack scales measured ones",
-            Self::Bandwidth => "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)",
-            Self::Sms => "SMs' worth of work that a large all-reduce takes from compute (contention)",
-            Self::CommLoss => "part of its rate that an all-reduce loses while compute runs",
-            Self::Collective => "NCCL's, or a one-shot all-reduce where the profile has one",
-            Self::Hardware => "profile of GPU and links",
-            Self::Hbm => "peak memory bandwidth of a GPU",
-            Self::Stack => "software stack: what it fuses, how it attends, what it loses",
-            Self::Launch => "fixed time of a kernel in the stack",
-            Self::Model => "model shape",
+        self.entry().about
+    }
+
+    /// The option that it changes; `None` where it changes a value of the hardware.
+    fn option(self) -> Option<&'static OptionEntry> {
+        match self.entry().value {
+            Value::Option(name) => options::option(name),
+            Value::Hardware { .. } => None,
         }
     }
 
     /// The number it stands at, where it is one of a scale. `None` where the profile values are not known yet.
     pub fn number(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
-        let cell = &variant.cell;
-        let of = |set: Option<f64>, value: fn(&ProfileValues) -> Option<f64>| {
-            set.or_else(|| profile_values.and_then(value))
-        };
-        match self {
-            Self::Tp => Some(f64::from(cell.tp)),
-            Self::Batch => Some(f64::from(cell.batch)),
-            Self::Prompt => Some(f64::from(cell.prompt_tokens)),
-            Self::Output => Some(f64::from(cell.output_tokens)),
-            Self::Alpha => of(variant.alpha_us, |f| Some(f.alpha_us)),
-            Self::Bandwidth => of(variant.gb_s, |f| Some(f.gb_s)),
-            Self::Sms => of(variant.sms, |f| f.sms),
-            Self::CommLoss => of(variant.comm_loss_pct, |f| Some(f.comm_loss_pct)),
-            Self::Hbm => of(variant.hbm_gb_s, |f| Some(f.hbm_gb_s)),
-            Self::Launch => of(variant.launch_us, |f| Some(f.launch_us)),
-            _ => None,
+        match self.entry().value {
+            Value::Option(_) => Some(self.option()?.number(&variant.cell)? as f64),
+            Value::Hardware { get, profile, .. } => {
+                get(variant).or_else(|| profile_values.and_then(profile))
+            }
         }
     }
 
     /// Its value, as it is shown.
     pub fn text(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> String {
-        let cell = &variant.cell;
-        match self {
-            Self::Architecture => cell.architecture.to_string(),
-            Self::P2p => cell.p2p.as_str().into(),
-            Self::Collective => cell.collective.as_str().into(),
-            Self::Hardware => cell.hardware.clone(),
-            Self::Stack => cell.stack.clone(),
-            Self::Model => cell.model.clone(),
-            Self::Tp => cell.tp.to_string(),
-            Self::Batch => cell.batch.to_string(),
-            Self::Prompt => cell.prompt_tokens.to_string(),
-            Self::Output => cell.output_tokens.to_string(),
-            _ => self.number(variant, profile_values).map_or_else(|| "-".into(), shown),
+        match self.option() {
+            Some(option) => option.text(&variant.cell).into_owned(),
+            None => self.number(variant, profile_values).map_or_else(|| "-".into(), shown),
         }
     }
 
@@ -257,20 +220,14 @@ impl Slider {
         text: &str,
     ) -> Result<()> {
         let text = text.trim();
-        let cell = &mut variant.cell;
-        match self {
-            Self::Architecture => cell.architecture = text.parse::<Architecture>()?,
-            Self::P2p => cell.p2p = text.parse::<P2p>()?,
-            Self::Collective => cell.collective = text.parse::<Collective>()?,
-            Self::Hardware | Self::Stack | Self::Model if text.is_empty() => {
+        let [least, _] = self.range(profile_values);
+        match self.option() {
+            Some(_) if text.is_empty() => {
                 return Err(Error::input(format!("{}: no name is given", self.name())));
             }
-            Self::Hardware => cell.hardware = text.into(),
-            Self::Stack => cell.stack = text.into(),
-            Self::Model => cell.model = text.into(),
-            Self::Tp | Self::Batch | Self::Prompt | Self::Output => {
-                let least = if self == Self::Output { 2 } else { 1 };
-                let value: u32 = text.parse().ok().filter(|n| *n >= least).ok_or_else(|| {
+            Some(option) if option.kind == Kind::Count => {
+                let whole = text.parse().ok().filter(|n: &u32| f64::from(*n) >= least);
+                let value = whole.ok_or_else(|| {
                     Error::input(format!(
                         "{} '{text}' is not a whole number of at least {least}",
                         self.name()
@@ -278,7 +235,8 @@ impl Slider {
                 })?;
                 self.put(variant, f64::from(value));
             }
-            _ => {
+            Some(option) => option.read(&mut variant.cell, text)?,
+            None => {
                 let least =
                     if matches!(self, Self::Bandwidth | Self::Hbm) { f64::MIN_POSITIVE } else { 0.0 };
                 let most = if self.is_share() { self.range(profile_values)[1] } else { 1e9 };
@@ -299,23 +257,13 @@ impl Slider {
 
     /// Back to what it is in `base`.
     pub fn reset(self, variant: &mut Variant, base: &Variant) {
-        match self {
-            Self::Architecture => variant.cell.architecture = base.cell.architecture.clone(),
-            Self::Tp => variant.cell.tp = base.cell.tp,
-            Self::Batch => variant.cell.batch = base.cell.batch,
-            Self::Prompt => variant.cell.prompt_tokens = base.cell.prompt_tokens,
-            Self::Output => variant.cell.output_tokens = base.cell.output_tokens,
-            Self::P2p => variant.cell.p2p = base.cell.p2p,
-            Self::Alpha => variant.alpha_us = base.alpha_us,
-            Self::Bandwidth => variant.gb_s = base.gb_s,
-            Self::Sms => variant.sms = base.sms,
-            Self::CommLoss => variant.comm_loss_pct = base.comm_loss_pct,
-            Self::Collective => variant.cell.collective = base.cell.collective,
-            Self::Hardware => variant.cell.hardware.clone_from(&base.cell.hardware),
-            Self::Hbm => variant.hbm_gb_s = base.hbm_gb_s,
-            Self::Stack => variant.cell.stack.clone_from(&base.cell.stack),
-            Self::Launch => variant.launch_us = base.launch_us,
-            Self::Model => variant.cell.model.clone_from(&base.cell.model),
+        match self.entry().value {
+            Value::Option(_) => {
+                let option = self.option();
+                // what a cell has is a value that its option takes
+                let _ = option.map(|option| option.read(&mut variant.cell, &option.text(&base.cell)));
+            }
+            Value::Hardware { get, set, .. } => set(variant, get(base)),
         }
     }
 
@@ -331,8 +279,7 @@ impl Slider {
         let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut choices = match self {
             Self::Architecture => names(&ARCHITECTURES),
-            Self::P2p => names(&["on", "off"]),
-            Self::Collective => names(&["nccl", "one-shot"]),
+            Self::P2p | Self::Collective => names(self.option()?.values()),
             Self::Hardware => Profile::built_in().into_iter().map(|profile| profile.name).collect(),
             Self::Stack => names(&STACKS),
             Self::Model => Model::built_in().into_iter().map(|model| model.name).collect(),
@@ -349,20 +296,10 @@ impl Slider {
 
     /// The ends of its scale.
     pub fn range(self, profile_values: Option<&ProfileValues>) -> [f64; 2] {
-        match self {
-            Self::Tp => [1.0, 64.0],
-            Self::Batch => [1.0, 4096.0],
-            Self::Prompt => [1.0, 131_072.0],
-            Self::Output => [2.0, 32_768.0],
-            Self::Alpha => [0.1, 2000.0],
-            Self::Bandwidth => [1.0, 2000.0],
-            Self::Sms => {
-                [0.0, profile_values.and_then(|f| f.sms_total).map_or(132.0, |n| f64::from(n) - 1.0)]
-            }
-            Self::CommLoss => [0.0, 99.0],
-            Self::Hbm => [100.0, 20_000.0],
-            Self::Launch => [0.1, 50.0],
-            _ => [0.0, 1.0],
+        let [low, high] = self.entry().range;
+        match profile_values.and_then(|values| values.sms_total).filter(|_| self == Self::Sms) {
+            Some(total) => [low, f64::from(total) - 1.0],
+            None => [low, high],
         }
     }
 
@@ -372,19 +309,12 @@ impl Slider {
     }
 
     fn put(self, variant: &mut Variant, value: f64) {
-        let whole = value.round().clamp(1.0, f64::from(u32::MAX / 2)) as u32;
-        match self {
-            Self::Tp => variant.cell.tp = whole,
-            Self::Batch => variant.cell.batch = whole,
-            Self::Prompt => variant.cell.prompt_tokens = whole,
-            Self::Output => variant.cell.output_tokens = whole.max(2),
-            Self::Alpha => variant.alpha_us = Some(value),
-            Self::Bandwidth => variant.gb_s = Some(value),
-            Self::Sms => variant.sms = Some(value),
-            Self::CommLoss => variant.comm_loss_pct = Some(value),
-            Self::Hbm => variant.hbm_gb_s = Some(value),
-            Self::Launch => variant.launch_us = Some(value),
-            _ => {}
+        match self.entry().value {
+            Value::Option(_) => {
+                let whole = value.round().clamp(self.entry().range[0], f64::from(u32::MAX / 2)) as u64;
+                self.option().map(|option| option.put(&mut variant.cell, whole));
+            }
+            Value::Hardware { set, .. } => set(variant, Some(value)),
         }
     }
 }

@@ -146,7 +146,7 @@ impl Variant {
                 // said already, or as the simulator has it
                 ("backend" | "samples" | "warmup", _) => {}
                 (_, Kind::Flag) => words.extend((text == "true").then(|| format!("--{}", option.flag))),
-                ("link" | "collective" | "seed", _) if option.is_default(&spec) => {}
+                ("link" | "seed", _) if option.is_default(&spec) => {}
                 _ if !option.is_required && option.is_default(&spec) => {}
                 _ => words.extend([format!("--{}", option.flag), text.into_owned()]),
             }

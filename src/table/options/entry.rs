@@ -7,6 +7,7 @@ use super::{Backend, CellOptions, Link, Spec};
 use crate::base::error::{Error, Result};
 use crate::base::words::Words;
 use crate::plan::Architecture;
+use crate::table::render::Shown;
 
 /// What the value of an option is in files and in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ pub struct OptionEntry {
     pub closed: bool,
     /// What is said of it.
     pub about: About,
-    /// Every record has it; an option that came later is written only where it is not at its default.
+    /// A record without it cannot be read; of others one that lacks it has the default.
     pub is_required: bool,
     pub(super) documentation: &'static str,
     pub(super) words: &'static [&'static str],
@@ -138,6 +139,11 @@ impl OptionEntry {
     /// A cell's value where it is a number.
     pub fn number(&self, spec: &Spec) -> Option<u64> {
         (self.access.number)(spec)
+    }
+
+    /// A cell's value as a table shows it.
+    pub fn shown(&self, spec: &Spec) -> Shown {
+        self.number(spec).map_or_else(|| Shown::text(self.text(spec)), Shown::Whole)
     }
 
     /// A cell's value as a label has it: `tp8`, `p2p-on`; empty for a flag that is not set.

@@ -122,7 +122,7 @@ macro_rules! options {
 
         /// Every option that has one value, in the order of files and tables.
         pub static OPTIONS: &[OptionEntry] = &[
-            $(entry!($name: $type = $default, $doc, $about, true),)*
+            $(entry!($name: $type = $default, $doc, $about, stringify!($($serde)?).is_empty()),)*
             $(entry!($later: $later_type = $later_default, $later_doc, $later_about, false),)*
         ];
     };
@@ -130,7 +130,7 @@ macro_rules! options {
 
 /// Makes one entry of [`super::OPTIONS`].
 macro_rules! entry {
-    ($name:ident: $type:ty = $default:expr, $doc:literal, $about:expr, $is_required:literal) => {
+    ($name:ident: $type:ty = $default:expr, $doc:literal, $about:expr, $is_required:expr) => {
         OptionEntry {
             name: stringify!($name),
             flag: {
