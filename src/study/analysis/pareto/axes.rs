@@ -56,39 +56,10 @@ fn positive(value: Option<f64>) -> Option<f64> {
 }
 
 impl XAxis {
-    /// Those that are offered, in that order.
-    pub const ALL: [Self; 4] = [Self::Completion, Self::Tpot, Self::Ttft, Self::User];
-
-    /// The name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Completion => "completion",
-            Self::Tpot => "tpot",
-            Self::Ttft => "ttft",
-            Self::User => "user",
-            Self::Of(measure) => measure.name,
-        }
-    }
-
-    /// The measure.
-    pub fn measure(self) -> &'static Measure {
-        if let Self::Of(measure) = self { measure } else { known(self.as_str()) }
-    }
-
-    /// The name at the axis, with its unit.
-    pub fn title(self) -> String {
-        self.measure().axis_title()
-    }
-
     /// The unit alone.
     pub fn unit(self) -> &'static str {
         let measure = self.measure();
         if measure.unit.symbol().is_empty() { measure.words } else { measure.unit.symbol() }
-    }
-
-    /// Whether more is better.
-    pub fn is_more_better(self) -> bool {
-        self.measure().better == Better::More
     }
 
     /// The point's value; `None` where it has none that could be plotted (finite, above 0).
@@ -119,33 +90,6 @@ impl XAxis {
 }
 
 impl YAxis {
-    /// Those that are offered, in that order.
-    pub const ALL: [Self; 2] = [Self::PerGpu, Self::Total];
-
-    /// The name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PerGpu => "per-gpu",
-            Self::Total => "total",
-            Self::Of(measure) => measure.name,
-        }
-    }
-
-    /// The measure.
-    pub fn measure(self) -> &'static Measure {
-        if let Self::Of(measure) = self { measure } else { known(self.as_str()) }
-    }
-
-    /// The name at the axis, with its unit.
-    pub fn title(self) -> String {
-        self.measure().axis_title()
-    }
-
-    /// Whether more is better.
-    pub fn is_more_better(self) -> bool {
-        self.measure().better == Better::More
-    }
-
     /// The point's value; `None` where it has none that could be plotted (finite, above 0).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
@@ -186,8 +130,37 @@ impl Axes {
     }
 }
 
+/// What both axes have in common, from the names of those that are offered.
 macro_rules! axis {
-    ($axis:ident, $what:literal) => {
+    ($axis:ident, $what:literal, $($offered:ident = $name:literal),*) => {
+        impl $axis {
+            /// Those that are offered, in that order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$offered),*];
+
+            /// The name on the command line.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$offered => $name,)*
+                    Self::Of(measure) => measure.name,
+                }
+            }
+
+            /// The measure on it.
+            pub fn measure(self) -> &'static Measure {
+                if let Self::Of(measure) = self { measure } else { known(self.as_str()) }
+            }
+
+            /// The name at the axis, with its unit.
+            pub fn title(self) -> String {
+                self.measure().axis_title()
+            }
+
+            /// Whether more is better.
+            pub fn is_more_better(self) -> bool {
+                self.measure().better == Better::More
+            }
+        }
+
         impl fmt::Display for $axis {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.as_str())
@@ -215,5 +188,5 @@ macro_rules! axis {
         }
     };
 }
-axis!(XAxis, "x axis");
-axis!(YAxis, "y axis");
+axis!(XAxis, "x axis", Completion = "completion", Tpot = "tpot", Ttft = "ttft", User = "user");
+axis!(YAxis, "y axis", PerGpu = "per-gpu", Total = "total");

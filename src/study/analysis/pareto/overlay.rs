@@ -2,13 +2,14 @@
 //! a table of the user's own. They are shown beside a frontier and never join it: nobody here measured
 //! them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use crate::base::error::{Error, Result};
-use crate::table::{P2p, Provenance, Spec};
+use crate::table::{Measure, P2p, Provenance, Spec, measure};
 
 /// Where the carried points come from, as they are labelled.
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
@@ -18,7 +19,7 @@ const PUBLISHED_TABLE: &str = include_str!("../published/ladder-residual.tsv");
 
 /// Columns that a table may have, in any order. The other columns of this program's own tables of points
 /// are allowed, and not read.
-pub const OVERLAY_COLUMNS: [&str; 16] = [
+pub const OVERLAY_COLUMNS: [&str; 20] = [
     "architecture",
     "model",
     "tp",
@@ -35,6 +36,10 @@ pub const OVERLAY_COLUMNS: [&str; 16] = [
     "source",
     "provenance",
     "label",
+    "x",
+    "x_measure",
+    "y",
+    "y_measure",
 ];
 
 /// A point from elsewhere. What its table does not say is `None`; what follows from
@@ -72,22 +77,26 @@ pub struct OverlayPoint {
     pub tokens_per_s: Option<f64>,
     /// Throughput of all GPUs, divided by TP.
     pub tokens_per_s_per_gpu: Option<f64>,
+    /// Its values of other measures, by their names: those of the columns `x` and `y`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<&'static str, f64>,
 }
 
 impl OverlayPoint {
     /// Where it lies on these axes, if its table says so.
     pub fn place(&self, axes: Axes) -> Option<(f64, f64)> {
+        let other = |measure: &Measure| self.others.get(measure.name).copied();
         let x = match axes.x {
             XAxis::Completion => self.completion_ms,
             XAxis::Tpot => self.tpot_ms,
             XAxis::Ttft => self.ttft_ms,
             XAxis::User => self.tokens_per_s_per_user,
-            XAxis::Of(_) => None,
+            XAxis::Of(measure) => other(measure),
         };
         let y = match axes.y {
             YAxis::PerGpu => self.tokens_per_s_per_gpu,
             YAxis::Total => self.tokens_per_s,
-            YAxis::Of(_) => None,
+            YAxis::Of(measure) => other(measure),
         };
         x.zip(y)
     }
@@ -248,6 +257,10 @@ impl Row<'_> {
             tokens_per_s_per_user: self.number("tokens_per_s_per_user")?,
             tokens_per_s: self.number("tokens_per_s")?,
             tokens_per_s_per_gpu: self.number("tokens_per_s_per_gpu")?,
+            others: [self.other("x", "x_measure")?, self.other("y", "y_measure")?]
+                .into_iter()
+                .flatten()
+                .collect(),
         };
         Ok(point.complete())
     }
@@ -283,6 +296,16 @@ impl Row<'_> {
             number.ok_or_else(|| self.wrong(name, text, "not a number above 0"))
         };
         self.text(name).map(parse).transpose()
+    }
+
+    /// The value of an axis with the measure that is on it; one that is not above 0 has no place on a plot.
+    fn other(&self, value: &str, name: &str) -> Result<Option<(&'static str, f64)>> {
+        let Some(text) = self.text(value) else { return Ok(None) };
+        let number: f64 = text.parse().map_err(|_| self.wrong(value, text, "no number"))?;
+        let measure = self.text(name).and_then(measure);
+        let what = format!("of no measure: the column {name} names none");
+        let measure = measure.ok_or_else(|| self.wrong(value, text, &what))?;
+        Ok((number > 0.0).then_some((measure.name, number)))
     }
 
     fn wrong(&self, name: &str, value: &str, what: &str) -> Error {

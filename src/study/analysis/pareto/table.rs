@@ -4,6 +4,7 @@ use super::area::AreaGained;
 use super::axes::{Axes, XAxis, YAxis};
 use super::limits::AtLimit;
 use super::points::ParetoPoint;
+use crate::table::Measure;
 use crate::table::render::{Shown, Table};
 
 /// A row a point. Files have every digit, and columns that an overlay can read back; `low` and `high`
@@ -15,8 +16,13 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
         XAxis::User => ("ttft_ms|", "tokens_per_s_per_user|tok/s/user"),
         _ => ("ttft_ms|", "tokens_per_s_per_user|"),
     };
-    let x = if let XAxis::Of(measure) = axes.x { format!("x|{}", measure.title) } else { String::new() };
-    let y = if let YAxis::Of(measure) = axes.y { format!("y|{}", measure.title) } else { String::new() };
+    // what is on an axis that has no column of its own, so that an overlay can read it
+    let other = |column: &str, measure: Option<&Measure>| match measure {
+        Some(measure) => [format!("{column}|{}", measure.title), format!("{column}_measure|")],
+        None => Default::default(),
+    };
+    let [x, x_measure] = other("x", if let XAxis::Of(measure) = axes.x { Some(measure) } else { None });
+    let [y, y_measure] = other("y", if let YAxis::Of(measure) = axes.y { Some(measure) } else { None });
     let decimals = [axes.x.measure().decimals, axes.y.measure().decimals];
     Table::of(
         points,
@@ -41,7 +47,9 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("hardware|", &|p| Shown::text(&p.spec.hardware)),
             ("stack|", &|p| Shown::text(&p.spec.stack)),
             (&x, &|p| Shown::interval(p.x, p.x_ci95, decimals[0])),
+            (&x_measure, &|_| Shown::text(axes.x.measure().name)),
             (&y, &|p| Shown::interval(p.y, p.y_ci95, decimals[1])),
+            (&y_measure, &|_| Shown::text(axes.y.measure().name)),
             ("completion_ms|completion ms", &|p| Shown::Number(p.completion_ms, 2)),
             ("tokens_per_s_per_gpu|tok/s/GPU", &|p| Shown::Number(p.tokens_per_s_per_gpu, 2)),
             ("tpot_ms|TPOT ms", &|p| Shown::Number(p.tpot_ms, 3)),

@@ -347,14 +347,22 @@ fn a_table_of_ones_own_is_read_and_errors_name_their_place() {
 
 #[test]
 fn own_tables_of_points_read_back() {
-    let points = pareto(&both(0.8));
-    let again = parse_overlay("points.csv", &points_table(&points, Axes::default()).csv(), "points.csv")
-        .unwrap();
-    assert_eq!(again.len(), points.len());
-    for (point, read) in points.iter().zip(&again) {
-        assert_eq!(read.place(Axes::default()), Axes::default().of(point));
-        assert!(read.goes_with(&point.spec) && read.architecture == point.spec.architecture.to_string());
-        assert_eq!(read.source, format!("points.csv ({})", point.provenance), "never taken for another");
+    let others = Axes { x: "tpot_p90_ms".parse().unwrap(), y: "tokens_per_s_per_gpu".parse().unwrap() };
+    for axes in [Axes::default(), others] {
+        let points = pareto_on(&both(0.8), axes);
+        let table = points_table(&points, axes).csv();
+        let again = parse_overlay("points.csv", &table, "points.csv").unwrap();
+        assert_eq!(again.len(), points.len());
+        assert!(points.iter().any(|point| axes.of(point).is_some()), "{axes:?}");
+        for (point, read) in points.iter().zip(&again) {
+            assert_eq!(read.place(axes), axes.of(point));
+            assert!(read.goes_with(&point.spec));
+            assert_eq!(read.architecture, point.spec.architecture.to_string());
+            let source = format!("points.csv ({})", point.provenance);
+            assert_eq!(read.source, source, "never taken for another");
+        }
+        let unnamed = table.replace("tpot_p90_ms", "");
+        assert_eq!(parse_overlay("t.csv", &unnamed, "t.csv").is_ok(), axes == Axes::default());
     }
 }
 
