@@ -14,6 +14,7 @@
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
 
+mod describe;
 pub mod experiments;
 pub mod export;
 mod open;
@@ -22,6 +23,7 @@ mod resimulate;
 mod select;
 mod start;
 
+pub use describe::{Section, describe, platform};
 pub use open::{Named, Opened, open, open_run, trace_of};
 pub use origin::{Stores, overlap_pair};
 pub use resimulate::{Part, resimulate};

@@ -12,8 +12,8 @@ pub mod render;
 mod spec;
 mod unit;
 
-pub(crate) use field::{Source, fields};
 pub use field::{Field, Search};
+pub(crate) use field::{Source, fields};
 pub use hidden::{hidden_share, hidden_shares};
 pub use instrumented::overhead;
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
+use unicode_width::UnicodeWidthStr;
 
 use super::Unit;
 use crate::base::text::{digits, escape, percent, si};
@@ -175,7 +176,25 @@ impl Table {
 
     /// As an aligned table, without the columns in which no row has anything to say.
     pub fn aligned(&self) -> String {
-        let shown = self.shown();
+        self.aligned_of(&self.shown())
+    }
+
+    /// As an aligned table of at most so many columns of the window, if it can be: of the columns with
+    /// these titles the last ones are left out first. Also the titles of those that were.
+    pub fn fitted(&self, width: usize, least: &[&str]) -> (String, Vec<String>) {
+        let (mut shown, mut left_out) = (self.shown(), Vec::new());
+        let mut least = least.iter().rev();
+        loop {
+            let text = self.aligned_of(&shown);
+            let widest = text.lines().map(UnicodeWidthStr::width).max().unwrap_or(0);
+            let Some(title) = least.next().filter(|_| widest > width) else { return (text, left_out) };
+            let before = shown.len();
+            shown.retain(|column| self.columns[*column].1 != *title);
+            left_out.extend((shown.len() < before).then(|| (*title).to_owned()));
+        }
+    }
+
+    fn aligned_of(&self, shown: &[usize]) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
         table.set_header(shown.iter().map(|&c| &self.columns[c].1));
@@ -337,6 +356,16 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("reason") && !text.contains("low"), "{text}");
+    }
+
+    #[test]
+    fn what_does_not_fit_loses_its_least_columns_and_names_them() {
+        let whole = table().aligned();
+        assert_eq!(table().fitted(80, &["95%"]), (whole, Vec::new()));
+        let (text, left_out) = table().fitted(16, &["ms", "95%", "other"]);
+        assert_eq!(left_out, ["95%"], "{text}");
+        assert!(text.contains("1.23") && !text.contains("2.0]"), "{text}");
+        assert_eq!(table().fitted(3, &["ms", "95%"]).1, ["95%", "ms"], "what is left may be wider");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use crate::study::analysis::{
-    Axis, Cells, ComparisonReport, HeatMap, HeatValue, differences_table, pairs_table, slices,
+    Axis, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatValue, differences_table,
+    pairs_table, slices,
 };
 use crate::table::render::{Shown, Table};
 use crate::table::{MEASURES, measure};
@@ -130,46 +131,31 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap]) -> String {
 }
 
 fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
-    let mut rows = Table::new([
-        "by",
-        "baseline",
-        "value",
-        "rest",
-        "tp",
-        "batch",
-        "speedup",
-        "differs",
-        "baseline_exposed_pct",
-        "exposed_pct",
-        "baseline_hidden_share",
-        "hidden_share",
-        "provenance",
-        "baseline_run",
-        "run",
-    ]);
-    for map in maps {
-        for cell in &map.cells {
-            let pair = &comparison.pairs[cell.pair];
-            rows.push(vec![
-                Shown::text(&map.by),
-                Shown::text(&pair.baseline),
-                Shown::text(&pair.value),
-                Shown::text(&map.slice.rest),
-                Shown::Whole(cell.tp.into()),
-                Shown::Whole(cell.batch.into()),
-                Shown::Number(cell.speedup, 4),
-                Shown::text(cell.differs),
-                Shown::number(cell.exposed_pct[0], 4),
-                Shown::number(cell.exposed_pct[1], 4),
-                Shown::number(cell.hidden_share[0], 4),
-                Shown::number(cell.hidden_share[1], 4),
-                Shown::text(pair.provenance),
-                Shown::text(&pair.baseline_run),
-                Shown::text(&pair.run),
-            ]);
-        }
-    }
-    rows
+    let cells: Vec<(&HeatMap, &HeatCell, &Comparison)> = maps
+        .iter()
+        .flat_map(|map| map.cells.iter().map(move |cell| (map, cell, &comparison.pairs[cell.pair])))
+        .collect();
+    type Cell<'a> = (&'a HeatMap, &'a HeatCell, &'a Comparison);
+    Table::of(
+        &cells,
+        &[
+            ("by", &|(map, ..): &Cell<'_>| Shown::text(&map.by)),
+            ("baseline", &|(.., pair)| Shown::text(&pair.baseline)),
+            ("value", &|(.., pair)| Shown::text(&pair.value)),
+            ("rest", &|(map, ..)| Shown::text(&map.slice.rest)),
+            ("tp", &|(_, cell, _)| cell.tp.into()),
+            ("batch", &|(_, cell, _)| cell.batch.into()),
+            ("speedup", &|(_, cell, _)| Shown::Number(cell.speedup, 4)),
+            ("differs", &|(_, cell, _)| Shown::text(cell.differs)),
+            ("baseline_exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[0], 4)),
+            ("exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[1], 4)),
+            ("baseline_hidden_share", &|(_, cell, _)| Shown::number(cell.hidden_share[0], 4)),
+            ("hidden_share", &|(_, cell, _)| Shown::number(cell.hidden_share[1], 4)),
+            ("provenance", &|(.., pair)| Shown::text(pair.provenance)),
+            ("baseline_run", &|(.., pair)| Shown::text(&pair.baseline_run)),
+            ("run", &|(.., pair)| Shown::text(&pair.run)),
+        ],
+    )
 }
 
 /// How many comparisons there were, and what is left of the differences when that is heeded.
@@ -188,6 +174,18 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     text
 }
 
+/// Columns of the pairs that a narrow terminal does without, the first to go last.
+const LEAST: [&str; 8] = [
+    "TPOT ms",
+    "hidden share",
+    "overlap %",
+    "exposed %",
+    "baseline TPOT ms",
+    "baseline overlap %",
+    "baseline exposed %",
+    "adjusted p",
+];
+
 fn table(comparison: &ComparisonReport) -> String {
     let differences = differences_table(comparison);
     let differences = match differences.is_empty() {
@@ -196,5 +194,6 @@ fn table(comparison: &ComparisonReport) -> String {
             format!("\nWhere the difference lies: decode phase, ms per rank\n{}", differences.aligned())
         }
     };
-    format!("{}{}{differences}", pairs_table(comparison).aligned(), said_of_many(comparison))
+    let pairs = output::fitted(&pairs_table(comparison), &LEAST);
+    format!("{pairs}{}{differences}", said_of_many(comparison))
 }

@@ -1,12 +1,14 @@
 //! Results on standard output: tables, JSON, CSV.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use clap::ValueEnum;
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
+use super::report;
 use crate::base::error::{Error, Result};
+use crate::table::render::Table;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -40,6 +42,18 @@ pub fn is_broken_pipe(error: &Error) -> bool {
 pub fn emit(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
+}
+
+/// A table as wide as the terminal is, without some of its `least` important columns, the last ones first,
+/// where it would be wider; a note says which. Whole where the output is no terminal.
+pub fn fitted(table: &Table, least: &[&str]) -> String {
+    let size = std::io::stdout().is_terminal().then(crossterm::terminal::size);
+    let Some(Ok((width, _))) = size else { return table.aligned() };
+    let (text, left_out) = table.fitted(width.into(), least);
+    if !left_out.is_empty() {
+        report::note(&format!("too narrow for {}; --format csv has every column", left_out.join(", ")));
+    }
+    text
 }
 
 /// Writes `value` as indented JSON.

@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
+use crate::desk;
 use crate::lab::store::{Annotation, Annotations};
 use crate::study::analysis::RunTable;
-use crate::table::Record;
+use crate::table::options::option;
 use crate::table::render::{Shown, Table};
+use crate::table::{Record, measure};
 
 /// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
 /// left to `show --format json`.
@@ -20,66 +22,52 @@ pub fn contract_object(record: &Record) -> Value {
     value
 }
 
-/// What a run was executed or simulated on: `cpu`, or `h100_sxm gpt-fast` where they are simulated.
-pub fn platform(record: &Record) -> String {
-    let spec = &record.spec;
-    match spec.backend.is_simulated() {
-        true => format!("{} {}", spec.hardware, spec.stack),
-        false => spec.backend.as_str().to_owned(),
-    }
-}
+/// What a person scans: options and measures by their names, and what is put together here; where there
+/// are any, tags and notes too.
+const NARROW: [&str; 20] = [
+    "run",
+    "status",
+    "architecture",
+    "model",
+    "dtype",
+    "tp",
+    "batch",
+    "tokens",
+    "p2p",
+    "on",
+    "link",
+    "completion_ms|completion ms",
+    "tpot_p50_ms|TPOT ms",
+    "tokens_per_s|tok/s",
+    "tokens_per_s_per_gpu|tok/s/GPU",
+    "overlap_pct|overlap %",
+    "provenance",
+    "tags",
+    "note",
+    "why",
+];
 
-/// The columns a person scans, a record a row; where there are any, tags and notes too.
+/// A record a row under the columns of [`NARROW`].
 pub fn narrow(records: &[Record], annotations: &Annotations) -> Table {
-    let mut rows = Table::new([
-        "run",
-        "status",
-        "architecture",
-        "model",
-        "dtype",
-        "tp",
-        "batch",
-        "tokens",
-        "p2p",
-        "on",
-        "link",
-        "completion ms",
-        "TPOT ms",
-        "tok/s",
-        "tok/s/GPU",
-        "overlap %",
-        "provenance",
-        "tags",
-        "note",
-        "why",
-    ]);
+    let mut rows = Table::new(NARROW);
     for record in records {
-        let spec = &record.spec;
-        let metrics = record.metrics.as_ref();
-        let annotation = annotations.of(&record.run);
-        let some = |text: String| if text.is_empty() { Shown::None } else { Shown::Text(text) };
-        rows.push(vec![
-            Shown::text(&record.run),
-            Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
-            Shown::text(&spec.architecture),
-            Shown::text(&spec.model),
-            Shown::text(spec.dtype),
-            Shown::Whole(spec.tp.into()),
-            Shown::Whole(spec.batch.into()),
-            Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
-            Shown::text(spec.p2p.as_str()),
-            Shown::text(platform(record)),
-            Shown::text(spec.link),
-            Shown::number(metrics.map(|m| m.completion_ms), 2),
-            Shown::number(metrics.map(|m| m.tpot_ms.p50), 3),
-            Shown::number(metrics.map(|m| m.tokens_per_s), 1),
-            Shown::number(metrics.map(|m| m.tokens_per_s_per_gpu), 1),
-            Shown::number(record.overlap.as_ref().and_then(|o| o.overlap_pct), 1),
-            Shown::text(record.provenance),
-            some(annotation.map(|a| words(&a.tags)).unwrap_or_default()),
-            some(annotation.and_then(|a| a.note.lines().next()).unwrap_or_default().to_owned()),
-            record.reason.as_ref().and_then(|why| why.lines().next()).map_or(Shown::None, Shown::text),
-        ]);
+        let (spec, annotation) = (&record.spec, annotations.of(&record.run));
+        let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
+        let cell = |column: &str| match column.split('|').next().unwrap_or_default() {
+            "run" => Shown::text(&record.run),
+            "status" => Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
+            "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
+            "on" => Shown::text(desk::platform(record)),
+            "provenance" => Shown::text(record.provenance),
+            "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
+            "note" => first_line(annotation.map(|a| a.note.as_str())),
+            "why" => first_line(record.reason.as_deref()),
+            name => match (option(name), measure(name)) {
+                (Some(option), _) => option.shown(spec),
+                (_, measure) => measure.map_or(Shown::None, |m| Shown::number(m.of(record), m.decimals)),
+            },
+        };
+        rows.push(NARROW.iter().map(|column| cell(column)).collect());
     }
     rows
 }
@@ -90,11 +78,6 @@ pub fn add_annotation(object: &mut serde_json::Map<String, Value>, annotation: O
     object.insert("tags".into(), tags.map(String::as_str).collect());
     let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
     object.insert("note".into(), note.into());
-}
-
-/// Tags in a line.
-pub fn words(tags: &std::collections::BTreeSet<String>) -> String {
-    tags.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// Every number of these records, a record a row.

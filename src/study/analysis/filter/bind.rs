@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use super::{Filter, Operator, Term, Test};
 use crate::base::error::{Error, Result};
-use crate::study::analysis::run_table::{
-    Cell, Column, Lower, RunTable, Values, natural_order,
-};
+use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values, natural_order};
 use crate::table::{Search, Unit};
 
 /// Words shorter than this are only found as they stand: two letters in order are in everything.

@@ -8,8 +8,8 @@ use super::build;
 use super::column::{Cell, Column};
 use crate::base::error::{Error, Result, nearest};
 use crate::lab::store::Annotations;
-use crate::table::{Field, Record};
 use crate::table::render::csv;
+use crate::table::{Field, Record};
 
 /// Runs under columns. Rows are numbered as the records were.
 #[derive(Clone, Debug, Default)]

@@ -14,8 +14,8 @@ use unicode_width::UnicodeWidthStr;
 use super::columns::{self, Shown};
 use super::over;
 use super::state::{Line, Runs};
+use crate::desk;
 use crate::face::tui::context::Context;
-use crate::face::tui::format::{digits, percent, si};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::overlay::field;
@@ -265,82 +265,24 @@ fn draw_details(
     let inner = frame(buf, area, title, theme);
     let Some(record) = record else { return };
     let whole = runs.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record);
-    let lines = describe(whole, &stored.annotations, usize::from(inner.width).max(8));
+    let lines = words(whole, &stored.annotations, inner);
     for (row, text) in lines.iter().take(usize::from(inner.height)).enumerate() {
         line(buf, inner, row as u16, &[(text, theme.style(Role::Text))]);
     }
 }
 
-/// A run in words: spec, metrics with intervals, overlap, environment.
-fn describe(record: &Record, annotations: &Annotations, width: usize) -> Vec<String> {
-    let spec = &record.spec;
-    let mut lines = vec![
-        format!("{} {}   {}", record.status.glyph(), record.status.as_str(), record.provenance),
-        format!("{} on {}, {} {}", spec.label(), spec.hardware, spec.model, spec.dtype),
-        format!(
-            "backend {}, link {}, stack {}, prompt {} + output {} tokens, {} samples, seed {}",
-            spec.backend.as_str(),
-            spec.link,
-            spec.stack,
-            spec.prompt_tokens,
-            spec.output_tokens,
-            spec.samples,
-            spec.seed
-        ),
-    ];
-    if let Some(annotation) = annotations.of(&record.run) {
-        let tags: Vec<&str> = annotation.tags.iter().map(String::as_str).collect();
-        lines.extend((!tags.is_empty()).then(|| format!("tags: {}", tags.join(" "))));
-        lines.extend(annotation.note.lines().map(|text| format!("note: {text}")));
-    }
-    if let Some(reason) = &record.reason {
-        lines.push(format!("reason: {reason}"));
-    }
-    if let Some(m) = &record.metrics {
-        let interval = |ci: Option<[f64; 2]>| {
-            ci.map_or("no interval".into(), |[a, b]| format!("95%: {} to {}", digits(a), digits(b)))
-        };
-        lines.push(format!(
-            "TPOT {} ms ({}), p90 {}, p99 {}",
-            digits(m.tpot_ms.p50),
-            interval(m.tpot_ms_ci95),
-            digits(m.tpot_ms.p90),
-            digits(m.tpot_ms.p99)
-        ));
-        lines.push(format!(
-            "{} tokens/s ({}), {} a GPU",
-            digits(m.tokens_per_s),
-            interval(m.tokens_per_s_ci95),
-            digits(m.tokens_per_s_per_gpu)
-        ));
-        lines.push(format!(
-            "prefill {} ms, decode {} ms, completion {} ms, memory {} a rank",
-            digits(m.prefill_ms),
-            digits(m.decode_ms),
-            digits(m.completion_ms),
-            si(m.memory_bytes_per_rank as f64, "B")
-        ));
-    }
-    if let Some(o) = &record.overlap {
-        lines.push(format!(
-            "overlap {}: communication {} ms, exposed {} ms, compute {} ms, idle {} ms",
-            percent(o.overlap_pct),
-            digits(o.comm_ms),
-            digits(o.exposed_comm_ms),
-            digits(o.compute_ms),
-            digits(o.idle_ms)
-        ));
-    }
-    lines.extend(record.warnings.iter().map(|w| format!("warning: {w}")));
-    lines.extend(spec.env.iter().map(|(k, v)| format!("env {k}={v}")));
-    lines.extend(spec.set.iter().map(|(k, v)| format!("set {k}={v}")));
-    if let Some(experiment) = &record.experiment {
-        lines.push(format!("experiment {experiment}, round {}", record.round + 1));
-    }
-    lines.push(format!("created {}", record.created));
-    lines.extend(record.environment.iter().map(|(key, value)| match value {
-        serde_json::Value::String(text) => format!("{key}: {text}"),
-        other => format!("{key}: {other}"),
-    }));
-    lines.iter().flat_map(|l| wrap(l, width)).collect()
+/// A run in words: a line each where all of them have room, else a paragraph a section.
+fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<String> {
+    let head = format!("{} {}   {}", record.status.glyph(), record.status.as_str(), record.provenance);
+    let sections = desk::describe(record, annotations.of(&record.run));
+    let wrapped = |joint: &str| -> Vec<String> {
+        let paragraphs = sections.iter().map(|section| {
+            let line = |(about, says): &(String, String)| format!("{about}: {says}");
+            section.lines.iter().map(line).collect::<Vec<_>>().join(joint)
+        });
+        let all = std::iter::once(format!("{head}   {}", record.spec.label())).chain(paragraphs);
+        all.flat_map(|paragraph| wrap(&paragraph, usize::from(area.width).max(8))).collect()
+    };
+    let lines = wrapped("\n");
+    if lines.len() <= usize::from(area.height) { lines } else { wrapped(" · ") }
 }

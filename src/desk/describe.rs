@@ -1,0 +1,149 @@
+//! Everything about one run in named lines: what was asked for, what it yields, what it was predicted from,
+//! where it ran. Each face shows the same lines in its own way.
+
+use crate::lab::store::Annotation;
+use crate::machine::hardware::CostSource;
+use crate::table::{MEASURES, Record, Scope};
+
+/// Lines under a heading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// The heading; empty where the lines say what the run is.
+    pub title: String,
+    /// What each line is about, and what it says of that.
+    pub lines: Vec<(String, String)>,
+}
+
+impl Section {
+    fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), lines: Vec::new() }
+    }
+
+    fn line(&mut self, about: &str, says: impl Into<String>) {
+        self.lines.push((about.to_owned(), says.into()));
+    }
+}
+
+/// The sections of a run, without those in which nothing would stand; the last one is of the machine.
+pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section> {
+    let sections = [
+        asked(record, annotation),
+        numbers(record, Scope::Run),
+        numbers(record, Scope::Lanes),
+        predicted_from(record),
+        stored(record),
+        environment(record),
+    ];
+    sections.into_iter().filter(|section| !section.lines.is_empty()).collect()
+}
+
+/// What a run was executed or simulated on: `cpu`, or `h100_sxm gpt-fast` where it is simulated.
+pub fn platform(record: &Record) -> String {
+    let spec = &record.spec;
+    match spec.backend.is_simulated() {
+        true => format!("{} {}", spec.hardware, spec.stack),
+        false => spec.backend.as_str().to_owned(),
+    }
+}
+
+fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
+    let (spec, mut section) = (&record.spec, Section::default());
+    let mut line = |about: &str, says: String| section.line(about, says);
+    if let Some(reason) = &record.reason {
+        line("reason", reason.clone());
+    }
+    line("model", format!("{} in {}", spec.model, spec.dtype));
+    let (prompt, output) = (spec.prompt_tokens, spec.output_tokens);
+    let batch = spec.batch;
+    line("workload", format!("batch {batch}, {prompt} prompt tokens, {output} output tokens"));
+    let (tp, p2p, link) = (spec.tp, spec.p2p.as_str(), spec.link);
+    line("runs on", format!("{}, TP {tp}, p2p {p2p}, link {link}", platform(record)));
+    line("samples", format!("{} after {} of warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
+    for (about, pairs) in [("variables", &spec.env), ("overrides", &spec.set)] {
+        if !pairs.is_empty() {
+            line(about, pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "));
+        }
+    }
+    record.warnings.iter().for_each(|warning| line("warning", warning.clone()));
+    if let Some(annotation) = annotation {
+        let tags = annotation.tags_in_a_line();
+        (!tags.is_empty()).then(|| line("tags", tags));
+        annotation.note.lines().for_each(|note| line("note", note.to_owned()));
+    }
+    section
+}
+
+/// When it was stored, and what else of it is.
+fn stored(record: &Record) -> Section {
+    let mut section = Section::new("Stored");
+    if !record.created.is_empty() {
+        let of = record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
+        section.line("created", format!("{}, round {}{of}", record.created, record.round + 1));
+    }
+    if record.runs.len() > 1 {
+        section.line("pooled from", record.runs.join(" "));
+    }
+    record.trace.iter().for_each(|trace| section.line("trace", trace));
+    section
+}
+
+/// The measures of a scope that the run has, with their intervals.
+fn numbers(record: &Record, scope: Scope) -> Section {
+    let (of, samples) = (record.provenance, record.metrics.as_ref().map_or(0, |m| m.samples));
+    let mut section = Section::new(match scope {
+        Scope::Run => format!("Metrics: medians over {samples} sample(s) ({of})"),
+        _ => format!("Overlap: decode phase of one sample, averaged over ranks ({of})"),
+    });
+    for measure in MEASURES.iter().filter(|measure| measure.scope == scope) {
+        let Some(told) = measure.told(record) else { continue };
+        let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
+        section.line(measure.words, told + &aside);
+    }
+    if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == Scope::Lanes) {
+        section.line("operations timed by", pass.recorder.to_string());
+    }
+    section
+}
+
+/// The mean where it tells another story than the median: some sample stalled.
+fn mean_aside(record: &Record) -> String {
+    let times: Vec<f64> = record.samples.iter().map(|s| s.prefill_ms + s.decode_ms).collect();
+    let (Some(metrics), false) = (&record.metrics, times.is_empty()) else { return String::new() };
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    match (mean / metrics.completion_ms - 1.0).abs() > 0.05 {
+        true => format!("  (mean {mean:.3} ms: some samples differ much)"),
+        false => String::new(),
+    }
+}
+
+/// Of a simulation, which share of the time came from where.
+fn predicted_from(record: &Record) -> Section {
+    let mut section = Section::new("Predicted from, share of the operations' time (simulated)");
+    let phases = record.environment.get("cost_sources").and_then(|v| v.as_object());
+    for phase in ["prefill", "decode"] {
+        let Some(shares) = phases.and_then(|all| all.get(phase)?.as_object()) else { continue };
+        let share = |source: CostSource| {
+            let share = shares.get(source.as_str()).and_then(|v| v.as_f64()).unwrap_or_default();
+            let what = match source {
+                CostSource::Table => "points of latency tables",
+                CostSource::Interpolated => "between points of latency tables",
+                CostSource::Roofline => "roofline",
+                CostSource::Calibrated => "calibrated constants",
+            };
+            (share > 0.0).then(|| format!("{what} {:.1} %", 100.0 * share))
+        };
+        section
+            .line(phase, CostSource::ALL.into_iter().filter_map(share).collect::<Vec<_>>().join(", "));
+    }
+    section
+}
+
+/// What is known of the machine; what a simulation was predicted from has a section of its own.
+fn environment(record: &Record) -> Section {
+    let mut section = Section::new("Environment");
+    let told = |key: &str, value: &serde_json::Value| key == "cost_sources" && value.is_object();
+    for (key, value) in record.environment.iter().filter(|(key, value)| !told(key, value)) {
+        section.line(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    }
+    section
+}
