@@ -1,6 +1,8 @@
 //! Text as people and other programs read it: numbers with few digits, text in XML, words of a shell's
 //! command.
 
+use std::borrow::Cow;
+
 /// A word as a POSIX shell takes it.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
@@ -45,6 +47,21 @@ pub fn percent(value: Option<f64>) -> String {
     value.map_or("-".into(), |v| format!("{v:.1}%"))
 }
 
+/// Text that may be shown in a terminal: names, notes and messages come from files and other processes, and
+/// control characters in them (ESC, the C1 set, those that turn the direction of text) would steer the terminal. Each becomes `�`; lines and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(steers) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect())
+}
+
+/// Whether a character would do something to a terminal beyond standing there.
+fn steers(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Text as it may stand in XML, in attributes too; what XML cannot carry becomes `�`.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -65,7 +82,13 @@ pub fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use super::{printable, shell_word};
+
+    #[test]
+    fn what_steers_a_terminal_is_not_printed() {
+        assert!(matches!(printable("löst\tin\n2 lines"), std::borrow::Cow::Borrowed(_)));
+        assert_eq!(printable("a\x1b[31mb\u{9b}c\r\u{202e}d\x07\x7f"), "a�[31mb�c��d��");
+    }
 
     #[test]
     fn words_are_quoted_for_a_shell() {

@@ -11,7 +11,7 @@ use super::protocol::{Request, TRACE};
 use super::{gpus, watchdog};
 use crate::base::error::Result;
 use crate::machine::driver::Gpu;
-use crate::run::comm::{Peers, Progress};
+use crate::run::comm::{Peers, Progress, Secret};
 use crate::run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
 
 /// How often memory is reported.
@@ -87,7 +87,8 @@ fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
     if let Some(place) = &request.place {
         let name = format!("meeting {} ranks", place.meeting.ranks);
         report(watched, RunEvent::Phase { name });
-        let peers = Peers::connect(&place.meeting, request.timeout)?;
+        let secret = Secret::of_job(place.meeting.is_here())?;
+        let peers = Peers::connect(&place.meeting, &secret, request.timeout)?;
         let peers = Arc::new(peers.with_progress(Arc::clone(&watched.progress)));
         let _ = watched.peers.set(Arc::clone(&peers));
         job.ranks.peers = Some(peers);

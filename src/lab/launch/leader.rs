@@ -15,7 +15,7 @@ use super::process::{Log, ProcessExecutor};
 use super::protocol::{Order, Place, Report, Request};
 use crate::base::error::{Error, Result};
 use crate::lab::launch::{Cancel, ExecutorEvent};
-use crate::run::comm::Peers;
+use crate::run::comm::{Peers, Secret};
 use crate::run::launcher::{self, Launched, too_few};
 use crate::run::{RunEvent, backend};
 use crate::table::{Record, Spec, Status};
@@ -66,7 +66,7 @@ pub struct Leader {
 impl Leader {
     /// Meets the processes of the other ranks.
     fn meet(launched: &Launched, timeout: Duration) -> Result<Self> {
-        let peers = Peers::connect(&launched.meeting(), timeout)?.with_timeout(REPORTING);
+        let peers = meet(launched, timeout)?.with_timeout(REPORTING);
         Ok(Self { launched: launched.clone(), peers, ended: AtomicBool::new(false) })
     }
 
@@ -150,10 +150,16 @@ fn names(reason: &str, failure: &str) -> bool {
     reason.contains(&core(failure)) || failure.contains(&core(reason))
 }
 
+/// Meets the processes of the other ranks, as this one's launcher tells where.
+fn meet(launched: &Launched, timeout: Duration) -> Result<Peers> {
+    let meeting = launched.meeting();
+    Peers::connect(&meeting, &Secret::of_job(meeting.is_here())?, timeout)
+}
+
 /// Another rank's process: does what rank 0's says until that says that it was all. Writes nothing but
 /// its child's log, to standard error.
 fn follow(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<u8> {
-    let peers = Peers::connect(&launched.meeting(), timeout)?;
+    let peers = meet(launched, timeout)?;
     let executor = ProcessExecutor::new()?;
     loop {
         match decode(&peers.broadcast_unhurried(Vec::new())?)? {

@@ -9,5 +9,5 @@ mod progress;
 
 pub use group::{Broken, Group, Reduced};
 pub use link::EmulatedLink;
-pub use peers::{Meeting, Peers, PingPong};
+pub use peers::{Meeting, Peers, PingPong, Secret};
 pub use progress::Progress;

@@ -1,23 +1,28 @@
-//! How the processes of one run find each other: rank 0 listens, the others knock at its ports until it
-//! answers. Who comes is checked: program, version, job, rank, number of ranks.
+//! How the processes of one run find each other: rank 0 listens at the launcher's address, the others knock at its
+//! ports until it answers. Both sides prove that they have the job's secret before anything that they say counts;
+//! then who comes is checked: version, rank, number of ranks.
 
-use std::io::{self, ErrorKind};
-use std::net::{
-    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs,
-};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::mailbox::Mailbox;
-use super::wire::{Answer, Frame, Hello};
+use super::secret::{self, Secret};
+use super::wire::{Answer, Frame, Greeting, Hello, Visitor};
 use crate::base::error::{Error, Result};
 
 /// Between two looks at who came, and between two knocks at all ports.
 const POLL: Duration = Duration::from_millis(20);
-/// Who knocks must say who it is within this, and gets an answer within this.
+/// A greeting takes no longer than this, from its first byte to its last.
 const MANNERS: Duration = Duration::from_secs(5);
+/// So many greetings may be under way beyond those of the ranks that are awaited; of more, the oldest ends.
+const STRANGERS: usize = 32;
+/// So many odd visitors are told of; of the others, their number.
+const TOLD: usize = 8;
 /// How long one address may take to accept a connection.
 const KNOCK: Duration = Duration::from_secs(2);
 
@@ -42,6 +47,13 @@ pub struct Meeting {
 pub(super) struct Wires {
     /// By rank; none to itself and between others.
     to: Arc<Vec<Option<Mutex<TcpStream>>>>,
+}
+
+impl Meeting {
+    /// Whether rank 0 can be reached from its own host alone.
+    pub fn is_here(&self) -> bool {
+        resolve(&self.address, 0).is_ok_and(|all| all.iter().all(|address| address.ip().is_loopback()))
+    }
 }
 
 impl Wires {
@@ -77,7 +89,12 @@ fn send(wires: &[Option<Mutex<TcpStream>>], to: usize, frame: &Frame) -> io::Res
 }
 
 /// Meets the others. Rank 0 returns when all have come, another when rank 0 let it in.
-pub(super) fn connect(meeting: &Meeting, timeout: Duration, mine: &Arc<Mailbox>) -> Result<Wires> {
+pub(super) fn connect(
+    meeting: &Meeting,
+    secret: &Secret,
+    timeout: Duration,
+    mine: &Arc<Mailbox>,
+) -> Result<Wires> {
     if meeting.rank >= meeting.ranks {
         return Err(Error::input(format!(
             "rank {} of {} ranks: ranks count from 0",
@@ -85,10 +102,10 @@ pub(super) fn connect(meeting: &Meeting, timeout: Duration, mine: &Arc<Mailbox>)
         )));
     }
     let streams = if meeting.rank == 0 {
-        gather_all(meeting, timeout)?
+        gather_all(meeting, secret, timeout)?
     } else {
         let mut streams: Vec<Option<TcpStream>> = (0..meeting.ranks).map(|_| None).collect();
-        streams[0] = Some(knock(meeting, timeout)?);
+        streams[0] = Some(knock(meeting, secret, timeout)?);
         streams
     };
     for stream in streams.iter().flatten() {
@@ -158,56 +175,119 @@ fn receive(
     }
 }
 
-/// Who knocked, or what was wrong with it.
-type Visitor = (TcpStream, SocketAddr, io::Result<Hello>);
+/// A connection that must be done with by a moment, however slowly its other end sends.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "it took too long to say who it is"));
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        (&mut &*self.stream).read(to)
+    }
+}
+
+/// How a greeting went, as rank 0 sees it.
+enum Greeted {
+    /// It has the job's secret.
+    Known(Visitor),
+    /// It belongs to another job.
+    Stranger,
+    /// It is nobody of ours, and why.
+    Odd(String),
+}
+
+/// Rank 0's part of a greeting.
+fn greet(meeting: &Meeting, secret: &Secret, mut stream: &TcpStream) -> io::Result<Greeted> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(MANNERS))?;
+    let mut from = Until { stream, end: Instant::now() + MANNERS };
+    let hello = Hello::read(&mut from)?;
+    if hello.job != meeting.job {
+        return Ok(Greeted::Stranger);
+    }
+    let nonce = secret::nonce().map_err(|e| io::Error::other(e.to_string()))?;
+    let greeting = Greeting { hello, nonce, port: stream.local_addr()?.port() };
+    Answer::Challenge { nonce, proof: greeting.first(secret) }.write(&mut stream)?;
+    Ok(Greeted::Known(Visitor::read(&greeting, secret, &mut from)?))
+}
+
+/// Greetings that are under way, oldest first. Each has a thread of its own: a slow or silent visitor must not
+/// keep others waiting; and of too many the oldest ends, so that silence in numbers does not either.
+struct Door {
+    under_way: VecDeque<Arc<TcpStream>>,
+    most: usize,
+    sender: crossbeam_channel::Sender<(Arc<TcpStream>, Greeted)>,
+}
+
+impl Door {
+    fn let_in(&mut self, meeting: &Meeting, secret: &Secret, stream: TcpStream) {
+        self.under_way.retain(|stream| Arc::strong_count(stream) > 1);
+        if self.under_way.len() >= self.most
+            && let Some(oldest) = self.under_way.pop_front()
+        {
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        let stream = Arc::new(stream);
+        self.under_way.push_back(Arc::clone(&stream));
+        let (sender, meeting, secret) = (self.sender.clone(), meeting.clone(), secret.clone());
+        let greeting = std::thread::Builder::new().name("a greeting".into()).spawn(move || {
+            let greeted = greet(&meeting, &secret, &stream);
+            let greeted = greeted.unwrap_or_else(|e| Greeted::Odd(e.to_string()));
+            let _ = sender.send((stream, greeted));
+        });
+        // without a thread the connection closes, and whoever it was may come again
+        drop(greeting);
+    }
+}
 
 /// Rank 0's part of meeting: listens until every other rank has come, and answers each.
-fn gather_all(meeting: &Meeting, timeout: Duration) -> Result<Vec<Option<TcpStream>>> {
+fn gather_all(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<Vec<Option<TcpStream>>> {
     let began = Instant::now();
     let mut streams: Vec<Option<TcpStream>> = (0..meeting.ranks).map(|_| None).collect();
     if meeting.ranks == 1 {
         return Ok(streams);
     }
     let listener = listen(meeting)?;
-    let (sender, visitors) = crossbeam_channel::unbounded::<Visitor>();
+    let (sender, visitors) = crossbeam_channel::unbounded();
+    let most = meeting.ranks + STRANGERS;
+    let mut door = Door { under_way: VecDeque::new(), most, sender };
     let mut odd: Vec<String> = Vec::new();
     let missing = |streams: &[Option<TcpStream>]| -> Vec<usize> {
         (1..meeting.ranks).filter(|rank| streams[*rank].is_none()).collect()
     };
     while !missing(&streams).is_empty() {
         match listener.accept() {
-            // a slow or silent visitor must not keep others waiting
-            Ok((stream, address)) => {
-                let sender = sender.clone();
-                std::thread::spawn(move || {
-                    let mut stream = stream;
-                    let hello = stream
-                        .set_nonblocking(false)
-                        .and_then(|()| stream.set_read_timeout(Some(MANNERS)))
-                        .and_then(|()| stream.set_write_timeout(Some(MANNERS)))
-                        .and_then(|()| Hello::read(&mut stream));
-                    let _ = sender.send((stream, address, hello));
-                });
-            }
+            Ok((stream, _)) => door.let_in(meeting, secret, stream),
             Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(POLL),
-            Err(e) => odd.push(format!("a connection could not be taken: {e}")),
+            Err(e) => {
+                odd.push(format!("a connection could not be taken: {e}"));
+                std::thread::sleep(POLL);
+            }
         }
-        while let Ok((mut stream, address, hello)) = visitors.try_recv() {
-            let decision = match hello {
-                Ok(hello) => decide(meeting, &hello, &streams),
-                Err(e) => Decision::Refused(format!("what came from {address}: {e}")),
+        while let Ok((stream, greeted)) = visitors.try_recv() {
+            let address = stream.peer_addr().map_or_else(|_| "?".into(), |a| a.to_string());
+            let decision = match greeted {
+                Greeted::Known(visitor) => decide(meeting, &visitor, &streams),
+                Greeted::Stranger => Decision::Stranger,
+                Greeted::Odd(why) => Decision::Refused(format!("what came from {address}: {why}")),
             };
             let answer = match &decision {
                 Decision::Welcome(_) => Answer::Welcome,
                 Decision::Stranger => Answer::Elsewhere,
                 Decision::Refused(why) | Decision::Contradiction(why) => Answer::Refused(why.clone()),
             };
-            let sent = answer.write(&mut stream);
+            let sent = answer.write(&mut &*stream);
             match decision {
-                Decision::Welcome(rank) if sent.is_ok() => streams[rank] = Some(stream),
-                Decision::Welcome(rank) => {
-                    odd.push(format!("rank {rank} went away at once ({address})"))
-                }
+                Decision::Welcome(rank) => match (sent, stream.try_clone()) {
+                    (Ok(()), Ok(stream)) => streams[rank] = Some(stream),
+                    _ => odd.push(format!("rank {rank} went away at once ({address})")),
+                },
                 Decision::Stranger => odd.push(format!("another job's rank came from {address}")),
                 Decision::Refused(why) => odd.push(format!("{why} ({address})")),
                 Decision::Contradiction(why) => {
@@ -228,7 +308,9 @@ fn gather_all(meeting: &Meeting, timeout: Duration) -> Result<Vec<Option<TcpStre
 
 fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &[String]) -> String {
     let names: Vec<String> = late.iter().map(usize::to_string).collect();
-    let odd = if odd.is_empty() { String::new() } else { format!("; {}", odd.join("; ")) };
+    let more = odd.len().saturating_sub(TOLD);
+    let odd: String = odd.iter().take(TOLD).map(|odd| format!("; {odd}")).collect();
+    let odd = if more > 0 { format!("{odd}; and {more} more") } else { odd };
     format!(
         "rank{} {} of {} did not come to {} within {:.0} s{odd}",
         if late.len() == 1 { "" } else { "s" },
@@ -254,20 +336,17 @@ enum Decision {
     Stranger,
     /// It goes; the right one may still come.
     Refused(String),
-    /// It is of this job and says something else about it: nothing can come of it.
+    /// It has this job's secret and says something else about the job: nothing can come of it.
     Contradiction(String),
 }
 
-fn decide(meeting: &Meeting, hello: &Hello, streams: &[Option<TcpStream>]) -> Decision {
-    if hello.job != meeting.job {
-        return Decision::Stranger;
-    }
+fn decide(meeting: &Meeting, visitor: &Visitor, streams: &[Option<TcpStream>]) -> Decision {
     let version = env!("CARGO_PKG_VERSION");
-    let (rank, ranks) = (hello.rank as usize, hello.ranks as usize);
-    if hello.version != version {
+    let (rank, ranks) = (visitor.rank as usize, visitor.ranks as usize);
+    if visitor.version != version {
         return Decision::Contradiction(format!(
             "rank {rank} is ladderscope {}, rank 0 is {version}: start the same version everywhere",
-            hello.version
+            visitor.version
         ));
     }
     if ranks != meeting.ranks {
@@ -288,7 +367,8 @@ fn decide(meeting: &Meeting, hello: &Hello, streams: &[Option<TcpStream>]) -> De
 }
 
 fn listen(meeting: &Meeting) -> Result<TcpListener> {
-    let ip = listening_address(&meeting.address)?;
+    // the address by which others know this host, and no other one of its own
+    let ip: IpAddr = resolve(&meeting.address, 0)?[0].ip();
     let mut problems = Vec::new();
     for port in &meeting.ports {
         match TcpListener::bind((ip, *port)).and_then(|listener| {
@@ -296,6 +376,11 @@ fn listen(meeting: &Meeting) -> Result<TcpListener> {
             Ok(listener)
         }) {
             Ok(listener) => return Ok(listener),
+            Err(e) if e.kind() == ErrorKind::AddrNotAvailable => {
+                return Err(Error::failed(format!(
+                    "rank 0 cannot listen on {ip}, which is no address of this host: MASTER_ADDR names it"
+                )));
+            }
             Err(e) => problems.push(format!("port {port}: {e}")),
         }
     }
@@ -303,16 +388,6 @@ fn listen(meeting: &Meeting) -> Result<TcpListener> {
         "rank 0 cannot listen on {ip} ({}); name free ports with LADDERSCOPE_PORT",
         problems.join(", ")
     )))
-}
-
-/// Loopback where the ranks are all here; otherwise every address: the name by which others know this
-/// host may not be one of its own.
-fn listening_address(host: &str) -> Result<IpAddr> {
-    Ok(match resolve(host, 0)?.first().map(SocketAddr::ip) {
-        Some(ip) if ip.is_loopback() => ip,
-        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
-        _ => Ipv4Addr::UNSPECIFIED.into(),
-    })
 }
 
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
@@ -327,14 +402,14 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 /// Another rank's part: until rank 0 lets it in.
-fn knock(meeting: &Meeting, timeout: Duration) -> Result<TcpStream> {
+fn knock(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<TcpStream> {
     let began = Instant::now();
     let rank = meeting.rank;
     loop {
         let mut latest = String::new();
         for port in &meeting.ports {
             for address in resolve(&meeting.address, *port)? {
-                match knock_once(meeting, address) {
+                match knock_once(meeting, secret, address) {
                     Ok(Ok(stream)) => return Ok(stream),
                     Ok(Err(Answer::Refused(why))) => {
                         return Err(Error::failed(format!(
@@ -359,12 +434,30 @@ fn knock(meeting: &Meeting, timeout: Duration) -> Result<TcpStream> {
     }
 }
 
-fn knock_once(meeting: &Meeting, address: SocketAddr) -> io::Result<Result<TcpStream, Answer>> {
-    let mut stream = TcpStream::connect_timeout(&address, KNOCK)?;
-    stream.set_read_timeout(Some(MANNERS))?;
+fn knock_once(
+    meeting: &Meeting,
+    secret: &Secret,
+    address: SocketAddr,
+) -> io::Result<Result<TcpStream, Answer>> {
+    let stream = TcpStream::connect_timeout(&address, KNOCK)?;
     stream.set_write_timeout(Some(MANNERS))?;
-    Hello::new(meeting.job, meeting.rank, meeting.ranks).write(&mut stream)?;
-    Ok(match Answer::read(&mut stream)? {
+    let mut from = Until { stream: &stream, end: Instant::now() + MANNERS };
+    let nonce = secret::nonce().map_err(|e| io::Error::other(e.to_string()))?;
+    let hello = Hello { job: meeting.job, nonce };
+    hello.write(&mut &stream)?;
+    let (nonce, proof) = match Answer::read(&mut from)? {
+        Answer::Challenge { nonce, proof } => (nonce, proof),
+        // nothing else has been proven yet, so that it may be anybody who says it
+        Answer::Refused(why) => return Err(io::Error::other(why)),
+        other => return Ok(Err(other)),
+    };
+    let greeting = Greeting { hello, nonce, port: address.port() };
+    if !greeting.is_first(secret, &proof) {
+        return Err(io::Error::other("who listens there does not have this job's secret"));
+    }
+    Visitor::new(meeting.rank, meeting.ranks).write(&greeting, secret, &mut &stream)?;
+    let answer = Answer::read(&mut from)?;
+    Ok(match answer {
         Answer::Welcome => Ok(stream),
         other => Err(other),
     })

@@ -8,10 +8,12 @@
 
 mod mailbox;
 mod meet;
+mod secret;
 mod star;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 pub use meet::Meeting;
+pub use secret::Secret;
 pub use star::{Peers, PingPong};

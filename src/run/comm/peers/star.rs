@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::mailbox::{Mailbox, Missing};
 use super::meet::Wires;
 use super::wire::{Frame, Operation};
-use super::{Meeting, meet};
+use super::{Meeting, Secret, meet};
 use crate::base::error::{Error, Result};
 use crate::run::comm::Progress;
 
@@ -68,15 +68,15 @@ impl Peers {
     }
 
     /// A rank that is a process of its own: rank 0 listens, the others come to it. Returns when all have
-    /// come. Errors within `timeout`, naming the ranks that did not come or why this one was refused.
+    /// come, each with the job's `secret`. Errors within `timeout`, naming the ranks that did not come or why this one was refused.
     ///
     /// # Errors
     ///
     /// A failure where not all ranks come within the time-out, which names those that are missing; where
     /// one comes twice, or is of another version of this program.
-    pub fn connect(meeting: &Meeting, timeout: Duration) -> Result<Self> {
+    pub fn connect(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<Self> {
         let mine = Arc::new(Mailbox::new(meeting.ranks));
-        let wires = meet::connect(meeting, timeout, &mine)?;
+        let wires = meet::connect(meeting, secret, timeout, &mine)?;
         let peers = Self {
             rank: meeting.rank,
             ranks: meeting.ranks,

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::star::Way;
+use super::wire::Frame;
 use super::*;
 use crate::base::error::Result;
 
@@ -19,6 +20,10 @@ fn port() -> u16 {
 
 fn meeting(port: u16, rank: usize, ranks: usize) -> Meeting {
     Meeting { address: "127.0.0.1".into(), ports: vec![port], job: 42, rank, ranks }
+}
+
+fn secret() -> Secret {
+    Secret::of("what the ranks of these tests know")
 }
 
 /// Runs `body` on every rank, over both ways; the ranks' results by rank.
@@ -42,7 +47,7 @@ fn both_ways<T: Send>(
                 scope.spawn(move || {
                     // others come before rank 0 listens, and after
                     thread::sleep(Duration::from_millis(if rank == 0 { 60 } else { 40 * rank as u64 }));
-                    let peers = Peers::connect(&meeting(port, rank, ranks), TIMEOUT).unwrap();
+                    let peers = Peers::connect(&meeting(port, rank, ranks), &secret(), TIMEOUT).unwrap();
                     body(&peers.with_timeout(timeout))
                 })
             })
@@ -215,14 +220,15 @@ fn ranks_that_take_different_ways_are_told_so() {
 fn visited(visit: impl FnOnce(u16) + Send) -> String {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), SHORT * 3)));
+        let first =
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), SHORT * 3)));
         visit(port);
         first.join().unwrap()
     })
 }
 
 fn come(meeting: &Meeting) -> Result<Peers> {
-    Peers::connect(meeting, TIMEOUT)
+    Peers::connect(meeting, &secret(), TIMEOUT)
 }
 
 #[test]
@@ -230,7 +236,7 @@ fn a_rank_that_never_comes_is_named() {
     let message = visited(|_| ());
     assert!(message.starts_with("rank 1 of 2 did not come to 127.0.0.1 within"), "{message}");
     let began = Instant::now();
-    let message = text(Peers::connect(&meeting(port(), 1, 2), SHORT));
+    let message = text(Peers::connect(&meeting(port(), 1, 2), &secret(), SHORT));
     assert!(message.starts_with("rank 1 did not find rank 0 at 127.0.0.1, ports "), "{message}");
     assert!(began.elapsed() < TIMEOUT);
 }
@@ -239,8 +245,9 @@ fn a_rank_that_never_comes_is_named() {
 fn those_who_came_hear_who_did_not() {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), SHORT * 2)));
-        let second = scope.spawn(move || text(Peers::connect(&meeting(port, 1, 3), TIMEOUT)));
+        let first =
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), &secret(), SHORT * 2)));
+        let second = scope.spawn(move || text(Peers::connect(&meeting(port, 1, 3), &secret(), TIMEOUT)));
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
         assert!(first.starts_with("rank 2 of 3 did not come to"), "{first}");
         assert_eq!(first, second);
@@ -258,7 +265,7 @@ fn strangers_and_contradictions_do_not_take_part() {
             }
         };
         scanner.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let other = text(Peers::connect(&of(port, 1, 2, 43), SHORT / 2));
+        let other = text(Peers::connect(&of(port, 1, 2, 43), &secret(), SHORT / 2));
         assert!(other.contains("did not find rank 0"), "{other}");
         let rank = come(&meeting(port, 1, 2)).unwrap();
         let mut answer = Vec::new();
@@ -281,10 +288,51 @@ fn strangers_and_contradictions_do_not_take_part() {
 }
 
 #[test]
+fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
+    let stranger = Secret::of("what somebody else on this host guesses");
+    let message = visited(|port| {
+        // a false rank 1, and one that would contradict: neither is believed
+        for ranks in [2, 8] {
+            let false_rank = Peers::connect(&meeting(port, 1, ranks), &stranger, SHORT / 2);
+            assert!(text(false_rank).contains("does not have this job's secret"));
+        }
+        // an abort before any greeting
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        Frame::Abort("go home".into()).write(&mut stream).unwrap();
+        assert!(come(&meeting(port, 1, 2)).is_ok());
+    });
+    assert_eq!(message, "");
+    // a false rank 0 gets no rank to follow it
+    let port = port();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| text(Peers::connect(&meeting(port, 0, 2), &stranger, SHORT * 8)));
+        let other = text(Peers::connect(&meeting(port, 1, 2), &secret(), SHORT));
+        assert!(other.contains("who listens there does not have this job's secret"), "{other}");
+        assert!(first.join().unwrap().starts_with("rank 1 of 2 did not come"));
+    });
+}
+
+#[test]
+fn silence_in_numbers_keeps_nobody_out() {
+    let port = port();
+    thread::scope(|scope| {
+        let first = scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), TIMEOUT)));
+        let began = Instant::now();
+        let mut silent = Vec::new();
+        while silent.len() < 100 && began.elapsed() < TIMEOUT {
+            silent.extend(TcpStream::connect(("127.0.0.1", port)));
+        }
+        assert!(come(&meeting(port, 1, 2)).is_ok());
+        assert_eq!(first.join().unwrap(), "");
+    });
+}
+
+#[test]
 fn a_rank_that_comes_twice_is_named_at_both_ends() {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), SHORT * 3)));
+        let first =
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), &secret(), SHORT * 3)));
         let twins: Vec<_> =
             (0..2).map(|_| scope.spawn(move || text(come(&meeting(port, 1, 3))))).collect();
         let mut theirs: Vec<String> = twins.into_iter().map(|twin| twin.join().unwrap()).collect();

@@ -1,13 +1,18 @@
 //! What goes over the wire between processes of one run: a greeting, then frames. Little-endian.
 //!
+//! Who comes says hello with a nonce; rank 0 answers with a challenge, a nonce of its own beside the proof that it
+//! has the job's secret; who came then says which rank it is, with its proof; and rank 0 answers welcome, or why not.
 //! A frame is `kind: u8, operation: u8, number: u64, length: u32` and as many bytes.
 
 use std::io::{self, Read, Write};
 
+use super::secret::{Nonce, Proof, Secret, Side};
+use crate::base::text::printable;
+
 /// First bytes of a greeting and of its answer.
 const MAGIC: [u8; 8] = *b"LADDERSC";
 /// Counts changes of what follows.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// More than any report: a length beyond this is no frame of ours.
 const LONGEST: u32 = 1 << 30;
 /// Longest text of a greeting or an answer.
@@ -75,7 +80,7 @@ impl Frame {
         let [kind, operation] = array(from)?;
         let number = u64::from_le_bytes(array(from)?);
         let bytes = sized(from, LONGEST)?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let text = |bytes: Vec<u8>| printable(&String::from_utf8_lossy(&bytes)).into_owned();
         match kind {
             0 => {
                 let operation = Operation::ALL
@@ -92,46 +97,109 @@ impl Frame {
     }
 }
 
-/// The greeting of a process that comes to the meeting: who it is, and to which job it belongs.
+/// The first words of a process that comes to the meeting: to which job it belongs, nothing about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    pub version: String,
     pub job: u64,
-    pub rank: u32,
-    pub ranks: u32,
+    pub nonce: Nonce,
 }
 
 impl Hello {
-    /// The greeting of this very program.
-    pub fn new(job: u64, rank: usize, ranks: usize) -> Self {
-        let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { version, job, rank: small(rank), ranks: small(ranks) }
-    }
-
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut whole = begin();
-        text(&mut whole, &self.version);
         whole.extend(self.job.to_le_bytes());
-        whole.extend(self.rank.to_le_bytes());
-        whole.extend(self.ranks.to_le_bytes());
+        whole.extend(self.nonce);
         to.write_all(&whole)?;
         to.flush()
     }
 
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         check_begin(from)?;
+        Ok(Self { job: u64::from_le_bytes(array(from)?), nonce: array(from)? })
+    }
+}
+
+/// What both sides of a greeting have said, over which port: what their proofs are of. A third process that
+/// passes their words on listens at another port, and its proofs are worth nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Greeting {
+    pub hello: Hello,
+    /// Rank 0's nonce.
+    pub nonce: Nonce,
+    /// The port at which rank 0 listens.
+    pub port: u16,
+}
+
+impl Greeting {
+    fn said<T>(&self, more: &[u8], body: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let (job, port) = (self.hello.job.to_le_bytes(), self.port.to_le_bytes());
+        body(&[&job, &port, &self.hello.nonce, &self.nonce, more])
+    }
+
+    /// Rank 0's proof, in its challenge.
+    pub fn first(&self, secret: &Secret) -> Proof {
+        self.said(&[], |said| secret.prove(Side::First, said))
+    }
+
+    /// Whether rank 0's proof is one.
+    pub fn is_first(&self, secret: &Secret, proof: &Proof) -> bool {
+        self.said(&[], |said| secret.accepts(Side::First, said, proof))
+    }
+}
+
+/// Which rank has come, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Visitor {
+    pub version: String,
+    pub rank: u32,
+    pub ranks: u32,
+}
+
+impl Visitor {
+    /// One of this very program.
+    pub fn new(rank: usize, ranks: usize) -> Self {
+        let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), rank: small(rank), ranks: small(ranks) }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut whole = Vec::new();
+        text(&mut whole, &self.version);
+        whole.extend(self.rank.to_le_bytes());
+        whole.extend(self.ranks.to_le_bytes());
+        whole
+    }
+
+    /// Writes who it is, with its proof.
+    pub fn write(&self, greeting: &Greeting, secret: &Secret, to: &mut impl Write) -> io::Result<()> {
+        let mut whole = self.bytes();
+        let proof = greeting.said(&whole, |said| secret.prove(Side::Other, said));
+        whole.extend(proof);
+        to.write_all(&whole)?;
+        to.flush()
+    }
+
+    /// Reads who has come. What it says of itself is not believed without its proof, and not told either.
+    pub fn read(greeting: &Greeting, secret: &Secret, from: &mut impl Read) -> io::Result<Self> {
         let version = String::from_utf8_lossy(&sized(from, LONGEST_TEXT)?).into_owned();
-        let job = u64::from_le_bytes(array(from)?);
-        let rank = u32::from_le_bytes(array(from)?);
-        let ranks = u32::from_le_bytes(array(from)?);
-        Ok(Self { version, job, rank, ranks })
+        let [rank, ranks] = [array(from)?, array(from)?].map(u32::from_le_bytes);
+        let visitor = Self { version, rank, ranks };
+        let proof = array(from)?;
+        match greeting.said(&visitor.bytes(), |said| secret.accepts(Side::Other, said, &proof)) {
+            true => Ok(visitor),
+            false => Err(bad("it does not have this job's secret".into())),
+        }
     }
 }
 
 /// What rank 0 says to who came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
+    /// Rank 0's nonce and its proof; it wants to know who came.
+    Challenge {
+        nonce: Nonce,
+        proof: Proof,
+    },
     Welcome,
     /// This is another job's meeting: look elsewhere.
     Elsewhere,
@@ -141,14 +209,20 @@ pub(super) enum Answer {
 
 impl Answer {
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let (kind, why) = match self {
-            Self::Welcome => (0, ""),
-            Self::Elsewhere => (1, ""),
-            Self::Refused(why) => (2, why.as_str()),
-        };
         let mut whole = begin();
-        whole.push(kind);
-        text(&mut whole, why);
+        match self {
+            Self::Welcome => whole.push(0),
+            Self::Elsewhere => whole.push(1),
+            Self::Refused(why) => {
+                whole.push(2);
+                text(&mut whole, why);
+            }
+            Self::Challenge { nonce, proof } => {
+                whole.push(3);
+                whole.extend(nonce);
+                whole.extend(proof);
+            }
+        }
         to.write_all(&whole)?;
         to.flush()
     }
@@ -156,11 +230,14 @@ impl Answer {
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         check_begin(from)?;
         let [kind] = array(from)?;
-        let why = String::from_utf8_lossy(&sized(from, LONGEST_TEXT)?).into_owned();
         match kind {
             0 => Ok(Self::Welcome),
             1 => Ok(Self::Elsewhere),
-            2 => Ok(Self::Refused(why)),
+            2 => {
+                let why = String::from_utf8_lossy(&sized(from, LONGEST_TEXT)?).into_owned();
+                Ok(Self::Refused(printable(&why).into_owned()))
+            }
+            3 => Ok(Self::Challenge { nonce: array(from)?, proof: array(from)? }),
             _ => Err(bad(format!("unknown answer {kind}"))),
         }
     }
@@ -233,21 +310,65 @@ mod tests {
         for frame in frames {
             assert_eq!(Frame::read(&mut from).unwrap(), frame);
         }
-        let hello = Hello::new(9, 3, 8);
+        let greeting = greeting();
         let mut bytes = Vec::new();
-        hello.write(&mut bytes).unwrap();
-        assert_eq!(Hello::read(&mut bytes.as_slice()).unwrap(), hello);
-        for answer in [Answer::Welcome, Answer::Elsewhere, Answer::Refused("no".into())] {
+        greeting.hello.write(&mut bytes).unwrap();
+        assert_eq!(Hello::read(&mut bytes.as_slice()).unwrap(), greeting.hello);
+        let challenge = Answer::Challenge { nonce: [3; 32], proof: [4; 32] };
+        for answer in [challenge, Answer::Welcome, Answer::Elsewhere, Answer::Refused("no".into())] {
             let mut bytes = Vec::new();
             answer.write(&mut bytes).unwrap();
             assert_eq!(Answer::read(&mut bytes.as_slice()).unwrap(), answer);
         }
     }
 
+    fn greeting() -> Greeting {
+        Greeting { hello: Hello { job: 9, nonce: [1; 32] }, nonce: [2; 32], port: 23_000 }
+    }
+
+    #[test]
+    fn who_comes_is_believed_with_its_proof_alone() {
+        let (secret, greeting, visitor) = (Secret::of("of this job"), greeting(), Visitor::new(3, 8));
+        let mut bytes = Vec::new();
+        visitor.write(&greeting, &secret, &mut bytes).unwrap();
+        let read = |greeting: &Greeting, secret: &Secret, bytes: &[u8]| {
+            Visitor::read(greeting, secret, &mut &bytes[..]).map_err(|e| e.to_string())
+        };
+        assert_eq!(read(&greeting, &secret, &bytes), Ok(visitor));
+        let refused = Err("it does not have this job's secret".to_owned());
+        assert_eq!(read(&greeting, &Secret::of("another"), &bytes), refused);
+        assert_eq!(
+            read(&Greeting { nonce: [7; 32], ..greeting.clone() }, &secret, &bytes),
+            refused,
+            "replayed"
+        );
+        assert_eq!(
+            read(&Greeting { port: 1, ..greeting.clone() }, &secret, &bytes),
+            refused,
+            "passed on"
+        );
+        let rank = bytes.len() - 40;
+        bytes[rank] ^= 1;
+        assert_eq!(read(&greeting, &secret, &bytes), refused, "another rank");
+        let proof = greeting.first(&secret);
+        assert!(
+            greeting.is_first(&secret, &proof) && !greeting.is_first(&Secret::of("another"), &proof)
+        );
+    }
+
+    #[test]
+    fn what_other_ranks_say_cannot_steer_a_terminal() {
+        let mut bytes = Vec::new();
+        Frame::Abort("rank 1:\n\x1b[2J\u{9b}0m gone".into()).write(&mut bytes).unwrap();
+        let Frame::Abort(why) = Frame::read(&mut bytes.as_slice()).unwrap() else { panic!() };
+        assert!(why.starts_with("rank 1:\n") && why.ends_with("gone"), "{why:?}");
+        assert!(!why.contains(['\x1b', '\u{9b}']), "{why:?}");
+    }
+
     #[test]
     fn strangers_and_other_versions_are_told_apart() {
         let mut bytes = Vec::new();
-        Hello::new(1, 0, 2).write(&mut bytes).unwrap();
+        greeting().hello.write(&mut bytes).unwrap();
         bytes[8] = 77;
         let error = Hello::read(&mut bytes.as_slice()).unwrap_err().to_string();
         assert!(error.contains("protocol 77"), "{error}");
@@ -263,6 +384,7 @@ mod tests {
             let _ = Frame::read(&mut bytes.as_slice());
             let _ = Hello::read(&mut bytes.as_slice());
             let _ = Answer::read(&mut bytes.as_slice());
+            let _ = Visitor::read(&greeting(), &Secret::of("s"), &mut bytes.as_slice());
         }
     }
 }

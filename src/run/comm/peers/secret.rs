@@ -1,0 +1,260 @@
+//! What the processes of one job know and nobody else does: each proves to the other that it has the
+//! job's secret before a word of its is believed. An order starts a process with the variables that it
+//! names, so whoever can give one can run code.
+//!
+//! The secret is `LADDERSCOPE_SECRET`, or the contents of a file that its owner alone can read:
+//! `LADDERSCOPE_SECRET_FILE`, else `$XDG_STATE_HOME/ladderscope/secret`. Where all ranks meet on this
+//! host's loopback that last file is made on first use. It never goes over the wire: challenge and response are
+//! HMAC-SHA256 (RFC 2104) over both sides' nonces, the port and what the rank says of itself.
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::{Digest, Sha256};
+
+use crate::base::error::{Error, Result};
+
+/// The variable that holds the secret itself.
+const SECRET: &str = "LADDERSCOPE_SECRET";
+/// The variable that names the file with the secret.
+const SECRET_FILE: &str = "LADDERSCOPE_SECRET_FILE";
+/// Fewer characters can be guessed.
+const SHORTEST: usize = 16;
+/// A file of more bytes holds something else.
+const LONGEST: u64 = 4096;
+
+/// A number that is used once.
+pub(super) type Nonce = [u8; 32];
+/// What shows that its sender has the secret.
+pub(super) type Proof = [u8; 32];
+
+/// The key of a job's ranks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Which side a proof is of: what one side sent is no answer of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The process that listens.
+    First,
+    /// A process that came to it.
+    Other,
+}
+
+impl Secret {
+    /// The key made of a text.
+    pub fn of(text: &str) -> Self {
+        Self(Sha256::digest(text.trim().as_bytes()).into())
+    }
+
+    /// This job's. `here`: all ranks meet on this host's loopback, where a secret is made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// An input error where there is no secret and ranks come from other hosts, with the command that makes one;
+    /// where others than its owner can read the file; or where it is too short to be one.
+    pub fn of_job(here: bool) -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        if let Some(text) = variable(SECRET) {
+            return checked(&text, SECRET);
+        }
+        let (path, named) = match variable(SECRET_FILE) {
+            Some(path) => (Some(PathBuf::from(path)), true),
+            None => (usual_file(&variable), false),
+        };
+        let there = path.as_deref().map_or(Ok(None), read)?;
+        match (there, path) {
+            (Some(secret), _) => Ok(secret),
+            (None, Some(path)) if here && !named => Ok(make(&path)?),
+            // without a home there is nowhere to keep one, and loopback is all that is served
+            (None, None) if here => Ok(Self::of("")),
+            (None, path) => {
+                let path = path.unwrap_or_else(|| "secret".into());
+                let shown = crate::base::text::shell_word(&path.to_string_lossy());
+                let folder = path.parent().unwrap_or(Path::new("."));
+                let folder = crate::base::text::shell_word(&folder.to_string_lossy());
+                Err(Error::input_help(
+                    format!(
+                        "ranks of several hosts meet only with a secret of the job, and {shown} is not there"
+                    ),
+                    format!(
+                        "make one and give every host the same: (umask 077; mkdir -p {folder}; \
+                         head -c 32 /dev/urandom | base64 > {shown}); or set {SECRET} or {SECRET_FILE}"
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// What `side` sends to prove that it has the secret, for what both sides said until then.
+    pub(super) fn prove(&self, side: Side, said: &[&[u8]]) -> Proof {
+        self.mac(side, said).finalize().into_bytes().into()
+    }
+
+    /// Whether a proof is one; takes as long wherever it differs.
+    pub(super) fn accepts(&self, side: Side, said: &[&[u8]], proof: &Proof) -> bool {
+        self.mac(side, said).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, side: Side, said: &[&[u8]]) -> Hmac<Sha256> {
+        // HMAC itself fills a short key up to a block of the hash with zeros
+        let mut block = [0; 64];
+        block[..self.0.len()].copy_from_slice(&self.0);
+        let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+        mac.update(match side {
+            Side::First => b"ladderscope rank 0 ",
+            Side::Other => b"ladderscope a rank ",
+        });
+        for part in said {
+            // lengths, so that no two lists of parts give the same bytes
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+/// Thirty-two bytes that nobody can foresee.
+///
+/// # Errors
+///
+/// A failure where the system has no random numbers.
+pub(super) fn nonce() -> Result<Nonce> {
+    let mut bytes = [0; 32];
+    let got = getrandom(&mut bytes, GetRandomFlags::empty());
+    match got {
+        Ok(32) => Ok(bytes),
+        Ok(_) => Err(Error::failed("the system gave too few random bytes")),
+        Err(e) => Err(Error::failed(format!("the system gives no random bytes: {e}"))),
+    }
+}
+
+fn usual_file(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let state = variable("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(state.join("ladderscope/secret"))
+}
+
+fn checked(text: &str, from: &str) -> Result<Secret> {
+    if text.trim().chars().count() < SHORTEST {
+        return Err(Error::input(format!(
+            "the secret in {from} is shorter than {SHORTEST} characters and could be guessed"
+        )));
+    }
+    Ok(Secret::of(text))
+}
+
+/// The secret of a file; `None` where there is none.
+fn read(path: &Path) -> Result<Option<Secret>> {
+    let options = std::fs::OpenOptions::new()
+        .read(true)
+        // a pipe in its place must not hold us up
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path);
+    let mut file = match options {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::input(format!("{}: {e}", path.display()))),
+    };
+    let metadata = file.metadata().map_err(Error::io(path))?;
+    let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
+    if !metadata.is_file() || metadata.len() > LONGEST {
+        return Err(wrong("is no file with a secret".into()));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(Error::input_help(
+            format!(
+                "{}: others can read the secret (mode {:o})",
+                path.display(),
+                metadata.mode() & 0o777
+            ),
+            format!("chmod 600 {}", crate::base::text::shell_word(&path.to_string_lossy())),
+        ));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if metadata.uid() != own {
+        return Err(wrong(format!("belongs to user {}, and this process to {own}", metadata.uid())));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|e| wrong(e.to_string()))?;
+    checked(&text, &path.display().to_string()).map(Some)
+}
+
+/// Makes the file, whole or not at all, unless another rank was quicker; what it holds then.
+fn make(path: &Path) -> Result<Secret> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
+    let text = crate::base::hash::hex(&nonce()?);
+    writeln!(file, "{text}").and_then(|()| file.as_file().sync_all()).map_err(Error::io(path))?;
+    match file.persist_noclobber(path) {
+        Ok(_) => checked(&text, &path.display().to_string()),
+        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => read(path)?
+            .ok_or_else(|| Error::failed(format!("{}: was there and is gone", path.display()))),
+        Err(e) => Err(Error::io(path)(e.error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_proof_is_of_one_side_one_secret_and_all_that_was_said() {
+        let secret = Secret::of("correct horse battery staple");
+        let said: [&[u8]; 3] = [b"a nonce", b"another", b"23000"];
+        let proof = secret.prove(Side::First, &said);
+        assert!(secret.accepts(Side::First, &said, &proof));
+        assert!(!secret.accepts(Side::Other, &said, &proof), "sent back to who sent it");
+        assert!(!Secret::of("another").accepts(Side::First, &said, &proof));
+        assert!(!secret.accepts(Side::First, &[b"a nonc", b"eanother", b"23000"], &proof));
+        assert!(!format!("{secret:?}").contains(|c: char| c.is_ascii_digit()), "it is not printed");
+    }
+
+    #[test]
+    fn a_file_of_ones_own_is_made_once_and_read_by_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/ladderscope/secret");
+        assert_eq!(read(&path).unwrap(), None);
+        let made: Vec<Secret> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = (0..8).map(|_| scope.spawn(|| make(&path).unwrap())).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        assert!(made.iter().all(|secret| *secret == made[0]));
+        assert_eq!(read(&path).unwrap().unwrap(), made[0]);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "nothing is left beside it"
+        );
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_that_is_no_secret_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "0123456789abcdef").unwrap();
+        let mode =
+            |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o640);
+        assert!(read(&path).unwrap_err().to_string().contains("others can read the secret (mode 640)"));
+        mode(0o600);
+        assert_eq!(read(&path).unwrap(), Some(Secret::of("0123456789abcdef")));
+        std::fs::write(&path, "short").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("shorter than 16 characters"));
+        assert!(read(folder.path()).unwrap_err().to_string().contains("is no file with a secret"));
+    }
+}
