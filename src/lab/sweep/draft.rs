@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::machine::hardware::Profile;
 use crate::model::Model;
 use crate::run::HOST;
-use crate::table::options::{self, Kind, OPTIONS, Pairs};
+use crate::table::options::{self, Kind, OPTIONS, Pairs, variables};
 use crate::table::{CellOptions, Link, P2p};
 
 /// More cells than anybody can want.
@@ -362,6 +362,11 @@ impl Reader<'_> {
             if !Pairs::is_key(key) || text.contains('\0') {
                 let message = format!("'{}' cannot name or be a variable", key.escape_debug());
                 return Err(self.source.error(value.span(), message, None));
+            }
+            if let Name::Env(key) = name
+                && let Some((message, help)) = variables::refusal(key, &text)
+            {
+                return Err(self.source.error(value.span(), message, Some(help)));
             }
             return Ok(text);
         };

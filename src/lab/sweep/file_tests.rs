@@ -194,6 +194,21 @@ fn every_mistake_is_told_where_it_is_and_what_would_be_right() {
         ),
         ("seed = -1", "dir/test.toml:1:8: seed is -1; it must be a whole number from 0", ""),
         (
+            "[env]\nLD_PRELOAD = \"x.so\"",
+            "dir/test.toml:2:14: a file cannot set env.LD_PRELOAD",
+            "--env LD_PRELOAD=VALUE",
+        ),
+        (
+            "[grid]\nenv.NCCL_TUNER_PLUGIN = [\"a\", \"b\"]",
+            "dir/test.toml:2:26: a file cannot set env.NCCL_TUNER_PLUGIN",
+            "--env",
+        ),
+        (
+            "[env]\nNCCL_ALGO = \"/tmp/x\"",
+            "dir/test.toml:2:13: a file cannot set env.NCCL_ALGO to '/tmp/x', which is a path",
+            "",
+        ),
+        (
             "[env]\nX = { y = 2020-01-01 }",
             "dir/test.toml:2:11: env.X.y must be a string or a number",
             "",

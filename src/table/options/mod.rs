@@ -9,6 +9,7 @@ mod link;
 mod list;
 mod make;
 mod schema;
+pub mod variables;
 
 pub use asked::{PAIRS, Pairs};
 pub use entry::{About, Kind, OptionEntry, Value};

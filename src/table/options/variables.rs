@@ -1,0 +1,156 @@
+//! Which variables a file may give to a run's process. An experiment file comes from colleagues, papers and
+//! repositories and must not run code: a loader's variable, a plugin's or a path would. On the command line
+//! `--env` sets any.
+
+/// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name a file nor load one.
+const NCCL: [&str; 71] = [
+    "ALGO",
+    "ALLOC_P2P_NET_LL_BUFFERS",
+    "BUFFSIZE",
+    "CGA_CLUSTER_SIZE",
+    "CHECK_POINTERS",
+    "CHUNK_SIZE",
+    "COLLNET_ENABLE",
+    "COMM_BLOCKING",
+    "CROSS_NIC",
+    "CTA_POLICY",
+    "CUMEM_ENABLE",
+    "CUMEM_HOST_ENABLE",
+    "DEBUG",
+    "DEBUG_SUBSYS",
+    "DMABUF_ENABLE",
+    "GDRCOPY_ENABLE",
+    "GDR_READ",
+    "GRAPH_MIXING_SUPPORT",
+    "GRAPH_REGISTER",
+    "IB_ADAPTIVE_ROUTING",
+    "IB_AR_THRESHOLD",
+    "IB_DISABLE",
+    "IB_GID_INDEX",
+    "IB_HCA",
+    "IB_MERGE_NICS",
+    "IB_PCI_RELAXED_ORDERING",
+    "IB_QPS_PER_CONNECTION",
+    "IB_RETRY_CNT",
+    "IB_SL",
+    "IB_SPLIT_DATA_ON_QPS",
+    "IB_TC",
+    "IB_TIMEOUT",
+    "IGNORE_CPU_AFFINITY",
+    "LAUNCH_MODE",
+    "LAUNCH_ORDER_IMPLICIT",
+    "LL_BUFFSIZE",
+    "LL128_BUFFSIZE",
+    "LOCAL_REGISTER",
+    "MAX_CTAS",
+    "MAX_NCHANNELS",
+    "MAX_P2P_NCHANNELS",
+    "MIN_CTAS",
+    "MIN_NCHANNELS",
+    "MIN_P2P_NCHANNELS",
+    "MNNVL_ENABLE",
+    "NCHANNELS_PER_NET_PEER",
+    "NET_GDR_LEVEL",
+    "NET_GDR_READ",
+    "NSOCKS_PERTHREAD",
+    "NTHREADS",
+    "NVB_DISABLE",
+    "NVLS_ENABLE",
+    "NVLS_NCHANNELS",
+    "NVLSTREE_MAX_CHUNKSIZE",
+    "P2P_DIRECT_DISABLE",
+    "P2P_DISABLE",
+    "P2P_LEVEL",
+    "P2P_NET_CHUNKSIZE",
+    "P2P_NVL_CHUNKSIZE",
+    "P2P_PCI_CHUNKSIZE",
+    "P2P_READ_ENABLE",
+    "P2P_USE_CUDA_MEMCPY",
+    "PROTO",
+    "PXN_DISABLE",
+    "RUNTIME_CONNECT",
+    "SHM_DISABLE",
+    "SHM_USE_CUDA_MEMCPY",
+    "SOCKET_IFNAME",
+    "SOCKET_NTHREADS",
+    "WIN_ENABLE",
+    "WORK_FIFO_BYTES",
+];
+
+/// CUDA's and its libraries', by their whole names.
+const CUDA: [&str; 14] = [
+    "CUBLASLT_WORKSPACE_SIZE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_AUTO_BOOST",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_CACHE_MAXSIZE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_DISABLE_PERF_BOOST",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_TF32_OVERRIDE",
+];
+
+/// All variables that a file may set.
+pub fn settable() -> impl Iterator<Item = String> {
+    NCCL.iter().map(|name| format!("NCCL_{name}")).chain(CUDA.map(str::to_owned))
+}
+
+/// Why a file may not set a variable to a value, if so: a message and what would be right.
+pub fn refusal(name: &str, value: &str) -> Option<(String, String)> {
+    let own = format!("on the command line it is yours to set: --env {name}=VALUE");
+    if !settable().any(|settable| settable == name) {
+        let near = settable().map(|known| (strsim::jaro_winkler(name, &known), known));
+        let near = near.filter(|(likeness, _)| *likeness > 0.9).max_by(|a, b| a.0.total_cmp(&b.0));
+        let near = near.map(|(_, known)| format!("did you mean {known}? ")).unwrap_or_default();
+        let message =
+            format!("a file cannot set env.{name}: it is none of NCCL's and CUDA's tuning variables");
+        return Some((message, format!("{near}{own}")));
+    }
+    let path = value.contains(['/', '\\']) || value.starts_with('~');
+    path.then(|| (format!("a file cannot set env.{name} to '{value}', which is a path"), own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuning_is_taken_and_what_could_run_code_is_not() {
+        for name in ["NCCL_ALGO", "NCCL_P2P_DISABLE", "NCCL_DEBUG", "CUDA_DEVICE_MAX_CONNECTIONS"] {
+            assert_eq!(refusal(name, "1"), None);
+        }
+        for name in [
+            "LD_PRELOAD",
+            "LD_AUDIT",
+            "LD_LIBRARY_PATH",
+            "PATH",
+            "XDG_CACHE_HOME",
+            "LADDERSCOPE_NVRTC",
+            "LADDERSCOPE_SECRET_FILE",
+            "NCCL_NET_PLUGIN",
+            "NCCL_TUNER_PLUGIN",
+            "NCCL_PROFILER_PLUGIN",
+            "NCCL_CONF_FILE",
+            "NCCL_DEBUG_FILE",
+            "NCCL_TOPO_FILE",
+            "CUDA_INJECTION64_PATH",
+            "NVTX_INJECTION64_PATH",
+            "nccl_algo",
+            "",
+        ] {
+            assert!(refusal(name, "1").is_some(), "{name}");
+        }
+        for value in ["/tmp/x.so", "../x", "~/x", "a\\b"] {
+            assert!(refusal("NCCL_ALGO", value).unwrap().0.contains("which is a path"));
+        }
+        assert!(refusal("NCCL_ALGOO", "Ring").unwrap().1.contains("did you mean NCCL_ALGO?"));
+        // nothing on the list loads or names a file
+        let risky = ["PLUGIN", "FILE", "PATH", "INJECTION", "CONF_"];
+        assert!(settable().all(|name| risky.iter().all(|part| !name.contains(part))));
+    }
+}
