@@ -35,6 +35,8 @@ impl AtomicFile {
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory(path))
             .map_err(Error::io(path))?;
+        // tells who cleans up after the dead that this one is alive; a file system without locks does without
+        let _ = file.as_file().try_lock();
         Ok(Self { path: path.to_owned(), file })
     }
 

@@ -4,6 +4,7 @@
 //! started ([`Error::Input`], exit status 2), something failed on the way ([`Error::Failed`], 1), or
 //! they interrupted it ([`Error::Interrupted`], 130).
 
+use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 
 /// Anything that can go wrong, with a message that names the file, the value and what would be right.
@@ -129,8 +130,11 @@ impl Error {
         match self {
             Self::Input { .. } | Self::At { .. } => 2,
             Self::Failed { .. } => 1,
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => 2,
-            Self::Io { .. } => 1,
+            // a file that is not there, is a directory or no text was named or filled by the user
+            Self::Io { source, .. } => match source.kind() {
+                NotFound | IsADirectory | NotADirectory | InvalidData | InvalidInput => 2,
+                _ => 1,
+            },
             Self::Interrupted => 130,
         }
     }

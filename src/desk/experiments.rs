@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::lab::sweep::{BUILT_IN, Experiment};
 
 /// The directory that is looked into.
@@ -39,8 +40,8 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
         .into_iter()
         .map(|path| AtHand {
             name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            text: std::fs::read_to_string(&path).unwrap_or_default(),
-            experiment: Experiment::load(&path),
+            text: text(&path).unwrap_or_default(),
+            experiment: text(&path).and_then(|text| Experiment::from_str(&text, &path)),
             path: Some(path),
         })
         .collect();
@@ -51,6 +52,15 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
         }
     }
     Ok(found)
+}
+
+/// A file's text. A pipe that somebody put among the experiments is not waited for.
+fn text(path: &Path) -> Result<String> {
+    let bytes = regular::read_linked(path).map_err(Error::io(path))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::input(format!("{}: byte {at} is not UTF-8 text", path.display()))
+    })
 }
 
 /// The question that an experiment of this name asks: of a file at hand or built in, whether or not the

@@ -11,15 +11,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rangemap::{RangeInclusiveMap, RangeInclusiveSet};
 use serde::{Deserialize, Serialize};
 
 use super::directory::{Store, stamp_of};
 use super::id;
 use super::shared_lines::{is_newer, open_locked, seek_end};
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 
 /// Version of the file's lines.
 const VERSION: u32 = 1;
@@ -83,6 +86,14 @@ impl Edit {
         Self { note: Some(text.trim().to_owned()), ..Self::default() }
     }
 
+    fn apply(&self, annotation: &mut Annotation) {
+        annotation.tags.extend(self.tag.iter().cloned());
+        annotation.tags.retain(|tag| !self.untag.contains(tag));
+        if let Some(note) = &self.note {
+            annotation.note.clone_from(note);
+        }
+    }
+
     /// Whether the edit changes nothing.
     pub fn is_empty(&self) -> bool {
         self.tag.is_empty() && self.untag.is_empty() && self.note.is_none()
@@ -107,9 +118,12 @@ fn checked_tag(tag: &str) -> Result<String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     of: HashMap<String, Annotation>,
+    /// By batch, those of its rows. Rows that follow one another are one range here as in the file: an edit costs
+    /// what its line is long, however many rows it names.
+    of_rows: HashMap<String, RangeInclusiveMap<u32, Annotation>>,
     /// Rows of batches that are deleted.
-    deleted: HashMap<String, BTreeSet<u32>>,
-    /// The runs of each deletion, oldest first.
+    deleted: HashMap<String, RangeInclusiveSet<u32>>,
+    /// The runs of each deletion as its line names them, oldest first.
     pub(super) deletions: Vec<Vec<String>>,
     /// Lines that could not be read, and why.
     pub damaged: Vec<String>,
@@ -118,46 +132,74 @@ pub struct Annotations {
 impl Annotations {
     /// A run's, if it has any.
     pub fn of(&self, run: &str) -> Option<&Annotation> {
-        self.of.get(run)
+        match row_of(run) {
+            Some((batch, row)) => self.of_rows.get(batch)?.get(&row),
+            None => self.of.get(run),
+        }
     }
 
     /// Whether no run has any.
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.of.is_empty() && self.of_rows.values().all(|rows| rows.is_empty())
     }
 
     /// Takes over what another directory's say of its runs.
     pub fn extend(&mut self, other: &Self) {
         self.of.extend(other.of.iter().map(|(run, annotation)| (run.clone(), annotation.clone())));
+        for (batch, rows) in &other.of_rows {
+            let rows = rows.iter().map(|(rows, annotation)| (rows.clone(), annotation.clone()));
+            self.of_rows.entry(batch.clone()).or_default().extend(rows);
+        }
     }
 
     /// Every tag in use, in order, and how many runs have it.
     pub fn tags(&self) -> BTreeMap<&str, usize> {
         let mut tags = BTreeMap::new();
-        for tag in self.of.values().flat_map(|annotation| &annotation.tags) {
-            *tags.entry(tag.as_str()).or_default() += 1;
+        let rows = self.of_rows.values().flat_map(|rows| rows.iter());
+        let rows = rows.map(|(rows, annotation)| (annotation, (rows.end() - rows.start()) as usize + 1));
+        for (annotation, runs) in self.of.values().map(|annotation| (annotation, 1)).chain(rows) {
+            for tag in &annotation.tags {
+                *tags.entry(tag.as_str()).or_default() += runs;
+            }
         }
         tags
     }
 
-    /// Changes the annotations as an edit says.
+    /// Changes the annotations as an edit says. `runs` are ids; rows that follow one another may be one word.
     pub fn edit(&mut self, runs: &[String], edit: &Edit) {
         for run in runs {
-            let annotation = self.of.entry(run.clone()).or_default();
-            annotation.tags.extend(edit.tag.iter().cloned());
-            annotation.tags.retain(|tag| !edit.untag.contains(tag));
-            if let Some(note) = &edit.note {
-                annotation.note.clone_from(note);
-            }
-            if annotation.is_empty() {
-                self.of.remove(run);
+            let Some((batch, rows)) = rows_of(run) else {
+                let annotation = self.of.entry(run.clone()).or_default();
+                edit.apply(annotation);
+                if annotation.is_empty() {
+                    self.of.remove(run);
+                }
+                continue;
+            };
+            let there = self.of_rows.entry(batch.to_owned()).or_default();
+            let within = |part: &RangeInclusive<u32>| {
+                *part.start().max(rows.start())..=*part.end().min(rows.end())
+            };
+            let annotated = there.overlapping(&rows).map(|(part, known)| (within(part), known.clone()));
+            let bare = there.gaps(&rows).map(|part| (part, Annotation::default()));
+            for (part, mut annotation) in annotated.chain(bare).collect::<Vec<_>>() {
+                edit.apply(&mut annotation);
+                match annotation.is_empty() {
+                    true => there.remove(part),
+                    false => there.insert(part, annotation),
+                }
             }
         }
     }
 
-    /// The deleted rows of a batch.
-    pub(super) fn deleted(&self, batch: &str) -> Option<&BTreeSet<u32>> {
+    /// The deleted rows of a batch, if any are.
+    pub(super) fn deleted(&self, batch: &str) -> Option<&RangeInclusiveSet<u32>> {
         self.deleted.get(batch).filter(|rows| !rows.is_empty())
+    }
+
+    /// Whether a row of a batch is deleted.
+    pub(super) fn is_deleted(&self, batch: &str, row: u32) -> bool {
+        self.deleted.get(batch).is_some_and(|rows| rows.contains(&row))
     }
 
     /// Batches with deleted rows, in order.
@@ -169,21 +211,21 @@ impl Annotations {
     }
 
     fn apply(&mut self, line: Line) {
-        let runs = expanded(&line.runs);
-        for (batch, row) in runs.iter().filter_map(|run| row_of(run)) {
-            let rows = self.deleted.entry(batch.to_owned()).or_default();
-            match line.deleted {
-                Some(true) => rows.insert(row),
-                Some(false) => rows.remove(&row),
-                None => break,
-            };
+        if let Some(deleted) = line.deleted {
+            for (batch, rows) in line.runs.iter().filter_map(|run| rows_of(run)) {
+                let there = self.deleted.entry(batch.to_owned()).or_default();
+                match deleted {
+                    true => there.insert(rows),
+                    false => there.remove(rows),
+                }
+            }
         }
         let edit = Edit { tag: line.tag, untag: line.untag, note: line.note };
         if !edit.is_empty() {
-            self.edit(&runs, &edit);
+            self.edit(&line.runs, &edit);
         }
         if line.deleted == Some(true) {
-            self.deletions.push(runs);
+            self.deletions.push(line.runs);
         }
     }
 }
@@ -245,23 +287,15 @@ fn compressed(runs: &[String]) -> Vec<String> {
     words
 }
 
-/// The opposite of [`compressed`].
-fn expanded(words: &[String]) -> Vec<String> {
-    let mut runs = Vec::with_capacity(words.len());
-    for word in words {
-        let range = word.split_once(':').and_then(|(batch, rows)| {
-            let (first, last) = rows.split_once('-')?;
-            Some((batch, first.parse::<u32>().ok()?, last.parse::<u32>().ok()?))
-        });
-        match range {
-            // more rows than any batch has would be damage that still is JSON
-            Some((batch, first, last)) if last.saturating_sub(first) < 50_000_000 => {
-                runs.extend((first..=last).map(|row| format!("{batch}:{row}")));
-            }
-            _ => runs.push(word.clone()),
-        }
+/// The batch and the rows of a word that [`compressed`] makes of rows' ids; `None` for a run's id.
+pub(super) fn rows_of(word: &str) -> Option<(&str, RangeInclusive<u32>)> {
+    if let Some((batch, row)) = row_of(word) {
+        return Some((batch, row..=row));
     }
-    runs
+    let (batch, rows) = word.split_once(':')?;
+    let (first, last) = rows.split_once('-')?;
+    let rows = first.parse().ok()?..=last.parse().ok()?;
+    (!rows.is_empty()).then_some((batch, rows))
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Annotations {
@@ -289,7 +323,7 @@ impl Store {
     /// Tags, notes and deleted rows as they are now; what could not be read of them is in `damaged`.
     pub fn annotations(&self) -> Arc<Annotations> {
         let path = self.annotations_path();
-        let Ok(metadata) = std::fs::metadata(&path) else { return Arc::default() };
+        let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
         let stamp = stamp_of(&metadata);
         if let Ok(seen) = self.annotated.lock()
             && let Some((seen, annotations)) = seen.as_ref()
@@ -297,7 +331,7 @@ impl Store {
         {
             return annotations.clone();
         }
-        let annotations = Arc::new(match std::fs::read(&path) {
+        let annotations = Arc::new(match regular::read(&path) {
             Ok(bytes) => parse(&path, &bytes),
             Err(e) => Annotations {
                 damaged: vec![format!("{}: {e}", path.display())],
@@ -387,13 +421,37 @@ mod tests {
                 .collect();
             let words = compressed(&runs);
             prop_assert!(words.len() <= runs.len());
-            prop_assert_eq!(expanded(&words), runs);
+            let expanded: Vec<String> = words
+                .iter()
+                .flat_map(|word| match rows_of(word) {
+                    Some((batch, rows)) => rows.map(|row| format!("{batch}:{row}")).collect(),
+                    None => vec![word.clone()],
+                })
+                .collect();
+            prop_assert_eq!(expanded, runs);
         }
 
         #[test]
         fn reading_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             parse(Path::new("f"), &bytes);
         }
+    }
+
+    #[test]
+    fn a_line_costs_what_it_is_long_however_many_rows_it_names() {
+        let lines = "{\"version\":1,\"runs\":[\"b:0-4294967295\"],\"tag\":[\"x\"]}\n\
+                     {\"version\":1,\"runs\":[\"b:7-9\"],\"tag\":[\"y\"],\"untag\":[\"x\"]}\n\
+                     {\"version\":1,\"runs\":[\"b:1-4000000000\"],\"deleted\":true}\n\
+                     {\"version\":1,\"runs\":[\"b:5\"],\"deleted\":false}\n";
+        let all = parse(Path::new("f"), lines.as_bytes());
+        let tags = |run: &str| all.of(run).map(|a| Vec::from_iter(a.tags.iter().map(String::as_str)));
+        assert_eq!(tags("b:6"), Some(vec!["x"]));
+        assert_eq!(tags("b:8"), Some(vec!["y"]));
+        assert_eq!((tags("b:4294967295"), tags("c:6")), (Some(vec!["x"]), None));
+        assert_eq!(
+            [0, 4, 5, 4_000_000_000].map(|row| all.is_deleted("b", row)),
+            [false, true, false, true]
+        );
     }
 
     #[test]

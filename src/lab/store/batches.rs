@@ -11,6 +11,7 @@ use super::batch::{self, BatchSummary, BatchWriter, PARTS, ROWS};
 use super::directory::{Listing, Store, file_name, names};
 use super::id;
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::table::Record;
 
 impl Store {
@@ -120,7 +121,9 @@ impl Store {
 
     /// Ids of batches, sorted.
     pub(super) fn batch_ids(&self) -> Result<Vec<String>> {
-        let mut ids = names(&self.batches_dir(), |entry| {
+        let dir = self.batches_dir();
+        regular::folder(&dir).map_err(Error::io(&dir))?;
+        let mut ids = names(&dir, |entry| {
             let name = file_name(entry)?;
             name.strip_suffix(".parquet").or(name.strip_suffix(PARTS)).map(str::to_owned)
         })?;
@@ -134,13 +137,17 @@ impl Store {
 
     /// Numbers of a batch's rows, without the deleted ones.
     pub(super) fn batch_rows(&self, id: &str) -> Result<Vec<u32>> {
+        let annotations = self.annotations();
+        self.rows_among(id, |row| !annotations.is_deleted(id, row))
+    }
+
+    /// Numbers of those rows of a batch that `keep` wants, deleted or not; none where there is no such batch.
+    pub(super) fn rows_among(&self, id: &str, keep: impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         let mut rows = Vec::new();
         for file in self.batch_files(id) {
             rows.extend(batch::rows_of(&file).map_err(|why| unreadable(id, &file, &why))?);
         }
-        if let Some(deleted) = self.annotations().deleted(id) {
-            rows.retain(|row| !deleted.contains(row));
-        }
+        rows.retain(|row| keep(*row));
         Ok(rows)
     }
 
@@ -156,7 +163,7 @@ impl Store {
         if let Some(record) = RowReader::new(self).get(id, row)? {
             return Ok(record);
         }
-        if self.annotations().deleted(id).is_some_and(|rows| rows.contains(&row)) {
+        if self.annotations().is_deleted(id, row) {
             return Err(super::lookup::deleted(&format!("{id}:{row}")));
         }
         let rows = self.batch_rows(id)?.len();
@@ -181,8 +188,10 @@ impl Store {
             }
             all.damaged.extend(listing.damaged);
         }
-        if let Some(deleted) = self.annotations().deleted(id) {
-            all.records.retain(|r| row_of(&r.run).is_none_or(|(_, row)| !deleted.contains(&row)));
+        let annotations = self.annotations();
+        if annotations.deleted(id).is_some() {
+            all.records
+                .retain(|r| row_of(&r.run).is_none_or(|(_, row)| !annotations.is_deleted(id, row)));
         }
         all
     }
@@ -222,7 +231,7 @@ impl<'a> RowReader<'a> {
 
     /// A row's whole record; `None` where there is no such row.
     pub fn get(&mut self, batch: &str, row: u32) -> Result<Option<Record>> {
-        if self.annotations.deleted(batch).is_some_and(|rows| rows.contains(&row)) {
+        if self.annotations.is_deleted(batch, row) {
             return Ok(None);
         }
         if !self.files.contains_key(batch) {

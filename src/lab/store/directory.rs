@@ -13,8 +13,8 @@ use super::annotations::Annotations;
 use super::id::{self, IdSource};
 use super::process::{Liveness, Process};
 use super::record_cache::RecordCache;
-use crate::base::atomic;
 use crate::base::error::{Error, Result};
+use crate::base::{atomic, regular};
 use crate::table::{self, Record, SCHEMA, Spec, Status};
 
 /// A runs directory. Clones share what has been read.
@@ -200,7 +200,7 @@ impl Store {
             return Err(Error::failed(format!("'{}' cannot be a run's id", record.run)));
         }
         let path = self.dir.join(&record.run).join("record.json");
-        if let Ok(there) = std::fs::read(&path)
+        if let Ok(there) = regular::read(&path)
             && let Some(schema) = table::schema_of(&there).filter(|s| *s > u64::from(SCHEMA))
         {
             return Err(Error::failed(format!(
@@ -214,7 +214,7 @@ impl Store {
 
     /// The trace file of a record, if it has one and it is there.
     pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
-        record.trace.as_ref().map(|t| self.dir.join(t)).filter(|p| p.exists())
+        regular::inside(&self.dir, Path::new(record.trace.as_ref()?)).filter(|path| path.is_file())
     }
 
     /// Names of run directories, sorted.
@@ -238,7 +238,7 @@ impl Store {
                 loaded.records.push(record);
                 return loaded;
             }
-            match std::fs::read(&path).map_err(|e| e.to_string()).and_then(|b| table::parse(&b)) {
+            match regular::read(&path).map_err(|e| e.to_string()).and_then(|b| table::parse(&b)) {
                 Ok(mut record) => {
                     // a directory may have been renamed; its name is what it is found by
                     record.run = id.to_owned();
@@ -262,7 +262,7 @@ impl Store {
             return None;
         }
         let started: Started =
-            serde_json::from_slice(&std::fs::read(run.join("spec.json")).ok()?).ok()?;
+            serde_json::from_slice(&regular::read(&run.join("spec.json")).ok()?).ok()?;
         Some(started.process.liveness())
     }
 
@@ -270,7 +270,7 @@ impl Store {
     fn read_unfinished(&self, id: &str) -> Listing {
         let mut listing = Listing::default();
         let path = self.dir.join(id).join("spec.json");
-        let started: Started = match std::fs::read(&path) {
+        let started: Started = match regular::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
                 Ok(started) => started,
                 Err(e) => {
@@ -279,7 +279,11 @@ impl Store {
                 }
             },
             // neither record nor spec: not a run's directory
-            Err(_) => return listing,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return listing,
+            Err(e) => {
+                listing.damaged.push(format!("{}: {e}", path.display()));
+                return listing;
+            }
         };
         let pid = started.process.pid;
         let reason = match started.process.liveness() {
@@ -307,7 +311,7 @@ impl Store {
         path: &Path,
         read: impl FnOnce(&Stamp) -> Listing,
     ) -> Option<Arc<Listing>> {
-        let metadata = std::fs::metadata(path).ok()?;
+        let metadata = path.symlink_metadata().ok()?;
         let stamp = stamp_of(&metadata);
         if let Ok(cache) = self.cache.lock()
             && let Some((seen, loaded)) = cache.get(path)

@@ -13,7 +13,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::BuildHasher;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -23,6 +23,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::directory::Stamp;
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::table::{Environment, Record, Sample};
 
 /// The file's name in a runs directory.
@@ -64,7 +65,7 @@ impl RecordCache {
     pub fn open(dir: &Path) -> Self {
         let header = header();
         let mut bytes = Vec::new();
-        let read = File::open(dir.join(FILE)).and_then(|mut file| file.read_to_end(&mut bytes));
+        let read = regular::open(&dir.join(FILE)).and_then(|mut file| file.read_to_end(&mut bytes));
         let mut cache = Self { header, ..Self::default() };
         if read.is_ok() && bytes.starts_with(cache.header.as_bytes()) {
             cache.bytes = bytes;
@@ -163,9 +164,7 @@ impl RecordCache {
             return Ok(());
         }
         let path = dir.join(FILE);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(Error::io(&path))?;
+        let mut file = regular::open_or_make(&path).map_err(Error::io(&path))?;
         if file.try_lock().is_err() {
             return Ok(());
         }

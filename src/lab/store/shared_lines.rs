@@ -1,17 +1,16 @@
 //! Files of lines that several processes append to, under a lock.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 
 /// Opens such a file, making it where there is none. The lock is released when the file is closed, so
 /// also when the process dies.
 pub(super) fn open_locked(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let file = options.open(path).map_err(Error::io(path))?;
+    let file = regular::open_or_make(path).map_err(Error::io(path))?;
     file.lock().map_err(Error::io(path))?;
     Ok(file)
 }

@@ -411,3 +411,63 @@ fn many_writers_share_one_directory() {
     assert_eq!(reopened(&store).list().unwrap().records.len(), 32);
     assert_eq!(store.list().unwrap().records.len(), 32);
 }
+
+/// Puts links, pipes and paths that lead elsewhere into a runs directory, with a file outside that must stay.
+#[test]
+fn links_and_pipes_in_a_runs_directory_are_named_and_not_followed() {
+    use std::os::unix::fs::symlink;
+    let (dir, store) = store();
+    let kept = run(&store, "ladder", 30.0);
+    let (runs, outside) = (store.dir().to_owned(), dir.path().join("outside"));
+    fs::create_dir_all(outside.join("20261121-043012-ladder-aaaaaa")).unwrap();
+    fs::write(outside.join("victim"), "mine").unwrap();
+    let _ = fs::remove_file(runs.join("records.cache"));
+    symlink(outside.join("victim"), runs.join("records.cache")).unwrap();
+    symlink(outside.join("victim"), runs.join("annotations.jsonl")).unwrap();
+    symlink(&outside, runs.join(".trash")).unwrap();
+    symlink(&outside, runs.join("20261121-043019-linked-bbbbbb")).unwrap();
+    // a run whose record is a pipe, and one whose record is a link to somebody's file
+    for (id, kind) in [("20261121-043020-pipe-cccccc", "pipe"), ("20261121-043021-link-dddddd", "link")]
+    {
+        fs::create_dir_all(runs.join(id)).unwrap();
+        let path = runs.join(id).join("record.json");
+        match kind {
+            "pipe" => {
+                rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+            }
+            _ => symlink(runs.join(&kept.run).join("record.json"), &path).unwrap(),
+        }
+    }
+    let again = Store::open(&runs);
+    let listing = again.list().unwrap();
+    assert_eq!(listing.records.len(), 1);
+    let damaged = listing.damaged.join("\n");
+    for part in [
+        "cccccc/record.json: is a pipe",
+        "dddddd/record.json: is a link",
+        "annotations.jsonl: is a link",
+    ] {
+        assert!(damaged.contains(part), "{damaged}");
+    }
+    let why = |result: crate::base::error::Result<()>| result.unwrap_err().to_string();
+    let ids = [kept.run.clone()];
+    assert!(why(again.delete(&ids)).contains(".trash: is a link"));
+    assert!(why(again.empty_trash().map(|_| ())).contains(".trash: is a link"));
+    assert!(why(again.annotate(&ids, &Edit::note("x"))).contains("annotations.jsonl: is a link"));
+    assert_eq!(fs::read(outside.join("victim")).unwrap(), b"mine");
+    assert!(outside.join("20261121-043012-ladder-aaaaaa").exists() && runs.join(&kept.run).exists());
+    // a batches directory elsewhere is neither read nor written
+    symlink(&outside, runs.join("batches")).unwrap();
+    assert!(why(again.list().map(|_| ())).contains("batches: is a link"));
+    let mut records = [ok(spec("ladder"), 1.0)];
+    assert!(why(again.write_batch(&mut records)).contains("batches: is a link"));
+    let lead_out = |trace: &str| Record { trace: Some(trace.into()), ..kept.clone() };
+    for trace in [
+        "../../etc/hostname",
+        "../outside/victim",
+        "/etc/hostname",
+        "20261121-043019-linked-bbbbbb/victim",
+    ] {
+        assert_eq!(again.trace_path(&lead_out(trace)), None, "{trace}");
+    }
+}

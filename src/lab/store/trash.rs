@@ -8,11 +8,12 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use super::annotations::{Annotations, row_of};
+use super::annotations::{Annotations, row_of, rows_of};
 use super::directory::{Store, file_name, names};
 use super::process::Liveness;
 use crate::base::atomic::{self, UNFINISHED};
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 
 /// Where deleted runs lie, in a runs directory. No id begins with a dot.
 const TRASH: &str = ".trash";
@@ -78,8 +79,8 @@ impl Store {
         if runs.is_empty() {
             return Ok(());
         }
+        let trash = self.trash_dir()?;
         self.mark_deleted(runs, true)?;
-        let trash = self.trash_dir();
         std::fs::create_dir_all(&trash).map_err(Error::io(&trash))?;
         for run in runs.iter().filter(|run| row_of(run).is_none()) {
             self.rename(self.dir().join(run), trash.join(run))?;
@@ -105,7 +106,7 @@ impl Store {
             self.mark_deleted(&rows, false)?;
         }
         for run in dirs {
-            if self.rename(self.trash_dir().join(run), self.dir().join(run))? {
+            if self.rename(self.trash_dir()?.join(run), self.dir().join(run))? {
                 restored += 1;
             }
         }
@@ -128,7 +129,8 @@ impl Store {
             None => self.is_in_trash(run),
         };
         for deletion in annotations.deletions.iter().rev() {
-            let there: Vec<String> = deletion.iter().filter(in_trash).cloned().collect();
+            let deletion = self.expanded(deletion)?;
+            let there: Vec<String> = deletion.into_iter().filter(|run| in_trash(&run)).collect();
             if !there.is_empty() {
                 self.restore(&there)?;
                 return Ok(there);
@@ -140,8 +142,23 @@ impl Store {
     /// The deleted rows of a batch, as ids; none where there is no such batch.
     pub fn deleted_rows(&self, batch: &str) -> Vec<String> {
         let annotations = self.annotations();
-        let rows = annotations.deleted(batch).into_iter().flatten();
-        rows.map(|row| format!("{batch}:{row}")).collect()
+        let rows = self.rows_among(batch, |row| annotations.is_deleted(batch, row));
+        rows.unwrap_or_default().into_iter().map(|row| format!("{batch}:{row}")).collect()
+    }
+
+    /// The ids that words of an edit mean: of rows that follow one another those that their batch has.
+    fn expanded(&self, words: &[String]) -> Result<Vec<String>> {
+        let mut runs = Vec::with_capacity(words.len());
+        for word in words {
+            match rows_of(word) {
+                Some((batch, rows)) => {
+                    let there = self.rows_among(batch, |row| rows.contains(&row))?;
+                    runs.extend(there.into_iter().map(|row| format!("{batch}:{row}")));
+                }
+                None => runs.push(word.clone()),
+            }
+        }
+        Ok(runs)
     }
 
     /// What the trash holds.
@@ -153,10 +170,12 @@ impl Store {
         let annotations = self.annotations();
         let batches = self.batch_ids()?;
         let there = |batch: &&str| batches.iter().any(|id| id == batch);
-        let count = |batch: &str| annotations.deleted(batch).map_or(0, |rows| rows.len());
-        let rows = annotations.batches_with_deleted().into_iter().filter(there);
-        let rows = rows.map(|batch| (batch.to_owned(), count(batch)));
-        Ok(Trash { rows: rows.collect(), runs: self.trashed_runs()? })
+        let mut rows = Vec::new();
+        for batch in annotations.batches_with_deleted().into_iter().filter(there) {
+            let deleted = self.rows_among(batch, |row| annotations.is_deleted(batch, row))?.len();
+            rows.push((batch.to_owned(), deleted));
+        }
+        Ok(Trash { rows, runs: self.trashed_runs()? })
     }
 
     /// Removes for good what the trash holds. Rows of batches that have other rows stay hidden in their
@@ -166,7 +185,7 @@ impl Store {
     ///
     /// A failure where something cannot be removed; what was removed before stays so.
     pub fn empty_trash(&self) -> Result<Emptied> {
-        let trash = self.trash_dir();
+        let trash = self.trash_dir()?;
         let mut emptied = Emptied::default();
         for run in self.trashed_runs()? {
             // half removed is never taken for a run
@@ -182,7 +201,6 @@ impl Store {
         }
         let annotations = self.annotations();
         for batch in annotations.batches_with_deleted() {
-            let Some(deleted) = annotations.deleted(batch) else { continue };
             let files = self.batch_files(batch);
             let whole = matches!(files.as_slice(), [file] if file.parent().is_some_and(|d| d.ends_with("batches")));
             if files.is_empty() {
@@ -192,7 +210,8 @@ impl Store {
                 files.iter().try_for_each(|file| std::fs::remove_file(file).map_err(Error::io(file)))?;
                 emptied.batches += 1;
             } else {
-                emptied.hidden_rows += deleted.len();
+                let hidden = self.rows_among(batch, |row| annotations.is_deleted(batch, row))?;
+                emptied.hidden_rows += hidden.len();
             }
         }
         Ok(emptied)
@@ -200,7 +219,7 @@ impl Store {
 
     /// Whether a run of this id is in the trash.
     pub(super) fn is_in_trash(&self, run: &str) -> bool {
-        super::id::is_id(run) && self.trash_dir().join(run).is_dir()
+        super::id::is_id(run) && self.trash_dir().is_ok_and(|trash| trash.join(run).is_dir())
     }
 
     /// Batches that have deleted rows and whose files are still there.
@@ -210,13 +229,16 @@ impl Store {
     }
 
     fn trashed_runs(&self) -> Result<Vec<String>> {
-        names(&self.trash_dir(), |entry| {
+        names(&self.trash_dir()?, |entry| {
             entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
         })
     }
 
-    fn trash_dir(&self) -> PathBuf {
-        self.dir().join(TRASH)
+    /// Where deleted runs lie, unless a link stands there: what lies behind it is not ours to delete.
+    fn trash_dir(&self) -> Result<PathBuf> {
+        let dir = self.dir().join(TRASH);
+        regular::folder(&dir).map_err(Error::io(&dir))?;
+        Ok(dir)
     }
 
     /// Moves a directory; `false` where there is none.
@@ -231,7 +253,5 @@ impl Store {
 
 /// Whether it is a row that is deleted, of one of these batches.
 fn is_deleted_row(annotations: &Annotations, batches: &HashSet<&str>, run: &str) -> bool {
-    row_of(run).is_some_and(|(batch, row)| {
-        batches.contains(batch) && annotations.deleted(batch).is_some_and(|rows| rows.contains(&row))
-    })
+    row_of(run).is_some_and(|(batch, row)| batches.contains(batch) && annotations.is_deleted(batch, row))
 }

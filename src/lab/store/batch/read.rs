@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use super::{COLUMNS_SINCE, ROWS, VERSION, VERSION_KEY, seal};
 use crate::base::panic::contained;
+use crate::base::regular;
 use crate::table::frame::{self as columns, Numbers, RECORD, Texts};
 use crate::table::{self, Record, Status};
 
@@ -75,7 +76,7 @@ fn guarded<T>(
     path: &Path,
     read: impl FnOnce(ParquetReader<File>) -> PolarsResult<T>,
 ) -> Result<T, String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
+    let file = regular::open(path).map_err(|e| e.to_string())?;
     match contained(|| read(ParquetReader::new(file).read_parallel(ParallelStrategy::None))) {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
@@ -202,7 +203,7 @@ pub(in crate::lab::store) fn keys(
 /// One file of a batch in few words, without the deleted rows.
 pub(in crate::lab::store) fn summary(
     path: &Path,
-    deleted: Option<&std::collections::BTreeSet<u32>>,
+    deleted: Option<&rangemap::RangeInclusiveSet<u32>>,
 ) -> Result<BatchSummary, String> {
     let head = Head::verified(path)?;
     let experiment = head.schema.contains("experiment");

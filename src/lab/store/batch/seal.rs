@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::hex;
+use crate::base::regular;
 
 /// Begins the digits in the footer, so that they can be found in it.
 const MARK: &str = "ladderscope.batch.sha256:";
@@ -40,7 +41,7 @@ pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
 /// Whether the file is as it was written. One without a checksum is of the first version, or of
 /// somebody else: its reader has to see.
 pub(super) fn verify(path: &Path) -> Result<(), String> {
-    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    let bytes = regular::read(path).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
         return Err("the file is empty".into());
     }

@@ -4,7 +4,7 @@
 //! memory holds no more than one part. In the end the parts become one file whose bytes depend on the
 //! rows alone, not on when parts were written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,12 @@ use polars::prelude::{
 use super::{PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, parts, read, seal};
 use crate::base::atomic::{AtomicFile, UNFINISHED};
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::table::frame::frame;
 use crate::table::{Provenance, Record};
 
 /// The longest time for which finished rows exist in memory alone.
-const WRITE_EVERY: Duration = Duration::from_secs(5);
+const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// A batch that is written, row by row.
 #[derive(Debug)]
@@ -53,13 +54,13 @@ impl BatchWriter {
         &self.id
     }
 
-    /// Appends a row; numbers must grow. Gives the record its id and time. What is appended is
-    /// on disk within seconds.
+    /// Appends a row; numbers must grow. Gives the record its id and time. Tells whether this row and all
+    /// before it are on disk; they are within a second or so.
     ///
     /// # Errors
     ///
     /// A failure where a part cannot be written; the rows before it stay stored.
-    pub fn push(&mut self, row: u32, record: &mut Record) -> Result<()> {
+    pub fn push(&mut self, row: u32, record: &mut Record) -> Result<bool> {
         record.run = format!("{}:{row}", self.id);
         // one time a batch: rows are in order by their number
         record.created.clone_from(&self.created);
@@ -67,7 +68,7 @@ impl BatchWriter {
         if self.pending.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
             self.write_part()?;
         }
-        Ok(())
+        Ok(self.pending.is_empty())
     }
 
     /// Makes it one file. A batch without rows leaves none.
@@ -76,6 +77,7 @@ impl BatchWriter {
     ///
     /// A failure where the file cannot be written; the parts stay, and are read.
     pub fn finish(mut self) -> Result<()> {
+        regular::folder(&self.dir).map_err(Error::io(&self.dir))?;
         let path = self.dir.join(format!("{}.parquet", self.id));
         if self.parts.is_none() {
             let frames = self.pending.chunks(ROWS).map(frame);
@@ -108,6 +110,7 @@ impl BatchWriter {
 impl Parts {
     /// The directory appears locked, so that nobody takes it for abandoned.
     fn new(dir: &Path, id: &str) -> Result<Self> {
+        regular::folder(dir).map_err(Error::io(dir))?;
         let unfinished = dir.join(format!("{UNFINISHED}{id}{PARTS}"));
         std::fs::create_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
         let lock = lock_file(&unfinished)?;
@@ -129,8 +132,7 @@ fn without_steps(record: &Record) -> Record {
 
 fn lock_file(parts: &Path) -> Result<File> {
     let path = parts.join("lock");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).open(&path).map_err(Error::io(&path))
+    regular::open_or_make(&path).map_err(Error::io(&path))
 }
 
 /// Makes one file of each batch whose writer is gone. A batch that cannot be is left as it is: its
