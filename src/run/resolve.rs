@@ -65,6 +65,11 @@ impl CellOptions {
                 return Ok((predicts, why));
             }
         }
+        if self.model.is_none()
+            && let Some(predicts) = BACKENDS.into_iter().find(|backend| backend.name().is_simulated())
+        {
+            return Ok((predicts, "no model is named, and what nobody named is not decoded".into()));
+        }
         let mut said = Vec::new();
         for backend in BACKENDS.into_iter().rev() {
             let suits = backend.suits(self, model, shared)?;

@@ -1,6 +1,7 @@
-//! Ctrl-C and SIGTERM: the first asks to stop and store what was done, the second ends it at once.
+//! Ctrl-C, SIGTERM, SIGQUIT and a terminal that goes away: the first asks to stop and store what was done, the
+//! second ends it at once.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::base::error::{Error, Result};
@@ -9,11 +10,20 @@ use crate::lab::launch::Cancel;
 /// Exit status after an interruption.
 pub const INTERRUPTED: u8 = 130;
 
-/// From now on the first SIGINT or SIGTERM cancels, the second exits at once with 130. A run's
-/// process ends when this one does, and a run that began stays listed as interrupted.
+/// From now on the first of these signals cancels, the second exits at once with 130. A run's
+/// process ends when this one does, and a run that began stays listed as interrupted. Under `nohup` the
+/// terminal may go away.
+///
+/// # Errors
+///
+/// A failure where the system takes no handler.
 pub fn cancel_on_signals(cancel: &Cancel) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|e| Error::failed(format!("handling SIGINT and SIGTERM: {e}")))?;
+    let mut handled = vec![SIGINT, SIGTERM, SIGQUIT];
+    if !is_ignored(SIGHUP) {
+        handled.push(SIGHUP);
+    }
+    let mut signals =
+        Signals::new(handled).map_err(|e| Error::failed(format!("handling signals: {e}")))?;
     let cancel = cancel.clone();
     std::thread::Builder::new()
         .name("signals".into())
@@ -28,4 +38,12 @@ pub fn cancel_on_signals(cancel: &Cancel) -> Result<()> {
         })
         .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;
     Ok(())
+}
+
+/// Whether whoever started this process has it ignore a signal, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

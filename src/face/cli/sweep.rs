@@ -82,13 +82,18 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
     printed.and_then(|()| printer.finish())?;
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
-        "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; stored in {}",
+        "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; {} {}",
         experiment.name,
         count(Status::Ok),
         count(Status::Failed),
         count(Status::Skipped),
         count(Status::Oom),
         count(Status::Interrupted),
+        match (outcome.stored, count(Status::Ok)) {
+            (0, 0) => "nothing was stored in",
+            (0, _) => "stored before in",
+            _ => "stored in",
+        },
         store.dir().display()
     ));
     Ok(if outcome.interrupted || cancel.is_all() {

@@ -144,11 +144,12 @@ impl ProcessExecutor {
             listen(err, sender.clone(), Line::Log);
         }
         drop(sender);
-        // a run's own watchdog comes first, and says more
-        let silence = match is_supervised(&job.spec) {
-            true => self.silence.max(self.timeout * 2),
-            false => self.silence,
-        };
+        // a process tells its memory twice a second: one that says nothing for so long is stopped or hangs. A run's own
+        // watchdog comes first, and says more
+        let silence = self.silence.min(match is_supervised(&job.spec) {
+            true => self.timeout * 2,
+            false => self.timeout,
+        });
         let (seen, stop) = self.listen_and_watch(&child, &lines, silence, stopped, log, emit);
         let status = child.wait().ok();
         drop(stdin);
@@ -259,7 +260,10 @@ impl Executor for ProcessExecutor {
         if begun.is_ok()
             && let Err(e) = request.store.finish(&record)
         {
-            record.warnings.push(format!("it could not be stored: {e}"));
+            // what nobody can find again has not succeeded
+            let reason = format!("it ended as {} and could not be stored: {e}", record.status.as_str());
+            (record.status, record.metrics, record.overlap) = (Status::Failed, None, None);
+            record.reason = Some(reason);
         }
         record
     }

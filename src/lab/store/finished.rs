@@ -119,6 +119,43 @@ impl Store {
     }
 }
 
+/// Runs outside batches that have ended, as they are found one after the other.
+#[derive(Debug, Default)]
+pub struct Ended {
+    known: HashSet<String>,
+    finished: HashMap<(String, u32), Record>,
+}
+
+impl Store {
+    /// A cell's finished run, also of another process that ended a moment ago. Costs a look at the directory's
+    /// names, and reading what `ended` does not know yet.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read.
+    pub fn newly_finished(&self, ended: &mut Ended, key: &str, round: u32) -> Result<Option<Record>> {
+        for id in self.run_ids()? {
+            if ended.known.contains(&id) {
+                continue;
+            }
+            if let (true, listing) = self.read_run(&id) {
+                ended.known.insert(id);
+                for record in listing.records.into_iter().filter(Record::is_finished) {
+                    ended.finished.insert((record.spec.key(), record.round), record);
+                }
+            }
+        }
+        Ok(ended.finished.get(&(key.to_owned(), round)).cloned())
+    }
+
+    /// Whether a run or a batch is stored, or in the trash.
+    pub fn has(&self, id: &str) -> bool {
+        self.dir().join(id).join("record.json").exists()
+            || self.is_in_trash(id)
+            || !self.batch_files(id).is_empty()
+    }
+}
+
 impl Finished<'_> {
     /// Whether this cell needs no run in this round.
     pub fn contains(&self, key: &str, round: u32) -> bool {

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 
@@ -37,7 +38,8 @@ impl IdSource {
     /// The present moment, or the next one of a reproducible clock.
     pub fn now(&self) -> Timestamp {
         match &self.clock {
-            Clock::System => Timestamp::now(),
+            // a clock that was set beyond what a date can say is not worth an end
+            Clock::System => SystemTime::now().try_into().unwrap_or(Timestamp::MAX),
             Clock::Stepping(second) => {
                 Timestamp::from_second(second.fetch_add(1, Ordering::SeqCst)).unwrap_or_default()
             }

@@ -10,6 +10,7 @@
 //! runs/records.cache             records as they were last read, for quick listing; may be deleted at any time
 //! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
+//! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! ```
 //!
 //! The directories are the truth. Every file is written beside its place and renamed into it, so
@@ -18,9 +19,11 @@
 mod annotations;
 mod batch;
 mod batches;
+mod claims;
 mod directory;
 mod finished;
 mod id;
+mod leftovers;
 mod lookup;
 mod process;
 mod record_cache;
@@ -29,8 +32,9 @@ mod trash;
 
 pub use annotations::{Annotation, Annotations, Edit};
 pub use batch::{BatchSummary, BatchWriter};
+pub use claims::{Claim, Claimed};
 pub use directory::{Listing, RunDir, Store};
-pub use finished::Finished;
+pub use finished::{Ended, Finished};
 
 pub use trash::{Emptied, Trash};
 

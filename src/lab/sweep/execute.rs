@@ -1,18 +1,24 @@
-//! Running a grid: rounds that interleave cells, resume, cancellation, one record a cell in the end.
+//! Running a grid: rounds that interleave cells, resume, cancellation, one record a cell in the end. What another
+//! sweep runs just now in the same directory is waited for and taken from there.
 //!
 //! A cell's record is told as soon as it and all cells before it have ended, and is not kept: memory
 //! grows with the grid, not with what came out of it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::time::Duration;
 
 use super::conclude::{Conclusion, impossible};
 use super::simulate::{self, Simulation};
 use super::{Cell, Choice, Experiment, SweepEvent, SweepOutcome};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::hash::short_key;
 use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::lab::store::{Finished, Store};
+use crate::lab::store::{Claim, Claimed, Ended, Finished, Store};
 use crate::run::{Feasibility, feasibility};
-use crate::table::{Record, Spec};
+use crate::table::{Record, Spec, Status};
+
+/// How often a cell that another process runs is asked for again.
+const POLL: Duration = Duration::from_millis(200);
 
 /// Runs an experiment: rounds interleave the cells; `choice` says which runs; simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
 ///
@@ -83,8 +89,11 @@ impl Grid<'_> {
         cancel: &Cancel,
         emit: &mut dyn FnMut(SweepEvent),
     ) -> Result<SweepOutcome> {
-        store.seal_abandoned_batches();
+        store.prepare()?;
         let keys: Vec<String> = self.cells.iter().map(|cell| cell.spec.key()).collect();
+        let _simulations = self.claim_simulations(&keys, store, cancel, emit)?;
+        let mut elsewhere = Ended::default();
+        let mut stored = BTreeSet::new();
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
         let mut finished = match choice {
             Choice::All => Finished::default(),
@@ -123,16 +132,33 @@ impl Grid<'_> {
                 cancel.hold(&mut |paused| {
                     emit(if paused { SweepEvent::Paused } else { SweepEvent::Resumed })
                 });
+                stored.extend(record.run.split(':').next().map(str::to_owned));
                 emit(SweepEvent::RunStarted { cell, round: number, run: record.run.clone() });
                 emit(SweepEvent::RunEnded { cell, round: number, record: record.clone().into() });
                 cells.ran(cell, number, record, emit);
             })?;
             settle(self.cells.len(), &mut cells, emit);
-            for cell in round.runs {
+            let mut waiting = Waiting { cells: round.runs.into(), refused: 0, told: HashSet::new() };
+            while let Some(cell) = waiting.cells.pop_front() {
                 cancel.hold(&mut |paused| {
                     emit(if paused { SweepEvent::Paused } else { SweepEvent::Resumed })
                 });
                 if cancel.is_cell(cell) {
+                    continue;
+                }
+                let claim = match self.claim(&keys[cell], number, store)? {
+                    Ok(claim) => claim,
+                    Err(who) => {
+                        waiting.put_back(cell, &who, emit);
+                        continue;
+                    }
+                };
+                waiting.refused = 0;
+                if choice != Choice::All
+                    && let Some(record) = store.newly_finished(&mut elsewhere, &keys[cell], number)?
+                {
+                    emit(SweepEvent::CellSettled { cell, round: number, record: record.clone().into() });
+                    cells.ended(cell, number, record, emit);
                     continue;
                 }
                 let spec = &self.cells[cell].spec;
@@ -147,6 +173,10 @@ impl Grid<'_> {
                         ExecutorEvent::Log(line) => SweepEvent::Log { cell, line },
                     });
                 });
+                drop(claim);
+                if record.status != Status::Failed {
+                    stored.insert(record.run.clone());
+                }
                 emit(SweepEvent::RunEnded { cell, round: number, record: record.clone().into() });
                 cells.ran(cell, number, record, emit);
             }
@@ -154,7 +184,57 @@ impl Grid<'_> {
                 break;
             }
         }
-        Ok(SweepOutcome { interrupted: cancel.is_all(), ..cells.finish(emit) })
+        let outcome =
+            SweepOutcome { interrupted: cancel.is_all(), stored: stored.len(), ..cells.finish(emit) };
+        let gone = stored.iter().filter(|run| !store.has(run)).count();
+        match gone {
+            0 => Ok(outcome),
+            gone => Err(Error::failed(format!(
+                "{}: {gone} of the {} runs that this sweep stored are not there any more: the directory was \
+                 removed or emptied meanwhile",
+                store.dir().display(),
+                stored.len()
+            ))),
+        }
+    }
+
+    /// The right to run a cell, or who has it: another sweep. What was asked for by itself
+    /// (`run`) needs none: it is to be run whoever else does.
+    fn claim(&self, key: &str, round: u32, store: &Store) -> Result<Result<Option<Claim>, String>> {
+        if self.name.is_none() {
+            return Ok(Ok(None));
+        }
+        Ok(match store.claim(&format!("{key}-{round}"))? {
+            Claimed::Ours(claim) => Ok(Some(claim)),
+            Claimed::By(who) => Err(who),
+        })
+    }
+
+    /// Waits until nobody else simulates the same cells: they take seconds, and are found stored then.
+    fn claim_simulations(
+        &self,
+        keys: &[String],
+        store: &Store,
+        cancel: &Cancel,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<Option<Claim>> {
+        let is_simulated =
+            |cell: &Cell| cell.feasibility == Feasibility::Runs && cell.spec.backend.is_simulated();
+        let Some(first) = self.cells.iter().position(is_simulated) else { return Ok(None) };
+        let all = short_key(keys.concat());
+        let mut told = false;
+        while !cancel.is_all() {
+            match self.claim(&all, 0, store)? {
+                Ok(claim) => return Ok(claim),
+                Err(who) if !told => {
+                    told = true;
+                    emit(SweepEvent::Log { cell: first, line: waits_for(&who) });
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(None)
     }
 
     /// Who does what in a round.
@@ -182,4 +262,32 @@ impl Grid<'_> {
         }
         Round { settled, simulations, runs }
     }
+}
+
+/// Cells of a round that are still to be run.
+struct Waiting {
+    cells: VecDeque<usize>,
+    /// How many in a row others have.
+    refused: usize,
+    /// Cells of which it was told who has them.
+    told: HashSet<usize>,
+}
+
+impl Waiting {
+    /// Another process has this cell: the others come first, and when all are had it is time to wait.
+    fn put_back(&mut self, cell: usize, who: &str, emit: &mut dyn FnMut(SweepEvent)) {
+        if self.told.insert(cell) {
+            emit(SweepEvent::Log { cell, line: waits_for(who) });
+        }
+        self.cells.push_back(cell);
+        self.refused += 1;
+        if self.refused >= self.cells.len() {
+            self.refused = 0;
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+fn waits_for(who: &str) -> String {
+    format!("{who} runs this cell just now: waiting for its result")
 }

@@ -106,6 +106,8 @@ pub enum Choice {
 pub struct SweepOutcome {
     /// How many cells ended how; their records were told as [`SweepEvent::CellDone`].
     pub cells: std::collections::BTreeMap<Status, usize>,
+    /// How many runs, or batches of simulated ones, were stored.
+    pub stored: usize,
     /// How many runs failed.
     pub failed: usize,
     /// Whether the sweep was cancelled before its end.

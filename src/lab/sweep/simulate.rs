@@ -57,8 +57,8 @@ pub(super) struct Origin<'a> {
     pub round: u32,
 }
 
-/// Simulates cells, stores them as one batch and calls `on_record` with each record, in order. What is stored follows from
-/// the arguments (and the store's clock) to the last byte.
+/// Simulates cells, stores them as one batch and calls `on_record` with each record, in order, once it is on disk. What
+/// is stored follows from the arguments (and the store's clock) to the last byte.
 pub(super) fn run_as(
     cells: &[Simulation<'_>],
     origin: &Origin<'_>,
@@ -68,6 +68,7 @@ pub(super) fn run_as(
 ) -> Result<()> {
     let mut batch = store.new_batch();
     let shared = Shared::default();
+    let mut unstored: Vec<(usize, Record)> = Vec::new();
     in_order(
         cells.len(),
         |row| (!cancel.is_cell(cells[row].cell)).then(|| simulate(cells[row].spec, &shared)),
@@ -78,12 +79,17 @@ pub(super) fn run_as(
             for (key, value) in &origin.environment {
                 record.environment.entry(key.clone()).or_insert_with(|| value.clone());
             }
-            batch.push(row as u32, &mut record)?;
-            on_record(cells[row].cell, record);
+            let all_stored = batch.push(row as u32, &mut record)?;
+            unstored.push((cells[row].cell, record));
+            if all_stored {
+                unstored.drain(..).for_each(|(cell, record)| on_record(cell, record));
+            }
             Ok(())
         },
     )?;
-    batch.finish()
+    batch.finish()?;
+    unstored.into_iter().for_each(|(cell, record)| on_record(cell, record));
+    Ok(())
 }
 
 /// One cell's record; a simulation that failed, or panicked, is a failed record.

@@ -17,7 +17,7 @@ pub fn collect() -> Environment {
     let mut put = |key: &str, value: Value| {
         environment.insert(key.to_owned(), value);
     };
-    put("time", json!(jiff::Timestamp::now().to_string()));
+    put("time", json!(now().to_string()));
     put("version", json!(env!("CARGO_PKG_VERSION")));
     put("commit", software::commit());
     put("binary_sha256", software::binary_hash());
@@ -85,6 +85,11 @@ fn command() -> Vec<String> {
         *program = name.to_string_lossy().into_owned();
     }
     words
+}
+
+/// The present moment; a clock that was set beyond what a date can say is not worth an end.
+fn now() -> jiff::Timestamp {
+    std::time::SystemTime::now().try_into().unwrap_or(jiff::Timestamp::MAX)
 }
 
 #[cfg(test)]
