@@ -56,6 +56,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect())
 }
 
+/// Like [`printable`], with a `?` for each byte: places in the text stay where they are.
+pub fn without_controls(text: &str) -> String {
+    let harmless = |c: char| if steers(c) { "?".repeat(c.len_utf8()) } else { c.to_string() };
+    text.chars().map(harmless).collect()
+}
+
 /// Whether a character would do something to a terminal beyond standing there.
 fn steers(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
@@ -87,6 +93,7 @@ mod tests {
     #[test]
     fn what_steers_a_terminal_is_not_printed() {
         assert!(matches!(printable("löst\tin\n2 lines"), std::borrow::Cow::Borrowed(_)));
+        assert_eq!(super::without_controls("ö\u{9b}\x1bx\n"), "ö???x\n");
         assert_eq!(printable("a\x1b[31mb\u{9b}c\r\u{202e}d\x07\x7f"), "a�[31mb�c��d��");
     }
 

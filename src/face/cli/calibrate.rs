@@ -6,6 +6,7 @@ use serde_json::json;
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::output::{self, Format, FormatArgs};
+use super::report;
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
 use crate::lab::store::Store;
@@ -58,13 +59,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let points: Vec<&Point> = points.iter().collect();
     let keys = args.fit.as_deref();
-    eprintln!("fitting {} runs", points.len());
+    report::line(&format!("fitting {} runs", points.len()));
     let fit = calibrate::fit(&points, &target, keys)?;
     let residuals = calibrate::residuals(&points, &fit.target)?;
     let held = if args.no_cross_validation {
         Vec::new()
     } else {
-        eprintln!("fitting again with one TP, and one batch size, left out at a time");
+        report::line("fitting again with one TP, and one batch size, left out at a time");
         calibrate::cross_validate(&points, &target, keys)?
     };
     let report = Report { fit: &fit, residuals: &residuals, held: &held };
@@ -208,7 +209,7 @@ fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
     for (name, file) in [(&stack.name, &stack_file), (&profile.name, &profile_file)] {
         let path = into.join(format!("{name}.toml"));
         atomic::write(&path, file.to_string().as_bytes())?;
-        eprintln!("wrote {}", path.display());
+        report::line(&format!("wrote {}", path.display()));
     }
     Ok(())
 }

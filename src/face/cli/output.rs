@@ -8,6 +8,7 @@ use serde::ser::{SerializeSeq, Serializer};
 
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::text::printable;
 use crate::table::render::Table;
 
 /// How results are printed.
@@ -38,9 +39,13 @@ pub fn is_broken_pipe(error: &Error) -> bool {
         if path.as_os_str() == STDOUT && source.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Writes `text` to standard output, as it is.
+/// Writes `text` to standard output. What in names, notes and file names would steer a terminal becomes `�`.
+///
+/// # Errors
+///
+/// Where standard output takes no more.
 pub fn emit(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let (text, mut out) = (printable(text), std::io::stdout().lock());
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 

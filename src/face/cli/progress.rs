@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report;
+use crate::base::text::printable;
 use crate::lab::sweep::{Cell, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::RunEvent;
@@ -166,7 +167,8 @@ impl<'a> Progress<'a> {
     fn doing(&mut self, cell: usize, round: u32, what: &str) {
         if let Some(bar) = &self.bar {
             let eta = self.eta().map(|eta| format!(" · {eta} to go")).unwrap_or_default();
-            bar.set_message(format!("{} · {what}{eta}", self.name(cell, Some(round))));
+            let said = format!("{} · {what}{eta}", self.name(cell, Some(round)));
+            bar.set_message(printable(&said).into_owned());
         }
     }
 

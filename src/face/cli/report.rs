@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use crate::base::error::Error;
+use crate::base::text::{printable, without_controls};
 use crate::desk::Opened;
 
 /// Whether standard error is a terminal.
@@ -20,10 +21,11 @@ fn coloured() -> bool {
 
 /// Prints an error with its place in the file and what would be right.
 pub fn print(error: &Error) {
-    line(render(error, stderr_is_terminal(), coloured()).trim_end());
+    write(render(error, stderr_is_terminal(), coloured()).trim_end());
 }
 
 fn render(error: &Error, fancy: bool, colour: bool) -> String {
+    let error = &harmless(error);
     if !fancy && !matches!(error, Error::At { .. }) {
         let help = match error {
             Error::Input { help: Some(help), .. } => format!("\n  help: {help}"),
@@ -62,8 +64,34 @@ pub fn part(opened: &Opened) {
     }
 }
 
-/// Prints a line; a standard error that nobody reads is no reason to fail.
+/// Prints a line. What in names and file names would steer a terminal becomes `�`.
 pub fn line(text: &str) {
+    write(&printable(text));
+}
+
+/// An error without what would steer a terminal, in the file that it quotes either.
+fn harmless(error: &Error) -> Error {
+    match error {
+        Error::Input { message, help } => Error::Input {
+            message: printable(message).into_owned(),
+            help: help.as_deref().map(|help| printable(help).into_owned()),
+        },
+        Error::At { message, help, source_code, span } => Error::At {
+            message: printable(message).into_owned(),
+            help: help.as_deref().map(|help| printable(help).into_owned()),
+            source_code: miette::NamedSource::new(
+                printable(source_code.name()),
+                without_controls(source_code.inner()),
+            ),
+            span: *span,
+        },
+        Error::Interrupted => Error::Interrupted,
+        other => Error::failed(printable(&other.to_string())),
+    }
+}
+
+/// Writes a line as it is; a standard error that nobody reads is no reason to fail.
+fn write(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::output::{self, Format, FormatArgs};
+use super::report;
 use super::rules::RulesArgs;
 use crate::base::error::{Error, Result};
 use crate::table::render::{Shown, Table};
@@ -71,7 +72,7 @@ fn convert(args: &ConvertArgs) -> Result<u8> {
     }
     if args.report.format != Format::Json {
         for warning in report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            eprintln!("warning: {warning}");
+            report::warn(warning);
         }
     }
     Ok(0)

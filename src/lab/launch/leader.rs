@@ -6,6 +6,7 @@
 //! (`__run`, as always, so that variables that NCCL caches are fresh), the children meet by themselves,
 //! and the followers report how their child ended.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::ending::Stop;
 use super::process::{Log, ProcessExecutor};
 use super::protocol::{Order, Place, Report, Request};
 use crate::base::error::{Error, Result};
+use crate::base::text::printable;
 use crate::lab::launch::{Cancel, ExecutorEvent};
 use crate::run::comm::{Peers, Secret};
 use crate::run::launcher::{self, Launched, too_few};
@@ -195,9 +197,9 @@ fn take_part(
         cancelled.or_else(|| peers.check().err().map(|e| Stop::Apart(e.to_string())))
     };
     let ending = executor.child(&job, Log::none(), &stopped, &mut |event| match event {
-        ExecutorEvent::Log(line) => eprintln!("[rank {}] {line}", launched.rank),
-        ExecutorEvent::Event(RunEvent::Error { message, .. }) => {
-            eprintln!("[rank {}] {message}", launched.rank);
+        ExecutorEvent::Log(said) | ExecutorEvent::Event(RunEvent::Error { message: said, .. }) => {
+            // a standard error that nobody reads is no reason to fail
+            let _ = writeln!(std::io::stderr().lock(), "[rank {}] {}", launched.rank, printable(&said));
         }
         _ => {}
     });
