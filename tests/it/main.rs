@@ -19,6 +19,7 @@ mod errors;
 mod figures;
 mod gpu_scripts;
 mod help;
+mod hostile;
 mod interruption;
 mod launched;
 mod nvtx;
