@@ -78,6 +78,16 @@ pub struct Sweeps {
     pub queued: Vec<String>,
 }
 
+/// How traces are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// In the place of what is shown, at a stretch of the first (ns since its first start), or at its first
+    /// decode step.
+    Alone(Option<(i64, i64)>),
+    /// Beneath the trace that is shown, where one is.
+    Beneath,
+}
+
 /// What is asked of the workbench by a screen, or told by the sweep; the screen that does it takes it
 /// ([`super::screen::Screen::serve`]).
 #[derive(Debug)]
@@ -86,11 +96,13 @@ pub enum Request {
     OpenRuns {
         /// The full ids of the runs.
         runs: Vec<String>,
-        /// Beneath the trace that is shown, where one is.
-        beneath: bool,
+        /// How their traces are shown.
+        opening: Opening,
     },
     /// Show the timeline of a run.
     OpenRecord(Box<Record>),
+    /// Show the timeline of a trace file, or of a run by its id where there is no such file.
+    OpenPath(String, Opening),
     /// Run an experiment, behind the sweep that runs if one does.
     Sweep {
         /// The experiment whose cells are run.
@@ -186,7 +198,10 @@ impl Context {
 
     /// Opens the timelines of stored runs, from top to bottom, alone.
     pub fn open_runs(&mut self, runs: impl IntoIterator<Item = String>) {
-        self.request(Request::OpenRuns { runs: runs.into_iter().collect(), beneath: false });
+        self.request(Request::OpenRuns {
+            runs: runs.into_iter().collect(),
+            opening: Opening::Alone(None),
+        });
     }
 
     /// Has something done outside of the state.

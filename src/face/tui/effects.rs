@@ -8,18 +8,15 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, unbounded};
 
 use super::context::Request;
-use super::message::{Effect, Ended, Message, StoreTask, SweepOrder, TraceSource};
-use super::screens::timeline::state::{Matches, TraceIndex};
+use super::message::{Effect, Ended, Message, StoreTask, SweepOrder};
 use super::snapshot::Snapshot;
 use super::task::guarded;
 use super::{format, terminal};
 use crate::base::error::Result;
-use crate::desk::{self, Opened, Start};
+use crate::desk::{self, Start};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::lab::sweep::{Choice, Experiment};
-use crate::plan::Phase;
-use crate::trace::overlap::Selection;
 
 /// Performs effects; answers go to its channel.
 #[derive(Debug)]
@@ -63,27 +60,6 @@ impl Performer {
             Effect::Sweep(SweepOrder::Pause(false)) => self.cancel.resume(),
             Effect::Sweep(SweepOrder::CancelCell(cell)) => self.cancel.cell(cell),
             Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
-            Effect::OpenTraces { request, sources } => self.spawn(move || {
-                let open = |source: &TraceSource| open(&store, source).map_err(|e| format::error(&e));
-                Message::Trace { request, result: sources.iter().map(open).collect() }
-            }),
-            Effect::Analyse { request, pane, index, part } => self.spawn(move || {
-                let selection = match part {
-                    Some(key) => Selection {
-                        phase: Some(key.phase),
-                        step: Some(key.step),
-                        ..Selection::default()
-                    },
-                    None => Selection { phase: Some(Phase::Decode), ..Selection::default() },
-                };
-                let report = crate::trace::overlap::overlap(&index.trace, &selection);
-                Message::Overlap { request, pane, part, overlap_pct: report.all.overlap_pct }
-            }),
-            Effect::Search { request, pane, serial, index, query } => self.spawn(move || {
-                let matches = Arc::new(Matches::of(&index, &query));
-                Message::Found { request, pane, serial, matches }
-            }),
-            Effect::Timeline(ask) => self.spawn(move || Message::Timeline(Box::new(ask.answer()))),
             Effect::Export { export, path } => {
                 self.spawn(move || match desk::export::write_free(path, |path| export.write(path)) {
                     Ok(path) => Message::Told(Ok(format!("written: {}", path.display()))),
@@ -93,14 +69,6 @@ impl Performer {
             Effect::Copy(text) => self.report(terminal::copy(&text)),
             Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
         }
-    }
-
-    /// Indexes traces that the workbench was opened with; the answer is to request `request`.
-    pub fn show(&self, request: u64, traces: Vec<Opened>) {
-        self.spawn(move || {
-            let traces = traces.into_iter().map(index).collect();
-            Message::Trace { request, result: Ok(traces) }
-        });
     }
 
     /// Cancels what runs and waits until it has been stored. `patience`: whether to wait at all.
@@ -221,25 +189,4 @@ fn work_on(
 fn list(store: &Store) -> Result<Snapshot> {
     let listing = store.list()?;
     Ok(Snapshot::annotated(listing.records, listing.damaged, store.annotations()))
-}
-
-/// Reads and indexes a trace.
-fn open(store: &Store, source: &TraceSource) -> Result<Arc<TraceIndex>> {
-    Ok(index(match source {
-        TraceSource::Run(record) => desk::open_run(record.clone(), store, None)?,
-        TraceSource::Path { path, rules } => {
-            desk::open(&path.to_string_lossy(), store, rules.as_deref(), None)?
-        }
-    }))
-}
-
-fn index(opened: Opened) -> Arc<TraceIndex> {
-    let name = opened.name();
-    let title = match (&opened.trace.meta.spec, &opened.trace.meta.import) {
-        (Some(spec), _) => format!("{name}  {} {} {}", spec.model, spec.label(), spec.link),
-        (None, Some(import)) => format!("{name}  {}", import.format),
-        (None, None) => name,
-    };
-    let index = TraceIndex::new(title, opened.trace);
-    Arc::new(index.opened_from(opened.source).classified_by(opened.rules))
 }

@@ -13,11 +13,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::config::{Config, Surroundings};
+use super::context::Opening;
 use super::context::{Context, Request};
 use super::effects::Performer;
 use super::message::{Effect, Message};
 use super::screens::pareto::picture::Pictures;
-use super::state::{State, Tab};
+use super::state::State;
 use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};
 use crate::base::error::{Error, Result};
@@ -113,10 +114,8 @@ impl Loop {
         }
         if !options.traces.is_empty() {
             let what = if options.traces.len() > 1 { "the traces" } else { "the trace" };
-            let request = self.state.timeline.request(what.into(), false);
-            self.state.cx.tab = Tab::Timeline;
-            self.state.timeline.opens_at = options.window;
-            self.performer.show(request, options.traces);
+            let (timeline, cx) = (&mut self.state.timeline, &mut self.state.cx);
+            timeline.open(what.into(), Opening::Alone(options.window), |_| Ok(options.traces), cx);
         }
         for effect in std::mem::take(&mut self.state.cx.effects) {
             self.performer.perform(effect);

@@ -3,11 +3,11 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tui_input::{Input, InputRequest};
 
-use super::context::Context;
+use super::context::{Context, Request};
 use super::overlay::Overlay;
 use super::palette;
 use super::state::State;
-use super::update::{act, open_path};
+use super::update::act;
 
 /// Lines that a page key scrolls.
 const PAGE: usize = 10;
@@ -40,9 +40,11 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             _ => {}
         },
         Some(Overlay::Palette { input, selected }) => match key.code {
-            KeyCode::Enter if let Some(open) = palette::path(&cx.keys, cx.tab, input.value()) => {
+            KeyCode::Enter
+                if let Some((path, opening)) = palette::path(&cx.keys, cx.tab, input.value()) =>
+            {
                 cx.overlays.pop();
-                open_path(state, &open.path, open.beneath);
+                cx.request(Request::OpenPath(path, opening));
             }
             KeyCode::Enter => {
                 let found = palette::matches(&cx.keys, cx.tab, input.value());

@@ -7,7 +7,6 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::context::Request;
 use super::screen::Export;
-use super::screens::timeline::state::{Answer as TimelineAnswer, Ask, Matches, Part, TraceIndex};
 use super::snapshot::Snapshot;
 use super::task::{Answer, Task};
 use crate::lab::store;
@@ -37,37 +36,6 @@ pub enum Message {
     Answered(Answer),
     /// Something that a screen is to take up, such as news of the sweep.
     Request(Request),
-    /// Traces were read, or could not be.
-    Trace {
-        /// Which request it answers; older ones are dropped.
-        request: u64,
-        /// The traces, indexed, in the order in which they were asked for.
-        result: Result<Vec<Arc<TraceIndex>>, String>,
-    },
-    /// Overlap of one step, or of all decode steps, was computed.
-    Overlap {
-        /// Which request for a trace it belongs to.
-        request: u64,
-        /// Which of the traces shown.
-        pane: usize,
-        /// What it is the overlap of.
-        part: Part,
-        /// Overlap in percent; `None` without communication.
-        overlap_pct: Option<f64>,
-    },
-    /// A trace was searched.
-    Found {
-        /// Which request for a trace it belongs to.
-        request: u64,
-        /// Which of the traces shown.
-        pane: usize,
-        /// Which search it answers; older ones are dropped.
-        serial: u64,
-        /// The spans that the search found.
-        matches: Arc<Matches>,
-    },
-    /// A question of the timeline was answered.
-    Timeline(Box<TimelineAnswer>),
 }
 
 /// How a sweep ended.
@@ -77,20 +45,6 @@ pub struct Ended {
     pub failed: usize,
     /// Whether it was cancelled.
     pub interrupted: bool,
-}
-
-/// Where a trace comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TraceSource {
-    /// A run of the store.
-    Run(Box<Record>),
-    /// A trace file, or a directory of them.
-    Path {
-        /// As it was typed; or, where there is no such file, a run's id.
-        path: PathBuf,
-        /// By which rules it is classified, as `--rules` takes them; `None`: the default ones.
-        rules: Option<String>,
-    },
 }
 
 /// Something to be done outside of the state; only the loop does it.
@@ -107,39 +61,6 @@ pub enum Effect {
     Store(StoreTask),
     /// Start a sweep, or tell the one that runs something.
     Sweep(SweepOrder),
-    /// Read and index traces.
-    OpenTraces {
-        /// To match the answer.
-        request: u64,
-        /// The traces, from top to bottom: one or two.
-        sources: Vec<TraceSource>,
-    },
-    /// Compute the overlap of a step, or of all decode steps.
-    Analyse {
-        /// The number of the request that opened the trace.
-        request: u64,
-        /// Which of the traces shown.
-        pane: usize,
-        /// The trace, indexed for drawing.
-        index: Arc<TraceIndex>,
-        /// What to compute the overlap of.
-        part: Part,
-    },
-    /// Search the names of a trace.
-    Search {
-        /// The number of the request that opened the trace.
-        request: u64,
-        /// Which of the traces shown.
-        pane: usize,
-        /// To match the answer.
-        serial: u64,
-        /// The trace, indexed for drawing.
-        index: Arc<TraceIndex>,
-        /// What to search for.
-        query: String,
-    },
-    /// Answer a question of the timeline.
-    Timeline(Box<Ask>),
     /// Write what is shown to a file, beside one that is there already.
     Export {
         /// What is written: a picture, a figure or a table.

@@ -5,6 +5,7 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
 use super::action::Action;
+use super::context::Opening;
 use super::keymap::{Bound, Keymap, Scope};
 use super::state::Tab;
 
@@ -42,25 +43,16 @@ pub const OPEN: &str = "open ";
 /// Typed before a path: open it beneath the trace that is shown.
 pub const BENEATH: &str = "beneath ";
 
-/// A trace to be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
-    /// Its path, or a run's id.
-    pub path: String,
-    /// Beneath the one that is shown.
-    pub beneath: bool,
-}
-
-/// The trace that what was typed names: `open PATH`, `beneath PATH`, or a path alone; `None` where it
-/// is to be understood as words of an action.
-pub fn path(keys: &Keymap, tab: Tab, typed: &str) -> Option<Open> {
-    let command = [(OPEN, false), (BENEATH, true)]
+/// The trace (a path, or a run's id) that what was typed names, and where it is shown: `open PATH`,
+/// `beneath PATH`, or a path alone; `None` where it is to be understood as words of an action.
+pub fn path(keys: &Keymap, tab: Tab, typed: &str) -> Option<(String, Opening)> {
+    let command = [(OPEN, Opening::Alone(None)), (BENEATH, Opening::Beneath)]
         .into_iter()
-        .find_map(|(word, beneath)| Some((typed.trim_start().strip_prefix(word)?, beneath)));
-    let (text, beneath) = command.unwrap_or((typed, false));
+        .find_map(|(word, opening)| Some((typed.trim_start().strip_prefix(word)?, opening)));
+    let (text, opening) = command.unwrap_or((typed, Opening::Alone(None)));
     let path = clean(text);
     let meant = looks_like_path(text) || (command.is_some() && matches(keys, tab, typed).is_empty());
-    (meant && !path.is_empty()).then_some(Open { path, beneath })
+    (meant && !path.is_empty()).then_some((path, opening))
 }
 
 /// Whether a text is a path rather than words.
@@ -105,16 +97,15 @@ mod tests {
 
     #[test]
     fn paths_are_told_from_words() {
-        let open =
-            |typed: &str| path(&Keymap::default(), Tab::Timeline, typed).map(|o| (o.path, o.beneath));
-        let at = |path: &str, beneath| Some((path.to_string(), beneath));
-        assert_eq!(open("open /tmp/a.parquet"), at("/tmp/a.parquet", false));
-        assert_eq!(open("/tmp/a.parquet"), at("/tmp/a.parquet", false), "dropped into the palette");
-        assert_eq!(open("'/tmp/a b.json' "), at("/tmp/a b.json", false));
-        assert_eq!(open("open /tmp/a\\ b.json"), at("/tmp/a b.json", false));
-        assert_eq!(open("file:///tmp/x.sqlite"), at("/tmp/x.sqlite", false));
-        assert_eq!(open("beneath trace.json.gz"), at("trace.json.gz", true));
-        assert_eq!(open("open 20260102-0304-1"), at("20260102-0304-1", false), "a run");
+        let open = |typed: &str| path(&Keymap::default(), Tab::Timeline, typed);
+        let alone = |path: &str| Some((path.to_string(), Opening::Alone(None)));
+        assert_eq!(open("open /tmp/a.parquet"), alone("/tmp/a.parquet"));
+        assert_eq!(open("/tmp/a.parquet"), alone("/tmp/a.parquet"), "dropped into the palette");
+        assert_eq!(open("'/tmp/a b.json' "), alone("/tmp/a b.json"));
+        assert_eq!(open("open /tmp/a\\ b.json"), alone("/tmp/a b.json"));
+        assert_eq!(open("file:///tmp/x.sqlite"), alone("/tmp/x.sqlite"));
+        assert_eq!(open("beneath trace.json.gz"), Some(("trace.json.gz".into(), Opening::Beneath)));
+        assert_eq!(open("open 20260102-0304-1"), alone("20260102-0304-1"), "a run");
         assert_eq!(open("open"), None);
         assert_eq!(open("open "), None);
         assert_eq!(

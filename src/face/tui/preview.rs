@@ -9,6 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::context::Context;
+use super::context::Opening;
 use super::message::{Effect, Message};
 use super::screens::timeline::state::TraceIndex;
 use super::screens::timeline::state::overview::Overview;
@@ -31,10 +32,13 @@ impl Preview {
     pub fn open(traces: Vec<Trace>, (columns, rows): (u16, u16)) -> Self {
         let mut state = State::new(Context::new(PathBuf::new(), Theme::new(true), (columns, rows)));
         let index = |trace| Arc::new(TraceIndex::new("preview".into(), trace));
-        let request = state.timeline.request("traces".into(), false);
-        let result = Ok(traces.into_iter().map(index).collect());
+        state.timeline.show(
+            traces.into_iter().map(index).collect(),
+            Opening::Alone(None),
+            &mut state.cx,
+        );
         state.cx.tab = Tab::Timeline;
-        let effects = update::update(&mut state, Message::Trace { request, result });
+        let effects = update::update(&mut state, Message::Resize(columns, rows));
         let mut preview = Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) };
         preview.answer(effects);
         preview
@@ -54,12 +58,14 @@ impl Preview {
         self.state.runs.count
     }
 
-    /// Answers what the timeline asks for; nothing else that a key asks for is done.
+    /// Answers what the timeline asks for, but for overlaps: they take longer than all else, and no frame
+    /// waits for them.
     fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
-            if let Effect::Timeline(ask) = effect {
-                let answer = Message::Timeline(Box::new(ask.answer()));
-                effects.extend(update::update(&mut self.state, answer));
+            if let Effect::Ask(task) = effect
+                && task.slot.name != "overlap"
+            {
+                effects.extend(update::update(&mut self.state, Message::Answered(task.run())));
             }
         }
     }

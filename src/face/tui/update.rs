@@ -8,12 +8,11 @@ use super::context::{Context, Request};
 use super::export;
 use super::format;
 use super::keys;
-use super::message::{Effect, Message, StoreTask, TraceSource};
+use super::message::{Effect, Message, StoreTask};
 use super::mouse;
 use super::overlay::{Overlay, Question};
 use super::palette;
 use super::state::{State, Tab};
-use crate::table::Record;
 
 /// Has everything read that is shown: when the workbench opens, and when the user asks for it.
 pub fn begin(state: &mut State) {
@@ -39,34 +38,6 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Terminate => leave(state),
         Message::Answered(answer) => answer.deliver(state),
         Message::Request(request) => state.cx.request(request),
-        result => learn(state, result),
-    }
-    serve(state);
-    settle(state);
-    serve(state);
-    std::mem::take(&mut state.cx.effects)
-}
-
-/// Has what was asked of the workbench done by the screen that does it.
-fn serve(state: &mut State) {
-    while let Some(request) = state.cx.requests.pop_front() {
-        match request {
-            Request::OpenRuns { runs, beneath } => open_runs(state, runs, beneath),
-            Request::OpenRecord(record) => open_records(state, vec![*record], false),
-            mut request => {
-                for tab in Tab::ALL {
-                    let (screen, cx) = state.split(tab);
-                    let Some(other) = screen.serve(request, cx) else { break };
-                    request = other;
-                }
-            }
-        }
-    }
-}
-
-/// Results of effects.
-fn learn(state: &mut State, message: Message) {
-    match message {
         Message::Runs(Ok(snapshot)) => {
             let before = state.cx.stored.replace(snapshot.clone());
             for tab in Tab::ALL {
@@ -76,32 +47,21 @@ fn learn(state: &mut State, message: Message) {
         }
         Message::Runs(Err(error)) | Message::Told(Err(error)) => state.cx.fail(error),
         Message::Told(Ok(note)) => state.cx.inform(note),
-        Message::Trace { request, result } if request == state.timeline.request => match result {
-            Ok(traces) => state.timeline.open(traces),
-            Err(error) => {
-                state.timeline.fail();
-                state.cx.fail(error);
-            }
-        },
-        Message::Overlap { request, pane, part, overlap_pct } if request == state.timeline.request => {
-            if let Some(pane) = state.timeline.view.as_mut().and_then(|v| v.panes.get_mut(pane)) {
-                pane.overlap.insert(part, overlap_pct);
-                pane.pending = None;
-            }
+    }
+    serve(state);
+    settle(state);
+    serve(state);
+    std::mem::take(&mut state.cx.effects)
+}
+
+/// Has what was asked of the workbench done by the screen that does it.
+fn serve(state: &mut State) {
+    while let Some(mut request) = state.cx.requests.pop_front() {
+        for tab in Tab::ALL {
+            let (screen, cx) = state.split(tab);
+            let Some(other) = screen.serve(request, cx) else { break };
+            request = other;
         }
-        Message::Found { request, pane, serial, matches } if request == state.timeline.request => {
-            if let Some(view) = state.timeline.view.as_mut().filter(|v| v.search.serial == serial) {
-                view.found(pane, matches);
-            }
-        }
-        Message::Timeline(answer) => {
-            let told = state.timeline.view.as_mut().map_or(Ok(()), |view| view.learn(*answer));
-            if let Err(error) = told {
-                state.cx.fail(error);
-            }
-        }
-        // answers to what nobody asks any more, and what `update` has handled
-        _ => {}
     }
 }
 
@@ -208,51 +168,6 @@ fn show_messages(cx: &mut Context) {
         lines.push("nothing was told yet".into());
     }
     cx.overlays.push(Overlay::Text { title: "messages since the start".into(), lines, scroll: 0 });
-}
-
-/// Opens the timelines of stored runs, from top to bottom.
-fn open_runs(state: &mut State, runs: Vec<String>, beneath: bool) {
-    let cx = &mut state.cx;
-    if runs.is_empty() {
-        return cx.inform("nothing is selected");
-    }
-    let mut records = Vec::new();
-    for run in &runs {
-        match cx.stored.as_ref().and_then(|s| s.find(run)).cloned() {
-            Some(record) => records.push(record),
-            None => {
-                let reload = cx.keys.label(Action::Reload);
-                let dir = cx.dir.display();
-                return cx.fail(format!("run {run} is not in {dir}: {reload} reads it again"));
-            }
-        }
-    }
-    open_records(state, records, beneath);
-}
-
-/// Opens the timelines of runs, from top to bottom, or says why there are none.
-fn open_records(state: &mut State, records: Vec<Record>, beneath: bool) {
-    if let Some(record) = records.iter().find(|r| r.metrics.is_none()) {
-        let reason = record.reason.as_deref().unwrap_or("no reason is recorded");
-        let text = format!("run {} is {}: {reason}", record.run, record.status.as_str());
-        return state.cx.inform(text);
-    }
-    let names: Vec<&str> = records.iter().map(|r| r.run.as_str()).collect();
-    let names = names.join(" and ");
-    let sources = records.into_iter().map(|r| TraceSource::Run(Box::new(r))).collect();
-    open_traces(state, names, sources, beneath);
-}
-
-/// Opens a trace file that was typed or dropped.
-pub fn open_path(state: &mut State, path: &str, beneath: bool) {
-    open_traces(state, path.into(), vec![TraceSource::Path { path: path.into(), rules: None }], beneath);
-}
-
-fn open_traces(state: &mut State, what: String, sources: Vec<TraceSource>, beneath: bool) {
-    let beneath = beneath && state.timeline.view.is_some();
-    let request = state.timeline.request(what, beneath);
-    state.cx.tab = Tab::Timeline;
-    state.cx.perform(Effect::OpenTraces { request, sources });
 }
 
 /// Moves the selection of the current screen by rows.

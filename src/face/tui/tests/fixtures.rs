@@ -9,11 +9,11 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use crate::face::tui::context::{Context, Request};
+use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::message::{Effect, Ended, Message};
 use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
 use crate::face::tui::screens::experiments::entries::Entry;
-use crate::face::tui::screens::timeline::state::{Matches, TraceIndex};
+use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::{State, Tab};
 use crate::face::tui::theme::Theme;
@@ -402,31 +402,27 @@ impl Driver {
 
     /// Opens traces as if they had been asked for, and answers what is asked about them.
     pub fn show(&mut self, traces: Vec<TraceIndex>) {
-        let request = self.state.timeline.request("the trace".into(), false);
-        let result = Ok(traces.into_iter().map(Arc::new).collect());
-        let effects = self.send(Message::Trace { request, result });
+        let (timeline, cx) = (&mut self.state.timeline, &mut self.state.cx);
+        timeline.show(traces.into_iter().map(Arc::new).collect(), Opening::Alone(None), cx);
+        let (columns, rows) = self.state.cx.size;
+        let effects = self.send(Message::Resize(columns, rows));
         self.answer(effects);
     }
 
-    /// Answers what the timeline asks for, until it asks for nothing more.
+    /// Answers what screens ask for, until they ask for nothing more. Overlaps are made up.
     pub fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
-            effects.extend(match effect {
-                Effect::Analyse { request, pane, part, .. } => {
-                    let overlap_pct = Some(if part.is_some() { 68.9 } else { 71.2 });
-                    self.send(Message::Overlap { request, pane, part, overlap_pct })
-                }
-                Effect::Search { request, pane, serial, index, query } => {
-                    let matches = Arc::new(Matches::of(&index, &query));
-                    self.send(Message::Found { request, pane, serial, matches })
-                }
-                // the slower search after an answer is not waited for; files of this directory stay as they are
-                Effect::Ask(task) if !["break-even", "files", "save"].contains(&task.slot.name) => {
-                    self.send(Message::Answered(task.run()))
-                }
-                Effect::Timeline(ask) => self.send(Message::Timeline(Box::new(ask.answer()))),
-                _ => Vec::new(),
-            });
+            // the slower search after an answer is not waited for; files of this directory stay as they are
+            if let Effect::Ask(task) = effect
+                && !["break-even", "files", "save"].contains(&task.slot.name)
+            {
+                effects.extend(self.send(Message::Answered(task.run())));
+            }
+        }
+        for pane in self.state.timeline.view.iter_mut().flat_map(|view| &mut view.panes) {
+            for (part, overlap_pct) in &mut pane.overlap {
+                *overlap_pct = Some(if part.is_some() { 68.9 } else { 71.2 });
+            }
         }
     }
 

@@ -8,15 +8,17 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::keymap::Keymap;
-use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder, TraceSource};
+use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
 use crate::face::tui::overlay::Overlay;
 use crate::face::tui::palette;
 use crate::face::tui::screens::live::state::CellState;
+use crate::face::tui::screens::timeline::state::Part;
 use crate::face::tui::screens::timeline::state::row::WAITING;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::update::begin;
 use crate::face::tui::widgets::overlay::help_lines;
+use crate::plan::Phase;
 use crate::table::{Backend, P2p, Provenance, Status};
 
 fn shown_runs(driver: &Driver) -> Vec<String> {
@@ -246,15 +248,14 @@ fn enter_opens_the_timeline_of_the_selected_run() {
     driver.keys("3/ladder p2p=off");
     driver.enter();
     let effects = driver.enter();
-    let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
-    assert!(matches!(&sources[..], [TraceSource::Run(record)] if record.run == "20260102-0304-3"));
     assert_eq!(driver.state.cx.tab, Tab::Timeline);
     assert!(driver.screen().contains("opening 20260102-0304-3"));
-    let late = Message::Trace { request: request - 1, result: Err("too late".into()) };
-    driver.send(late);
+    driver.keys("3");
+    let again = driver.enter();
+    driver.answer(effects);
     assert!(driver.state.cx.notice.is_none(), "an answer to an older request is dropped");
-    driver.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(trace())]) });
-    assert!(driver.screen().contains("[emulated-link]"));
+    driver.answer(again);
+    assert!(driver.screen().contains("the trace of run 20260102-0304-3 is gone"), "{}", driver.screen());
 }
 
 #[test]
@@ -356,7 +357,9 @@ fn arrows_select_points_and_enter_opens_them() {
         fastest,
         driver.state.pareto.visible().map(|p| p.tokens_per_s_per_gpu).max_by(f64::total_cmp)
     );
-    assert!(matches!(driver.enter()[..], [Effect::OpenTraces { .. }]));
+    let run = driver.state.pareto.current().map(|p| p.run.clone()).expect("one is selected");
+    driver.enter();
+    assert!(driver.screen().contains(&format!("opening {run}")), "{}", driver.screen());
 }
 
 #[test]
@@ -417,16 +420,20 @@ fn the_timeline_moves_by_operation_step_and_window() {
 fn the_overlap_of_a_step_is_asked_for_once() {
     let mut driver = Driver::full(80, 24);
     driver.keys("4");
-    let step = |effects: &[Effect]| match effects {
-        [Effect::Analyse { part: Some(key), .. }] => Some(key.step),
-        _ => None,
+    let step = |driver: &Driver, step| {
+        let known = |part: &Part| part.is_some_and(|key| key.step == step && key.phase == Phase::Decode);
+        driver.state.timeline.view.iter().any(|view| view.panes[0].overlap.keys().any(known))
     };
-    let effects = driver.keys("]");
-    assert_eq!(step(&effects), Some(1), "{effects:?}");
+    let mut effects = driver.keys("]");
     assert!(driver.keys("]").is_empty(), "one at a time");
-    let Some(Effect::Analyse { request, pane, part, .. }) = effects.into_iter().next() else { return };
-    let next = driver.send(Message::Overlap { request, pane, part, overlap_pct: None });
-    assert_eq!(step(&next), Some(2), "then the one shown now");
+    let Some(Effect::Ask(first)) = effects.pop() else { panic!("it is asked for") };
+    let next = driver.send(Message::Answered(first.run()));
+    assert!(
+        step(&driver, 1) && !step(&driver, 2) && next.len() == 1,
+        "then the one shown now: {next:?}"
+    );
+    driver.answer(next);
+    assert!(step(&driver, 2));
     assert!(driver.keys("z").is_empty());
 }
 

@@ -7,6 +7,7 @@ use tui_input::Input;
 
 use super::paint::{line, popup, put, wrap};
 use crate::face::tui::action::Action;
+use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Notice};
 use crate::face::tui::keymap::{Keymap, Scope};
 use crate::face::tui::layout::{centered, inside, regions_of};
@@ -85,12 +86,12 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
                     buf.set_style(row, theme.style(Role::Selected));
                 }
             }
-            if let Some(open) = palette::path(&cx.keys, cx.tab, input.value()) {
-                let below = if open.beneath { " beneath the trace shown" } else { "" };
+            if let Some((path, opening)) = palette::path(&cx.keys, cx.tab, input.value()) {
+                let below = if opening == Opening::Beneath { " beneath the trace shown" } else { "" };
                 for row in 2..area.height {
                     put(buf, area, area.x, area.y + row, &" ".repeat(area.width.into()), Style::reset());
                 }
-                let text = format!("Enter opens {}{below}", open.path);
+                let text = format!("Enter opens {path}{below}");
                 for (row, text) in wrap(&text, usize::from(area.width) - 2).iter().enumerate() {
                     let y = area.y + 2 + row as u16;
                     put(buf, area, area.x + 1, y, text, theme.style(Role::Text));

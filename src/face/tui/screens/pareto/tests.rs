@@ -226,7 +226,7 @@ fn arrows_go_to_the_nearest_point_and_d_to_the_one_that_dominates() {
     assert!(driver.screen().contains("dominated by"), "{}", driver.screen());
     keys(&mut driver, "d");
     assert_eq!(driver.state.pareto.current().map(|p| p.run.clone()), by);
-    assert!(matches!(driver.press(KeyCode::Enter)[..], [Effect::OpenTraces { .. }]));
+    assert!(matches!(driver.press(KeyCode::Enter)[..], [Effect::Ask(_)]));
     assert_eq!(driver.state.cx.tab, Tab::Timeline);
 }
 

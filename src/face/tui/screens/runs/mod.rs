@@ -16,6 +16,7 @@ use ratatui::layout::Rect;
 use self::over::Over;
 pub use self::state::Runs;
 use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::keys::{paste_into, type_into};
@@ -97,7 +98,10 @@ impl Acts for Runs {
             Act::Detail => self.detail = !self.detail,
             Act::Open => cx.open_runs(selected),
             Act::OpenBeneath => {
-                cx.request(Request::OpenRuns { runs: selected.into_iter().collect(), beneath: true });
+                cx.request(Request::OpenRuns {
+                    runs: selected.into_iter().collect(),
+                    opening: Opening::Beneath,
+                });
             }
             Act::OpenBoth => {
                 if let Some([a, b]) = self.two(cx) {

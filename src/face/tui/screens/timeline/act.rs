@@ -1,13 +1,16 @@
 //! What the timeline's actions do, and what lines that are typed there ask for.
 
-use super::state::ask::Prediction;
 use super::state::panel::Panel;
+use super::state::prediction::Prediction;
 use super::state::target::{FORMS, Target};
-use super::state::{Ask, Pane, Timeline, View};
-use super::{Act, stretch};
+use super::state::{Timeline, View};
+use super::{Act, ask, stretch};
 use crate::face::tui::context::Context;
 use crate::face::tui::message::Effect;
 use crate::face::tui::palette;
+
+/// Why a trace has no prediction.
+const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted";
 
 /// Does what was asked for.
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
@@ -45,10 +48,8 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
 
 /// What a run is simulated on unless another thing is typed, and why.
 fn proposed(view: &View) -> Result<(String, String), String> {
-    let Some(spec) = &view.panes[0].index.trace.meta.spec else {
-        return Err("an imported trace does not tell what was run: nothing can be predicted".into());
-    };
-    let on = Prediction::proposed(spec, 0);
+    let spec = view.panes[0].index.trace.meta.spec.as_ref().ok_or(UNKNOWN)?;
+    let on = Prediction::proposed(spec);
     let why = match on.hardware == spec.hardware {
         true => "the run's own hardware".into(),
         false => format!("'{}', on which it ran, has no profile: this one stands in", spec.hardware),
@@ -62,20 +63,18 @@ fn proposed(view: &View) -> Result<(String, String), String> {
 fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
     let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
     if view.go(Target::parse(text)?)? {
-        search(timeline, cx);
+        ask::search(view, cx);
     }
     Ok(())
 }
 
 /// Simulates what the run should have taken on what a typed line names; why that cannot be.
 fn predict(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
-    let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
+    let view = timeline.view.as_ref().ok_or("no trace is open")?;
     let pane = &view.panes[0];
     let step = pane.step_key(view.time, view.focus == 0).map_or(0, |key| key.step);
-    let on = Prediction::parse(text, step)?;
-    let ask = Ask::Predict(pane.index.clone(), on);
-    view.predicting = true;
-    cx.perform(Effect::Timeline(Box::new(ask)));
+    let run = pane.index.trace.meta.spec.clone().ok_or(UNKNOWN)?;
+    ask::predict(Prediction::parse(text)?, run, step, cx);
     Ok(())
 }
 
@@ -150,20 +149,4 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
     }
     Ok(())
-}
-
-/// Searches every trace that is open for what is typed now.
-pub(super) fn search(timeline: &mut Timeline, cx: &mut Context) {
-    let request = timeline.request;
-    let Some(view) = &mut timeline.view else { return };
-    view.search.serial += 1;
-    let (serial, query) = (view.search.serial, view.search.input.value().to_string());
-    let search = |(pane, shown): (usize, &Pane)| Effect::Search {
-        request,
-        pane,
-        serial,
-        index: shown.index.clone(),
-        query: query.clone(),
-    };
-    cx.effects.extend(view.panes.iter().enumerate().map(search));
 }

@@ -10,7 +10,7 @@ use super::Timeline;
 use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::path::CriticalPath;
 use super::state::select::MARKS;
-use super::{info, lists, overview, stretch};
+use super::{ask, info, lists, overview, stretch};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{ns, percent};
@@ -43,7 +43,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         return;
     };
     let Some(areas) = layout::open(timeline, body) else { return };
-    header(buf, areas.header, view, theme);
+    header(buf, areas.header, view, cx);
     overview::draw(buf, areas.overview, view, theme);
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
     marks(buf, areas.ticks, view, theme);
@@ -76,7 +76,8 @@ fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
     window.column(time, usize::from(columns)).map(|column| column as u16)
 }
 
-fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+    let theme = cx.theme;
     title(buf, area, view, 0, theme);
     let (shown, whole) = (ns(view.window.width()), ns(view.bounds().width()));
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
@@ -86,7 +87,7 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         0 => String::new(),
         n => format!("   {n} followed"),
     };
-    if view.predicting {
+    if cx.is_under_way::<Timeline>(ask::PREDICTION) {
         back.push_str("   simulating the run…");
     }
     let window = format!("window {shown} of {whole}, at {} s{back}", seconds(from, 6));
@@ -203,7 +204,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
             }
         }
     }
-    let path = pane.path.as_deref().filter(|_| view.lit);
+    let path = pane.path.as_ref().filter(|_| view.lit);
     if view.lit {
         draw_path(buf, areas.path, pane, path, window, theme);
     }
@@ -215,7 +216,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     let last = (pane.first_line + usize::from(areas.lines.height)).min(pane.lines.len());
     let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
     let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
-    let canvas = Canvas { index, window, theme, matches: pane.matches.as_deref() };
+    let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref() };
     let time = view.window.column(view.time, columns);
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
         let row = Rect { y: areas.lines.y + i as u16, height: 1, ..areas.lines };

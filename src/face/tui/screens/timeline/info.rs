@@ -108,7 +108,7 @@ fn search(view: &View) -> String {
         return String::new();
     }
     let pane = view.pane();
-    let found = match pane.matches.as_deref().filter(|m| m.query == query) {
+    let found = match pane.matches.as_ref().filter(|m| m.query == query) {
         _ if query.is_empty() => "type part of a name".into(),
         None => "…".into(),
         Some(found) => {

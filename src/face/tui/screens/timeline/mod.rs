@@ -1,11 +1,13 @@
 //! Screen 4: what the lanes of a trace did.
 
 mod act;
+mod ask;
 mod draw;
 mod export;
 mod info;
 pub mod layout;
 mod lists;
+pub mod open;
 mod overview;
 mod pointer;
 pub mod state;
@@ -17,15 +19,15 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::desk;
 use crate::face::tui::action::{Binding, bind};
-use crate::face::tui::context::Context;
+use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::layout::cut_left;
-use crate::face::tui::message::{Effect, TraceSource};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, Screen};
 use crate::face::tui::state::Tab;
+use crate::lab::store::Store;
 
-use act::search;
 pub use state::Timeline;
 
 /// What can be done here.
@@ -162,8 +164,8 @@ impl Screen for Timeline {
                 view.go_to_found();
             }
             KeyCode::Down | KeyCode::Tab => view.search.typing = false,
-            KeyCode::Esc => view.forget_search(),
-            _ if type_into(&mut view.search.input, key) => search(self, cx),
+            KeyCode::Esc => ask::end_search(view, cx),
+            _ if type_into(&mut view.search.input, key) => ask::search(view, cx),
             _ => {}
         }
         true
@@ -172,7 +174,7 @@ impl Screen for Timeline {
     fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
         let Some(view) = self.view.as_mut().filter(|view| view.search.typing) else { return false };
         paste_into(&mut view.search.input, text);
-        search(self, cx);
+        ask::search(view, cx);
         true
     }
 
@@ -180,13 +182,13 @@ impl Screen for Timeline {
         pointer::point(self, body, event).is_some()
     }
 
-    fn close(&mut self, _cx: &mut Context) {
+    fn close(&mut self, cx: &mut Context) {
         let Some(view) = &mut self.view else { return };
         if view.panel.take().is_some() {
             return;
         }
         if !view.search.input.value().is_empty() {
-            view.forget_search();
+            ask::end_search(view, cx);
         } else {
             view.unselect();
         }
@@ -194,21 +196,23 @@ impl Screen for Timeline {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         let Some(areas) = layout::open(self, body) else { return };
-        let request = self.request;
         let Some(view) = &mut self.view else { return };
-        let (_, lanes) = cut_left(areas.overview, layout::LANE_LABEL);
-        let asks = view.settle(usize::from(lanes.width), usize::from(lists::rows(areas.panel).height));
-        cx.effects.extend(asks.into_iter().map(|ask| Effect::Timeline(Box::new(ask))));
-        let (time, focus) = (view.time, view.focus);
-        for (i, (pane, areas)) in view.panes.iter_mut().zip(areas.panes).enumerate() {
+        view.settle(usize::from(lists::rows(areas.panel).height));
+        for (pane, areas) in view.panes.iter_mut().zip(areas.panes) {
             pane.scroll_to_cursor(usize::from(areas.lines.height));
-            // while another trace is on its way, answers for this one would be dropped
-            if self.loading.is_none()
-                && let Some(part) = pane.wanted(time, i == focus)
-            {
-                cx.perform(Effect::Analyse { request, pane: i, index: pane.index.clone(), part });
-            }
         }
+        let (_, lanes) = cut_left(areas.overview, layout::LANE_LABEL);
+        ask::follow(view, usize::from(lanes.width), cx);
+    }
+
+    fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
+        match request {
+            Request::OpenRuns { runs, opening } => self.open_runs(&runs, opening, cx),
+            Request::OpenRecord(record) => self.open_records(vec![*record], Opening::Alone(None), cx),
+            Request::OpenPath(path, opening) => self.open_path(path, opening, cx),
+            other => return Some(other),
+        }
+        None
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -228,11 +232,14 @@ impl Screen for Timeline {
             return;
         };
         let names: Vec<&str> = sources.iter().map(|(source, _)| source.as_str()).collect();
-        let request = self.request(names.join(" and "), false);
-        self.opens_at = window;
-        let of = |(source, rules): (String, _)| TraceSource::Path { path: source.into(), rules };
-        let sources = sources.into_iter().map(of).collect();
-        cx.perform(Effect::OpenTraces { request, sources });
+        let what = names.join(" and ");
+        let open = |store: &Store| {
+            let open = |(source, rules): (String, Option<String>)| {
+                desk::open(&source, store, rules.as_deref(), None)
+            };
+            sources.into_iter().map(open).collect()
+        };
+        self.open(what, Opening::Alone(window), open, cx);
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {

@@ -7,9 +7,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use super::layout;
 use super::state::select::Selected;
 use super::state::window::Window;
-use super::state::{Ask, Line, TraceIndex, View};
+use super::state::{Line, TraceIndex, View};
+use crate::face::tui::context::Opening;
 use crate::face::tui::layout::cut_left;
-use crate::face::tui::message::{Effect, Message, TraceSource};
+use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::{FileKind, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
@@ -251,11 +252,10 @@ fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
 fn numbers_of_another_stretch_say_so() {
     let mut driver = with(vec![trace()], (120, 40));
     let mut first = driver.press(KeyCode::Char('v'));
-    let Some(Effect::Timeline(ask)) = first.pop() else { panic!("it asks for numbers") };
+    let Some(Effect::Ask(task)) = first.pop() else { panic!("it asks for numbers") };
     assert!(driver.screen().contains("counting…"), "{}", driver.screen());
-    let second = driver.press(KeyCode::Right);
-    assert!(!second.iter().any(|effect| matches!(effect, Effect::Timeline(_))), "one at a time");
-    let more = driver.send(Message::Timeline(Box::new(ask.answer())));
+    assert!(driver.press(KeyCode::Right).is_empty(), "one at a time");
+    let more = driver.send(Message::Answered(task.run()));
     assert!(driver.screen().contains("of the stretch before; counting…"), "{}", driver.screen());
     assert_eq!(more.len(), 1, "the answer makes it ask for what is selected now");
     driver.answer(more);
@@ -465,25 +465,28 @@ fn what_is_shown_is_exported_and_the_command_shows_the_same() {
     assert!(command.starts_with("ladderscope timeline 20260102-0304-1 --from "), "{command}");
 }
 
-#[test]
-fn what_was_open_is_opened_again_where_it_was_looked_at() {
-    let mut driver = with(vec![measured()], (120, 40));
-    keys(&mut driver, "]++");
-    let window = view(&driver).window;
-    let kept = driver.state.timeline.remember().expect("something is open");
+/// Another workbench that takes up what is kept of a timeline, and answers what it asks for.
+fn again(kept: &serde_json::Value) -> Driver {
     let mut again = Driver::empty(120, 40);
     again.state.cx.tab = Tab::Timeline;
-    again.state.timeline.recall(&kept, &mut again.state.cx);
+    again.state.timeline.recall(kept, &mut again.state.cx);
     let effects = std::mem::take(&mut again.state.cx.effects);
-    let [Effect::OpenTraces { request, sources }] = &effects[..] else { panic!("{effects:?}") };
-    let path = |path: &str, rules| TraceSource::Path { path: path.into(), rules };
-    assert_eq!(*sources, [path("20260102-0304-1", None)]);
-    again.send(Message::Trace { request: *request, result: Ok(vec![Arc::new(measured())]) });
-    assert_eq!(view(&again).window, window);
+    again.answer(effects);
+    again
+}
+
+#[test]
+fn what_was_open_is_opened_again_where_it_was_looked_at() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("trace.parquet");
+    crate::trace::write(&path, &measured().trace).expect("it is written");
+    let mut driver = with(vec![measured().opened_from(path.to_string_lossy())], (120, 40));
+    keys(&mut driver, "]++");
+    let kept = driver.state.timeline.remember().expect("something is open");
+    assert_eq!(view(&again(&kept)).window, view(&driver).window);
     for text in ["null", "{}", "{\"sources\":[]}", "{\"sources\":[7]}", "{\"sources\":[\"\"]}"] {
-        let kept = serde_json::from_str(text).expect("it is JSON");
-        again.state.timeline.recall(&kept, &mut again.state.cx);
-        assert!(again.state.cx.effects.is_empty(), "{text}");
+        let again = again(&serde_json::from_str(text).expect("it is JSON"));
+        assert!(again.state.timeline.view.is_none() && again.state.cx.notice.is_none(), "{text}");
     }
 }
 
@@ -500,12 +503,8 @@ fn rules_stay_with_the_trace_that_they_classify() {
     let start = "ladderscope timeline 'my trace.json' --rules hta";
     assert!(copied(&mut driver).0.starts_with(start));
     let kept = driver.state.timeline.remember().expect("something is open");
-    let mut again = Driver::empty(120, 40);
-    again.state.cx.tab = Tab::Timeline;
-    again.state.timeline.recall(&kept, &mut again.state.cx);
-    let effects = std::mem::take(&mut again.state.cx.effects);
-    let [Effect::OpenTraces { sources, .. }] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(*sources, [TraceSource::Path { path: "my trace.json".into(), rules: hta() }]);
+    let (sources, _) = super::export::recall(&kept).expect("it can be read");
+    assert_eq!(sources, [("my trace.json".to_owned(), hta())]);
     let mut two = with(vec![of(None), of(hta())], (200, 40));
     let (command, told) = copied(&mut two);
     assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
@@ -520,8 +519,8 @@ fn rules_stay_with_the_trace_that_they_classify() {
 #[test]
 fn a_command_opens_at_its_window() {
     let mut driver = Driver::full(120, 40);
-    driver.state.timeline.opens_at = Some((50_000, 60_000));
-    driver.show(vec![trace()]);
+    let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);
+    timeline.show(vec![Arc::new(trace())], Opening::Alone(Some((50_000, 60_000))), cx);
     let window = view(&driver).window;
     assert_eq!((window.from - 5_000, window.to - 5_000), (50_000, 60_000));
     keys(&mut driver, "4u");
@@ -569,9 +568,4 @@ fn an_answer_about_a_trace_that_is_gone_is_dropped() {
     driver.show(vec![imported()]);
     driver.answer(effects);
     assert!(view(&driver).panes[0].measured.is_none());
-    let old = Arc::new(trace());
-    let asks = vec![Effect::Timeline(Box::new(Ask::Overview(old, 17)))];
-    driver.answer(asks);
-    let columns = view(&driver).panes[0].overview.as_ref().map(|overview| overview.columns.len());
-    assert_ne!(columns, Some(17));
 }

@@ -188,7 +188,7 @@ impl View {
         let pane = self.pane();
         let key = pane.step_key(self.time, true);
         let path = match &pane.path {
-            Some(path) if Some(path.key) == key => path.clone(),
+            Some(path) if Some(path.key) == key => path,
             _ if !analysis::knows_dependencies(&pane.index.trace) => {
                 return Err("an imported trace does not tell what waited for what".into());
             }

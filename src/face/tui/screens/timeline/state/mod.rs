@@ -2,11 +2,9 @@
 //!
 //! `build` makes an `index` of a trace out of `row`s, `ranges` and `cover`s; a `pane` shows one index,
 //! a `view` one or two panes. What a view does lies in `view` (window and cursor), `go` (to targets, along
-//! edges and critical paths), `select` (selection and marks) and `align` (two traces); what takes longer
-//! than a key press may is an `ask`.
+//! edges and critical paths), `select` (selection and marks) and `align` (two traces).
 
 mod align;
-pub mod ask;
 mod build;
 pub mod cover;
 mod go;
@@ -17,6 +15,7 @@ pub mod overview;
 pub mod pane;
 pub mod panel;
 pub mod path;
+pub mod prediction;
 pub mod ranges;
 pub mod row;
 mod screen;
@@ -29,7 +28,6 @@ pub mod window;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Answer, Ask};
 pub use index::{Line, TraceIndex};
 pub use pane::{Pane, Part};
 pub use screen::Timeline;

@@ -36,31 +36,16 @@ pub struct Pane {
     pub first_line: usize,
     /// Overlap (%) of parts, once computed.
     pub overlap: BTreeMap<Part, Option<f64>>,
-    /// The part whose overlap is being computed.
-    pub pending: Option<Part>,
     /// What the search found here.
-    pub matches: Option<Arc<Matches>>,
+    pub matches: Option<Matches>,
     /// What the simulator predicts, for the run above it, and not a run: on what it was simulated.
     pub ghost: Option<String>,
     /// The whole trace in a row.
-    pub overview: Option<Arc<Overview>>,
+    pub overview: Option<Overview>,
     /// Numbers of a stretch: of the one that is wanted, or of the one that was wanted before.
-    pub measured: Option<Arc<Measured>>,
+    pub measured: Option<Measured>,
     /// The critical path of a step, likewise.
-    pub path: Option<Arc<CriticalPath>>,
-    /// What has been asked for and not yet answered.
-    pub asked: Asked,
-}
-
-/// Questions about a trace that are being answered.
-#[derive(Debug, Default)]
-pub struct Asked {
-    /// An overview of so many columns.
-    pub overview: Option<usize>,
-    /// Numbers of a stretch (ns of the trace).
-    pub measured: Option<Window>,
-    /// The critical path of a step.
-    pub path: Option<StepKey>,
+    pub path: Option<CriticalPath>,
 }
 
 impl Pane {
@@ -79,20 +64,12 @@ impl Pane {
             place: 0,
             first_line: 0,
             overlap: BTreeMap::new(),
-            pending: None,
             matches: None,
             ghost: None,
             overview: None,
             measured: None,
             path: None,
-            asked: Asked::default(),
         }
-    }
-
-    /// What was asked will not be answered.
-    pub fn forget_asked(&mut self) {
-        self.pending = None;
-        self.asked = Asked::default();
     }
 
     /// A time of the window, in the trace's own.
@@ -157,16 +134,10 @@ impl Pane {
         }
     }
 
-    /// The part whose overlap the header needs and nobody has asked for.
-    pub fn wanted(&mut self, time: i64, focus: bool) -> Option<Part> {
-        if self.pending.is_some() {
-            return None;
-        }
-        let step = self.step(time, focus).and_then(|i| self.index.steps.get(i)).map(|s| s.key);
-        let wanted = [step.map(Some), Some(None)];
-        let part = wanted.into_iter().flatten().find(|part| !self.overlap.contains_key(part))?;
-        self.pending = Some(part);
-        Some(part)
+    /// The part whose overlap the header needs and does not know.
+    pub fn wanted(&self, time: i64, focus: bool) -> Option<Part> {
+        let wanted = [self.step_key(time, focus).map(Some), Some(None)];
+        wanted.into_iter().flatten().find(|part| !self.overlap.contains_key(part))
     }
 
     /// The next or previous decode step from the one under the cursor.

@@ -95,7 +95,7 @@ impl View {
     /// The numbers of a pane's stretch, and whether they are those of the stretch that is shown now.
     pub fn measured(&self, pane: usize) -> Option<(&Measured, bool)> {
         let (pane, stretch) = (self.panes.get(pane)?, self.stretch()?);
-        let measured = pane.measured.as_deref()?;
+        let measured = pane.measured.as_ref()?;
         Some((measured, measured.window == pane.window(stretch)))
     }
 

@@ -234,7 +234,7 @@ proptest! {
         }
         for deed in &deeds {
             perform(&mut view, deed);
-            drop(view.settle(80, 5));
+            view.settle(5);
             let (bounds, window) = (view.bounds(), view.window);
             prop_assert!(bounds.from <= window.from && window.from < window.to, "{deed:?}: {window:?}");
             prop_assert!(window.to <= bounds.to, "{deed:?}: {window:?} in {bounds:?}");

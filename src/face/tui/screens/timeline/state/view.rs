@@ -22,8 +22,6 @@ pub struct Search {
     pub input: Input,
     /// It is being typed.
     pub typing: bool,
-    /// Number of the newest search; answers to older ones are dropped.
-    pub serial: u64,
     /// Enter was pressed before the answer came: its first match is gone to when it does.
     pub awaited: bool,
     /// What is gone to is zoomed to, too.
@@ -62,10 +60,6 @@ pub struct View {
     pub panel: Option<Panel>,
     /// The steps of both traces, compared: those that are wanted, or those that were wanted before.
     pub differences: Option<Arc<OperationDifferences>>,
-    /// A comparison is being made.
-    pub comparing: bool,
-    /// A prediction is being made.
-    pub predicting: bool,
 }
 
 impl View {
@@ -86,8 +80,6 @@ impl View {
             trail: Vec::new(),
             panel: None,
             differences: None,
-            comparing: false,
-            predicting: false,
         };
         if let Some(first) = view.first_decode(0, |_| true) {
             view.fit_step(first);
@@ -335,6 +327,17 @@ impl View {
         }
     }
 
+    /// After anything that may have changed: the selection reaches the cursor, steps are aligned, the list
+    /// beneath the lanes, of which `rows` are shown, is within its bounds.
+    pub fn settle(&mut self, rows: usize) {
+        self.extend_to_cursor();
+        self.follow_steps();
+        if let Some(panel) = &mut self.panel {
+            let len = panel.rows(self.differences.as_deref());
+            panel.list().fit(len, rows);
+        }
+    }
+
     /// Takes away the lower trace; false where there is none.
     pub fn remove(&mut self) -> bool {
         let removed = self.panes.len() > 1;
@@ -398,7 +401,7 @@ impl View {
     /// Goes to the next or previous match in the pane that has the keys; false where there is none.
     pub fn go_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
-        let Some(matches) = pane.matches.clone() else { return false };
+        let Some(matches) = &pane.matches else { return false };
         let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
         let time = self.time.saturating_add(pane.origin);
         let Some((line, place)) = matches.neighbour(&pane.index, from, time, forwards) else {
@@ -411,7 +414,7 @@ impl View {
     }
 
     /// What a search found in a pane.
-    pub fn found(&mut self, pane: usize, matches: Arc<Matches>) {
+    pub fn found(&mut self, pane: usize, matches: Matches) {
         if let Some(pane) = self.panes.get_mut(pane) {
             pane.matches = Some(matches);
         }
@@ -441,7 +444,7 @@ impl View {
 
     /// Ends the search: nothing is marked as found any more.
     pub fn forget_search(&mut self) {
-        self.search = Search { serial: self.search.serial + 1, ..Search::default() };
+        self.search = Search::default();
         for pane in &mut self.panes {
             pane.matches = None;
         }

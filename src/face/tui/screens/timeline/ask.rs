@@ -1,0 +1,138 @@
+//! What the timeline asks in the background: numbers, overviews and paths of the traces that are shown, what
+//! a search finds in them, how two of them differ, what the simulator says of the run.
+
+use std::sync::Arc;
+
+use super::Timeline;
+use super::state::measure::Measured;
+use super::state::overview::Overview;
+use super::state::panel::Panel;
+use super::state::path::CriticalPath;
+use super::state::prediction::Prediction;
+use super::state::{Matches, Pane, Part, TraceIndex, View};
+use crate::face::tui::context::Context;
+use crate::plan::Phase;
+use crate::study::analysis;
+use crate::table::Spec;
+use crate::trace::overlap::{Selection, overlap};
+
+/// The slot in which a prediction is asked for.
+pub const PREDICTION: &str = "prediction";
+
+/// The slots of questions about a trace, which are numbered by panes.
+const OF_A_PANE: [&str; 5] = ["overview", "numbers", "path", "overlap", "search"];
+
+/// Other traces are shown than those about which something was asked.
+pub fn forget(cx: &mut Context) {
+    for slot in OF_A_PANE {
+        (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
+    }
+    cx.forget::<Timeline>("differences");
+}
+
+/// Asks what is shown and not known yet, each question when the last one of its kind is answered. `columns`:
+/// of the lanes.
+pub fn follow(view: &View, columns: usize, cx: &mut Context) {
+    let stretch = view.stretch();
+    for (at, pane) in view.panes.iter().enumerate() {
+        if columns > 0 {
+            let take = |pane: &mut Pane, _, overview| pane.overview = Some(overview);
+            of_pane(cx, ("overview", at), pane, columns, Overview::of, take);
+        }
+        if let Some(stretch) = stretch {
+            let take = |pane: &mut Pane, _, numbers| pane.measured = Some(numbers);
+            of_pane(cx, ("numbers", at), pane, pane.window(stretch), Measured::of, take);
+        }
+        if let Some(step) = pane.step_key(view.time, at == view.focus).filter(|_| view.lit) {
+            let path = |index: &TraceIndex, step| CriticalPath::of(&index.trace, step);
+            of_pane(cx, ("path", at), pane, step, path, |pane, _, path| pane.path = Some(path));
+        }
+        if let Some(part) = pane.wanted(view.time, at == view.focus) {
+            of_pane(cx, ("overlap", at), pane, part, overlap_pct, |pane, part, pct| {
+                pane.overlap.insert(part, pct);
+            });
+        }
+    }
+    if let (Some(Panel::Differences { .. }), [a, b]) = (&view.panel, &view.panes[..])
+        && let Ok(steps) = view.steps_to_compare()
+    {
+        let [a, b] = [a, b].map(|pane| Arc::clone(&pane.index));
+        cx.follow(
+            "differences",
+            &steps,
+            move |_| Ok(analysis::operation_differences(&a.trace, steps.0, &b.trace, steps.1)),
+            |timeline: &mut Timeline, report, cx| {
+                let view = timeline.view.as_mut().filter(|view| view.panes.len() == 2);
+                if let Some((view, report)) = view.zip(cx.told(report)) {
+                    view.differences = Some(Arc::new(report));
+                }
+            },
+        );
+    }
+}
+
+/// Asks what `key` says of the trace of a pane, which takes the answer.
+fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
+    cx: &mut Context,
+    slot: (&'static str, usize),
+    pane: &Pane,
+    key: K,
+    work: fn(&TraceIndex, K) -> T,
+    take: fn(&mut Pane, K, T),
+) {
+    let index = Arc::clone(&pane.index);
+    cx.follow(
+        slot,
+        &key,
+        move |_| Ok(work(&index, key)),
+        move |timeline: &mut Timeline, answer, cx| {
+            let pane = timeline.view.as_mut().and_then(|view| view.panes.get_mut(slot.1));
+            if let Some((pane, answer)) = pane.zip(cx.told(answer)) {
+                take(pane, key, answer);
+            }
+        },
+    );
+}
+
+/// Overlap (%) of a step, or of all decode steps; `None` without communication.
+fn overlap_pct(index: &TraceIndex, part: Part) -> Option<f64> {
+    let phase = Some(part.map_or(Phase::Decode, |key| key.phase));
+    let step = part.map(|key| key.step);
+    overlap(&index.trace, &Selection { phase, step, ..Selection::default() }).all.overlap_pct
+}
+
+/// Searches every trace that is shown for what is typed now.
+pub fn search(view: &View, cx: &mut Context) {
+    for (at, pane) in view.panes.iter().enumerate() {
+        let (index, query) = (Arc::clone(&pane.index), view.search.input.value().to_owned());
+        cx.ask(
+            ("search", at),
+            move |_| Ok(Matches::of(&index, &query)),
+            move |timeline: &mut Timeline, matches, cx| {
+                if let Some((view, matches)) = timeline.view.as_mut().zip(cx.told(matches)) {
+                    view.found(at, matches);
+                }
+            },
+        );
+    }
+}
+
+/// Ends the search: nothing is marked as found any more, nor will be.
+pub fn end_search(view: &mut View, cx: &mut Context) {
+    view.forget_search();
+    (0..2).for_each(|pane| cx.forget::<Timeline>(("search", pane)));
+}
+
+/// Simulates a run, at least up to the decode step `step`, to show what should have been beneath it.
+pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
+    cx.ask(
+        PREDICTION,
+        move |_| on.simulate(&run, step),
+        |timeline: &mut Timeline, ghost, cx| {
+            if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
+                view.add_ghost(index, on);
+                forget(cx);
+            }
+        },
+    );
+}

@@ -1,0 +1,111 @@
+//! Opens traces: reads and indexes them in the background, and shows them.
+
+use std::sync::Arc;
+
+use super::ask;
+use super::state::{Timeline, TraceIndex, View};
+use crate::base::error::Result;
+use crate::desk::{self, Opened};
+use crate::face::tui::action::Action;
+use crate::face::tui::context::{Context, Opening};
+use crate::face::tui::state::Tab;
+use crate::lab::store::Store;
+use crate::table::Record;
+
+impl Timeline {
+    /// Opens stored runs (full ids), from top to bottom.
+    pub fn open_runs(&mut self, runs: &[String], opening: Opening, cx: &mut Context) {
+        if runs.is_empty() {
+            return cx.inform("nothing is selected");
+        }
+        let mut records = Vec::new();
+        for run in runs {
+            match cx.stored.as_ref().and_then(|stored| stored.find(run)) {
+                Some(record) => records.push(record.clone()),
+                None => {
+                    let (reload, dir) = (cx.keys.label(Action::Reload), cx.dir.display());
+                    return cx.fail(format!("run {run} is not in {dir}: {reload} reads it again"));
+                }
+            }
+        }
+        self.open_records(records, opening, cx);
+    }
+
+    /// Opens runs, from top to bottom, or says why they have no traces.
+    pub fn open_records(&mut self, records: Vec<Record>, opening: Opening, cx: &mut Context) {
+        if let Some(record) = records.iter().find(|record| record.metrics.is_none()) {
+            let reason = record.reason.as_deref().unwrap_or("no reason is recorded");
+            return cx.inform(format!("run {} is {}: {reason}", record.run, record.status.as_str()));
+        }
+        let names: Vec<&str> = records.iter().map(|record| record.run.as_str()).collect();
+        let names = names.join(" and ");
+        let open = |store: &Store| {
+            records.into_iter().map(|record| desk::open_run(Box::new(record), store, None)).collect()
+        };
+        self.open(names, opening, open, cx);
+    }
+
+    /// Opens a trace file, or a run by its id where there is no such file.
+    pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
+        let what = path.clone();
+        self.open(what, opening, move |store| Ok(vec![desk::open(&path, store, None, None)?]), cx);
+    }
+
+    /// Opens one trace, or two to be shown under one another. `what`: the user waits for it.
+    pub fn open(
+        &mut self,
+        what: String,
+        opening: Opening,
+        read: impl FnOnce(&Store) -> Result<Vec<Opened>> + Send + 'static,
+        cx: &mut Context,
+    ) {
+        cx.tab = Tab::Timeline;
+        self.loading = Some(what);
+        let store = Store::open(&cx.dir);
+        cx.ask(
+            "traces",
+            move |_| Ok(read(&store)?.into_iter().map(index).collect()),
+            move |timeline: &mut Self, traces, cx| {
+                timeline.loading = None;
+                if let Some(traces) = cx.told(traces) {
+                    timeline.show(traces, opening, cx);
+                }
+            },
+        );
+    }
+
+    /// Shows traces: the first above the second, or the only one where it was wanted.
+    pub fn show(&mut self, traces: Vec<Arc<TraceIndex>>, opening: Opening, cx: &mut Context) {
+        ask::forget(cx);
+        let mut traces = traces.into_iter();
+        match (&mut self.view, traces.next(), opening) {
+            (Some(view), Some(index), Opening::Beneath) => {
+                view.forget_search();
+                view.add(index);
+            }
+            (_, Some(index), _) => {
+                cx.forget::<Self>(ask::PREDICTION);
+                let mut view = View::new(index);
+                if let Some(second) = traces.next() {
+                    view.add(second);
+                }
+                if let Opening::Alone(Some((from, to))) = opening {
+                    view.show(from, to);
+                }
+                self.view = Some(view);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn index(opened: Opened) -> Arc<TraceIndex> {
+    let name = opened.name();
+    let title = match (&opened.trace.meta.spec, &opened.trace.meta.import) {
+        (Some(spec), _) => format!("{name}  {} {} {}", spec.model, spec.label(), spec.link),
+        (None, Some(import)) => format!("{name}  {}", import.format),
+        (None, None) => name,
+    };
+    let index = TraceIndex::new(title, opened.trace);
+    Arc::new(index.opened_from(opened.source).classified_by(opened.rules))
+}
