@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::Place;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -95,11 +94,9 @@ fn every_verb_is_told() {
     let told = |verb: &str| {
         text.split('`').skip(1).step_by(2).any(|code| code.split_whitespace().next() == Some(verb))
     };
-    for verb in crate::help::VERBS {
-        assert!(told(verb), "no page tells of `{verb}`");
+    for verb in crate::help::verbs() {
+        assert!(told(&verb), "no page tells of `{verb}`");
     }
-    let help = Place::new().run(&["--help"]).exits(0).stdout;
-    assert!(crate::help::VERBS.iter().all(|verb| help.contains(verb)));
 }
 
 #[test]

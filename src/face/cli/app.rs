@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser};
 
-use super::{output, report};
+use super::{Verb, output, report};
 use crate::base::error::{Error, Result};
 
 /// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
@@ -26,53 +26,37 @@ struct Cli {
 const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 the input was wrong or the cell cannot run, \
 3 some cells of a sweep failed, 130 interrupted (what was done is stored).";
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// Run an experiment's cells; resume where an interrupted sweep stopped
-    Sweep(super::sweep::Args),
-    /// Run one cell
-    Run(Box<super::run::Args>),
-    /// List stored runs
-    Runs(super::runs::Args),
-    /// One run: spec, metrics with intervals, overlap, breakdown by module and kind
-    Show(super::show::Args),
-    /// The workbench opened at a trace, or a figure of it
-    Timeline(super::timeline::Args),
-    /// Overlap and breakdown of a trace, per rank and in all
-    Overlap(super::overlap::Args),
-    /// The frontier of completion latency against per-GPU throughput
-    Pareto(super::pareto::Args),
-    /// Matched pairs of runs: ratios and their intervals
-    Compare(super::compare::Args),
-    /// A simulated cell with another link: numbers, and up to where communication stays hidden
-    Whatif(Box<super::whatif::Args>),
-    /// A figure fit for a paper: pareto, throughput, improvement, overlap, p2p
-    Figure(super::figure::Args),
-    /// One self-contained HTML page of runs: figures, tables, where the numbers come from
-    Report(super::page::Args),
-    /// Import and export traces
-    Trace(super::trace::Args),
-    /// Tokens from a checkpoint, any architecture, any TP
-    Generate(Box<super::generate::Args>),
-    /// Fit the free constants of a software stack and its links to measured runs
-    Calibrate(super::calibrate::Args),
-    /// Built-in model shapes
-    Models(output::FormatArgs),
-    /// Built-in hardware profiles
-    Hardware(super::hardware::Args),
-    /// Experiment files at hand
-    Experiments(output::FormatArgs),
-    /// What this machine can do: memory bandwidth, timers, driver, GPUs, NCCL, terminal
-    Doctor(super::doctor::Args),
-    /// A settings file for the workbench: theme, colours, keys, mouse
-    Config(super::config::Args),
-    /// JSON schema of a kind of file
-    Schema(super::schema::Args),
-    /// Completion script for a shell
-    Completions(super::completions::Args),
-    /// Execute the job on standard input (what a run's process does)
-    #[command(name = "__run", hide = true)]
-    Child,
+/// Makes the verbs of the command: of each the line that help has of it, its name, its arguments, and what
+/// runs it with them and the directory of runs.
+macro_rules! verbs {
+    ($($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr;)*) => {
+        /// What the command is asked to do.
+        #[derive(Debug, clap::Subcommand)]
+        enum Verb {
+            $($(#[$help])* $name($arguments),)*
+            /// Execute the job on standard input (what a run's process does)
+            #[command(name = "__run", hide = true)]
+            Child,
+        }
+
+        impl Verb {
+            fn run(self, dir: std::path::PathBuf) -> crate::base::error::Result<u8> {
+                match self {
+                    $(Self::$name($given) => {
+                        let $dir = dir;
+                        $run
+                    })*
+                    Self::Child => Ok(0),
+                }
+            }
+        }
+    };
+}
+pub(super) use verbs;
+
+/// The command with all that it takes.
+pub(super) fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the arguments, runs the verb, prints errors; the process's exit status (docs/files-and-formats.md).
@@ -122,28 +106,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     }
     match cli.verb {
         None => super::summary::workbench_or_summary(dir),
-        Some(Verb::Sweep(args)) => super::sweep::run(&args, dir),
-        Some(Verb::Run(args)) => super::run::run(&args, dir),
-        Some(Verb::Runs(args)) => super::runs::run(&args, dir),
-        Some(Verb::Show(args)) => super::show::run(&args, dir),
-        Some(Verb::Timeline(args)) => super::timeline::run(&args, dir),
-        Some(Verb::Overlap(args)) => super::overlap::run(&args, dir),
-        Some(Verb::Pareto(args)) => super::pareto::run(&args, dir),
-        Some(Verb::Compare(args)) => super::compare::run(&args, dir),
-        Some(Verb::Whatif(args)) => super::whatif::run(&args),
-        Some(Verb::Figure(args)) => super::figure::run(&args, dir),
-        Some(Verb::Report(args)) => super::page::run(&args, dir),
-        Some(Verb::Trace(args)) => super::trace::run(&args),
-        Some(Verb::Generate(args)) => super::generate::run(&args),
-        Some(Verb::Calibrate(args)) => super::calibrate::run(&args, dir),
-        Some(Verb::Models(args)) => super::models::run(&args),
-        Some(Verb::Hardware(args)) => super::hardware::run(&args),
-        Some(Verb::Experiments(args)) => super::experiments::run(&args),
-        Some(Verb::Doctor(args)) => super::doctor::run(&args, &dir),
-        Some(Verb::Config(args)) => super::config::run(&args),
-        Some(Verb::Schema(args)) => super::schema::run(&args),
-        Some(Verb::Completions(args)) => super::completions::run(&args, &mut Cli::command()),
-        Some(Verb::Child) => Ok(0),
+        Some(verb) => verb.run(dir),
     }
 }
 

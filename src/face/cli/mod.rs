@@ -1,7 +1,7 @@
 //! The command line: one file a verb.
 //!
-//! `app` parses the arguments and calls the verb; a verb is a `clap::Args` struct and a function
-//! from it to an exit status. Results go to standard output through `output`, progress and warnings
+//! `app` parses the arguments and calls the verb; a verb is a `clap::Args` struct, a function from it to an
+//! exit status, and its line in the list below. Results go to standard output through `output`, progress and warnings
 //! to standard error, errors through `report`.
 
 mod app;
@@ -46,3 +46,48 @@ mod whatif;
 
 pub use app::main;
 pub use doctor_memory::read_bandwidth;
+
+app::verbs! {
+    /// Run an experiment's cells; resume where an interrupted sweep stopped
+    Sweep(sweep::Args): |args, dir| sweep::run(&args, dir);
+    /// Run one cell
+    Run(Box<run::Args>): |args, dir| run::run(&args, dir);
+    /// List stored runs
+    Runs(runs::Args): |args, dir| runs::run(&args, dir);
+    /// One run: spec, metrics with intervals, overlap, breakdown by module and kind
+    Show(show::Args): |args, dir| show::run(&args, dir);
+    /// The workbench opened at a trace, or a figure of it
+    Timeline(timeline::Args): |args, dir| timeline::run(&args, dir);
+    /// Overlap and breakdown of a trace, per rank and in all
+    Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
+    /// The frontier of completion latency against per-GPU throughput
+    Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
+    /// Matched pairs of runs: ratios and their intervals
+    Compare(compare::Args): |args, dir| compare::run(&args, dir);
+    /// A simulated cell with another link: numbers, and up to where communication stays hidden
+    Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
+    /// A figure fit for a paper: pareto, throughput, improvement, overlap, p2p
+    Figure(figure::Args): |args, dir| figure::run(&args, dir);
+    /// One self-contained HTML page of runs: figures, tables, where the numbers come from
+    Report(page::Args): |args, dir| page::run(&args, dir);
+    /// Import and export traces
+    Trace(trace::Args): |args, _| trace::run(&args);
+    /// Tokens from a checkpoint, any architecture, any TP
+    Generate(Box<generate::Args>): |args, _| generate::run(&args);
+    /// Fit the free constants of a software stack and its links to measured runs
+    Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
+    /// Built-in model shapes
+    Models(output::FormatArgs): |args, _| models::run(&args);
+    /// Built-in hardware profiles
+    Hardware(hardware::Args): |args, _| hardware::run(&args);
+    /// Experiment files at hand
+    Experiments(output::FormatArgs): |args, _| experiments::run(&args);
+    /// What this machine can do: memory bandwidth, timers, driver, GPUs, NCCL, terminal
+    Doctor(doctor::Args): |args, dir| doctor::run(&args, &dir);
+    /// A settings file for the workbench: theme, colours, keys, mouse
+    Config(config::Args): |args, _| config::run(&args);
+    /// JSON schema of a kind of file
+    Schema(schema::Args): |args, _| schema::run(&args);
+    /// Completion script for a shell
+    Completions(completions::Args): |args, _| completions::run(&args, &mut app::command());
+}
