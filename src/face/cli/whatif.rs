@@ -8,7 +8,7 @@ use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
 use crate::plan::Architecture;
-use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Over, Variant};
+use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant};
 use crate::table::Backend;
 use crate::table::CellOptions;
 use crate::table::render::{Shown, Table};
@@ -167,18 +167,14 @@ fn object(
         .map(|(value, answer, row)| {
             let chosen = row.architecture == answer.spec.architecture;
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
-            match &row.numbers {
-                Ok(n) => json!({
-                    "value": value, "architecture": row.architecture, "reason": null,
-                    "prefill_ms": n.prefill_ms, "decode_ms": n.decode_ms, "tpot_ms": n.tpot_ms,
-                    "completion_ms": n.completion_ms, "tokens_per_s_per_gpu": n.tokens_per_s_per_gpu,
-                    "comm_ms": n.comm_ms, "exposed_comm_ms": n.exposed_ms,
-                    "overlap_pct": n.overlap_pct, "hidden_share": n.hidden_share, "command": command,
-                }),
-                Err(why) => json!({
-                    "value": value, "architecture": row.architecture, "reason": why, "command": command,
-                }),
+            let mut point = json!({
+                "value": value, "architecture": row.architecture, "command": command,
+                "reason": row.numbers.as_ref().err(),
+            });
+            if let Ok(numbers) = &row.numbers {
+                Numbers::NAMES.iter().for_each(|name| point[name] = numbers.of(name).into());
             }
+            point
         })
         .collect();
     let found: Vec<serde_json::Value> = found
@@ -189,38 +185,16 @@ fn object(
 }
 
 fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
-    let mut rows = Table::new([
-        slider,
-        "architecture",
-        "tpot_ms",
-        "completion_ms",
-        "tokens_per_s_per_gpu",
-        "comm_ms",
-        "exposed_comm_ms",
-        "overlap_pct",
-        "hidden_share",
-        "provenance",
-        "reason",
-    ]);
+    // how long prefill and all steps take is left to JSON
+    let names = &Numbers::NAMES[2..];
+    let before = [slider, "architecture"].into_iter();
+    let mut rows = Table::new(before.chain(names.iter().copied()).chain(["provenance", "reason"]));
     for (value, answer) in points {
         for row in &answer.rows {
-            let n = row.numbers.as_ref().ok();
-            let of = |of: fn(&crate::study::whatif::Numbers) -> f64, decimals| {
-                Shown::number(n.map(of), decimals)
-            };
-            rows.push(vec![
-                value.map_or(Shown::None, |value| Shown::Number(value, 1)),
-                Shown::text(&row.architecture),
-                of(|n| n.tpot_ms, 3),
-                of(|n| n.completion_ms, 1),
-                of(|n| n.tokens_per_s_per_gpu, 2),
-                of(|n| n.comm_ms, 3),
-                of(|n| n.exposed_ms, 3),
-                Shown::number(n.and_then(|n| n.overlap_pct), 1),
-                Shown::number(n.and_then(|n| n.hidden_share), 3),
-                Shown::text("simulated"),
-                row.numbers.as_ref().err().map_or(Shown::None, Shown::text),
-            ]);
+            let mut cells = vec![Shown::number(*value, 1), Shown::text(&row.architecture)];
+            cells.extend(names.iter().map(|name| row.shown(name)));
+            cells.extend([Shown::text("simulated"), row.reason()]);
+            rows.push(cells);
         }
     }
     rows

@@ -14,7 +14,8 @@ use crate::machine::hardware::{MemoryNeed, Profile, Target};
 use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
 use crate::run::Shared;
 use crate::run::sim::{Plans, PredictedStep, predict, predict_step};
-use crate::table::{Collective, Link, P2p, Spec, Split, hidden_share};
+use crate::table::render::Shown;
+use crate::table::{Collective, Link, P2p, Spec, Split, hidden_share, measure};
 use crate::trace::overlap::intervals;
 
 /// What a variant's profile and stack say, before the sliders change it.
@@ -65,6 +66,50 @@ pub struct Numbers {
     pub split: Split,
     /// (standard - it) / (standard - upper-bound) in TPOT.
     pub hidden_share: Option<f64>,
+}
+
+impl Numbers {
+    /// The names that its numbers have in files, in their order.
+    pub const NAMES: [&str; 9] = [
+        "prefill_ms",
+        "decode_ms",
+        "tpot_ms",
+        "completion_ms",
+        "tokens_per_s_per_gpu",
+        "comm_ms",
+        "exposed_comm_ms",
+        "overlap_pct",
+        "hidden_share",
+    ];
+
+    /// The number of a name, in the unit that stands in it.
+    pub fn of(&self, name: &str) -> Option<f64> {
+        match name {
+            "prefill_ms" => Some(self.prefill_ms),
+            "decode_ms" => Some(self.decode_ms),
+            "tpot_ms" => Some(self.tpot_ms),
+            "completion_ms" => Some(self.completion_ms),
+            "tokens_per_s_per_gpu" => Some(self.tokens_per_s_per_gpu),
+            "comm_ms" => Some(self.comm_ms),
+            "exposed_comm_ms" => Some(self.exposed_ms),
+            "overlap_pct" => self.overlap_pct,
+            "hidden_share" => self.hidden_share,
+            _ => None,
+        }
+    }
+}
+
+impl Row {
+    /// The number of a name as a table shows it: with the decimals of its measure.
+    pub fn shown(&self, name: &str) -> Shown {
+        let number = self.numbers.as_ref().ok().and_then(|numbers| numbers.of(name));
+        Shown::number(number, measure(name).map_or(3, |measure| measure.decimals))
+    }
+
+    /// Why it cannot run, as a table shows it.
+    pub fn reason(&self) -> Shown {
+        self.numbers.as_ref().err().map(String::as_str).into()
+    }
 }
 
 /// An architecture, and its numbers or why it has none.

@@ -26,7 +26,7 @@ use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, Pointer
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::List;
-use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Row, Slider, Variant};
+use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
 use crate::table::render::{Shown, Table};
 
 /// So long no key may follow before the slower search begins.
@@ -314,36 +314,19 @@ impl Screen for WhatIf {
 
 /// Every architecture of every variant, a row each.
 fn csv(answers: &[(String, &Answer)]) -> String {
-    let rows: Vec<(&String, &Answer, &Row)> = answers
-        .iter()
-        .flat_map(|(name, answer)| answer.rows.iter().map(move |row| (name, *answer, row)))
-        .collect();
-    type Shows<'a> = (&'a String, &'a Answer, &'a Row);
-    fn number(of: impl Fn(&Numbers) -> Option<f64>) -> impl Fn(&Shows<'_>) -> Shown {
-        move |row| Shown::number(row.2.numbers.as_ref().ok().and_then(&of), 3)
+    let before = ["variant", "architecture", "provenance"].into_iter();
+    let mut rows = Table::new(before.chain(Numbers::NAMES).chain(["reason", "command"]));
+    for (name, answer) in answers {
+        for row in &answer.rows {
+            // the command is the chosen architecture's
+            let chosen = row.architecture == answer.spec.architecture;
+            let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
+            let texts = [name, &row.architecture.to_string(), "simulated"];
+            let mut cells: Vec<Shown> = texts.map(Shown::text).into();
+            cells.extend(Numbers::NAMES.iter().map(|name| row.shown(name)));
+            cells.extend([row.reason(), command.into()]);
+            rows.push(cells);
+        }
     }
-    Table::of(
-        &rows,
-        &[
-            ("variant", &|row| Shown::text(row.0)),
-            ("architecture", &|row| Shown::text(&row.2.architecture)),
-            ("provenance", &|_| Shown::text("simulated")),
-            ("prefill_ms", &number(|n| Some(n.prefill_ms))),
-            ("decode_ms", &number(|n| Some(n.decode_ms))),
-            ("tpot_ms", &number(|n| Some(n.tpot_ms))),
-            ("completion_ms", &number(|n| Some(n.completion_ms))),
-            ("tokens_per_s_per_gpu", &number(|n| Some(n.tokens_per_s_per_gpu))),
-            ("comm_ms", &number(|n| Some(n.comm_ms))),
-            ("exposed_comm_ms", &number(|n| Some(n.exposed_ms))),
-            ("overlap_pct", &number(|n| n.overlap_pct)),
-            ("hidden_share", &number(|n| n.hidden_share)),
-            ("reason", &|row| row.2.numbers.as_ref().err().map(String::as_str).into()),
-            ("command", &|row| {
-                // the command is the chosen architecture's
-                let chosen = row.2.architecture == row.1.spec.architecture;
-                chosen.then(|| format!("ladderscope {}", shell_command(&row.1.arguments))).into()
-            }),
-        ],
-    )
-    .csv()
+    rows.csv()
 }
