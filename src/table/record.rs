@@ -5,41 +5,29 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base::words::words;
 use crate::table::{Provenance, Spec};
 
 /// Version of the record format.
 pub const SCHEMA: u32 = 1;
 
-/// How a run ended.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// It ran to its end.
-    Ok,
-    /// It died, hung or was wrong.
-    Failed,
-    /// It does not fit in memory; not started.
-    Oom,
-    /// It cannot run (TP does not divide the heads); not started.
-    Skipped,
-    /// It was stopped; it will be run again.
-    Interrupted,
+words! {
+    /// How a run ended.
+    Status, "status" {
+        /// It ran to its end.
+        Ok = "ok",
+        /// It died, hung or was wrong.
+        Failed = "failed",
+        /// It does not fit in memory; not started.
+        Oom = "oom",
+        /// It cannot run (TP does not divide the heads); not started.
+        Skipped = "skipped",
+        /// It was stopped; it will be run again.
+        Interrupted = "interrupted",
+    }
 }
 
 impl Status {
-    /// The name in files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Oom => "oom",
-            Self::Skipped => "skipped",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
     /// A glyph, so that colour is never alone.
     pub fn glyph(self) -> &'static str {
         match self {

@@ -156,12 +156,7 @@ fn idle(report: &TraceReport) -> Option<String> {
         ("between kernels", sum(|r| r.between_us)),
         ("outside the timed generations", sum(|r| r.outside_us)),
     ];
-    let parts = parts
-        .iter()
-        .filter(|(_, us)| *us > 0.0)
-        .map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", 100.0 * us / all))
-        .collect::<Vec<_>>();
-    let mut text = wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &parts.join(" + "));
+    let mut text = wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &sum_of(&parts, all));
     if longest.longest_ns > 0 {
         let _ = writeln!(
             text,
@@ -172,6 +167,13 @@ fn idle(report: &TraceReport) -> Option<String> {
         );
     }
     Some(text)
+}
+
+/// The parts of a time that are more than nothing, in microseconds and percent of it.
+fn sum_of(parts: &[(&str, f64)], all: f64) -> String {
+    let some = parts.iter().filter(|(_, us)| *us > 0.0);
+    let told = some.map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", 100.0 * us / all));
+    told.collect::<Vec<_>>().join(" + ")
 }
 
 fn shortened(groups: &[GroupRow]) -> Vec<GroupRow> {
@@ -225,26 +227,22 @@ fn steps(report: &TraceReport) -> Option<String> {
 }
 
 fn critical_path(path: &PathSummary) -> String {
-    let share = |us: f64| if path.length_us > 0.0 { 100.0 * us / path.length_us } else { 0.0 };
     let parts = [
         ("compute", path.compute_us),
         ("transfer", path.transfer_us),
         ("waiting for peers", path.peer_us),
         ("gaps", path.gap_us),
     ];
-    let parts = parts
-        .iter()
-        .filter(|(_, us)| *us > 0.0)
-        .map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", share(*us)))
-        .collect::<Vec<_>>();
     let of = if path.steps == 1 {
         "the step".into()
     } else {
         let of = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
         format!("a step, averaged over {}{of}", path.steps)
     };
-    let mut text =
-        wrapped(&format!("Critical path of {of}: {:.1} us = ", path.length_us), &parts.join(" + "));
+    let mut text = wrapped(
+        &format!("Critical path of {of}: {:.1} us = ", path.length_us),
+        &sum_of(&parts, path.length_us),
+    );
     let named = path.parts.iter().filter(|part| part.share >= 0.005).take(8);
     let named: Vec<String> = named
         .map(|part| format!("{}\u{a0}{}\u{a0}{:.0}\u{a0}%", part.module, part.kind, 100.0 * part.share))

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
 use super::output::{self, Format, FormatArgs};
 use super::record_printer::RecordPrinter;
 use super::runs_edit::Edit;
@@ -11,10 +9,10 @@ use super::{record_table, report};
 use crate::base::error::{Error, Result};
 use crate::desk::{self, Selection};
 use crate::lab::store::Store;
+use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::Filter;
-use crate::study::analysis::{RunCell, RunTable};
 use crate::table::render::{Shown, Table};
-use crate::table::{Record, Status, Unit};
+use crate::table::{Record, Status};
 
 /// The command line's arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
@@ -27,8 +25,8 @@ pub struct Args {
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
     /// Only runs that ended so: ok, failed, oom, skipped, interrupted
-    #[arg(long, value_enum, hide_possible_values = true)]
-    pub status: Option<StatusArg>,
+    #[arg(long, value_name = "STATUS")]
+    pub status: Option<Status>,
     /// Sort by columns, the first one first, for example tpot, tok/s:desc,arch; -tpot is tpot:desc [default: oldest first]
     #[arg(long, value_name = "COLUMN[:desc],...", allow_hyphen_values = true)]
     pub sort: Option<String>,
@@ -56,33 +54,6 @@ Filters: all terms must hold, blanks separate them.
   tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
   tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
   NCCL_ALGO:Ring        variables and overrides by their names";
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StatusArg {
-    /// To its end
-    Ok,
-    /// It died, hung or was wrong
-    Failed,
-    /// It does not fit in memory
-    Oom,
-    /// It cannot run
-    Skipped,
-    /// It was stopped
-    Interrupted,
-}
-
-impl StatusArg {
-    fn status(self) -> Status {
-        match self {
-            Self::Ok => Status::Ok,
-            Self::Failed => Status::Failed,
-            Self::Oom => Status::Oom,
-            Self::Skipped => Status::Skipped,
-            Self::Interrupted => Status::Interrupted,
-        }
-    }
-}
 
 /// Prints the list, or edits.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
@@ -138,7 +109,7 @@ fn rows(args: &Args, table: &RunTable, records: &[Record]) -> Result<Vec<u32>> {
         filter.terms.push(Filter::with_tag(tag));
     }
     let mut rows = filter.rows(table)?;
-    if let Some(status) = args.status.map(StatusArg::status) {
+    if let Some(status) = args.status {
         rows.retain(|row| records.get(*row as usize).is_some_and(|record| record.status == status));
     }
     if let Some(keys) = &args.sort {
@@ -171,15 +142,7 @@ fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
         columns.iter().filter_map(|at| table.columns().get(*at)).map(|c| c.field.name.to_string()),
     );
     for row in rows {
-        let cell = |column: &usize| match table.cell(*row as usize, *column) {
-            RunCell::Nothing => Shown::None,
-            RunCell::Text(text) => Shown::text(text.lines().next().unwrap_or_default()),
-            RunCell::Number(value) => match table.columns().get(*column).map(|c| c.field.unit) {
-                Some(Unit::Count | Unit::Bytes) => Shown::Whole(value as u64),
-                Some(Unit::Rate | Unit::Percent) => Shown::Number(value, 1),
-                _ => Shown::Number(value, 3),
-            },
-        };
+        let cell = |at: &usize| table.columns().get(*at).map_or(Shown::None, |c| c.shown(*row as usize));
         shown.push(columns.iter().map(cell).collect());
     }
     shown

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::error::Error;
 use crate::plan::Architecture;
+use crate::run::Feasibility;
 use crate::table::{Backend, CellOptions, Coverage, Link, P2p, Recorder, Spec};
 
 /// An experiment file with every table that there is.

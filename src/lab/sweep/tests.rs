@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
 use crate::lab::store::{Store, sample_spec};
+use crate::run::Feasibility;
 use crate::table::{Backend, Metrics, Percentiles, Record, Sample, Spec, Status};
 
 /// Ends runs as `fate` says, and remembers their order.

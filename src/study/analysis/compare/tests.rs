@@ -1,9 +1,12 @@
 //! Comparisons of made-up cells whose ratios are known.
 
 use super::*;
+use crate::base::error::Error;
 use crate::plan::{Architecture, LadderLayers};
+use crate::study::analysis::compare::adjust::LEVEL;
 use crate::study::analysis::sample_data::{record, sim_record};
-use crate::table::{Backend, Link, P2p};
+use crate::table::options::OPTIONS;
+use crate::table::{Backend, Link, P2p, Provenance, Record, Spec};
 
 const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);
 

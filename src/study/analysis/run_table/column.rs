@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use super::build;
 use super::lower::Lower;
 use crate::table::Field;
+use crate::table::render::Shown;
 
 /// The rank, or the code, of nothing.
 pub(in crate::study::analysis) const NOTHING: u32 = u32::MAX;
@@ -59,6 +60,16 @@ impl Column {
                 let value = values.get(row).copied().filter(|value| !value.is_nan());
                 value.map_or(Cell::Nothing, Cell::Number)
             }
+        }
+    }
+
+    /// A row's value as a table for people shows it, the first line of a text.
+    pub fn shown(&self, row: usize) -> Shown {
+        match (self.cell(row), self.field.unit) {
+            (Cell::Nothing, _) => Shown::None,
+            (Cell::Text(text), _) => Shown::text(text.lines().next().unwrap_or_default()),
+            (Cell::Number(value), unit) if unit.is_whole() => Shown::Whole(value as u64),
+            (Cell::Number(value), unit) => Shown::Number(value, unit.decimals()),
         }
     }
 

@@ -1,0 +1,97 @@
+//! The cells of a sweep, which of their runs are executed, and what happens meanwhile.
+
+use crate::run::{Feasibility, RunEvent};
+use crate::table::{Record, Spec, Status};
+
+/// A point of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// What the cell asks for, with every default filled in.
+    pub spec: Spec,
+    /// Why it will not be run, found before anything starts.
+    pub feasibility: Feasibility,
+}
+
+/// What happens in a sweep; the terminal and the command line draw from it.
+#[derive(Clone, Debug)]
+pub enum SweepEvent {
+    /// A cell needs no run: finished before (`record` as stored), skipped or oom.
+    CellSettled {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass over the cells it would have been, from 0.
+        round: u32,
+        /// The record as it is stored, or would be.
+        record: Box<Record>,
+    },
+    /// A run of a cell starts.
+    RunStarted {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass over the cells it is, from 0.
+        round: u32,
+        /// The id of the run.
+        run: String,
+    },
+    /// A run says something.
+    Run {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass over the cells it is, from 0.
+        round: u32,
+        /// What the run says.
+        event: RunEvent,
+    },
+    /// A run wrote a line to its standard error.
+    Log {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// The line without its end.
+        line: String,
+    },
+    /// A run ended, well or badly; it is stored (a simulated one within seconds).
+    RunEnded {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Which pass over the cells it is, from 0.
+        round: u32,
+        /// The record as it is stored.
+        record: Box<Record>,
+    },
+    /// The sweep is paused: no run goes on, and none is started until it is resumed.
+    Paused,
+    /// The sweep goes on.
+    Resumed,
+    /// A cell and all before it have ended, or will not run: told once a cell, in their order.
+    CellDone {
+        /// Index into the experiment's cells.
+        cell: usize,
+        /// Its record, aggregated over rounds (contract: one object a cell).
+        record: Box<Record>,
+    },
+}
+
+/// Which runs of a grid are executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Those that are not finished: what a sweep that stopped goes on with.
+    #[default]
+    Missing,
+    /// All, finished ones too.
+    All,
+    /// Those that failed or were interrupted; what never ran stays so.
+    Failed,
+}
+
+/// How a sweep ended.
+#[derive(Clone, Debug, Default)]
+pub struct SweepOutcome {
+    /// How many cells ended how; their records were told as [`SweepEvent::CellDone`].
+    pub cells: std::collections::BTreeMap<Status, usize>,
+    /// How many runs, or batches of simulated ones, were stored.
+    pub stored: usize,
+    /// How many runs failed.
+    pub failed: usize,
+    /// Whether the sweep was cancelled before its end.
+    pub interrupted: bool,
+}

@@ -1,0 +1,195 @@
+//! Cells that are ready to be compared, and their comparison along an axis.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+
+use super::adjust::{Adjusted, LEVEL, benjamini_hochberg};
+use super::axis::Axis;
+use super::comparison::{AxisCount, Comparison, ComparisonReport, Measured, Side};
+use super::label::Label;
+use super::matching::{Matching, PooledCell, cells};
+use super::pair::{Pair, Ratio};
+use crate::base::error::{Error, Result};
+use crate::study::analysis::difference::Difference;
+use crate::study::analysis::flags::flags;
+use crate::table::options::OPTIONS;
+use crate::table::{Measure, Record, recorder};
+
+/// Cells with numbers, ready to be compared along any axis.
+#[derive(Clone, Debug, Default)]
+pub struct Cells(Vec<PooledCell>);
+
+impl Cells {
+    /// The cells of runs as stored; pooled records would have lost which samples belong to which round.
+    pub fn of(records: &[Record]) -> Self {
+        Self(cells(records))
+    }
+
+    /// How many cells have numbers and can be compared.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The axes along which these cells differ, with the number of pairs each would give.
+    pub fn axes(&self) -> Vec<AxisCount> {
+        let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();
+        let mut named: Vec<Axis> = Vec::new();
+        for PooledCell { record, .. } in &self.0 {
+            let variables = record.spec.env.keys().cloned().map(Axis::Env);
+            for axis in variables.chain(record.spec.set.keys().cloned().map(Axis::Set)) {
+                if !named.contains(&axis) {
+                    named.push(axis);
+                }
+            }
+        }
+        named.sort();
+        keys.extend(named);
+        let count = |axis: &Axis| {
+            let matching = Matching::new(&self.0, axis, None);
+            let values = matching.values().to_vec();
+            (values.len() > 1).then(|| AxisCount {
+                axis: axis.clone(),
+                values,
+                pairs: matching.pairs().len(),
+            })
+        };
+        keys.par_iter().filter_map(count).collect()
+    }
+
+    /// Compares cells that differ only along `axis` (and, for p2p, in the link that p2p chose and in
+    /// NCCL's P2P variables; by hardware and backend, in the machine) with the cell whose value is
+    /// `baseline`; without one, with the natural baseline ([`Axis::natural_baseline`]), else the first
+    /// value met. Errors where no cell has the baseline.
+    pub fn compare(&self, axis: &Axis, baseline: Option<&str>) -> Result<ComparisonReport> {
+        let cells = &self.0;
+        let matching = Matching::new(cells, axis, baseline);
+        if let Some(wanted) = baseline.filter(|wanted| !matching.values().iter().any(|v| v == wanted)) {
+            let values = matching.values().iter().map(String::as_str);
+            return Err(Error::unknown(&format!("{axis} among these runs:"), wanted, values));
+        }
+        let label = Label::new(cells, Some(axis));
+        let compared: Vec<(Comparison, Vec<String>)> =
+            matching.pairs().par_iter().map(|pair| pair.comparison(axis, &label)).collect();
+        let mut all = flags(cells);
+        all.extend(matching.unmatched(&label));
+        let mut pairs = Vec::with_capacity(compared.len());
+        for (pair, warnings) in compared {
+            pairs.push(pair);
+            all.extend(warnings);
+        }
+        let adjusted = adjust_all(&mut pairs);
+        Ok(ComparisonReport {
+            by: axis.to_string(),
+            values: matching.values().to_vec(),
+            comparisons: pairs.len(),
+            differ: pairs.iter().filter(|pair| pair.differs).count(),
+            adjusted,
+            pairs,
+            flags: all,
+        })
+    }
+}
+
+impl Cells {
+    /// Adds to each pair of a comparison of these cells what both have of a measure.
+    pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
+        let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
+        let values = measure.of_all(&records);
+        let by_run: HashMap<&str, Option<f64>> =
+            records.iter().map(|record| record.run.as_str()).zip(values).collect();
+        for pair in &mut report.pairs {
+            let of = |run: &String| by_run.get(run.as_str()).copied().flatten();
+            let values = [of(&pair.baseline_run), of(&pair.run)];
+            let [baseline, other] = values;
+            let ratio = other.zip(baseline).map(|(b, a)| b / a).filter(|ratio| ratio.is_finite());
+            pair.measured = Some(Measured { measure, values, ratio });
+        }
+    }
+}
+
+/// Compares records along an axis by its name; see [`Cells::compare`].
+pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
+    Cells::of(records).compare(&Axis::parse(axis)?, None)
+}
+
+/// Sets the adjusted p-values of all pairs.
+fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
+    let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
+    let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
+    for (&index, adjusted) in tested.iter().zip(benjamini_hochberg(&p)) {
+        pairs[index].adjusted_p = Some(adjusted);
+        pairs[index].differs_adjusted = Some(adjusted <= LEVEL);
+    }
+    Adjusted {
+        method: "Benjamini-Hochberg",
+        false_discovery_rate: LEVEL,
+        tested: tested.len(),
+        differ: pairs.iter().filter(|pair| pair.differs_adjusted == Some(true)).count(),
+    }
+}
+
+impl Pair<'_> {
+    /// What is said of the pair, and what is wrong with it.
+    fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<String>) {
+        let (baseline, other) = (&self.baseline.record, &self.other.record);
+        let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
+        let (hidden_share, hidden_share_ci95) = self.hidden_share();
+        let matched = label.pair(self.baseline, self.other);
+        let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
+        let mut flags = Vec::new();
+        let rounds = [self.baseline, self.other].map(|cell| cell.rounds.keys().collect::<Vec<_>>());
+        if rounds[0] != rounds[1] {
+            flags.push(format!(
+                "{matched}: {from} has rounds {:?}, {to} has {:?}; ratios use those that both have",
+                rounds[0], rounds[1]
+            ));
+        }
+        let (mut baseline_side, mut side) = (Side::new(self.baseline), Side::new(self.other));
+        let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
+        if recorder(baseline) != recorder(other) && both {
+            let name = |record| recorder(record).unwrap_or("unknown");
+            flags.push(format!(
+                "{matched}: overlap of {from} ({}) and {to} ({}) was recorded in different ways and is \
+                 not compared",
+                name(baseline),
+                name(other)
+            ));
+            (baseline_side.overlap_pct, side.overlap_pct) = (None, None);
+        }
+        let comparison = Comparison {
+            rest: label.rest(self.baseline, self.other),
+            matched,
+            baseline: from,
+            value: to,
+            baseline_run: baseline.run.clone(),
+            run: other.run.clone(),
+            provenance: baseline.provenance.max(other.provenance),
+            baseline_tpot_ms: self.baseline.metrics.tpot_ms.p50,
+            tpot_ms: self.other.metrics.tpot_ms.p50,
+            speedup,
+            speedup_ci95: ci95,
+            differs,
+            p_value: p,
+            adjusted_p: None,
+            differs_adjusted: None,
+            baseline_overlap_pct: baseline_side.overlap_pct,
+            overlap_pct: side.overlap_pct,
+            hidden_share,
+            hidden_share_ci95,
+            saved: Difference::new(baseline.overlap.as_ref(), other.overlap.as_ref()),
+            measured: None,
+            above_upper_bound: self.upper_bound.and_then(|limit| {
+                Difference::new(other.overlap.as_ref(), limit.record.overlap.as_ref())
+            }),
+            baseline_side,
+            side,
+        };
+        (comparison, flags)
+    }
+}

@@ -1,0 +1,170 @@
+//! What a comparison says: its pairs, each with its two sides, and what was looked at in all.
+
+use serde::Serialize;
+
+use super::adjust::Adjusted;
+use super::axis::Axis;
+use super::matching::PooledCell;
+use crate::study::analysis::difference::Difference;
+use crate::table::{Measure, Provenance, Spec, Split};
+
+/// A matched pair in a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What both have in common, for people: `tiny tp2 b1 p2p-on cpu emulated:...`.
+    pub matched: String,
+    /// What both have in common as `matched` says it, without TP and batch.
+    #[serde(skip)]
+    pub rest: String,
+    /// The axis's value of the baseline.
+    pub baseline: String,
+    /// The axis's value of the other.
+    pub value: String,
+    /// The id of the baseline's last run.
+    pub baseline_run: String,
+    /// The id of the compared cell's last run.
+    pub run: String,
+    /// Where the numbers come from; of two different origins the one further from a measurement.
+    pub provenance: Provenance,
+    /// Median TPOT of the baseline (ms).
+    pub baseline_tpot_ms: f64,
+    /// Median TPOT of the compared cell (ms).
+    pub tpot_ms: f64,
+    /// Tokens/s over the baseline's tokens/s, each the median over the rounds that both have (over
+    /// all, where they share none); above 1 is faster.
+    pub speedup: f64,
+    /// Bootstrap interval of the speedup (rounds resampled as pairs, then samples); null with fewer
+    /// than 6 samples or for simulations.
+    pub speedup_ci95: Option<[f64; 2]>,
+    /// The interval excludes 1 (for simulations: the ratio is not 1).
+    pub differs: bool,
+    /// Bootstrap p-value of a ratio of 1 (two-sided); null where there is no interval.
+    pub p_value: Option<f64>,
+    /// The p-value adjusted for the number of comparisons (Benjamini-Hochberg); null
+    /// where there is none.
+    pub adjusted_p: Option<f64>,
+    /// The adjusted p-value is at most 0.05; null where there is none. `differs` stays the rule.
+    pub differs_adjusted: Option<bool>,
+    /// Overlap % of the baseline; null for both where they were recorded in different ways.
+    pub baseline_overlap_pct: Option<f64>,
+    /// Overlap of the compared cell (%), over the decode phase.
+    pub overlap_pct: Option<f64>,
+    /// By architecture, where `standard` and `upper-bound` were run too: (standard - it) / (standard -
+    /// upper-bound) in TPOT; null where upper-bound is no faster than standard.
+    pub hidden_share: Option<f64>,
+    /// Interval of the hidden share, null where the share is: the three cells resampled in the same
+    /// rounds; null too where the gap between standard and upper-bound may be nothing.
+    pub hidden_share_ci95: Option<[f64; 2]>,
+    /// Where the decode phase's difference lies, baseline less it; null where the backend cannot tell.
+    pub saved: Option<Difference>,
+    /// Where the decode phase's difference from `upper-bound` lies, where that was run too.
+    pub above_upper_bound: Option<Difference>,
+    /// The measure that was asked for in particular ([`Cells::measure`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+    /// What was run as the baseline, and what communication costs in it.
+    pub baseline_side: Side,
+    /// What was compared with the baseline, and what communication costs in it.
+    pub side: Side,
+}
+
+/// What both cells of a pair have of a measure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// The measure, which JSON has by its name.
+    pub measure: &'static Measure,
+    /// Its value in the baseline and in the compared cell.
+    pub values: [Option<f64>; 2],
+    /// The compared cell's over the baseline's.
+    pub ratio: Option<f64>,
+}
+
+/// One cell of a pair: what was run, and what communication costs in it. Times of the lanes are of the
+/// decode phase of one sample, per rank, averaged over ranks (ms); null where nothing was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// The cell that was run, with all its options.
+    #[serde(skip)]
+    pub spec: Spec,
+    /// Where its numbers come from.
+    pub provenance: Provenance,
+    /// Interval of its TPOT (ms).
+    pub tpot_ms_ci95: Option<[f64; 2]>,
+    /// Latency of all decode steps (ms).
+    pub decode_ms: f64,
+    /// Latency of prefill and decode together (ms).
+    pub completion_ms: f64,
+    /// Samples behind the medians.
+    pub samples: u32,
+    /// How many rounds the samples come from.
+    pub rounds: usize,
+    /// Comm lane busy (ms).
+    pub comm_ms: Option<f64>,
+    /// The part of `comm_ms` during which the compute lane was idle (ms).
+    pub exposed_comm_ms: Option<f64>,
+    /// The exposed part of the decode phase, and so of TPOT (%).
+    pub exposed_pct: Option<f64>,
+    /// Overlap over the decode phase (%).
+    pub overlap_pct: Option<f64>,
+    /// Hidden share of this cell's architecture, where `standard` and `upper-bound` were run too.
+    pub hidden_share: Option<f64>,
+    /// Where the decode phase went; null where the backend cannot tell.
+    pub split: Option<Split>,
+    /// Neither lane busy (ms).
+    pub idle_ms: Option<f64>,
+}
+
+impl Side {
+    pub(super) fn new(cell: &PooledCell) -> Self {
+        let (metrics, overlap) = (&cell.metrics, cell.record.overlap.as_ref());
+        let decode_ms = metrics.decode_ms;
+        Self {
+            spec: cell.record.spec.clone(),
+            provenance: cell.record.provenance,
+            tpot_ms_ci95: metrics.tpot_ms_ci95,
+            decode_ms,
+            completion_ms: metrics.completion_ms,
+            samples: metrics.samples,
+            rounds: cell.rounds.len(),
+            comm_ms: overlap.map(|o| o.comm_ms),
+            exposed_comm_ms: overlap.map(|o| o.exposed_comm_ms),
+            exposed_pct: overlap
+                .map(|o| 100.0 * o.exposed_comm_ms / decode_ms)
+                .filter(|pct| pct.is_finite()),
+            overlap_pct: overlap.and_then(|o| o.overlap_pct),
+            hidden_share: cell.hidden_share,
+            split: overlap.and_then(|o| o.split),
+            idle_ms: overlap.map(|o| o.idle_ms),
+        }
+    }
+}
+
+/// All pairs that differ only along `axis`, and what looks wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparisonReport {
+    /// The name of the axis along which the pairs differ.
+    pub by: String,
+    /// Its values among the cells, the first met first.
+    pub values: Vec<String>,
+    /// The pairs, in the order of their matched cells.
+    pub pairs: Vec<Comparison>,
+    /// Ratios looked at: the more, the more will differ by chance.
+    pub comparisons: usize,
+    /// How many of these ratios differ.
+    pub differ: usize,
+    /// How many differ when their number is taken into account.
+    pub adjusted: Adjusted,
+    /// Higher TP slower than lower, `upper-bound` that differs between P2P on and off, ...
+    pub flags: Vec<String>,
+}
+
+/// An axis along which cells differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AxisCount {
+    /// An axis along which the cells have more than one value.
+    pub axis: Axis,
+    /// Its values, the first met first.
+    pub values: Vec<String>,
+    /// Pairs that differ in it alone.
+    pub pairs: usize,
+}
