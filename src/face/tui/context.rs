@@ -1,7 +1,7 @@
 //! What all screens share: the window, the clock, colours, keys, stored runs, what the user is told; and
 //! the ways out of a screen: questions ([`super::task`]), requests to the workbench, effects.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub struct Context {
     pub tab: Tab,
     /// What lies on the screen, the topmost last.
     pub overlays: Vec<Overlay>,
+    /// The lines that were typed where the user was asked for one, by title of the question.
+    pub past: HashMap<String, Vec<String>>,
     /// Something the user is told.
     pub notice: Option<Notice>,
     /// Which key does what.
@@ -138,6 +140,7 @@ impl Context {
             now_ms: 0,
             tab: Tab::Experiments,
             overlays: Vec::new(),
+            past: HashMap::new(),
             notice: None,
             keys: Keymap::default(),
             messages: VecDeque::new(),

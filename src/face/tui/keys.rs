@@ -1,13 +1,12 @@
 //! Keys that go to an overlay or into a text being typed.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use tui_input::{Input, InputRequest};
+use crossterm::event::{KeyCode, KeyEvent};
 
-use super::context::{Context, Request};
+use super::context::Context;
 use super::overlay::Overlay;
 use super::palette;
 use super::state::State;
-use super::update::act;
+use super::widgets::field::printable;
 
 /// Lines that a page key scrolls.
 const PAGE: usize = 10;
@@ -39,36 +38,19 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             KeyCode::Char('q' | '?') => drop(cx.overlays.pop()),
             _ => {}
         },
-        Some(Overlay::Palette { input, selected }) => match key.code {
-            KeyCode::Enter
-                if let Some((path, opening)) = palette::path(&cx.keys, cx.tab, input.value()) =>
-            {
-                cx.overlays.pop();
-                cx.request(Request::OpenPath(path, opening));
-            }
-            KeyCode::Enter => {
-                let found = palette::matches(&cx.keys, cx.tab, input.value());
-                let action = found.get(*selected).map(|bound| bound.action);
-                cx.overlays.pop();
-                if let Some(action) = action {
-                    act(state, action);
-                }
-            }
-            KeyCode::Up => *selected = selected.saturating_sub(1),
-            KeyCode::Down => *selected += 1,
-            _ => {
-                if type_into(input, key) {
-                    *selected = 0;
-                }
-            }
+        Some(Overlay::Pick(pick)) => match key.code {
+            KeyCode::Enter => choose(state),
+            KeyCode::Up => pick.selected = pick.selected.saturating_sub(1),
+            KeyCode::Down => pick.selected += 1,
+            KeyCode::PageUp => pick.selected = pick.selected.saturating_sub(PAGE),
+            KeyCode::PageDown => pick.selected += PAGE,
+            _ if pick.field.key(key) => pick.selected = 0,
+            _ => {}
         },
         Some(Overlay::Prompt(prompt)) => match key.code {
             KeyCode::Enter => answer(state),
-            _ => {
-                if type_into(&mut prompt.input, key) {
-                    prompt.error = None;
-                }
-            }
+            _ if prompt.field.key(key) => prompt.error = None,
+            _ => {}
         },
         None => {}
     }
@@ -77,9 +59,24 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
 /// What was typed at a prompt: the prompt is closed where it can be used, else it says why not.
 fn answer(state: &mut State) {
     let Some(Overlay::Prompt(mut prompt)) = state.cx.overlays.pop() else { return };
-    if let Err(why) = (prompt.take)(state, prompt.input.value()) {
-        prompt.error = Some(why);
-        state.cx.overlays.push(Overlay::Prompt(prompt));
+    match (prompt.take)(state, prompt.field.value()) {
+        Ok(()) => {
+            prompt.field.keep();
+            state.cx.past.insert(prompt.title, prompt.field.past);
+        }
+        Err(why) => {
+            prompt.error = Some(why);
+            state.cx.overlays.push(Overlay::Prompt(prompt));
+        }
+    }
+}
+
+/// What was chosen from a list: the list stays where nothing was.
+fn choose(state: &mut State) {
+    let Some(Overlay::Pick(pick)) = state.cx.overlays.pop() else { return };
+    match pick.chosen() {
+        Some(chosen) => pick.take(state, chosen),
+        None => state.cx.choose(pick),
     }
 }
 
@@ -94,9 +91,8 @@ pub fn bound(cx: &mut Context) {
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
         }
-        Some(Overlay::Palette { input, selected }) => {
-            let found = palette::matches(&cx.keys, cx.tab, input.value()).len();
-            *selected = (*selected).min(found.saturating_sub(1));
+        Some(Overlay::Pick(pick)) => {
+            pick.selected = pick.selected.min(pick.found().len().saturating_sub(1));
         }
         _ => {}
     }
@@ -106,11 +102,11 @@ pub fn bound(cx: &mut Context) {
 /// window arrives like that, too, and is put into the palette, where Enter opens it.
 pub fn paste(state: &mut State, text: &str) {
     match state.cx.overlays.last_mut() {
-        Some(Overlay::Palette { input, selected }) => {
-            *selected = 0;
-            paste_into(input, text);
+        Some(Overlay::Pick(pick)) => {
+            pick.selected = 0;
+            pick.field.paste(text);
         }
-        Some(Overlay::Prompt(prompt)) => paste_into(&mut prompt.input, text),
+        Some(Overlay::Prompt(prompt)) => prompt.field.paste(text),
         None => {
             let (screen, cx) = state.split(state.cx.tab);
             if screen.paste(text, cx) {
@@ -123,36 +119,4 @@ pub fn paste(state: &mut State, text: &str) {
         }
         _ => {}
     }
-}
-
-/// The first line of pasted text, without control characters.
-fn printable(text: &str) -> impl Iterator<Item = char> {
-    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
-}
-
-/// Puts pasted text into a line of text.
-pub fn paste_into(input: &mut Input, text: &str) {
-    for c in printable(text) {
-        input.handle(InputRequest::InsertChar(c));
-    }
-}
-
-/// Edits a line of text; true where its content may have changed.
-pub fn type_into(input: &mut Input, key: KeyEvent) -> bool {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    let request = match key.code {
-        KeyCode::Char('u') if control => InputRequest::DeleteLine,
-        KeyCode::Char('w') if control => InputRequest::DeletePrevWord,
-        KeyCode::Char('a') if control => InputRequest::GoToStart,
-        KeyCode::Char('e') if control => InputRequest::GoToEnd,
-        KeyCode::Char(c) if !control => InputRequest::InsertChar(c),
-        KeyCode::Backspace => InputRequest::DeletePrevChar,
-        KeyCode::Delete => InputRequest::DeleteNextChar,
-        KeyCode::Left => InputRequest::GoToPrevChar,
-        KeyCode::Right => InputRequest::GoToNextChar,
-        KeyCode::Home => InputRequest::GoToStart,
-        KeyCode::End => InputRequest::GoToEnd,
-        _ => return false,
-    };
-    input.handle(request).is_some_and(|change| change.value)
 }

@@ -6,7 +6,7 @@
 //! screen    what a screen is ([`screen::Screen`]); screens/ holds one folder each
 //! context   what all screens share, and their ways out
 //! task      questions that take longer than a key press, and which answers are stale
-//! overlay   help, palette, texts, questions and lines that lie on a screen
+//! overlay   help, texts, and what the user is asked: yes or no, a line, a choice from a list
 //! effects   performs: threads for questions, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, what lies on top
 //! ```
@@ -39,8 +39,9 @@
 //!
 //! # Asking the user
 //!
-//! `cx.prompt` asks for a line and has it used, or shows why it cannot be; `cx.confirm` asks yes or no;
-//! `cx.inform` and `cx.fail` tell something.
+//! `cx.prompt` asks for a line and has it used, or shows why it cannot be; `cx.pick` lets choose from a list by
+//! typing; `cx.confirm` asks yes or no; `cx.inform` and `cx.fail` tell something. A line that is typed on the screen
+//! itself is a `widgets::field::Field`, and one that narrows what is shown a `FilterBox`.
 
 mod action;
 mod config;

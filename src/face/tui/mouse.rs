@@ -59,8 +59,12 @@ pub fn handle(state: &mut State, event: MouseEvent) {
 
 fn point(state: &mut State, event: Pointer) {
     if let Some(top) = state.cx.overlays.last_mut() {
-        if let (Overlay::Help { scroll } | Overlay::Text { scroll, .. }, PointerKind::Wheel(notches)) =
-            (top, event.kind)
+        if matches!((&top, event.kind), (Overlay::Pick(_), PointerKind::Click)) {
+            state.cx.overlays.pop();
+        } else if let (
+            Overlay::Help { scroll } | Overlay::Text { scroll, .. },
+            PointerKind::Wheel(notches),
+        ) = (top, event.kind)
         {
             *scroll = scroll.saturating_add_signed(notches * NOTCH);
         }

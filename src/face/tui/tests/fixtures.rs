@@ -412,9 +412,9 @@ impl Driver {
     /// Answers what screens ask for, until they ask for nothing more. Overlaps are made up.
     pub fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
-            // the slower search after an answer is not waited for; files of this directory stay as they are
+            // slow work is not waited for; files of this directory stay as they are
             if let Effect::Ask(task) = effect
-                && !["break-even", "files", "save"].contains(&task.slot.name)
+                && !["break-even", "check", "look", "files", "save"].contains(&task.slot.name)
             {
                 effects.extend(self.send(Message::Answered(task.run())));
             }

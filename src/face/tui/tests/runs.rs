@@ -120,7 +120,7 @@ fn tab_takes_offers_until_the_filter_says_what_is_wanted() {
     driver.press(KeyCode::Tab);
     driver.keys(" tp:4..");
     driver.enter();
-    assert!(!driver.state.runs.typing);
+    assert!(!driver.state.runs.filter.typing);
     assert_eq!(shown(&driver), ["20260103-101500-sim-4f2a91:16", "20260103-101500-sim-4f2a91:14"]);
     assert!(driver.screen().contains("2 of 30 runs"), "{}", driver.screen());
 }

@@ -1,5 +1,6 @@
 //! Pieces that several screens draw with. All of them cut off what does not fit.
 
+pub mod field;
 pub mod lanes;
 pub mod list;
 pub mod overlay;

@@ -2,19 +2,16 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
-use tui_input::Input;
+use unicode_width::UnicodeWidthStr;
 
 use super::paint::{line, popup, put, wrap};
 use crate::face::tui::action::Action;
-use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Notice};
 use crate::face::tui::keymap::{Keymap, Scope};
 use crate::face::tui::layout::{centered, inside, regions_of};
-use crate::face::tui::overlay::{Overlay, Prompt, Question};
-use crate::face::tui::palette;
+use crate::face::tui::overlay::{Overlay, Pick, Prompt, Question};
 use crate::face::tui::state::Tab;
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::theme::Role;
 
 /// A line of help: keys and what they do, or a heading without keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,40 +63,7 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
                 line(buf, area, row as u16, &[(text, theme.style(Role::Text))]);
             }
         }
-        Overlay::Palette { input, selected } => {
-            let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
-            let found = palette::matches(&cx.keys, cx.tab, input.value());
-            let area = popup(buf, centered(body, 66, 18), "palette", theme);
-            let typed = format!(": {}", input.value());
-            let end = put(buf, area, area.x, area.y, &typed, theme.style(Role::Text));
-            put(buf, area, end, area.y, "▏", theme.style(Role::Key));
-            let rows = usize::from(area.height.saturating_sub(2));
-            let first = (selected + 1).saturating_sub(rows);
-            for (row, bound) in found.iter().skip(first).take(rows).enumerate() {
-                let y = area.y + 2 + row as u16;
-                put(buf, area, area.x + 1, y, bound.row.name, theme.style(Role::Text));
-                let keys = bound.label();
-                let x = area.right().saturating_sub(keys.chars().count() as u16 + 1);
-                put(buf, area, x, y, &keys, theme.style(Role::Key));
-                if first + row == *selected {
-                    let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-                    buf.set_style(row, theme.style(Role::Selected));
-                }
-            }
-            if let Some((path, opening)) = palette::path(&cx.keys, cx.tab, input.value()) {
-                let below = if opening == Opening::Beneath { " beneath the trace shown" } else { "" };
-                for row in 2..area.height {
-                    put(buf, area, area.x, area.y + row, &" ".repeat(area.width.into()), Style::reset());
-                }
-                let text = format!("Enter opens {path}{below}");
-                for (row, text) in wrap(&text, usize::from(area.width) - 2).iter().enumerate() {
-                    let y = area.y + 2 + row as u16;
-                    put(buf, area, area.x + 1, y, text, theme.style(Role::Text));
-                }
-            } else if found.is_empty() {
-                put(buf, area, area.x + 1, area.y + 2, "no action matches", theme.style(Role::Dim));
-            }
-        }
+        Overlay::Pick(shown) => pick(buf, cx, shown),
         Overlay::Prompt(prompt) => ask(buf, cx, prompt),
         Overlay::Confirm(question) => confirm(buf, cx, question),
     }
@@ -134,25 +98,47 @@ fn ask(buf: &mut Buffer, cx: &Context, prompt: &Prompt) {
     };
     let lines = wrap(below, usize::from(width.saturating_sub(4)));
     let area = popup(buf, centered(body, width, lines.len() as u16 + 4), &prompt.title, theme);
-    field(
-        buf,
-        Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area },
-        &prompt.input,
-        theme,
-    );
+    let row = Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area };
+    prompt.field.draw(buf, row, theme);
     for (row, text) in lines.iter().enumerate() {
         line(buf, area, row as u16 + 2, &[(" ", theme.style(role)), (text, theme.style(role))]);
     }
 }
 
-/// Draws a line of text that is being typed, scrolled so that its cursor is seen.
-pub fn field(buf: &mut Buffer, area: Rect, input: &Input, theme: Theme) {
-    let scroll = input.visual_scroll(usize::from(area.width.saturating_sub(1)));
-    let shown: String = input.value().chars().skip(scroll).collect();
-    put(buf, area, area.x, area.y, &shown, theme.style(Role::Text));
-    let at = area.x + input.visual_cursor().saturating_sub(scroll) as u16;
-    let cursor = Rect::new(at, area.y, 1, 1).intersection(area);
-    buf.set_style(cursor, theme.style(Role::Selected));
+/// Draws a list to choose from: what was typed, and below it what matches.
+fn pick(buf: &mut Buffer, cx: &Context, pick: &Pick) {
+    let theme = cx.theme;
+    let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
+    let names = pick.lines.iter().map(|line| line.0.width()).max().unwrap_or(0) as u16;
+    let words = pick.lines.iter().map(|line| line.1.width()).max().unwrap_or(0) as u16;
+    let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
+    let area = popup(buf, centered(body, width, 18), &pick.title, theme);
+    let x = put(buf, area, area.x, area.y, "› ", theme.style(Role::Key));
+    let typed = Rect { x, width: area.right().saturating_sub(x), height: 1.min(area.height), ..area };
+    pick.field.draw(buf, typed, theme);
+    let found = pick.found();
+    let instead = pick.literal().map(|text| (text, Role::Text));
+    let nothing = || found.is_empty().then(|| ("nothing matches".to_owned(), Role::Dim));
+    if let Some((text, role)) = instead.or_else(nothing) {
+        for (row, text) in wrap(&text, usize::from(area.width.saturating_sub(2))).iter().enumerate() {
+            put(buf, area, area.x + 1, area.y + 2 + row as u16, text, theme.style(role));
+        }
+        return;
+    }
+    let rows = usize::from(area.height.saturating_sub(2));
+    let first = (pick.selected + 1).saturating_sub(rows);
+    // what is said of them stands as far right as it fits, all in one column
+    let column = area.x + area.width.saturating_sub(words + 1).max((names + 3).min(30));
+    for (row, at) in found.iter().enumerate().skip(first).take(rows) {
+        let (name, about) = &pick.lines[*at];
+        let y = area.y + 2 + (row - first) as u16;
+        let end = put(buf, area, area.x + 1, y, name, theme.style(Role::Text));
+        put(buf, area, column.max(end + 2), y, about, theme.style(Role::Dim));
+        if row == pick.selected {
+            let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
+            buf.set_style(row, theme.style(Role::Selected));
+        }
+    }
 }
 
 fn confirm(buf: &mut Buffer, cx: &Context, question: &Question) {

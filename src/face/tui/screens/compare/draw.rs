@@ -5,13 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Compare;
-use super::state::{Choice, Compared, Order};
+use super::state::{Compared, Order};
 use super::{Act, areas, detail, heat};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{digits, percent};
-use crate::face::tui::layout::centered;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, wrap};
+use crate::face::tui::widgets::paint::{empty, frame, line, put, wrap};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::study::analysis::Comparison;
 
@@ -75,9 +74,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else if let Some(selected) = compare.selected() {
         detail::draw(buf, places.detail, theme, &compare.asked.axis, selected);
     }
-    if compare.picker.is_some() {
-        picker(buf, body, compare, cx);
-    }
 }
 
 fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &Compared) {
@@ -126,11 +122,11 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         words += &format!(", {} marked ●", compare.marked.len());
     }
     let x = put(buf, area, x, area.y + 1, &words, dim);
-    let filter = compare.filter.value();
-    let x = match (compare.typing, filter.is_empty()) {
-        (true, _) => put(buf, area, x, area.y + 1, &format!("  /{filter}▏"), theme.style(Role::Key)),
-        (false, false) => put(buf, area, x, area.y + 1, &format!("  /{filter}"), text),
-        (false, true) => put(buf, area, x, area.y + 1, "  above 1 is faster", dim),
+    let x = if compare.filter.typing || !compare.filter.value().is_empty() {
+        let rest = Rect { x: x + 2, width: area.right().saturating_sub(x + 2), y: area.y + 1, ..area };
+        compare.filter.draw(buf, rest, theme, None, " Enter keeps it, Esc drops it")
+    } else {
+        put(buf, area, x, area.y + 1, "  above 1 is faster", dim)
     };
     if !report.flags.is_empty() {
         let key = cx.key::<Compare>(Act::Flags);
@@ -256,42 +252,5 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, flags: &[String]) {
     }
     if flags.is_empty() {
         empty(buf, inner, "nothing looks wrong", theme);
-    }
-}
-
-fn picker(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
-    let theme = cx.theme;
-    let Some(picker) = &compare.picker else { return };
-    let title = match picker.choice {
-        Choice::Axis => "compare by",
-        Choice::Baseline => "compare with",
-        Choice::Slice => "the map holds fixed",
-    };
-    let found = compare.choices();
-    let width = if picker.choice == Choice::Slice { 100 } else { 60 };
-    let inner = popup(buf, centered(body, width.min(body.width - 4), 18), title, theme);
-    let end = put(
-        buf,
-        inner,
-        inner.x,
-        inner.y,
-        &format!("/{}", picker.input.value()),
-        theme.style(Role::Text),
-    );
-    put(buf, inner, end, inner.y, "▏", theme.style(Role::Key));
-    let rows = usize::from(inner.height.saturating_sub(2));
-    let first = (picker.selected + 1).saturating_sub(rows);
-    for (row, (_, name, count)) in found.iter().skip(first).take(rows).enumerate() {
-        let y = inner.y + 2 + row as u16;
-        put(buf, inner, inner.x + 1, y, name, theme.style(Role::Text));
-        let x = inner.right().saturating_sub(count.chars().count() as u16 + 1);
-        put(buf, inner, x, y, count, theme.style(Role::Dim));
-        if first + row == picker.selected {
-            let line = Rect { y, height: 1, ..inner };
-            buf.set_style(line, theme.style(Role::Selected));
-        }
-    }
-    if found.is_empty() {
-        put(buf, inner, inner.x + 1, inner.y + 2, "nothing matches", theme.style(Role::Dim));
     }
 }

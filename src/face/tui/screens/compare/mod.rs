@@ -9,22 +9,22 @@ mod tests;
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use tui_input::Input;
 
 pub use self::state::Compare;
-use self::state::{Choice, Compared, Order, Picker};
+use self::state::{Compared, Order};
 use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::overlay::Chosen;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::field::{FilterBox, Typed};
 use crate::face::tui::widgets::list::List;
-use crate::study::analysis::{Axis, HeatValue};
+use crate::study::analysis::{Axis, AxisCount, HeatSlice, HeatValue};
 
 /// What can be done here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +73,6 @@ impl Acts for Compare {
     ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
-        let pick = |choice| Some(Picker { choice, input: Input::default(), selected: 0 });
         match act {
             Act::Open => {
                 cx.open_runs(self.selected().map(|p| p.run.clone()));
@@ -82,8 +81,7 @@ impl Acts for Compare {
                 let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
                 cx.open_runs(pair.into_iter().flatten());
             }
-            Act::PickAxis => self.picker = pick(Choice::Axis),
-            Act::PickBaseline => self.picker = pick(Choice::Baseline),
+            Act::PickAxis | Act::PickBaseline => self.pick(act, cx),
             Act::NextAxis | Act::PreviousAxis => {
                 let axes: Vec<Axis> = self
                     .compared()
@@ -112,7 +110,7 @@ impl Acts for Compare {
                 let key = cx.key::<Compare>(Act::Map);
                 cx.inform(format!("that is the map's: {key} shows it"));
             }
-            Act::PickSlice => self.picker = pick(Choice::Slice),
+            Act::PickSlice => self.pick(act, cx),
             Act::NextValue => {
                 let at = HeatValue::ALL.iter().position(|value| *value == self.value).unwrap_or(0);
                 self.value = HeatValue::ALL[(at + 1) % HeatValue::ALL.len()];
@@ -121,7 +119,7 @@ impl Acts for Compare {
             Act::Right => self.move_cursor(0, 1),
             Act::Filter => {
                 self.map = None;
-                self.typing = true;
+                self.filter.typing = true;
             }
             Act::SortNext | Act::SortPrevious => self.order_by_next(act == Act::SortPrevious),
             Act::SortReverse => {
@@ -157,46 +155,26 @@ impl Screen for Compare {
         }
     }
 
-    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
-        if self.picker.is_some() {
-            self.in_picker(key, cx);
-            return true;
-        }
-        if !self.typing {
-            return false;
-        }
-        match key.code {
-            KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.typing = false,
-            KeyCode::Esc => {
-                self.typing = false;
-                self.filter.reset();
-                self.arrange();
-            }
-            _ if type_into(&mut self.filter, key) => self.arrange(),
-            _ => {}
+    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
+        match self.filter.key(key) {
+            None => return false,
+            Some(Typed::Changed) => self.arrange(),
+            Some(_) => {}
         }
         true
     }
 
     fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        if let Some(picker) = &mut self.picker {
-            paste_into(&mut picker.input, text);
-            picker.selected = 0;
-            return true;
-        }
-        if self.typing {
-            paste_into(&mut self.filter, text);
+        let typing = self.filter.paste(text);
+        if typing {
             self.arrange();
         }
-        self.typing
+        typing
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
         if event.kind == PointerKind::Click {
-            self.typing = false;
-            if self.picker.take().is_some() {
-                return true;
-            }
+            self.filter.typing = false;
         }
         if event.kind == PointerKind::Click
             && let Some(map) = &self.map
@@ -209,12 +187,10 @@ impl Screen for Compare {
     }
 
     fn close(&mut self, _cx: &mut Context) {
-        if self.picker.take().is_some() {
-        } else if self.flags {
+        if self.flags {
             self.flags = false;
         } else if self.map.take().is_some() {
-        } else if !self.filter.value().is_empty() {
-            self.filter.reset();
+        } else if self.filter.drop_text() {
             self.arrange();
         } else {
             self.marked.clear();
@@ -237,7 +213,7 @@ impl Screen for Compare {
             self.order = order;
         }
         self.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
-        self.filter = Input::new(text("filter").unwrap_or_default().to_owned());
+        self.filter = FilterBox::new(text("filter").unwrap_or_default().to_owned());
         self.arrange();
         if let Some(axis) = text("by").and_then(|name| Axis::parse(name).ok()) {
             self.compare_by(axis, text("baseline").map(str::to_owned), cx);
@@ -312,51 +288,44 @@ fn areas(body: Rect) -> Areas {
 }
 
 impl Compare {
-    /// A key while a picker is open.
-    fn in_picker(&mut self, key: KeyEvent, cx: &mut Context) {
-        let found = self.choices();
-        let Some(picker) = &mut self.picker else { return };
-        let last = found.len().saturating_sub(1);
-        match key.code {
-            KeyCode::Esc => self.picker = None,
-            KeyCode::Up => picker.selected = picker.selected.saturating_sub(1),
-            KeyCode::Down => picker.selected = (picker.selected + 1).min(last),
-            KeyCode::Enter => {
-                let choice = picker.choice;
-                let Some((index, ..)) = found.get(picker.selected.min(last)).cloned() else {
-                    return;
-                };
-                self.picker = None;
-                self.choose(choice, index, cx);
+    /// Lets the user choose an axis, a baseline, or what the map holds fixed.
+    fn pick(&self, act: Act, cx: &mut Context) {
+        let Some(compared) = self.compared().cloned() else {
+            return cx.inform("nothing is compared yet");
+        };
+        let (title, lines): (_, Vec<(String, String)>) = match act {
+            Act::PickAxis => {
+                let of =
+                    |axis: &AxisCount| format!("{} values  {:>4} pairs", axis.values.len(), axis.pairs);
+                let lines = compared.axes.iter().map(|axis| (axis.axis.to_string(), of(axis)));
+                ("compare by", lines.collect())
+            }
+            Act::PickBaseline => {
+                let values = compared.report.values.iter();
+                ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             _ => {
-                if type_into(&mut picker.input, key) {
-                    picker.selected = 0;
+                let of = |slice: &HeatSlice| (slice.name(), format!("{} cells", slice.pairs));
+                ("the map holds fixed", compared.slices.iter().map(of).collect())
+            }
+        };
+        let take = move |compare: &mut Self, chosen, cx: &mut Context| {
+            let Chosen::Line(at) = chosen else { return };
+            match act {
+                Act::PickAxis => compare.compare_by(compared.axes[at].axis.clone(), None, cx),
+                // another axis may be under way
+                Act::PickBaseline if compared.report.by != compare.asked.axis.to_string() => {}
+                Act::PickBaseline => {
+                    let axis = compare.asked.axis.clone();
+                    compare.compare_by(axis, compared.report.values.get(at).cloned(), cx);
+                }
+                _ => {
+                    compare.slice = at;
+                    compare.open_map();
                 }
             }
-        }
-    }
-
-    /// Takes what was picked.
-    fn choose(&mut self, choice: Choice, index: usize, cx: &mut Context) {
-        let Some(compared) = self.compared().cloned() else { return };
-        match choice {
-            Choice::Axis => {
-                if let Some(axis) = compared.axes.get(index) {
-                    self.compare_by(axis.axis.clone(), None, cx);
-                }
-            }
-            // another axis may be under way
-            Choice::Baseline if compared.report.by != self.asked.axis.to_string() => {}
-            Choice::Baseline => {
-                let axis = self.asked.axis.clone();
-                self.compare_by(axis, compared.report.values.get(index).cloned(), cx);
-            }
-            Choice::Slice => {
-                self.slice = index;
-                self.open_map();
-            }
-        }
+        };
+        cx.pick(title, lines, |_, _| None, take);
     }
 
     /// Asks for another comparison.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
-use tui_input::Input;
 
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, slices,
@@ -154,28 +154,6 @@ impl Order {
     }
 }
 
-/// What a picker chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// Along which axis cells are compared.
-    Axis,
-    /// Which value others are compared with.
-    Baseline,
-    /// What the map holds fixed.
-    Slice,
-}
-
-/// A list to choose from by typing.
-#[derive(Clone, Debug)]
-pub struct Picker {
-    /// Whether an axis, a baseline or a slice is chosen.
-    pub choice: Choice,
-    /// What was typed so far, with its cursor.
-    pub input: Input,
-    /// Which of those that match.
-    pub selected: usize,
-}
-
 /// State of the compare screen.
 #[derive(Debug)]
 pub struct Compare {
@@ -196,9 +174,7 @@ pub struct Compare {
     /// Whether the greatest values come first.
     pub descending: bool,
     /// Which pairs are shown.
-    pub filter: Input,
-    /// The filter is being typed.
-    pub typing: bool,
+    pub filter: FilterBox,
     /// Whether the map is shown.
     pub map: Option<HeatMap>,
     /// What the map holds fixed, an index into the slices.
@@ -207,8 +183,6 @@ pub struct Compare {
     pub value: HeatValue,
     /// The selected TP and batch: indices.
     pub cursor: (usize, usize),
-    /// A list to choose from.
-    pub picker: Option<Picker>,
     /// The flags are shown instead of the pair.
     pub flags: bool,
 }
@@ -224,13 +198,11 @@ impl Default for Compare {
             list: List::default(),
             order: Order::default(),
             descending: false,
-            filter: Input::default(),
-            typing: false,
+            filter: FilterBox::default(),
             map: None,
             slice: 0,
             value: HeatValue::default(),
             cursor: (0, 0),
-            picker: None,
             flags: false,
         }
     }
@@ -376,49 +348,5 @@ impl Compare {
             adjusted: *adjusted,
             flags: flags.clone(),
         })
-    }
-
-    /// The lines of the open picker that match what was typed, the best first: (index, text, its count).
-    pub fn choices(&self) -> Vec<(usize, String, String)> {
-        let Some((picker, compared)) = self.picker.as_ref().zip(self.compared()) else {
-            return Vec::new();
-        };
-        let all: Vec<(usize, String, String)> = match picker.choice {
-            Choice::Axis => compared
-                .axes
-                .iter()
-                .map(|axis| {
-                    let count = format!("{} values  {:>4} pairs", axis.values.len(), axis.pairs);
-                    (axis.axis.to_string(), count)
-                })
-                .enumerate()
-                .map(|(index, (name, count))| (index, name, count))
-                .collect(),
-            Choice::Baseline => {
-                let values = compared.report.values.iter().cloned().enumerate();
-                values.map(|(index, value)| (index, value, String::new())).collect()
-            }
-            Choice::Slice => {
-                let slices = compared.slices.iter().enumerate();
-                slices.map(|(i, slice)| (i, slice.name(), format!("{} cells", slice.pairs))).collect()
-            }
-        };
-        let typed = picker.input.value();
-        if typed.is_empty() {
-            return all;
-        }
-        let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
-        let mut matcher = Matcher::new(Config::DEFAULT);
-        let names: Vec<Named> = all.iter().map(|(index, name, _)| Named(*index, name)).collect();
-        let found = pattern.match_list(names, &mut matcher);
-        found.into_iter().filter_map(|(named, _)| all.get(named.0).cloned()).collect()
-    }
-}
-
-struct Named<'a>(usize, &'a str);
-
-impl AsRef<str> for Named<'_> {
-    fn as_ref(&self) -> &str {
-        self.1
     }
 }

@@ -9,14 +9,13 @@ use unicode_width::UnicodeWidthStr;
 use super::Act;
 use super::Experiments;
 use super::draft::{Draft, Row, RowKind};
-use super::typing::{Picker, Typing, What};
+use super::typing::{Typing, What};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{clock, digits};
-use crate::face::tui::layout::{centered, cut_bottom, cut_top, inside};
+use crate::face::tui::layout::{cut_bottom, cut_top, inside};
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::overlay::field;
-use crate::face::tui::widgets::paint::{line, popup, put, wrap};
+use crate::face::tui::widgets::paint::{line, put, wrap};
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::forecast::Forecast;
 use crate::table::Provenance;
@@ -137,9 +136,6 @@ pub fn draw(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Conte
     }
     draw_rows(buf, parts.rows, experiments, cx, draft);
     draw_bottom(buf, parts.bottom, experiments, cx, draft, entry);
-    if let Some(typing) = &experiments.typing {
-        draw_popup(buf, inner, typing, theme);
-    }
 }
 
 fn draw_rows(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context, draft: &Draft) {
@@ -210,7 +206,7 @@ fn draw_row(
     if let Some((_, typing)) = typed {
         let width = area.right().saturating_sub(end + 1);
         put(buf, area, end, area.y, "›", theme.style(Role::Key));
-        field(buf, Rect { x: end + 1, width, ..area }, &typing.input, theme);
+        typing.field.draw(buf, Rect { x: end + 1, width, ..area }, theme);
         return;
     }
     if row.kind == RowKind::Default && row.name != "question" && row.values != ["default"] {
@@ -355,74 +351,4 @@ fn provenances(experiment: &Experiment, theme: Theme) -> Vec<(String, Style)> {
     all.dedup();
     let line = |p: Provenance| (format!("results will be: {p}"), theme.provenance(p));
     all.into_iter().map(line).collect()
-}
-
-/// What has no row of its own to be typed in.
-fn draw_popup(buf: &mut Buffer, inner: Rect, typing: &Typing, theme: Theme) {
-    match &typing.what {
-        What::Axis(picker) => {
-            let area = centered(inner, inner.width, inner.height.min(24));
-            let area = popup(buf, area, "add an axis", theme);
-            let (top, rest) = cut_top(area, 1);
-            put(buf, top, top.x, top.y, "› ", theme.style(Role::Key));
-            field(
-                buf,
-                Rect { x: top.x + 2, width: top.width.saturating_sub(2), ..top },
-                &typing.input,
-                theme,
-            );
-            draw_names(buf, rest, picker, typing, theme);
-        }
-        What::AxisValues { .. } | What::FileName { .. } => {
-            let (text, role) = match &typing.error {
-                Some(error) => (format!("✘ {error}"), Role::Bad),
-                None => (typing.hint(), Role::Dim),
-            };
-            let lines = wrap(&text, usize::from(inner.width.saturating_sub(4)));
-            let height = lines.len() as u16 + 3;
-            let title = match &typing.what {
-                What::AxisValues { axis, .. } => format!("values of {axis}"),
-                What::FileName { moves: true } => "save as".into(),
-                _ => "copy to".into(),
-            };
-            let area = popup(buf, centered(inner, inner.width, height), &title, theme);
-            field(
-                buf,
-                Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area },
-                &typing.input,
-                theme,
-            );
-            for (row, text) in lines.iter().enumerate() {
-                line(buf, area, row as u16 + 1, &[(" ", theme.style(role)), (text, theme.style(role))]);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn draw_names(buf: &mut Buffer, area: Rect, picker: &Picker, typing: &Typing, theme: Theme) {
-    let rows = usize::from(area.height);
-    let first = (picker.selected + 1).saturating_sub(rows);
-    if picker.found.is_empty() {
-        let text = match picker.choice(typing.input.value()) {
-            Some((name, about)) => format!("Enter takes {name}, {about}"),
-            None => "no name matches; env.NAME, NCCL_NAME and set.KEY can be typed".into(),
-        };
-        for (row, text) in wrap(&text, usize::from(area.width)).iter().enumerate() {
-            line(buf, area, row as u16, &[(text, theme.style(Role::Dim))]);
-        }
-        return;
-    }
-    for (row, at) in picker.found.iter().skip(first).take(rows).enumerate() {
-        let Some(name) = picker.names.get(*at) else { continue };
-        let y = area.y + row as u16;
-        let selected = first + row == picker.selected;
-        put(buf, area, area.x, y, if selected { "▸" } else { " " }, theme.style(Role::Key));
-        let x = put(buf, area, area.x + 2, y, &name.name, theme.style(Role::Text));
-        put(buf, area, (x + 2).max(area.x + 28), y, &name.about, theme.style(Role::Dim));
-        if selected {
-            let line = Rect { y, height: 1, ..area }.intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
-        }
-    }
 }

@@ -22,7 +22,7 @@ use self::check::check;
 use self::draft::{Draft, RowKind};
 use self::save::{Save, SaveTo};
 pub use self::state::Experiments;
-use self::typing::{Picker, Typing, What};
+use self::typing::{Typing, What};
 use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, Request};
 use crate::face::tui::layout::{cut_left, inside};
@@ -103,7 +103,7 @@ impl Acts for Experiments {
             Act::SaveAs | Act::Duplicate => {
                 let moves = act == Act::SaveAs;
                 let name = if moves { entry.name } else { format!("{}-copy", entry.name) };
-                self.typing = Some(Typing::new(What::FileName { moves }, &name));
+                typing::ask_name(&name, moves, cx);
             }
             _ => {
                 // what edits the grid goes into it
@@ -140,8 +140,8 @@ impl Screen for Experiments {
         }
     }
 
-    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
-        typing::key(self, key, cx)
+    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
+        typing::key(self, key)
     }
 
     fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
@@ -298,8 +298,7 @@ impl Experiments {
         if act == Act::AddAxis {
             let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis);
             let varied: Vec<String> = axes.map(|row| row.name.clone()).collect();
-            let picker = Picker::new(spec.as_ref(), &varied);
-            self.typing = Some(Typing::new(What::Axis(Box::new(picker)), ""));
+            typing::pick_axis(spec.as_ref(), &varied, cx);
             return Ok(());
         }
         let row =
@@ -370,6 +369,15 @@ impl Experiments {
         Ok(())
     }
 
+    /// Edits the text, and selects the row of this name and one of its columns.
+    fn take_edits(&mut self, edits: &[Edit], name: &str, column: usize) -> Result<(), String> {
+        let draft = self.draft_mut().ok_or("no experiment is selected")?;
+        draft.edit(edits)?;
+        draft.select(name, column);
+        self.discard = false;
+        Ok(())
+    }
+
     /// Starts the selected experiment as it is edited; behind the sweep that runs, if one does.
     fn run(&mut self, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
@@ -392,8 +400,7 @@ impl Experiments {
         let Some(draft) = self.draft() else { return };
         let Some(path) = entry.path() else {
             // what is built in has no file: the new one, of whatever name, takes the edits
-            self.typing = Some(Typing::new(What::FileName { moves: true }, &entry.name));
-            return;
+            return typing::ask_name(&entry.name, true, cx);
         };
         if !draft.revisions.is_edited() {
             cx.inform("nothing to save: it is as its file has it");

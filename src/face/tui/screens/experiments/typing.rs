@@ -1,24 +1,22 @@
-//! What is being typed on the page of experiments: values, lists, settings, the name of a new axis, the
-//! name of a file. Enter takes it, Escape forgets it.
+//! What is typed on the page of experiments: values, lists and settings in their places, where Enter takes them and
+//! Escape forgets them; the name of a new axis, its values and the name of a file on top of the page.
 
 use crossterm::event::{KeyCode, KeyEvent};
-use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher};
-use tui_input::Input;
 
 use super::Experiments;
 use super::save::{Save, SaveTo};
 use crate::face::tui::context::Context;
-use crate::face::tui::keys::{paste_into, type_into};
-use crate::lab::sweep::edit::{AxisName, Edit, axis_names, split_values};
+use crate::face::tui::overlay::Chosen;
+use crate::face::tui::widgets::field::Field;
+use crate::lab::sweep::edit::{Edit, axis_names, split_values};
 use crate::table::Spec;
 use crate::table::options::PAIRS;
 
 /// A line that is being typed, and what it is for.
 #[derive(Clone, Debug)]
 pub struct Typing {
-    /// The line so far, with its cursor.
-    pub input: Input,
+    /// The line so far.
+    pub field: Field,
     /// What it is for.
     pub what: What,
     /// Why it could not be used.
@@ -52,37 +50,12 @@ pub enum What {
         /// The name of the setting.
         name: String,
     },
-    /// Which axis to add.
-    Axis(Box<Picker>),
-    /// The values of an axis to be added.
-    AxisValues {
-        /// The name of the axis.
-        axis: String,
-        /// What it is.
-        about: String,
-    },
-    /// The name of a file.
-    FileName {
-        /// The edits go with it.
-        moves: bool,
-    },
-}
-
-/// Names to choose an axis from.
-#[derive(Clone, Debug, Default)]
-pub struct Picker {
-    /// All names that an axis can have.
-    pub names: Vec<AxisName>,
-    /// Those that match what was typed, the best first: indices.
-    pub found: Vec<usize>,
-    /// The selected one of those.
-    pub selected: usize,
 }
 
 impl Typing {
     /// A line for `what` that begins as `text`.
     pub fn new(what: What, text: &str) -> Self {
-        Self { input: Input::new(text.to_owned()), what, error: None }
+        Self { field: Field::new(text), what, error: None }
     }
 
     /// What may be typed, in words.
@@ -94,92 +67,73 @@ impl Typing {
             What::NewValue { axis, .. } | What::Values { axis } => {
                 format!("{axis}: values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64")
             }
-            What::Axis(_) => {
-                "type to search; any env.NAME or set.KEY can be typed; Enter takes it".into()
-            }
-            What::AxisValues { axis, about } => {
-                format!("{axis}: {about}; write values between blanks or commas")
-            }
-            What::FileName { moves: true } => {
-                "save as: a name; the file goes to experiments/NAME.toml".into()
-            }
-            What::FileName { moves: false } => {
-                "a copy: a name; the file goes to experiments/NAME.toml".into()
-            }
         }
     }
 }
 
-impl Picker {
-    /// Names to vary that the text does not vary yet.
-    pub fn new(spec: Option<&Spec>, varied: &[String]) -> Self {
-        let mut names = axis_names(spec);
-        names.retain(|name| !varied.contains(&name.name));
-        let mut picker = Self { names, ..Self::default() };
-        picker.search("");
-        picker
+/// What may be varied though it is in no list: the variable that was typed, and what it is.
+fn variable(typed: &str) -> Option<(String, String)> {
+    let typed = typed.trim();
+    let variable = typed.strip_prefix("env.").or(typed.starts_with("NCCL_").then_some(typed));
+    if let Some(variable) = variable.filter(|name| !name.is_empty()) {
+        return Some((format!("env.{variable}"), PAIRS[0].help.to_owned()));
     }
-
-    /// Finds the names that match what was typed, the best first.
-    fn search(&mut self, query: &str) {
-        let query = query.replace([' ', '='], "");
-        self.selected = 0;
-        if query.is_empty() {
-            self.found = (0..self.names.len()).collect();
-            return;
-        }
-        let pattern = Pattern::parse(&query, CaseMatching::Ignore, Normalization::Smart);
-        let mut matcher = Matcher::new(Config::DEFAULT);
-        let candidates = self.names.iter().enumerate().map(|(at, name)| Candidate(at, &name.name));
-        self.found =
-            pattern.match_list(candidates, &mut matcher).into_iter().map(|(c, _)| c.0).collect();
-        // who types a part of a name means that name
-        let typed = query.to_lowercase();
-        let names = &self.names;
-        let has =
-            |at: &usize| names.get(*at).is_some_and(|name| name.name.to_lowercase().contains(&typed));
-        self.found.sort_by_key(|at| !has(at));
-    }
-
-    /// What Enter takes: the selected name, or the variable that was typed; and what it is.
-    pub fn choice(&self, typed: &str) -> Option<(String, String)> {
-        if let Some(name) = self.found.get(self.selected).and_then(|at| self.names.get(*at)) {
-            return Some((name.name.clone(), name.about.clone()));
-        }
-        let typed = typed.trim();
-        let variable = typed.strip_prefix("env.").or(typed.starts_with("NCCL_").then_some(typed));
-        if let Some(variable) = variable.filter(|name| !name.is_empty()) {
-            return Some((format!("env.{variable}"), PAIRS[0].help.to_owned()));
-        }
-        let value = typed.strip_prefix("set.").filter(|key| !key.is_empty())?;
-        Some((format!("set.{value}"), PAIRS[1].help.to_owned()))
-    }
+    let value = typed.strip_prefix("set.").filter(|key| !key.is_empty())?;
+    Some((format!("set.{value}"), PAIRS[1].help.to_owned()))
 }
 
-struct Candidate<'a>(usize, &'a str);
+/// Lets the user choose an axis that is not among those that are varied already.
+pub fn pick_axis(spec: Option<&Spec>, varied: &[String], cx: &mut Context) {
+    let mut names = axis_names(spec);
+    names.retain(|name| !varied.contains(&name.name));
+    let lines: Vec<_> = names.into_iter().map(|name| (name.name, name.about)).collect();
+    let offered = lines.clone();
+    let literal = |typed: &str, nothing_matches: bool| {
+        let (name, about) = variable(typed).filter(|_| nothing_matches)?;
+        Some(format!("Enter takes {name}, {about}"))
+    };
+    let take = move |screen: &mut Experiments, chosen, cx: &mut Context| {
+        let axis = match chosen {
+            Chosen::Line(at) => offered.get(at).cloned(),
+            Chosen::Text(typed) => variable(&typed),
+        };
+        if let Some((axis, about)) = axis {
+            ask_values(screen, axis, &about, cx);
+        }
+    };
+    cx.pick("add an axis: an option, env.NAME, NCCL_NAME or set.KEY", lines, literal, take);
+}
 
-impl AsRef<str> for Candidate<'_> {
-    fn as_ref(&self) -> &str {
-        self.1
-    }
+/// Asks for the values of an axis that is added.
+fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Context) {
+    // a setting that becomes an axis begins with its value
+    let rows = experiments.draft().into_iter().flat_map(|draft| &draft.rows);
+    let start = rows.filter(|row| row.name == axis).map(|row| row.values.join(" ") + " ").next();
+    let hint = format!("{about}; write values between blanks or commas");
+    let title = format!("values of {axis}");
+    cx.prompt(title, hint, start.unwrap_or_default(), move |screen: &mut Experiments, typed, _| {
+        let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
+        screen.take_edits(&[edit], &axis, 1)
+    });
+}
+
+/// Asks for the name of a file that the experiment is written to; `moves`: its edits go with it.
+pub fn ask_name(name: &str, moves: bool, cx: &mut Context) {
+    let title = if moves { "save as" } else { "copy to" };
+    let hint = "a name; the file goes to experiments/NAME.toml";
+    cx.prompt(title, hint, name, move |screen: &mut Experiments, typed, cx| {
+        Experiments::write(save_as(screen, typed.trim(), moves)?, cx)
+    });
 }
 
 /// A key while something is typed; `false` where nothing is.
-pub fn key(experiments: &mut Experiments, key: KeyEvent, cx: &mut Context) -> bool {
+pub fn key(experiments: &mut Experiments, key: KeyEvent) -> bool {
     let Some(typing) = &mut experiments.typing else { return false };
     match key.code {
         KeyCode::Esc => experiments.typing = None,
-        KeyCode::Enter => take(experiments, cx),
-        KeyCode::Up | KeyCode::Down if let What::Axis(picker) = &mut typing.what => {
-            let by = if key.code == KeyCode::Up { -1 } else { 1 };
-            let last = picker.found.len().saturating_sub(1);
-            picker.selected = picker.selected.saturating_add_signed(by).min(last);
-        }
-        _ => {
-            if type_into(&mut typing.input, key) {
-                changed(typing);
-            }
-        }
+        KeyCode::Enter => take(experiments),
+        _ if typing.field.key(key) => typing.error = None,
+        _ => {}
     }
     true
 }
@@ -187,44 +141,22 @@ pub fn key(experiments: &mut Experiments, key: KeyEvent, cx: &mut Context) -> bo
 /// Puts pasted text into what is being typed; whether something was.
 pub fn paste(experiments: &mut Experiments, text: &str) -> bool {
     let Some(typing) = &mut experiments.typing else { return false };
-    paste_into(&mut typing.input, text);
-    changed(typing);
+    typing.field.paste(text);
+    typing.error = None;
     true
 }
 
-fn changed(typing: &mut Typing) {
-    typing.error = None;
-    if let What::Axis(picker) = &mut typing.what {
-        picker.search(typing.input.value());
-    }
-}
-
 /// Enter: what was typed becomes an edit, or the line says why not.
-fn take(experiments: &mut Experiments, cx: &mut Context) {
+fn take(experiments: &mut Experiments) {
     let Some(typing) = experiments.typing.take() else { return };
-    if let Err(why) = taken(experiments, &typing, cx) {
+    if let Err(why) = taken(experiments, &typing) {
         experiments.typing = Some(Typing { error: Some(why), ..typing });
     }
 }
 
-fn taken(experiments: &mut Experiments, typing: &Typing, cx: &mut Context) -> Result<(), String> {
-    let text = typing.input.value().trim().to_owned();
+fn taken(experiments: &mut Experiments, typing: &Typing) -> Result<(), String> {
+    let text = typing.field.value().trim().to_owned();
     let (edits, name, column) = match &typing.what {
-        What::FileName { moves } => {
-            return Experiments::write(save_as(experiments, &text, *moves)?, cx);
-        }
-        What::Axis(picker) => {
-            let (axis, about) = picker
-                .choice(&text)
-                .ok_or("no such name: an option, env.NAME, NCCL_NAME or set.KEY can be an axis")?;
-            let draft = experiments.draft().ok_or("no experiment is selected")?;
-            // a setting that becomes an axis begins with its value
-            let start = draft.rows.iter().find(|row| row.name == axis).map(|row| row.values.join(" "));
-            let what = What::AxisValues { axis, about };
-            let start = start.map(|value| format!("{value} ")).unwrap_or_default();
-            experiments.typing = Some(Typing::new(what, &start));
-            return Ok(());
-        }
         What::Setting { name } => {
             if text.is_empty() {
                 return Err("nothing was typed; to go back to the default, remove the setting".into());
@@ -247,15 +179,8 @@ fn taken(experiments: &mut Experiments, typing: &Typing, cx: &mut Context) -> Re
         What::Values { axis } => {
             (vec![Edit::Values { axis: axis.clone(), values: values(axis, &text)? }], axis, 0)
         }
-        What::AxisValues { axis, .. } => {
-            (vec![Edit::AddAxis { axis: axis.clone(), values: values(axis, &text)? }], axis, 1)
-        }
     };
-    let draft = experiments.draft_mut().ok_or("no experiment is selected")?;
-    draft.edit(&edits)?;
-    draft.select(name, column);
-    experiments.discard = false;
-    Ok(())
+    experiments.take_edits(&edits, name, column)
 }
 
 fn values(axis: &str, text: &str) -> Result<Vec<String>, String> {

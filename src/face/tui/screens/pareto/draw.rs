@@ -13,7 +13,6 @@ use super::{Act, info, picture};
 use crate::face::tui::context::Context;
 use crate::face::tui::layout::centered;
 use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::overlay::field;
 use crate::face::tui::widgets::paint::{empty, line, popup, put};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::table::P2p;
@@ -73,26 +72,13 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
 
 fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
-    let (dim, title, key) = (theme.style(Role::Dim), theme.style(Role::Title), theme.style(Role::Key));
-    if pareto.typing || !pareto.filter.value().is_empty() {
+    let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
+    if pareto.filter.typing || !pareto.filter.value().is_empty() {
         let count = format!(" {} shown  ", pareto.shown.len());
-        line(buf, header, 0, &[(&count, title), ("filter: ", key)]);
-        let x = header.x + count.len() as u16 + 8;
-        if pareto.typing {
-            let area = Rect { x, width: header.right().saturating_sub(x), height: 1, ..header };
-            field(buf, area, &pareto.filter, theme);
-            let x = x + pareto.filter.value().chars().count() as u16 + 2;
-            put(
-                buf,
-                header,
-                x,
-                header.y,
-                "words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops",
-                dim,
-            );
-        } else {
-            put(buf, header, x, header.y, pareto.filter.value(), theme.style(Role::Text));
-        }
+        let x = put(buf, header, header.x, header.y, &count, title);
+        let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
+        let hint = " words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops";
+        pareto.filter.draw(buf, rest, theme, None, hint);
     } else {
         let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
         let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use tui_input::Input;
 
 use super::state::window::Window;
 use super::state::{Pareto, Scale};
+use crate::face::tui::widgets::field::FilterBox;
 use crate::study::analysis::{self, Axes, XAxis, YAxis};
 use crate::table::P2p;
 
@@ -60,7 +60,7 @@ pub fn recall(pareto: &mut Pareto, kept: &serde_json::Value) {
     let scale = |word: &str| Scale::ALL.into_iter().find(|s| s.word() == word).unwrap_or_default();
     pareto.scales = (scale(&kept.x_scale), scale(&kept.y_scale));
     pareto.p2p = kept.p2p;
-    pareto.filter = Input::new(kept.filter);
+    pareto.filter = FilterBox::new(kept.filter);
     pareto.table = kept.table;
     pareto.wanted_group = Some(kept.group);
     pareto.wanted_hidden = kept.hidden;

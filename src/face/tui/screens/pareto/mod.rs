@@ -20,10 +20,10 @@ use ratatui::layout::{Position, Rect};
 use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
+use crate::face::tui::widgets::field::Typed;
 use crate::face::tui::widgets::list::List;
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::analysis::{self, Axes};
@@ -127,7 +127,7 @@ impl Acts for Pareto {
                 self.panel = Some(Panel::Groups(List { selected, offset: 0 }));
             }
             Act::Legend => self.panel = Some(Panel::Legend(List::default())),
-            Act::Filter => self.typing = true,
+            Act::Filter => self.filter.typing = true,
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
                 self.table = Some(!shown);
@@ -160,24 +160,20 @@ impl Screen for Pareto {
     }
 
     fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        if self.typing {
-            match key.code {
-                KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.typing = false,
-                KeyCode::Esc => drop_filter(self),
-                _ if type_into(&mut self.filter, key) => self.arrange(),
-                _ => {}
-            }
-            return true;
+        match self.filter.key(key) {
+            None => return in_panel(self, key),
+            Some(Typed::Changed) => self.arrange(),
+            Some(_) => {}
         }
-        in_panel(self, key)
+        true
     }
 
     fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        if self.typing {
-            paste_into(&mut self.filter, text);
+        let typing = self.filter.paste(text);
+        if typing {
             self.arrange();
         }
-        self.typing
+        typing
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -192,7 +188,7 @@ impl Screen for Pareto {
         let inside = |at: Position| plot.area.contains(at);
         match event.kind {
             PointerKind::Click => {
-                self.typing = false;
+                self.filter.typing = false;
                 self.panel = None;
                 self.drag = None;
                 select_at(self, &plot, event.at);
@@ -222,8 +218,8 @@ impl Screen for Pareto {
     }
 
     fn close(&mut self, _cx: &mut Context) {
-        if self.panel.take().is_none() && !self.filter.value().is_empty() {
-            drop_filter(self);
+        if self.panel.take().is_none() && self.filter.drop_text() {
+            self.arrange();
         }
     }
 
@@ -293,12 +289,6 @@ impl Screen for Pareto {
             FileKind::Svg | FileKind::Png => None,
         })
     }
-}
-
-fn drop_filter(pareto: &mut Pareto) {
-    pareto.typing = false;
-    pareto.filter.reset();
-    pareto.arrange();
 }
 
 /// A key while a list lies on the plot; false where none does.

@@ -192,7 +192,7 @@ fn legend_filter_and_p2p_decide_what_is_shown() {
     assert_eq!(driver.state.pareto.shown.len(), all);
     press(&mut driver, KeyCode::Esc);
     keys(&mut driver, "/arch:ladder tp>=4");
-    assert!(driver.state.pareto.typing);
+    assert!(driver.state.pareto.filter.typing);
     press(&mut driver, KeyCode::Enter);
     let shown: Vec<String> = driver.state.pareto.visible().map(|p| p.spec.label()).collect();
     assert!(

@@ -18,7 +18,6 @@ use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::overlay::field;
 use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, wrap};
 use crate::lab::store::Annotations;
 use crate::table::Record;
@@ -49,7 +48,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     if runs.detail {
         draw_details(buf, details, theme, runs, stored);
     }
-    if runs.typing {
+    if runs.filter.typing {
         draw_offers(buf, top, body, theme, runs);
     }
     if let Some(over) = &runs.over {
@@ -66,7 +65,7 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
     if runs.only_marked {
         count += " (only these)";
     }
-    let mut x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
+    let x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
     // what does not fit is told on the right
     let mut right = top.right();
     let hidden = match (shown.left, shown.right) {
@@ -79,24 +78,10 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
     }
-    if runs.typing || !runs.filter.value().is_empty() {
-        x = put(buf, top, x, top.y, "filter: ", theme.style(Role::Key));
-        let room = Rect { x, width: right.saturating_sub(x + 1), ..top };
-        if runs.typing {
-            let used = (runs.filter.value().width() as u16 + 1).min(room.width);
-            field(buf, Rect { width: used, ..room }, &runs.filter, theme);
-            x += used + 1;
-        } else {
-            x = put(buf, room, x, top.y, runs.filter.value(), theme.style(Role::Text)) + 1;
-        }
-    }
     let rest = Rect { x, width: right.saturating_sub(x), ..top };
-    if let Some(wrong) = &runs.wrong {
-        put(buf, rest, x, top.y, &format!("✘ {wrong}"), theme.style(Role::Bad));
-    } else if runs.typing {
-        let hint = " Enter keeps it, Tab takes an offer, Esc drops it";
-        put(buf, rest, x, top.y, hint, theme.style(Role::Dim));
-    } else if let Some(first) = stored.damaged.first() {
+    let hint = " Enter keeps it, Tab takes an offer, Esc drops it";
+    let x = runs.filter.draw(buf, rest, theme, runs.wrong.as_deref(), hint);
+    if let (None, false, Some(first)) = (&runs.wrong, runs.filter.typing, stored.damaged.first()) {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
         put(buf, rest, x, top.y, &note, theme.style(Role::Bad));
     }

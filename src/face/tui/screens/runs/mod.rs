@@ -19,11 +19,11 @@ use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
-use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::field::Typed;
 use crate::face::tui::widgets::list::List;
 use crate::lab::store::{self, Store};
 use crate::study::analysis::side_by_side;
@@ -92,7 +92,7 @@ impl Acts for Runs {
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
         match act {
             Act::Filter => {
-                self.typing = true;
+                self.filter.typing = true;
                 self.suggest(cx);
             }
             Act::Detail => self.detail = !self.detail,
@@ -210,34 +210,26 @@ impl Screen for Runs {
             self.in_over(key, cx);
             return true;
         }
-        if !self.typing {
-            return false;
-        }
         let offers = self.completion.offers.len();
         match key.code {
-            KeyCode::Enter => self.stop_typing(cx),
             KeyCode::Down if offers > 0 => self.offer = (self.offer + 1) % offers,
             KeyCode::Up if offers > 0 => self.offer = (self.offer + offers - 1) % offers,
             KeyCode::Tab if self.take_offer() => self.typed_on(cx),
-            KeyCode::Down | KeyCode::Tab => self.stop_typing(cx),
-            KeyCode::Esc => {
-                self.filter.reset();
-                self.stop_typing(cx);
-                self.rearrange(cx);
-            }
-            _ if type_into(&mut self.filter, key) => self.typed_on(cx),
-            // the cursor may have moved
-            _ => self.suggest(cx),
+            _ => match self.filter.key(key) {
+                None => return false,
+                Some(Typed::Changed) => self.typed_on(cx),
+                Some(_) => self.suggest(cx),
+            },
         }
         true
     }
 
     fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
-        if self.typing {
-            paste_into(&mut self.filter, text);
+        let typing = self.filter.paste(text);
+        if typing {
             self.typed_on(cx);
         }
-        self.typing
+        typing
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -246,7 +238,8 @@ impl Screen for Runs {
         }
         match event.kind {
             PointerKind::Click | PointerKind::DoubleClick => {
-                self.stop_typing(cx);
+                self.filter.typing = false;
+                self.suggest(cx);
                 let table = areas(body, self.detail).1;
                 let header = cut_top(table, 1).0;
                 if !header.contains(event.at) {
@@ -323,8 +316,7 @@ impl Screen for Runs {
         } else if self.only_marked {
             self.only_marked = false;
             self.rearrange(cx);
-        } else if !self.filter.value().is_empty() {
-            self.filter.reset();
+        } else if self.filter.drop_text() {
             self.rearrange(cx);
         } else {
             self.marked.clear();
@@ -383,11 +375,6 @@ impl Runs {
 
     fn suggest(&mut self, cx: &Context) {
         self.complete(cx.stored.as_ref().map(|stored| &stored.table));
-    }
-
-    fn stop_typing(&mut self, cx: &Context) {
-        self.typing = false;
-        self.suggest(cx);
     }
 
     fn scroll(&mut self, by: isize) {

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tui_input::Input;
 
 use super::marked::Marked;
 use super::over::Over;
 use crate::face::tui::format;
 use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::{Bound, Completion, Filter, complete};
@@ -75,14 +75,12 @@ pub struct Runs {
     pub columns: Vec<String>,
     /// How many of the columns that are not pinned are scrolled out on the left.
     pub scroll: usize,
-    /// The filter as it is typed, with its cursor.
-    pub filter: Input,
+    /// The filter as it is typed.
+    pub filter: FilterBox,
     /// The filter as it was applied, for marking what it found.
     pub bound: Bound,
     /// What is wrong with the filter.
     pub wrong: Option<String>,
-    /// Whether keys go to the filter.
-    pub typing: bool,
     /// What can be typed next.
     pub completion: Completion,
     /// Which of the offers Tab takes.
@@ -112,10 +110,9 @@ impl Default for Runs {
             sort: vec![("run".into(), true)],
             columns: COLUMNS.map(String::from).into(),
             scroll: 0,
-            filter: Input::default(),
+            filter: FilterBox::default(),
             bound: Bound::default(),
             wrong: None,
-            typing: false,
             completion: Completion::default(),
             offer: 0,
             detail: false,
@@ -159,7 +156,7 @@ impl Runs {
 
     /// Takes over what was kept; what no longer makes sense is passed over when rows are arranged.
     pub fn take(&mut self, kept: Kept) {
-        self.filter = Input::new(kept.filter);
+        self.filter = FilterBox::new(kept.filter);
         if !kept.sort.is_empty() {
             self.sort = kept.sort;
             self.sort.truncate(SORT_KEYS);
@@ -293,9 +290,8 @@ impl Runs {
     pub fn complete(&mut self, table: Option<&RunTable>) {
         self.offer = 0;
         let text = self.filter.value();
-        let cursor = text.char_indices().nth(self.filter.cursor()).map_or(text.len(), |(at, _)| at);
-        self.completion = match table.filter(|_| self.typing) {
-            Some(table) => complete(text, cursor, table, OFFERS),
+        self.completion = match table.filter(|_| self.filter.typing) {
+            Some(table) => complete(text, self.filter.field.cursor(), table, OFFERS),
             None => Completion::default(),
         };
         // what is typed whole already needs no offer
@@ -309,15 +305,7 @@ impl Runs {
     /// Puts the chosen offer into the filter; `false` where there is none.
     pub fn take_offer(&mut self) -> bool {
         let Some(offer) = self.completion.offers.get(self.offer) else { return false };
-        let mut text = self.filter.value().to_owned();
-        let replaces = self.completion.replaces.clone();
-        if text.get(replaces.clone()).is_none() {
-            return false;
-        }
-        text.replace_range(replaces.clone(), &offer.text);
-        let cursor = text[..replaces.start + offer.text.len()].chars().count();
-        self.filter = Input::new(text).with_cursor(cursor);
-        true
+        self.filter.field.replace(self.completion.replaces.clone(), &offer.text)
     }
 
     /// The filter and the order as `ladderscope runs` takes them.

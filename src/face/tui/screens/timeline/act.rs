@@ -96,7 +96,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ZoomSpan => view.zoom_span(),
         Act::Undo => return done(view.undo(), "nothing to undo"),
         Act::Redo => return done(view.redo(), "nothing to redo"),
-        Act::Search => view.search.typing = true,
+        Act::Search => view.search.line.typing = true,
         Act::MatchNext | Act::MatchPrevious => {
             let found = view.go_to_match(act == Act::MatchNext);
             return done(found, "nothing was found: a search is for parts of names");

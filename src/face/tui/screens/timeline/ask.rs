@@ -104,7 +104,7 @@ fn overlap_pct(index: &TraceIndex, part: Part) -> Option<f64> {
 /// Searches every trace that is shown for what is typed now.
 pub fn search(view: &View, cx: &mut Context) {
     for (at, pane) in view.panes.iter().enumerate() {
-        let (index, query) = (Arc::clone(&pane.index), view.search.input.value().to_owned());
+        let (index, query) = (Arc::clone(&pane.index), view.search.line.value().to_owned());
         cx.ask(
             ("search", at),
             move |_| Ok(Matches::of(&index, &query)),

@@ -103,8 +103,8 @@ fn path(view: &View) -> Option<String> {
 
 /// ` /gemm 3 of 45 `, or nothing where nothing is searched for.
 fn search(view: &View) -> String {
-    let query = view.search.input.value();
-    if !view.search.typing && query.is_empty() {
+    let query = view.search.line.value();
+    if !view.search.line.typing && query.is_empty() {
         return String::new();
     }
     let pane = view.pane();
@@ -119,7 +119,7 @@ fn search(view: &View) -> String {
             }
         }
     };
-    format!(" /{query}{} {found} ", if view.search.typing { "▏" } else { "" })
+    format!(" /{query}{} {found} ", if view.search.line.typing { "▏" } else { "" })
 }
 
 /// Exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.

@@ -22,10 +22,10 @@ use ratatui::layout::Rect;
 use crate::desk;
 use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, Opening, Request};
-use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, Screen};
 use crate::face::tui::state::Tab;
+use crate::face::tui::widgets::field::Typed;
 use crate::lab::store::Store;
 
 pub use state::Timeline;
@@ -157,25 +157,24 @@ impl Screen for Timeline {
     }
 
     fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
-        let Some(view) = self.view.as_mut().filter(|view| view.search.typing) else { return false };
-        match key.code {
-            KeyCode::Enter => {
-                view.search.typing = false;
-                view.go_to_found();
-            }
-            KeyCode::Down | KeyCode::Tab => view.search.typing = false,
-            KeyCode::Esc => ask::end_search(view, cx),
-            _ if type_into(&mut view.search.input, key) => ask::search(view, cx),
+        let Some(view) = &mut self.view else { return false };
+        match (view.search.line.key(key), key.code) {
+            (None, _) => return false,
+            (Some(Typed::Changed), KeyCode::Esc) => ask::end_search(view, cx),
+            (Some(Typed::Changed), _) => ask::search(view, cx),
+            (Some(Typed::Kept), KeyCode::Enter) => view.go_to_found(),
             _ => {}
         }
         true
     }
 
     fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
-        let Some(view) = self.view.as_mut().filter(|view| view.search.typing) else { return false };
-        paste_into(&mut view.search.input, text);
-        ask::search(view, cx);
-        true
+        let Some(view) = &mut self.view else { return false };
+        let typing = view.search.line.paste(text);
+        if typing {
+            ask::search(view, cx);
+        }
+        typing
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
@@ -187,7 +186,7 @@ impl Screen for Timeline {
         if view.panel.take().is_some() {
             return;
         }
-        if !view.search.input.value().is_empty() {
+        if !view.search.line.value().is_empty() {
             ask::end_search(view, cx);
         } else {
             view.unselect();

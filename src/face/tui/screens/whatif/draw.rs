@@ -14,7 +14,7 @@ use crate::face::tui::format::{digits, percent};
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, popup, put};
+use crate::face::tui::widgets::paint::{line, put};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::whatif::{Answer, Crossing, Over, Slider};
 
@@ -81,9 +81,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         pins(buf, areas.frontier, whatif, cx);
     }
     notes(buf, areas.notes, theme, whatif, answer);
-    if let Some((input, error)) = &whatif.typing {
-        typing(buf, &areas, theme, whatif, input.value(), error.as_deref());
-    }
 }
 
 fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
@@ -364,31 +361,4 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     }
     let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
     format!("{} hides {limit}% of comm {}", answer.spec.architecture, words.join(", "))
-}
-
-fn typing(
-    buf: &mut Buffer,
-    areas: &Areas,
-    theme: Theme,
-    whatif: &WhatIf,
-    typed: &str,
-    error: Option<&str>,
-) {
-    let slider = whatif.slider();
-    let row = whatif.list.selected.saturating_sub(whatif.list.offset) as u16;
-    let y = (areas.sliders.y + row + 1).min(areas.notes.y.saturating_sub(3));
-    let wanted = Rect { x: areas.sliders.x + 2, y, width: 60, height: 4 };
-    let inner = popup(
-        buf,
-        wanted.intersection(buf.area),
-        &format!("{} {}", slider.name(), slider.unit()),
-        theme,
-    );
-    let end = put(buf, inner, inner.x, inner.y, typed, theme.style(Role::Text));
-    put(buf, inner, end, inner.y, "▏", theme.style(Role::Key));
-    let (hint, role) = match error {
-        Some(why) => (why.lines().next().unwrap_or_default().to_owned(), Role::Bad),
-        None => ("Enter takes it, Esc leaves it".into(), Role::Dim),
-    };
-    put(buf, inner, inner.x, inner.y + 1, &hint, theme.style(role));
 }

@@ -10,10 +10,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
-use tui_input::Input;
 
 pub use self::state::WhatIf;
 use self::state::{StripView, letter};
@@ -21,7 +19,6 @@ use crate::base::text::shell_command;
 use crate::face::tui::action::{Binding, bind};
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
-use crate::face::tui::keys::{paste_into, type_into};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
@@ -83,7 +80,13 @@ impl Acts for WhatIf {
             Act::Type => {
                 let now = slider.text(&self.variant, self.profile_values());
                 let now = if now == "-" { String::new() } else { now };
-                self.typing = Some((Input::new(now), None));
+                let title = format!("{} {}", slider.name(), slider.unit());
+                let take = move |whatif: &mut Self, typed: &str, _: &mut Context| {
+                    let mut outcome = Ok(());
+                    whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
+                    outcome.map_err(|why| format::error(&why))
+                };
+                cx.prompt(title.trim_end(), "Enter takes it, Esc leaves it as it was", now, take);
             }
             Act::ResetOne => {
                 let base = self.base.clone();
@@ -196,35 +199,6 @@ impl Screen for WhatIf {
 
     fn list(&mut self) -> Option<&mut List> {
         Some(&mut self.list)
-    }
-
-    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        let Some((mut input, _)) = self.typing.take() else { return false };
-        let slider = self.slider();
-        match key.code {
-            KeyCode::Esc => {}
-            KeyCode::Enter => {
-                let mut outcome = Ok(());
-                self.change(|variant, profile_values| {
-                    outcome = slider.set(variant, profile_values, input.value())
-                });
-                if let Err(why) = outcome {
-                    self.typing = Some((input, Some(format::error(&why))));
-                }
-            }
-            _ => {
-                type_into(&mut input, key);
-                self.typing = Some((input, None));
-            }
-        }
-        true
-    }
-
-    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        let Some((input, error)) = &mut self.typing else { return false };
-        paste_into(input, text);
-        *error = None;
-        true
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {

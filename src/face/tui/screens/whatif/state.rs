@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use tui_input::Input;
-
 use crate::face::tui::widgets::list::List;
 use crate::study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
 use crate::table::Spec;
+use serde::{Deserialize, Serialize};
 
 /// Variants that can be kept beside each other.
 pub const MOST_PINS: usize = 6;
@@ -42,8 +40,6 @@ pub struct WhatIf {
     pub engine: Arc<Engine>,
     /// Counts the starts from another base.
     pub started: u64,
-    /// A value that is being typed, and why it could not be used.
-    pub typing: Option<(Input, Option<String>)>,
     /// Variants that are kept: A, B, C.
     pub pins: Vec<Pin>,
     /// What the strip shows.
@@ -97,7 +93,6 @@ impl Default for WhatIf {
             error: None,
             engine: Arc::default(),
             started: 0,
-            typing: None,
             pins: Vec::new(),
             strip: StripView::Layer,
             by_tpot: false,

@@ -9,9 +9,8 @@ pub mod window;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use tui_input::Input;
-
 use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
+use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::plan::Architecture;
 use crate::study::analysis::{
@@ -139,10 +138,8 @@ pub struct Pareto {
     pub entries: Vec<Entry>,
     /// Series that the user has taken off the plot.
     pub hidden: BTreeSet<Series>,
-    /// The filter as it is typed, with its cursor.
-    pub filter: Input,
-    /// Whether keys go to the filter.
-    pub typing: bool,
+    /// The filter as it is typed.
+    pub filter: FilterBox,
     /// The first point of the group, an index into the points: what the group has in common.
     first: Option<usize>,
     /// Counts the changes of what is plotted.

@@ -1,13 +1,12 @@
 //! Going somewhere: to what was typed, along the edges of an operation, along the critical path, to a
 //! row of a list; and the way back.
 
-use tui_input::Input;
-
 use super::index::StepKey;
 use super::panel::Panel;
 use super::target::Target;
 use super::view::View;
 use crate::face::tui::screens::timeline::state::window::Window;
+use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::plan::Phase;
 use crate::study::analysis::{self, Dependencies};
@@ -39,7 +38,7 @@ impl View {
                 return self.go_to_steps(Phase::Decode, first, last).map(|()| false);
             }
             Target::Name(name) => {
-                self.search.input = Input::new(name);
+                self.search.line = FilterBox::new(name);
                 (self.search.awaited, self.search.zoom) = (true, true);
                 return Ok(true);
             }

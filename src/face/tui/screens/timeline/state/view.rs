@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tui_input::Input;
+use crate::face::tui::widgets::field::FilterBox;
 
 use super::history::History;
 use super::index::{Line, TraceIndex};
@@ -18,10 +18,8 @@ use crate::study::analysis::OperationDifferences;
 /// A search for names.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// What was typed into the search, with its cursor.
-    pub input: Input,
-    /// It is being typed.
-    pub typing: bool,
+    /// What was typed into the search.
+    pub line: FilterBox,
     /// Enter was pressed before the answer came: its first match is gone to when it does.
     pub awaited: bool,
     /// What is gone to is zoomed to, too.
@@ -426,7 +424,7 @@ impl View {
 
     /// Goes to the first match of what was typed, now or as soon as the search is done.
     pub fn go_to_found(&mut self) {
-        let query = self.search.input.value();
+        let query = self.search.line.value();
         let matches = self.panes.get(self.focus).and_then(|pane| pane.matches.as_ref());
         if matches.is_some_and(|matches| matches.query == query) {
             self.go_to_first();
@@ -444,7 +442,9 @@ impl View {
 
     /// Ends the search: nothing is marked as found any more.
     pub fn forget_search(&mut self) {
-        self.search = Search::default();
+        let mut line = std::mem::take(&mut self.search.line);
+        line.drop_text();
+        self.search = Search { line, ..Search::default() };
         for pane in &mut self.panes {
             pane.matches = None;
         }

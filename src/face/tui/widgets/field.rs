@@ -1,0 +1,268 @@
+//! A line of text that is typed, everywhere in the same way: ← → by letters, with Ctrl or Alt by words, ↑ ↓
+//! through what was typed there before, pasted text; and such a line that narrows what a screen shows.
+
+use std::ops::Range;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use tui_input::{Input, InputRequest};
+use unicode_width::UnicodeWidthStr;
+
+use super::paint::put;
+use crate::face::tui::theme::{Role, Theme};
+
+/// Lines that were typed before and are kept.
+const PAST: usize = 50;
+
+/// A line that is typed, with its cursor and the lines that were typed in its place before.
+#[derive(Clone, Debug, Default)]
+pub struct Field {
+    input: Input,
+    /// What was typed before, the oldest first.
+    pub past: Vec<String>,
+    /// How many lines back in the past the line is; 0: it is new.
+    back: usize,
+    /// The new line, while one of the past is shown.
+    new: String,
+}
+
+impl Field {
+    /// A line that begins as `text`, the cursor behind it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { input: Input::new(text.into()), ..Self::default() }
+    }
+
+    /// The text so far.
+    pub fn value(&self) -> &str {
+        self.input.value()
+    }
+
+    /// The byte of the text before which the cursor stands.
+    pub fn cursor(&self) -> usize {
+        let text = self.value();
+        text.char_indices().nth(self.input.cursor()).map_or(text.len(), |(at, _)| at)
+    }
+
+    /// Puts a text in the place of some bytes, the cursor behind it; whether there are such bytes.
+    pub fn replace(&mut self, bytes: Range<usize>, with: &str) -> bool {
+        let (Some(before), Some(behind)) =
+            (self.value().get(..bytes.start), self.value().get(bytes.end..))
+        else {
+            return false;
+        };
+        let cursor = before.chars().count() + with.chars().count();
+        self.input = Input::new(format!("{before}{with}{behind}")).with_cursor(cursor);
+        true
+    }
+
+    /// Empties the line; whether there was something in it.
+    pub fn clear(&mut self) -> bool {
+        let typed = !self.value().is_empty();
+        (self.input, self.back) = (Input::default(), 0);
+        typed
+    }
+
+    /// Keeps the line for ↑: it was taken.
+    pub fn keep(&mut self) {
+        let line = self.value().to_owned();
+        self.past.retain(|past| *past != line && !line.is_empty());
+        self.past.extend((!line.is_empty()).then_some(line));
+        self.past.drain(..self.past.len().saturating_sub(PAST));
+        self.back = 0;
+    }
+
+    /// Edits the line; whether its text may have changed.
+    pub fn key(&mut self, key: KeyEvent) -> bool {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        let words = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
+        let request = match key.code {
+            KeyCode::Up => return self.travel(self.back + 1),
+            KeyCode::Down => return self.back > 0 && self.travel(self.back - 1),
+            KeyCode::Char('u') if control => InputRequest::DeleteLine,
+            KeyCode::Char('k') if control => InputRequest::DeleteTillEnd,
+            KeyCode::Char('w') if control => InputRequest::DeletePrevWord,
+            KeyCode::Char('a') if control => InputRequest::GoToStart,
+            KeyCode::Char('e') if control => InputRequest::GoToEnd,
+            KeyCode::Char(c) if !control => InputRequest::InsertChar(c),
+            KeyCode::Backspace if words => InputRequest::DeletePrevWord,
+            KeyCode::Backspace => InputRequest::DeletePrevChar,
+            KeyCode::Delete => InputRequest::DeleteNextChar,
+            KeyCode::Left if words => InputRequest::GoToPrevWord,
+            KeyCode::Right if words => InputRequest::GoToNextWord,
+            KeyCode::Left => InputRequest::GoToPrevChar,
+            KeyCode::Right => InputRequest::GoToNextChar,
+            KeyCode::Home => InputRequest::GoToStart,
+            KeyCode::End => InputRequest::GoToEnd,
+            _ => return false,
+        };
+        self.input.handle(request).is_some_and(|change| change.value)
+    }
+
+    /// Shows the line that is so many lines back; whether there is one.
+    fn travel(&mut self, back: usize) -> bool {
+        let Some(at) = self.past.len().checked_sub(back) else { return false };
+        if self.back == 0 {
+            self.new = self.value().to_owned();
+        }
+        self.back = back;
+        self.input = Input::new(self.past.get(at).unwrap_or(&self.new).clone());
+        true
+    }
+
+    /// Inserts the first line of a text that was pasted, without control characters.
+    pub fn paste(&mut self, text: &str) {
+        printable(text).for_each(|c| _ = self.input.handle(InputRequest::InsertChar(c)));
+    }
+
+    /// Draws it, scrolled so that its cursor is seen.
+    pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let scroll = self.input.visual_scroll(usize::from(area.width.saturating_sub(1)));
+        let shown: String = self.value().chars().skip(scroll).collect();
+        put(buf, area, area.x, area.y, &shown, theme.style(Role::Text));
+        let at = area.x + self.input.visual_cursor().saturating_sub(scroll) as u16;
+        let cursor = Rect::new(at, area.y, 1, 1).intersection(area);
+        buf.set_style(cursor, theme.style(Role::Selected));
+    }
+}
+
+/// The first line of a text, without control characters.
+pub fn printable(text: &str) -> impl Iterator<Item = char> {
+    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
+}
+
+/// A line that narrows what is shown while it is typed: Enter keeps it, Escape drops it.
+#[derive(Clone, Debug, Default)]
+pub struct FilterBox {
+    /// The line.
+    pub field: Field,
+    /// Whether keys go to it.
+    pub typing: bool,
+}
+
+/// What a key did to a line that is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typed {
+    /// Its text may be another: what is shown is narrowed anew.
+    Changed,
+    /// It is kept: keys are the screen's again.
+    Kept,
+    /// At most its cursor has moved.
+    Moved,
+}
+
+impl FilterBox {
+    /// A box that is not typed into, and begins as `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { field: Field::new(text), typing: false }
+    }
+
+    /// The text so far.
+    pub fn value(&self) -> &str {
+        self.field.value()
+    }
+
+    /// What a key does; `None` where keys do not go to it.
+    pub fn key(&mut self, key: KeyEvent) -> Option<Typed> {
+        if !self.typing {
+            return None;
+        }
+        Some(match key.code {
+            KeyCode::Down if self.field.back > 0 && self.field.key(key) => Typed::Changed,
+            KeyCode::Enter | KeyCode::Down | KeyCode::Tab => {
+                self.typing = false;
+                self.field.keep();
+                Typed::Kept
+            }
+            KeyCode::Esc => {
+                self.drop_text();
+                Typed::Changed
+            }
+            _ if self.field.key(key) => Typed::Changed,
+            _ => Typed::Moved,
+        })
+    }
+
+    /// Takes pasted text; whether text goes to it.
+    pub fn paste(&mut self, text: &str) -> bool {
+        if self.typing {
+            self.field.paste(text);
+        }
+        self.typing
+    }
+
+    /// Narrows nothing any more; whether it did.
+    pub fn drop_text(&mut self) -> bool {
+        self.typing = false;
+        self.field.clear()
+    }
+
+    /// Draws it on a line, and beside it what is wrong with it, or while it is typed a hint; nothing where it is
+    /// empty. The column behind all that.
+    pub fn draw(
+        &self,
+        buf: &mut Buffer,
+        area: Rect,
+        theme: Theme,
+        wrong: Option<&str>,
+        hint: &str,
+    ) -> u16 {
+        let mut x = area.x;
+        if self.typing || !self.value().is_empty() {
+            x = put(buf, area, x, area.y, "filter: ", theme.style(Role::Key));
+            let room = Rect { x, width: area.right().saturating_sub(x + 1), ..area };
+            x = if self.typing {
+                let width = (self.value().width() as u16 + 1).min(room.width);
+                self.field.draw(buf, Rect { width, ..room }, theme);
+                x + width + 1
+            } else {
+                put(buf, room, x, area.y, self.value(), theme.style(Role::Text)) + 1
+            };
+        }
+        match wrong {
+            Some(wrong) => put(buf, area, x, area.y, &format!("✘ {wrong}"), theme.style(Role::Bad)),
+            None if self.typing => put(buf, area, x, area.y, hint, theme.style(Role::Dim)),
+            None => x,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(field: &mut Field, code: KeyCode, modifiers: KeyModifiers) {
+        field.key(KeyEvent::new(code, modifiers));
+    }
+
+    #[test]
+    fn words_are_moved_over_and_what_was_taken_comes_back() {
+        let mut field = Field::new("tp:8 batch>=16");
+        press(&mut field, KeyCode::Left, KeyModifiers::CONTROL);
+        press(&mut field, KeyCode::Char('k'), KeyModifiers::CONTROL);
+        assert!(field.value().starts_with("tp:8 batch"), "{}", field.value());
+        field.clear();
+        for line in ["one", "two", "one"] {
+            field.clear();
+            field.paste(line);
+            field.keep();
+        }
+        field.clear();
+        field.paste("new\nand a line that is not taken");
+        let mut seen = Vec::new();
+        for code in [KeyCode::Up, KeyCode::Up, KeyCode::Up, KeyCode::Down, KeyCode::Down, KeyCode::Down]
+        {
+            press(&mut field, code, KeyModifiers::NONE);
+            seen.push(field.value().to_owned());
+        }
+        assert_eq!(seen, ["one", "two", "two", "one", "new", "new"]);
+    }
+
+    #[test]
+    fn a_text_is_put_in_the_place_of_bytes_with_the_cursor_behind_it() {
+        let mut field = Field::new("größe:8 tp");
+        assert!(!field.replace(3..8, "x"), "in the middle of a letter");
+        assert!(field.replace(0..7, "batch"));
+        assert_eq!((field.value(), field.cursor()), ("batch:8 tp", 5));
+    }
+}
