@@ -5,6 +5,7 @@
 //! and its host (steps, launches, named ranges). Own all-reduces are named as NCCL's kernels are, because
 //! names are all by which other programs know communication; the operation's own name is in `args`.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
@@ -118,16 +119,14 @@ impl Ranks {
 /// The rows of the trace's streams. A rank's first device has the rank's number; a second device is a
 /// process of its own, since streams of two devices may have one number.
 fn rows(trace: &Trace) -> Vec<Row> {
-    let mut devices: Vec<(u32, Option<i64>, Option<i64>)> = Vec::new();
+    let mut devices: HashMap<(u32, Option<i64>, Option<i64>), i64> = HashMap::new();
+    let mut first: HashMap<u32, i64> = HashMap::new();
     let mut rows = Vec::new();
     for stream in &trace.meta.streams {
-        let key = (stream.rank, stream.process, stream.device);
-        let at = devices.iter().position(|device| *device == key).unwrap_or_else(|| {
-            devices.push(key);
-            devices.len() - 1
-        });
-        let first = devices.iter().position(|device| device.0 == stream.rank) == Some(at);
-        let pid = if first { stream.rank.into() } else { MORE_DEVICES + at as i64 };
+        let new = devices.len() as i64;
+        let at = *devices.entry((stream.rank, stream.process, stream.device)).or_insert(new);
+        let is_first = *first.entry(stream.rank).or_insert(at) == at;
+        let pid = if is_first { stream.rank.into() } else { MORE_DEVICES + at };
         rows.push(Row { pid, tid: stream.id });
     }
     rows

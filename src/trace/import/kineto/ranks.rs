@@ -118,8 +118,9 @@ fn parts(file: &ReadFile, keys: &[StreamKey], said: &mut Vec<String>) -> Vec<u32
         return vec![0; keys.len()];
     }
     said.push(format!("{name}: kernels of {} {what}; each is taken as a rank", distinct.len()));
+    let distinct: Vec<i64> = distinct.into_iter().collect();
     let number = |key: &StreamKey| {
-        let at = of(key).and_then(|value| distinct.iter().position(|known| *known == value));
+        let at = of(key).and_then(|value| distinct.binary_search(&value).ok());
         at.unwrap_or(0) as u32
     };
     keys.iter().map(number).collect()
