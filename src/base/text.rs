@@ -50,7 +50,9 @@ pub fn percent(value: Option<f64>) -> String {
 /// Text that may be shown in a terminal: names, notes and messages come from files and other processes, and
 /// control characters in them (ESC, the C1 set, those that turn the direction of text) would steer the terminal. Each becomes `�`; lines and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(steers) {
+    // almost all text is plain, and seen to be so at a byte a look
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
+    if plain || !text.chars().any(steers) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect())

@@ -45,7 +45,12 @@ pub fn is_broken_pipe(error: &Error) -> bool {
 ///
 /// Where standard output takes no more.
 pub fn emit(text: &str) -> Result<()> {
-    let (text, mut out) = (printable(text), std::io::stdout().lock());
+    write(&printable(text))
+}
+
+/// Writes `text` to standard output, as it is.
+fn write(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
@@ -63,7 +68,7 @@ pub fn fitted(table: &Table, least: &[&str]) -> String {
 
 /// Writes `value` as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
-    emit(&(to_json(value, true)? + "\n"))
+    write(&(to_json(value, true)? + "\n"))
 }
 
 /// Writes an indented JSON list, each element when `fill` hands it over.
@@ -81,7 +86,7 @@ pub fn json_list<T: Serialize>(
 
 /// Writes `value` as JSON on one line.
 pub fn json_line(value: &impl Serialize) -> Result<()> {
-    emit(&(to_json(value, false)? + "\n"))
+    write(&(to_json(value, false)? + "\n"))
 }
 
 fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
