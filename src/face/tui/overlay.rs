@@ -63,12 +63,15 @@ pub struct Pick {
     /// The lines: a name, in which is searched, and what there is to say of it.
     pub lines: Vec<(String, String)>,
     literal: Literal,
-    take: Box<dyn FnOnce(&mut State, Chosen)>,
+    take: TakeChosen,
 }
 
 /// What Enter does with a text itself, in words, where the text is meant: told of the text, and of whether no line
 /// matches it.
 type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
+
+/// Does what is done about a choice.
+type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
 
 /// What was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
