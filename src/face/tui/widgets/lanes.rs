@@ -7,13 +7,14 @@
 //! column, `◆` what a search found.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use rayon::prelude::*;
 
-use super::paint::put;
+use super::paint::{glyph, put};
 use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
@@ -26,11 +27,11 @@ const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "
 #[derive(Debug)]
 pub enum Strip {
     /// A rank: its exposed communication (ns); while it is collapsed, all its rows, too.
-    Rank(Vec<i64>, Option<Vec<Column>>),
+    Rank(Arc<Vec<i64>>, Option<Vec<Column>>),
     /// Named ranges: the place of the one that runs on from before, and the places that start.
     Ranges(Option<usize>, Vec<(usize, usize)>),
     /// Spans, and the rank's exposed communication (ns) where they communicate.
-    Row(Vec<Column>, Vec<i64>),
+    Row(Vec<Column>, Arc<Vec<i64>>),
 }
 
 /// Asks the index what lines did. `window` is in the trace's time.
@@ -43,49 +44,30 @@ pub fn strips(
 ) -> Vec<Strip> {
     // several lines of a rank ask for what was exposed: once is enough
     let ranks: BTreeSet<usize> = lines.iter().map(|line| index.rank_of(*line)).collect();
-    let ranks: Vec<usize> = ranks.into_iter().collect();
     let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.columns(window, columns));
-    let exposed: BTreeMap<usize, Vec<i64>> =
-        ranks.into_par_iter().map(|rank| (rank, of(rank).unwrap_or_default())).collect();
+    let exposed: BTreeMap<usize, Arc<Vec<i64>>> =
+        ranks.into_par_iter().map(|rank| (rank, Arc::new(of(rank).unwrap_or_default()))).collect();
     let exposed = |rank: usize| exposed.get(&rank).cloned().unwrap_or_default();
-    lines
-        .par_iter()
-        .map(|line| match *line {
-            Line::Rank(rank) => {
-                let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
-                let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
-                Strip::Rank(exposed(rank), merged)
-            }
-            line => strip(index, line, &exposed, window, columns),
-        })
-        .collect()
-}
-
-fn strip(
-    index: &TraceIndex,
-    line: Line,
-    exposed: &impl Fn(usize) -> Vec<i64>,
-    window: Window,
-    columns: usize,
-) -> Strip {
-    match line {
-        Line::Rank(rank) => Strip::Rank(exposed(rank), None),
-        Line::Ranges(row) => match index.range_rows.get(row) {
-            Some(row) => {
-                let (running, places) = row.columns(&index.trace.ranges, window, columns);
-                Strip::Ranges(running, places)
-            }
-            None => Strip::Ranges(None, Vec::new()),
-        },
-        Line::Row(at) => {
-            let Some(row) = index.rows.get(at) else { return Strip::Row(Vec::new(), Vec::new()) };
-            let exposed = match row.has[Class::Comm as usize] {
-                true => exposed(index.rank_of(line)),
-                false => Vec::new(),
-            };
-            Strip::Row(row.columns(index.spans(), window, columns, tolerance(window, columns)), exposed)
+    let strip = |line: &Line| match *line {
+        Line::Rank(rank) => {
+            let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
+            let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
+            Strip::Rank(exposed(rank), merged)
         }
-    }
+        Line::Ranges(row) => {
+            let row = index.range_rows.get(row);
+            let places = row.map(|row| row.columns(&index.trace.ranges, window, columns));
+            let (running, places) = places.unwrap_or_default();
+            Strip::Ranges(running, places)
+        }
+        Line::Row(at) => {
+            let Some(row) = index.rows.get(at) else { return Strip::Row(Vec::new(), Arc::default()) };
+            let comm = row.has[Class::Comm as usize].then(|| exposed(index.rank_of(*line)));
+            let tolerance = tolerance(window, columns);
+            Strip::Row(row.columns(index.spans(), window, columns, tolerance), comm.unwrap_or_default())
+        }
+    };
+    lines.par_iter().map(strip).collect()
 }
 
 /// What cannot be seen (ns): an eighth of a column.
@@ -208,13 +190,16 @@ impl Canvas<'_> {
         exposed: &[i64],
     ) {
         let spans = self.index.spans();
+        let mut from = self.window.from;
         for (i, column) in columns.iter().enumerate() {
+            let to = self.window.time(i + 1, columns.len());
+            let width = (to - std::mem::replace(&mut from, to)).max(1);
             let class = || {
                 let last = column.places.1.checked_sub(1).filter(|last| *last >= column.places.0)?;
                 Some(spans.class(&spans.all[row?.span(last)?]))
             };
             let hidden = exposed.get(i).copied().unwrap_or(0);
-            let Some(cell) = cell(column, hidden, self.width(i, columns.len()), class) else { continue };
+            let Some(cell) = cell(column, hidden, width, class) else { continue };
             let (symbol, style) = match cell {
                 Cell::Glyph(symbol, role) => (symbol, self.theme.style(role)),
                 Cell::Compute(ink) => {
@@ -231,7 +216,7 @@ impl Canvas<'_> {
                     }
                 }
             };
-            put(buf, area, area.x + i as u16, area.y, symbol, style);
+            glyph(buf, area, area.x + i as u16, area.y, symbol, style);
         }
     }
 
@@ -252,7 +237,7 @@ impl Canvas<'_> {
         for (i, covered) in exposed.iter().enumerate().filter(|(_, covered)| **covered > 0) {
             let half = self.width(i, exposed.len()) / 2;
             let symbol = if *covered > half { "╱" } else { "╌" };
-            put(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(Role::Exposed));
+            glyph(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(Role::Exposed));
         }
     }
 
@@ -325,7 +310,7 @@ impl Canvas<'_> {
                 self.write_range(buf, area, row, last, i, width);
             } else {
                 // several, too narrow for names
-                put(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Text));
+                glyph(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Text));
             }
         }
     }
@@ -362,7 +347,7 @@ impl Canvas<'_> {
             let running = i == 0 && left && places.0 > 0;
             let first = if running { places.0 - 1 } else { places.0 };
             if matches.any(line, (first, places.1)) {
-                put(buf, area, area.x + i as u16, area.y, "◆", self.theme.style(Role::Key));
+                glyph(buf, area, area.x + i as u16, area.y, "◆", self.theme.style(Role::Key));
             }
         };
         match strip {
@@ -424,25 +409,25 @@ mod tests {
 
     #[test]
     fn every_class_has_a_glyph_of_its_own() {
-        let glyph = |covered, exposed| match cell(&column(covered), exposed, 100, || None) {
+        let shown = |covered, exposed| match cell(&column(covered), exposed, 100, || None) {
             Some(Cell::Compute(_)) => "█",
             Some(Cell::Glyph(symbol, _)) => symbol,
             None => " ",
         };
-        assert_eq!(glyph([0, 0, 0, 0], 0), " ");
-        assert_eq!(glyph([60, 30, 0, 0], 0), "█");
-        assert_eq!(glyph([0, 100, 0, 0], 0), "▓");
-        assert_eq!(glyph([0, 20, 0, 0], 0), "▒", "a little");
-        assert_eq!(glyph([0, 100, 0, 0], 80), "╱", "exposed");
-        assert_eq!(glyph([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
-        assert_eq!(glyph([0, 100, 0, 80], 80), "╲", "waits for a peer, exposed");
+        assert_eq!(shown([0, 0, 0, 0], 0), " ");
+        assert_eq!(shown([60, 30, 0, 0], 0), "█");
+        assert_eq!(shown([0, 100, 0, 0], 0), "▓");
+        assert_eq!(shown([0, 20, 0, 0], 0), "▒", "a little");
+        assert_eq!(shown([0, 100, 0, 0], 80), "╱", "exposed");
+        assert_eq!(shown([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
+        assert_eq!(shown([0, 100, 0, 80], 80), "╲", "waits for a peer, exposed");
         assert_eq!(
-            glyph([60, 40, 0, 0], 40),
+            shown([60, 40, 0, 0], 40),
             "▚",
             "of a collapsed rank, computation with exposed waits"
         );
-        assert_eq!(glyph([90, 10, 0, 0], 10), "█", "little of it is exposed");
-        assert_eq!(glyph([10, 0, 50, 0], 0), "▄", "copies");
+        assert_eq!(shown([90, 10, 0, 0], 10), "█", "little of it is exposed");
+        assert_eq!(shown([10, 0, 50, 0], 0), "▄", "copies");
     }
 
     #[test]

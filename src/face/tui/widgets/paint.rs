@@ -18,6 +18,16 @@ pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Styl
     buf.set_stringn(x, y, text, usize::from(area.right() - x), style).0
 }
 
+/// Puts one glyph, a column wide, at a place of the window, if that lies within the area: what lanes are drawn
+/// of, thousands in a frame, without looking for the bounds of letters.
+pub fn glyph(buf: &mut Buffer, area: Rect, x: u16, y: u16, symbol: &'static str, style: Style) {
+    if area.contains(Position::new(x, y))
+        && let Some(cell) = buf.cell_mut((x, y))
+    {
+        cell.set_symbol(symbol).set_style(style);
+    }
+}
+
 /// Writes pieces one behind another into a row of the area.
 pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
     let Some(y) = area.y.checked_add(row) else { return };

@@ -10,7 +10,7 @@ use super::state::{Pane, View};
 use crate::face::tui::format::ns;
 use crate::face::tui::layout::{cut_left, cut_top};
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::put;
+use crate::face::tui::widgets::paint::{self, put};
 
 /// Eighths of a row, from below.
 const BELOW: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
@@ -79,7 +79,7 @@ fn draw_row(buf: &mut Buffer, line: Rect, view: &View, pane: &Pane, part: Part, 
         if !(first..=last).contains(&i) {
             style = style.add_modifier(Modifier::DIM);
         }
-        put(buf, over, over.x + i as u16, over.y, symbol, style);
+        paint::glyph(buf, over, over.x + i as u16, over.y, symbol, style);
     }
     let key = theme.style(Role::Key);
     if first == last {

@@ -83,8 +83,7 @@ impl Window {
 
     /// The time at column `column` of `columns`.
     pub fn time(&self, column: usize, columns: usize) -> i64 {
-        let offset = i128::from(self.width()) * column as i128 / columns.max(1) as i128;
-        self.from + offset as i64
+        self.from + scaled(self.width(), column as i64, columns.max(1) as i64)
     }
 
     /// The column of `columns` that shows the time, where one does.
@@ -92,9 +91,16 @@ impl Window {
         if !self.contains(time) || columns == 0 {
             return None;
         }
-        let offset = i128::from(time - self.from) * columns as i128 / i128::from(self.width());
-        Some((offset as usize).min(columns - 1))
+        let column = scaled(time - self.from, columns as i64, self.width());
+        Some((column as usize).min(columns - 1))
     }
+}
+
+/// `value * by / over`. A frame asks it of every column of every line, and 64 bits, which hold the product
+/// of all but the longest windows, are divided faster than 128.
+fn scaled(value: i64, by: i64, over: i64) -> i64 {
+    let product = value.checked_mul(by).map(|product| product / over);
+    product.unwrap_or_else(|| (i128::from(value) * i128::from(by) / i128::from(over)) as i64)
 }
 
 #[cfg(test)]
