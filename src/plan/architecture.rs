@@ -87,11 +87,6 @@ impl Architecture {
         }
     }
 
-    /// Whether the model's numbers are the same for every TP (up to rounding).
-    pub fn is_tp_invariant(&self) -> bool {
-        !matches!(self, Self::UpperBound) && !matches!(self, Self::Desync(n) if *n > 1)
-    }
-
     /// The ladder of an HF config's `ladder_layers`, if it has one.
     pub fn from_ladder_layers(value: &LadderLayers) -> Self {
         Self::Ladder(value.clone())

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Architecture, DType, Kind, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value, ValueId,
+    Architecture, DType, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value, ValueId,
     Weight, build, lower,
 };
 
@@ -114,11 +114,6 @@ impl Plan {
                 waits
             })
             .collect()
-    }
-
-    /// How many collectives reduce the residual in one step.
-    pub fn all_reduces(&self) -> usize {
-        self.operations.iter().filter(|o| o.kind == Kind::AllReduce).count()
     }
 
     /// A hash (SHA-256, first 16 hex digits) of operations, values and weights: what was executed.

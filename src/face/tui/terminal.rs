@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
 };
@@ -69,7 +71,7 @@ pub fn cell_pixels() -> Option<(u16, u16)> {
 /// Puts text on the clipboard of the terminal, wherever it runs (OSC 52).
 pub fn copy(text: &str) -> io::Result<()> {
     let mut out = io::stdout();
-    write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes()))?;
+    write!(out, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
     out.flush()
 }
 
@@ -85,30 +87,4 @@ fn restore_on_panic(owner: ThreadId) {
             previous(info);
         }
     }));
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let all = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
-        for i in 0..4 {
-            let digit = DIGITS[(all >> (18 - 6 * i) & 63) as usize];
-            text.push(if i <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_pads_as_the_standard_says() {
-        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
-        for (plain, coded) in pairs {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
 }
