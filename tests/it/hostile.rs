@@ -6,24 +6,8 @@ use std::os::unix::fs::symlink;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::interruption::SLOW;
 use crate::support::{Place, Started, wait_for};
-
-/// Three cells of about a second each.
-const SLOW: &str = "\
-backend = \"cpu\"
-link = \"emulated:alpha_us=4000,gb_s=10\"
-[model]
-name = \"tiny\"
-[workload]
-prompt_tokens = 2
-output_tokens = 17
-samples = 2
-warmup = 0
-rounds = 1
-[grid]
-tp = [2]
-batch = [1, 2, 3]
-";
 
 fn stored(place: &Place) -> Vec<Value> {
     let runs = place.run(&["runs", "--status", "ok", "--format", "json"]).exits(0).json();

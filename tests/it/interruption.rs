@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{Place, Started, is_alive, send, wait_for};
 
 /// Three cells of about a second each: 8 all-reduces a step that take 4 ms, 16 steps, 2 samples.
-const SLOW: &str = "\
+pub const SLOW: &str = "\
 backend = \"cpu\"
 link = \"emulated:alpha_us=4000,gb_s=10\"
 [model]

@@ -59,7 +59,7 @@ pub struct Comparison {
     pub saved: Option<Difference>,
     /// Where the decode phase's difference from `upper-bound` lies, where that was run too.
     pub above_upper_bound: Option<Difference>,
-    /// The measure that was asked for in particular ([`Cells::measure`]).
+    /// The measure that was asked for in particular.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
     /// What was run as the baseline, and what communication costs in it.
