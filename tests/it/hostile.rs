@@ -117,7 +117,12 @@ fn a_stopped_process_is_noticed_by_its_silence() {
     let place = Place::new();
     place.write("slow.toml", SLOW);
     let sweep = place.start(&["sweep", "slow.toml", "--format", "json", "--timeout", "2"]);
-    let child = wait_for("a run's process", || sweep.children().first().copied());
+    // whoever starts a process waits until that has become the new program
+    let has_begun = |child: &u32| {
+        let command = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        command.windows(5).any(|word| word == b"__run")
+    };
+    let child = wait_for("a run's process", || sweep.children().into_iter().find(has_begun));
     crate::support::send(child, Signal::STOP);
     let cells = sweep.wait().exits(3).json_lines();
     let failed: Vec<_> = cells.iter().filter(|cell| cell["status"] == "failed").collect();
