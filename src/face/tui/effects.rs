@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
@@ -27,6 +28,10 @@ pub struct Performer {
     sweep: Option<JoinHandle<()>>,
     /// Works on the runs as they were told last.
     runs: Worker,
+    /// Whether a reading of the runs is asked for and has not begun: another would tell the same.
+    reading: Arc<AtomicBool>,
+    /// Whether a sweep of this process goes on; it tells its own runs.
+    sweeping: Arc<AtomicBool>,
 }
 
 impl Performer {
@@ -37,8 +42,24 @@ impl Performer {
             cancel: Cancel::default(),
             sweep: None,
             runs: Worker::new(answers.clone()),
+            reading: Arc::default(),
+            sweeping: Arc::default(),
             answers,
         }
+    }
+
+    /// Has the runs read again whenever another process has changed them. The thread ends with the process.
+    pub fn watch(&self) {
+        let (store, runs, answers) = (self.store.clone(), self.runs.clone(), self.answers.clone());
+        let (reading, sweeping) = (Arc::clone(&self.reading), Arc::clone(&self.sweeping));
+        std::thread::spawn(move || {
+            store.watch(|| {
+                if !sweeping.load(Ordering::Relaxed) {
+                    read(&store, &runs, &reading, &answers);
+                }
+                true
+            });
+        });
     }
 
     /// Does it, or sets it going.
@@ -48,6 +69,7 @@ impl Performer {
             // the loop's own
             Effect::Quit { .. } => {}
             Effect::Ask(task) => self.spawn(move || Message::Answered(task.run())),
+            Effect::Store(StoreTask::Read) => read(&store, &self.runs, &self.reading, &self.answers),
             Effect::Store(task) => {
                 let answers = self.answers.clone();
                 self.runs.ask(move |told| {
@@ -103,7 +125,8 @@ impl Performer {
     fn start(&mut self, experiment: Arc<Experiment>, choice: Choice) {
         self.cancel = Cancel::default();
         let start = Start { watch: true, ..Start::new(self.store.clone(), self.cancel.clone()) };
-        let answers = self.answers.clone();
+        let (answers, sweeping) = (self.answers.clone(), Arc::clone(&self.sweeping));
+        sweeping.store(true, Ordering::Relaxed);
         self.sweep = Some(std::thread::spawn(move || {
             let events = answers.clone();
             let result = guarded(move || {
@@ -112,6 +135,7 @@ impl Performer {
                 })?;
                 Ok(Ended { failed: outcome.failed, interrupted: outcome.interrupted })
             });
+            sweeping.store(false, Ordering::Relaxed);
             let result = result.and_then(|r: Result<Ended>| r.map_err(|e| format::error(&e)));
             let _ = answers.send(Message::Request(Request::SweepEnded(result)));
         }));
@@ -120,7 +144,7 @@ impl Performer {
 
 /// A thread that does one thing after the other with the runs as they were told last, in the order in which
 /// they were asked for; so the answers come in that order, too.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Worker(Sender<Work>);
 
 type Told = Option<Arc<Snapshot>>;
@@ -147,6 +171,20 @@ impl Worker {
         // the thread ends only with the workbench
         let _ = self.0.send(Box::new(work));
     }
+}
+
+/// Has the runs read, unless that is asked for already: however often somebody asks, at most one reading waits.
+fn read(store: &Store, runs: &Worker, reading: &Arc<AtomicBool>, answers: &Sender<Message>) {
+    if reading.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (store, reading, answers) = (store.clone(), Arc::clone(reading), answers.clone());
+    runs.ask(move |told| {
+        // what changes from now on is not certain to be read
+        reading.store(false, Ordering::Release);
+        let mut say = |note| drop(answers.send(Message::Told(note)));
+        Message::Runs(work_on(&store, StoreTask::Read, told, &mut say).map_err(|e| format::error(&e)))
+    });
 }
 
 /// Reads or changes the stored runs; `say` tells the user more than what they are then.

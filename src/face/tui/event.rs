@@ -61,6 +61,7 @@ pub fn run(options: Options) -> Result<()> {
     });
     listen_to_keys(sender.clone());
     let performer = Performer::new(&options.dir, sender);
+    performer.watch();
     let mut workbench = Loop { state, performer, messages, opened: Instant::now() };
     let recalled = workbench.open(options, memory.as_deref());
     let left = workbench.work(&mut window);

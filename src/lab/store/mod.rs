@@ -29,6 +29,7 @@ mod process;
 mod record_cache;
 mod shared_lines;
 mod trash;
+mod watch;
 
 pub use annotations::{Annotation, Annotations, Edit};
 pub use batch::{BatchSummary, BatchWriter};
