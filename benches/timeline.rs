@@ -1,8 +1,6 @@
 //! The timeline: indexing a trace, and drawing a frame of it while zooming and panning, from ten
 //! thousand to ten million spans. Spans are those of 16 ranks that decode with 126 layers.
 
-use std::collections::BTreeMap;
-
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ladderscope::face::tui::Preview;
 use ladderscope::plan::{Cost, Lane, Phase};
@@ -76,7 +74,7 @@ fn trace(spans: usize) -> Trace {
         spec: None,
         ranks: RANKS,
         plan_hashes: Vec::new(),
-        environment: BTreeMap::new(),
+        environment: Default::default(),
         clock: String::new(),
         recorder: String::new(),
         streams: Vec::new(),

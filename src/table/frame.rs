@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use polars::prelude::{Column, DataFrame, DataType, Schema};
 
+use super::Environment;
 use super::options::{Kind, OPTIONS, OptionEntry};
 use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Status, Unit};
 use crate::base::error::{Error, Result};
@@ -155,7 +156,7 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
             samples: Vec::new(),
             metrics: None,
             overlap: None,
-            environment: BTreeMap::new(),
+            environment: Environment::new(),
             trace: None,
             created: created.text(at)?,
             round: round.count(at)?,

@@ -1,5 +1,6 @@
 //! The table of what a cell is asked for (its [`Spec`]) and of what its run yields (its [`Record`]).
 
+mod environment;
 mod field;
 pub(crate) mod frame;
 mod hidden;
@@ -12,6 +13,7 @@ pub mod render;
 mod spec;
 mod unit;
 
+pub use environment::Environment;
 pub use field::{Field, Search};
 pub(crate) use field::{Source, fields};
 pub use hidden::{hidden_share, hidden_shares};
@@ -20,9 +22,7 @@ pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
 pub use metrics::{aggregate, host, metrics, recorder_kind, stalls};
 pub use options::{Backend, CellOptions, Collective, Coverage, Link, P2p, Recorder, Spec};
-pub use record::{
-    Environment, Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status,
-};
+pub use record::{Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status};
 pub(crate) use record::{overlap_pct, parse, schema_of};
 pub use spec::Provenance;
 pub use unit::Unit;

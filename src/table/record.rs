@@ -1,12 +1,10 @@
 //! Records: one run's JSON (`ladderscope schema record`), with the samples it was computed from.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::words::words;
-use crate::table::{Provenance, Spec};
+use crate::table::{Environment, Provenance, Spec};
 
 /// Version of the record format.
 pub const SCHEMA: u32 = 1;
@@ -152,9 +150,6 @@ pub struct Instrumented {
     #[serde(default)]
     pub overlap: Option<Overlap>,
 }
-
-/// What a sceptic asks for: machine, software, clocks, variables. Names to JSON values.
-pub type Environment = BTreeMap<String, serde_json::Value>;
 
 /// One run: what was asked for, how it ended, its numbers, where they come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,11 +1,13 @@
 //! The runs directory: beginning, finishing and listing runs.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use foldhash::fast::FixedState;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +134,30 @@ impl Store {
         all.damaged.extend(self.annotations().damaged.iter().cloned());
         all.sort();
         Ok(all)
+    }
+
+    /// A number that stays the same while nothing that [`Store::list`] reads has changed. Costs a look at
+    /// every run's directory, and reads none of the records.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the directory cannot be read.
+    pub fn fingerprint(&self) -> Result<u64> {
+        let stamp = |path: &Path| path.symlink_metadata().ok().map(|there| stamp_of(&there));
+        let runs: Vec<_> = self
+            .run_ids()?
+            .into_par_iter()
+            .map(|id| {
+                let ended = stamp(&self.dir.join(&id).join("record.json"));
+                // a process that ends changes what is said of its run, and no file
+                let liveness = if ended.is_none() { self.liveness(&id) } else { None };
+                (id, ended, liveness)
+            })
+            .collect();
+        let batches = self.batch_ids()?.into_iter().flat_map(|id| self.batch_files(&id));
+        let batches: Vec<_> = batches.map(|file| (stamp(&file), file)).collect();
+        let annotations = stamp(&self.dir.join(super::annotations::FILE));
+        Ok(FixedState::default().hash_one((runs, batches, annotations)))
     }
 
     /// Like [`Store::list`], without the batches.

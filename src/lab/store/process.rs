@@ -21,7 +21,7 @@ pub(super) struct Process {
 }
 
 /// Whether a process runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Liveness {
     /// The process still runs: same number, same start, same boot.
     Alive,

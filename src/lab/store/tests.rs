@@ -471,3 +471,31 @@ fn links_and_pipes_in_a_runs_directory_are_named_and_not_followed() {
         assert_eq!(again.trace_path(&lead_out(trace)), None, "{trace}");
     }
 }
+
+#[test]
+fn the_fingerprint_is_another_exactly_when_a_listing_would_be() {
+    let (_dir, store) = store();
+    let ended = run(&store, "ladder", 30.0);
+    let mut seen = vec![store.fingerprint().unwrap()];
+    let mut same = |store: &Store, what: &str, changed: bool| {
+        let now = store.fingerprint().unwrap();
+        assert_eq!(!seen.contains(&now), changed, "{what}");
+        seen.push(now);
+    };
+    store.list().unwrap();
+    same(&store, "a listing, which writes its cache", false);
+    let begun = store.begin(&spec("standard"), None, 0).unwrap();
+    same(&store, "a run that began", true);
+    fs::write(begun.path.join("log.txt"), "text").unwrap();
+    same(&store, "its log", false);
+    let mut record = ok(spec("standard"), 31.0);
+    record.run = begun.id;
+    store.finish(&record).unwrap();
+    same(&store, "its record", true);
+    store.annotate(std::slice::from_ref(&ended.run), &Edit::note("good")).unwrap();
+    same(&store, "a note", true);
+    store.write_batch(&mut [record]).unwrap();
+    same(&store, "a batch", true);
+    store.delete(&[ended.run]).unwrap();
+    same(&store, "a deletion", true);
+}

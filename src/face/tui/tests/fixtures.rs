@@ -1,6 +1,5 @@
 //! Experiments, runs, traces and sweeps made by hand, and a driver that presses keys.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -117,7 +116,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
             split: None,
         }),
         spec,
-        environment: BTreeMap::from([("host".into(), "bench-1".into()), ("cores".into(), 16.into())]),
+        environment: [("host".into(), "bench-1".into()), ("cores".into(), 16.into())].into(),
         trace: Some(format!("{run}/trace.parquet")),
         created: "2026-01-02T03:04:05Z".into(),
         round: 0,
@@ -277,7 +276,7 @@ pub fn trace() -> TraceIndex {
         spec: Some(spec),
         ranks: 2,
         plan_hashes: Vec::new(),
-        environment: BTreeMap::new(),
+        environment: Default::default(),
         clock: "one clock".into(),
         recorder: "own".into(),
         streams: Vec::new(),
@@ -356,7 +355,7 @@ pub fn imported() -> TraceIndex {
         spec: None,
         ranks: 2,
         plan_hashes: Vec::new(),
-        environment: BTreeMap::new(),
+        environment: Default::default(),
         clock: "one clock".into(),
         recorder: "kineto".into(),
         streams,

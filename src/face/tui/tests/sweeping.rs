@@ -14,6 +14,7 @@ use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
+use crate::face::tui::task::Task;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::{RunEvent, StepLanes};
 use crate::table::{Backend, P2p, Sample, Status};
@@ -315,6 +316,26 @@ fn a_built_in_experiment_is_saved_under_a_name() {
     ));
     read(&mut driver, entries);
     assert_eq!(driver.state.experiments.selected().unwrap().name, "quickstart-4");
+}
+
+#[test]
+fn however_often_files_are_to_be_read_one_reading_goes_on_and_one_follows() {
+    let mut driver = workbench((80, 24));
+    let readings = |effects: Vec<Effect>| -> Vec<Task> {
+        let asked = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Ask(task) if task.slot.name == "files" => Some(task),
+            _ => None,
+        });
+        asked.collect()
+    };
+    let mut first = readings(keys(&mut driver, "R"));
+    assert_eq!(first.len(), 1);
+    assert!(readings(keys(&mut driver, "RRRRR")).is_empty(), "one goes on");
+    let answer = first.remove(0).run();
+    let mut second = readings(driver.send(Message::Answered(answer)));
+    assert_eq!(second.len(), 1, "what was asked meanwhile is one reading");
+    let answer = second.remove(0).run();
+    assert!(readings(driver.send(Message::Answered(answer))).is_empty());
 }
 
 #[test]

@@ -116,6 +116,24 @@ impl Acts for Experiments {
     }
 }
 
+impl Experiments {
+    /// Has the files read as often as they were to be, one reading after the other: what is asked while one goes on
+    /// is one more, however often it is asked.
+    fn read(&self, cx: &mut Context) {
+        let dir = cx.experiments.clone();
+        cx.follow(
+            "files",
+            &self.readings,
+            move |_| entries::load(&dir),
+            |screen: &mut Self, entries, cx| {
+                if let Some(entries) = cx.told(entries) {
+                    screen.set(entries, cx.stored.as_deref());
+                }
+            },
+        );
+    }
+}
+
 impl Screen for Experiments {
     fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context) {
         draw::draw(buf, body, self, cx);
@@ -187,6 +205,9 @@ impl Screen for Experiments {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         let (left, right) = areas(body);
+        if self.readings > 0 {
+            self.read(cx);
+        }
         let len = self.len();
         self.list.fit(len, usize::from(inside(left).height));
         // a sweep stores runs all the time: only who looks at the forecast needs a new one
@@ -221,16 +242,8 @@ impl Screen for Experiments {
     }
 
     fn reload(&mut self, cx: &mut Context) {
-        let dir = cx.experiments.clone();
-        cx.ask(
-            "files",
-            move |_| entries::load(&dir),
-            |screen: &mut Self, entries, cx| {
-                if let Some(entries) = cx.told(entries) {
-                    screen.set(entries, cx.stored.as_deref());
-                }
-            },
-        );
+        self.readings += 1;
+        self.read(cx);
     }
 
     fn unsaved(&self) -> Option<&'static str> {

@@ -27,6 +27,8 @@ pub struct Experiments {
     pub typing: Option<Typing>,
     /// The user wants to leave without saving.
     pub discard: bool,
+    /// How often the files were to be read.
+    pub readings: u64,
     /// The entry to select once it was read.
     wanted: Option<String>,
     /// Edits that were not saved when the workbench was left: texts by name, until files are read.
