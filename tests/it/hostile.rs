@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::interruption::SLOW;
-use crate::support::{Place, Started, wait_for};
+use crate::support::{Place, wait_for};
 
 fn stored(place: &Place) -> Vec<Value> {
     let runs = place.run(&["runs", "--status", "ok", "--format", "json"]).exits(0).json();
@@ -82,16 +82,21 @@ fn two_sweeps_of_one_experiment_share_its_cells() {
     let place = Place::new();
     place.write("slow.toml", SLOW);
     let sweep = ["sweep", "slow.toml", "--format", "json"];
-    let both: Vec<Started> = (0..2).map(|_| place.start(&sweep)).collect();
-    let done: Vec<_> = both.into_iter().map(|sweep| sweep.wait().exits(0)).collect();
+    let first = place.start(&sweep);
+    wait_for("the first run's process", || first.children().first().copied());
+    // it has its first cell for as long as it stands still
+    first.signal(Signal::STOP);
+    let second = place.start(&sweep);
+    wait_for("the other cells", || (stored(&place).len() >= 2).then_some(()));
+    first.signal(Signal::CONT);
+    let done = [first.wait().exits(0), second.wait().exits(0)];
     for done in &done {
         let cells = done.json_lines();
         assert_eq!(cells.len(), 3, "{done:?}");
         assert!(cells.iter().all(|cell| cell["status"] == "ok"), "{done:?}");
     }
     assert_eq!(stored(&place).len(), 3, "each cell was run once");
-    let told = done.iter().any(|done| done.stderr.contains("runs this cell just now"));
-    assert!(told, "who had a cell was told: {done:?}");
+    assert!(done[1].stderr.contains("runs this cell just now"), "who had a cell was told: {done:?}");
     assert!(names(&place, "runs/.claims").is_empty(), "no claim is left");
 }
 

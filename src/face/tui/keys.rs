@@ -6,7 +6,7 @@ use super::context::Context;
 use super::overlay::Overlay;
 use super::palette;
 use super::state::State;
-use super::widgets::field::printable;
+use super::widgets::field::first_line;
 
 /// Lines that a page key scrolls.
 const PAGE: usize = 10;
@@ -112,7 +112,7 @@ pub fn paste(state: &mut State, text: &str) {
             if screen.paste(text, cx) {
                 return;
             }
-            let text: String = printable(text).collect();
+            let text: String = first_line(text).collect();
             if palette::looks_like_path(&text) {
                 cx.type_into_palette(&format!("{}{text}", palette::OPEN));
             }

@@ -51,8 +51,8 @@ impl Store {
             remove_unfinished(&entry.path());
         }
         for run in self.run_ids().unwrap_or_default() {
-            // a run that has ended writes nothing more, and one whose process is there still does
-            if self.liveness(&run).is_none_or(|liveness| liveness == Liveness::Gone) {
+            // a run that has ended has cleaned up, and one whose process is there still writes
+            if self.liveness(&run) == Some(Liveness::Gone) {
                 remove_unfinished(&dir.join(run));
             }
         }

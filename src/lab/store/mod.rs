@@ -33,7 +33,7 @@ mod watch;
 
 pub use annotations::{Annotation, Annotations, Edit};
 pub use batch::{BatchSummary, BatchWriter};
-pub use claims::{Claim, Claimed};
+pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};
 pub use finished::{Ended, Finished};
 

@@ -87,7 +87,7 @@ impl Store {
         loop {
             let mut is_news = false;
             loop {
-                let Ok(event) = events.next() else { return true };
+                let Ok(event) = events.next() else { return self.look_again_and_again(changed) };
                 if event.events().contains(ReadFlags::IGNORED) {
                     is_news |= watched.places.remove(&event.wd()).is_some();
                     if !self.dir().is_dir() {
@@ -105,6 +105,10 @@ impl Store {
                         watched.add(&path);
                     }
                     is_news |= is_of_interest(name);
+                    if name == "record.json" {
+                        // it has ended: nothing more comes, and the system counts watches
+                        let _ = inotify::remove_watch(&inotify, event.wd());
+                    }
                 }
                 if events.is_buffer_empty() {
                     break;

@@ -13,7 +13,7 @@ use super::{Cell, Choice, Experiment, SweepEvent, SweepOutcome};
 use crate::base::error::{Error, Result};
 use crate::base::hash::short_key;
 use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::lab::store::{Claim, Claimed, Ended, Finished, Store};
+use crate::lab::store::{Claimed, Ended, Finished, Store};
 use crate::run::{Feasibility, feasibility};
 use crate::table::{Record, Spec, Status};
 
@@ -147,11 +147,11 @@ impl Grid<'_> {
                     continue;
                 }
                 let claim = match self.claim(&keys[cell], number, store)? {
-                    Ok(claim) => claim,
-                    Err(who) => {
+                    Some(Claimed::By(who)) => {
                         waiting.put_back(cell, &who, emit);
                         continue;
                     }
+                    ours => ours,
                 };
                 waiting.refused = 0;
                 if choice != Choice::All
@@ -198,16 +198,10 @@ impl Grid<'_> {
         }
     }
 
-    /// The right to run a cell, or who has it: another sweep. What was asked for by itself
-    /// (`run`) needs none: it is to be run whoever else does.
-    fn claim(&self, key: &str, round: u32, store: &Store) -> Result<Result<Option<Claim>, String>> {
-        if self.name.is_none() {
-            return Ok(Ok(None));
-        }
-        Ok(match store.claim(&format!("{key}-{round}"))? {
-            Claimed::Ours(claim) => Ok(Some(claim)),
-            Claimed::By(who) => Err(who),
-        })
+    /// Claims a cell, so that no other sweep runs it meanwhile. What was asked for by itself (`run`) needs no claim:
+    /// it is to be run whoever else does.
+    fn claim(&self, key: &str, round: u32, store: &Store) -> Result<Option<Claimed>> {
+        self.name.map(|_| store.claim(&format!("{key}-{round}"))).transpose()
     }
 
     /// Waits until nobody else simulates the same cells: they take seconds, and are found stored then.
@@ -217,7 +211,7 @@ impl Grid<'_> {
         store: &Store,
         cancel: &Cancel,
         emit: &mut dyn FnMut(SweepEvent),
-    ) -> Result<Option<Claim>> {
+    ) -> Result<Option<Claimed>> {
         let is_simulated =
             |cell: &Cell| cell.feasibility == Feasibility::Runs && cell.spec.backend.is_simulated();
         let Some(first) = self.cells.iter().position(is_simulated) else { return Ok(None) };
@@ -225,14 +219,12 @@ impl Grid<'_> {
         let mut told = false;
         while !cancel.is_all() {
             match self.claim(&all, 0, store)? {
-                Ok(claim) => return Ok(claim),
-                Err(who) if !told => {
-                    told = true;
+                Some(Claimed::By(who)) if !std::mem::replace(&mut told, true) => {
                     emit(SweepEvent::Log { cell: first, line: waits_for(&who) });
                 }
-                Err(_) => {}
+                Some(Claimed::By(_)) => std::thread::sleep(POLL),
+                ours => return Ok(ours),
             }
-            std::thread::sleep(POLL);
         }
         Ok(None)
     }

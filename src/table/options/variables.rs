@@ -2,6 +2,8 @@
 //! repositories and must not run code: a loader's variable, a plugin's or a path would. On the command line
 //! `--env` sets any.
 
+use crate::base::error::nearest;
+
 /// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name a file nor load one.
 const NCCL: [&str; 71] = [
     "ALGO",
@@ -103,10 +105,10 @@ pub fn settable() -> impl Iterator<Item = String> {
 /// Why a file may not set a variable to a value, if so: a message and what would be right.
 pub fn refusal(name: &str, value: &str) -> Option<(String, String)> {
     let own = format!("on the command line it is yours to set: --env {name}=VALUE");
-    if !settable().any(|settable| settable == name) {
-        let near = settable().map(|known| (strsim::jaro_winkler(name, &known), known));
-        let near = near.filter(|(likeness, _)| *likeness > 0.9).max_by(|a, b| a.0.total_cmp(&b.0));
-        let near = near.map(|(_, known)| format!("did you mean {known}? ")).unwrap_or_default();
+    let settable: Vec<String> = settable().collect();
+    if !settable.iter().any(|settable| settable == name) {
+        let near = nearest(name, settable.iter().map(String::as_str));
+        let near = near.map(|known| format!("did you mean {known}? ")).unwrap_or_default();
         let message =
             format!("a file cannot set env.{name}: it is none of NCCL's and CUDA's tuning variables");
         return Some((message, format!("{near}{own}")));

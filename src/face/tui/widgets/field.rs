@@ -112,7 +112,7 @@ impl Field {
 
     /// Inserts the first line of a text that was pasted, without control characters.
     pub fn paste(&mut self, text: &str) {
-        printable(text).for_each(|c| _ = self.input.handle(InputRequest::InsertChar(c)));
+        first_line(text).for_each(|c| _ = self.input.handle(InputRequest::InsertChar(c)));
     }
 
     /// Draws it, scrolled so that its cursor is seen.
@@ -127,7 +127,7 @@ impl Field {
 }
 
 /// The first line of a text, without control characters.
-pub fn printable(text: &str) -> impl Iterator<Item = char> {
+pub fn first_line(text: &str) -> impl Iterator<Item = char> {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
 }
 
