@@ -17,6 +17,7 @@ mod cuda_timing;
 mod docs;
 mod errors;
 mod figures;
+mod fuzz;
 mod gpu_scripts;
 mod help;
 mod hostile;

@@ -1,5 +1,7 @@
 //! Stored runs on the command line: found, tagged, noted, deleted, restored, and all of that killed.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -185,5 +187,67 @@ fn deleting_and_tagging_killed_at_any_moment_loses_no_run() {
             place.run(&["runs", "restore"]).exits(0);
         }
         assert_eq!(ids(&place, &[]), all, "after {} ms; {batch}", wait * 4);
+    }
+}
+
+/// Every format in which runs were ever stored: a directory of `tests/stores` each, named by the version of its
+/// batches, with a run that was tagged and noted, one in the trash, and the two cells of `two.toml`.
+#[test]
+fn stores_of_every_format_stay_open() {
+    let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores");
+    let formats = fs::read_dir(&stores).unwrap().map(|entry| entry.unwrap().path());
+    let mut formats: Vec<PathBuf> = formats.filter(|path| path.is_dir()).collect();
+    formats.sort();
+    assert_eq!(formats.len(), 2, "a store a format");
+    for format in formats {
+        let place = Place::new();
+        copy(&format, &place.path().join("runs"));
+        assert_eq!(ids(&place, &[]).len(), 3, "{format:?}");
+        let noted = ids(&place, &["--filter", "tag:good note:\"a note\" arch:ladder prov:emulated"]);
+        assert_eq!(noted.len(), 1, "{format:?}");
+        let shown = place.run(&["show", &noted[0], "--format", "json"]).exits(0).json();
+        let stored = fs::read(place.path().join("runs").join(&noted[0]).join("record.json")).unwrap();
+        let stored: Value = serde_json::from_slice(&stored).unwrap();
+        assert_eq!(shown["metrics"], stored["metrics"], "{format:?}");
+        let sims = place.run(&[
+            "runs",
+            "--filter",
+            "prov:simulated",
+            "--columns",
+            "arch,tpot",
+            "--format",
+            "csv",
+        ]);
+        let sims = sims.exits(0).stdout;
+        assert!(sims.lines().count() == 3 && !sims.contains(",,"), "{format:?}: {sims}");
+        place.run(&["runs", "restore"]).exits(0);
+        assert_eq!(ids(&place, &[]).len(), 4, "{format:?}");
+        // finished cells are found again: nothing is left to do
+        let again = place.run(&["sweep", stores.join("two.toml").to_str().unwrap()]).exits(0);
+        assert_eq!(ids(&place, &[]).len(), 4, "{format:?}: {again:?}");
+    }
+}
+
+#[test]
+fn what_a_newer_version_stored_is_named_with_its_version_and_left_as_it_is() {
+    let place = Place::new();
+    let runs = place.path().join("runs");
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores/3"), &runs);
+    let record = runs.join("20261122-192855-ladder-ecee5d/record.json");
+    let newer = fs::read_to_string(&record).unwrap().replace("\"schema\": 1,", "\"schema\": 7,");
+    fs::write(&record, &newer).unwrap();
+    let listed = place.run(&["runs", "--all"]).exits(0);
+    assert!(listed.stderr.contains("record.json") && listed.stderr.contains("format 7"), "{listed:?}");
+    assert!(listed.stdout.contains(":1"), "the others are there: {listed:?}");
+    let shown = place.run(&["show", "20261122-192855-ladder-ecee5d"]);
+    assert!(shown.stderr.contains("format 7"), "{shown:?}");
+    assert_eq!(fs::read_to_string(&record).unwrap(), newer);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+        let to = to.join(entry.file_name().unwrap());
+        if entry.is_dir() { copy(&entry, &to) } else { fs::copy(&entry, &to).map(drop).unwrap() }
     }
 }

@@ -44,7 +44,7 @@
 //! itself is a `widgets::field::Field`, and one that narrows what is shown a `FilterBox`.
 
 mod action;
-mod config;
+pub mod config;
 mod context;
 mod effects;
 mod event;

@@ -9,5 +9,7 @@ mod progress;
 
 pub use group::{Broken, Group, Reduced};
 pub use link::EmulatedLink;
+#[cfg(fuzzing)]
+pub use peers::read_any_message;
 pub use peers::{Meeting, Peers, PingPong, Secret};
 pub use progress::Progress;

@@ -17,3 +17,5 @@ mod wire;
 pub use meet::Meeting;
 pub use secret::Secret;
 pub use star::{Peers, PingPong};
+#[cfg(fuzzing)]
+pub use wire::read_any_message;

@@ -1,0 +1,256 @@
+//! What is fuzzed: a function a target, from any bytes to nothing or a panic. The targets of libFuzzer
+//! (`fuzz_targets/`) call them, and so does `tests/fuzz.rs` for some seconds with every `cargo test`.
+//!
+//! Bytes that must be in a shape to be read at all (SQLite, Parquet) are taken as changes of a whole file.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use ladderscope::face::tui::config::{Config, Surroundings};
+use ladderscope::lab::store::Store;
+use ladderscope::lab::sweep::Experiment;
+use ladderscope::lab::sweep::edit::Outline;
+use ladderscope::model::{Model, Tokenizer, WeightSource};
+use ladderscope::study::analysis::filter::Filter;
+use ladderscope::table::Record;
+use ladderscope::trace;
+use ladderscope::trace::Trace;
+use ladderscope::trace::import::{kineto as pytorch, nsight as systems};
+use ladderscope::trace::rules::Rules;
+
+/// A target: its name, what it does with bytes, and bytes to begin with.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// The name of the target: `cargo fuzz run NAME`.
+    pub name: &'static str,
+    /// Panics where the bytes find a defect.
+    pub check: fn(&[u8]),
+    /// Inputs that reach far, from which others are made.
+    pub seeds: &'static [&'static [u8]],
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "kineto", check: kineto, seeds: &[include_bytes!("../seeds/kineto.json")] },
+    Target { name: "nsight", check: nsight, seeds: &[&[0, 16, 13, 7, 200, 1]] },
+    Target { name: "own", check: own, seeds: &[&[0, 40, 200, 9], &[1, 0, 0, 255, 0, 0, 9, 1]] },
+    Target {
+        name: "rules",
+        check: rules,
+        seeds: &[include_bytes!("../../src/trace/rules/default.toml")],
+    },
+    Target { name: "record", check: record, seeds: &[include_bytes!("../seeds/record.json")] },
+    Target {
+        name: "store",
+        check: store,
+        seeds: &[&[0, 0, 60, 7], &[1, 1, 3, 0], &[2, 0, 9, 34], &[3, 0, 3, 1]],
+    },
+    Target {
+        name: "experiment",
+        check: experiment,
+        seeds: &[
+            include_bytes!("../../experiments/quickstart.toml"),
+            include_bytes!("../../experiments/staleness.toml"),
+        ],
+    },
+    Target { name: "settings", check: settings, seeds: &[include_bytes!("../seeds/settings.toml")] },
+    Target { name: "checkpoint", check: checkpoint, seeds: &[include_bytes!("../seeds/checkpoint")] },
+    Target { name: "tokenizer", check: tokenizer, seeds: &[include_bytes!("../seeds/tokenizer.json")] },
+    Target {
+        name: "filter",
+        check: filter,
+        seeds: &[b"arch:ladder -failed tp:2..8 \"llama-3\" tok/s>1000"],
+    },
+    #[cfg(fuzzing)]
+    Target { name: "wire", check: wire, seeds: &[include_bytes!("../seeds/wire")] },
+];
+
+/// Spans end after they begin, and name operations, ranks and streams that the trace has.
+fn is_sound(trace: &Trace) {
+    for span in &trace.spans {
+        assert!(span.end_ns >= span.start_ns && span.rank < trace.meta.ranks);
+        assert!((span.operation as usize) < trace.operations.len());
+        assert!((span.stream as usize) < trace.meta.streams.len());
+    }
+}
+
+/// A file of this name with these bytes, in a directory of its own.
+fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join(name);
+    fs::File::create(&path).and_then(|mut file| file.write_all(bytes)).expect("written");
+    (dir, path)
+}
+
+/// A whole file with changes: two bytes a place (scaled to the file's length), one its value.
+fn changed(whole: &[u8], changes: &[u8]) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    for change in changes.chunks_exact(3) {
+        let share = usize::from(u16::from_be_bytes([change[0], change[1]]));
+        let at = share * bytes.len() / (1 << 16);
+        bytes[at] = change[2];
+    }
+    bytes
+}
+
+/// Any bytes are a trace of the PyTorch profiler or an error: no event is unaccounted for, and the trace
+/// is the same whatever the pieces it was read in.
+pub fn kineto(bytes: &[u8]) {
+    let options = |piece| pytorch::Options { operators: true, parsers: 0, piece };
+    let read = |piece| pytorch::import_bytes("fuzz", bytes, options(piece));
+    let (Ok(trace), Ok(again)) = (read(64), read(1 << 20)) else { return };
+    assert_eq!(trace.spans, again.spans);
+    is_sound(&trace);
+    let report = trace.meta.import.expect("imported");
+    assert_eq!(report.used.values().sum::<u64>() + report.ignored.values().sum::<u64>(), report.events);
+}
+
+/// A damaged export of Nsight Systems is read as a sound trace, or refused.
+pub fn nsight(bytes: &[u8]) {
+    let whole = include_bytes!("../seeds/nsight.sqlite");
+    let (_dir, path) = file("t.sqlite", &changed(whole, bytes));
+    if let Ok(trace) = systems::import(&[path]) {
+        is_sound(&trace);
+    }
+}
+
+/// A damaged trace file of ladderscope is read as it was written, or refused.
+pub fn own(bytes: &[u8]) {
+    let whole = include_bytes!("../../traces/cpu-ladder-tp2-600us.parquet");
+    let read = |bytes: &[u8]| trace::read(&file("t.parquet", bytes).1);
+    static SPANS: LazyLock<Vec<trace::Span>> = LazyLock::new(|| {
+        let (_dir, path) =
+            file("t.parquet", include_bytes!("../../traces/cpu-ladder-tp2-600us.parquet"));
+        trace::read(&path).expect("the whole file is fine").spans
+    });
+    // only Parquet's page index, which nobody reads, has no checksum
+    if let Ok(trace) = read(&changed(whole, bytes)) {
+        assert_eq!(trace.spans, *SPANS);
+    }
+}
+
+/// Any text is a rule file or an error that names the file.
+pub fn rules(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Err(error) = Rules::parse("fuzz.toml", text) {
+        assert!(error.to_string().contains("fuzz.toml"), "{error}");
+    }
+}
+
+/// A record that is read is written as what is read again.
+pub fn record(bytes: &[u8]) {
+    let Ok(record) = ladderscope::table::parse(bytes) else { return };
+    let written = serde_json::to_vec(&record).expect("a record is written");
+    let again: Record = ladderscope::table::parse(&written).expect("what was written is read");
+    assert_eq!(written, serde_json::to_vec(&again).expect("written"));
+}
+
+/// A store in which one file is damaged (the first byte says which) is listed: what is not damaged is
+/// there as before, and what is damaged is named. Listing and reading one by one agree.
+pub fn store(bytes: &[u8]) {
+    let Some((which, changes)) = bytes.split_first() else { return };
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let which = usize::from(*which) % STORE.len();
+    for (at, (name, whole)) in STORE.iter().enumerate() {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        let bytes = if at == which { changed(whole, changes) } else { whole.to_vec() };
+        fs::write(&path, bytes).expect("written");
+    }
+    let store = Store::open(dir.path());
+    let Ok(listing) = store.list() else { return };
+    let (_, damaged) = store.batches().unwrap_or_default();
+    let name = STORE[which].0;
+    let spoiled = name.split('/').nth(usize::from(name.starts_with("batches/"))).unwrap_or_default();
+    let spoiled = spoiled.trim_end_matches(".parquet");
+    for id in RUNS {
+        let listed = listing.records.iter().any(|record| record.run == *id);
+        assert!(listed || id.starts_with(spoiled), "{id} is gone with a damaged {name}: {damaged:?}");
+    }
+    for record in &listing.records {
+        let _ = store.get(&record.run);
+    }
+    let _ = (store.finished().map(|finished| finished.len()), store.trash());
+}
+
+/// Runs of the store that is damaged.
+const RUNS: &[&str] =
+    &["20261122-192855-ladder-ecee5d", "20261122-192855-sim-9042f3:0", "20261122-192855-sim-9042f3:1"];
+
+/// A file of the store in `tests/stores/3`: its name there, and what is in it.
+macro_rules! stored {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_bytes!(concat!("../../tests/stores/3/", $name)))),*]
+    };
+}
+
+/// The files of the store that is damaged.
+const STORE: &[(&str, &[u8])] = stored![
+    "20261122-192855-ladder-ecee5d/record.json",
+    "20261122-192855-ladder-ecee5d/spec.json",
+    "batches/20261122-192855-sim-9042f3.parquet",
+    "annotations.jsonl",
+    ".trash/20261122-192856-standard-ab806b/record.json",
+    ".trash/20261122-192856-standard-ab806b/spec.json",
+];
+
+/// Any text is an experiment or an error that names the file; what the editor sees of it agrees.
+pub fn experiment(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let path = Path::new("fuzz.toml");
+    let outline = Outline::of(text, path);
+    match Experiment::from_str(text, path) {
+        Ok(experiment) => {
+            assert!(!experiment.cells.is_empty() && outline.is_ok());
+            experiment.notes().expect("what was resolved once is resolved again");
+        }
+        Err(error) => assert!(error.to_string().contains("fuzz.toml"), "{error}"),
+    }
+}
+
+/// Any text is a file of settings, and what is wrong in it is named with its line.
+pub fn settings(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let config = Config::parse(text, Path::new("fuzz.toml"), &Surroundings::default());
+    assert!(config.wrong.iter().all(|wrong| wrong.starts_with("fuzz.toml:")), "{:?}", config.wrong);
+}
+
+/// Any directory is a checkpoint or an error: the bytes are `config.json` up to a line of dashes,
+/// `model.safetensors` behind it.
+pub fn checkpoint(bytes: &[u8]) {
+    const CUT: &[u8] = b"\n----\n";
+    let at = bytes.windows(CUT.len()).position(|window| window == CUT).unwrap_or(bytes.len());
+    let (dir, _) = file("config.json", &bytes[..at]);
+    fs::write(dir.path().join("model.safetensors"), bytes.get(at + CUT.len()..).unwrap_or_default())
+        .expect("written");
+    let name = dir.path().to_str().expect("a path in UTF-8");
+    if let Ok(model) = Model::resolve(name) {
+        let _ = WeightSource::open(&model, 1);
+    }
+}
+
+/// Any bytes are a tokenizer or an error; one that opens turns text into tokens and back without a panic.
+pub fn tokenizer(bytes: &[u8]) {
+    let (dir, _) = file("tokenizer.json", bytes);
+    let Ok(tokenizer) = Tokenizer::open(dir.path()) else { return };
+    if let Ok(ids) = tokenizer.encode("Once upon a time, 1000 ladders \u{e9}\u{1f600}") {
+        let _ = tokenizer.decode(&ids);
+    }
+    let _ = tokenizer.decode(&[0, 1, u32::MAX]);
+}
+
+/// Any text is a filter, and what a filter is printed as is the same filter.
+pub fn filter(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let printed = Filter::parse(text).to_string();
+    assert_eq!(Filter::parse(&printed).to_string(), printed, "from {text:?}");
+}
+
+/// Whatever another process sends is a message of the meeting or an error. The library's own tests do the
+/// same for some seconds: nothing else but fuzzing sees the wire.
+#[cfg(fuzzing)]
+pub fn wire(bytes: &[u8]) {
+    ladderscope::run::comm::read_any_message(bytes);
+}
