@@ -7,6 +7,7 @@
 //! | `resimulate` | the trace of a simulated run, which is made again |
 //! | `select` | stored runs from ids, beginnings of ids, batches, directories, filters |
 //! | `origin` | where the numbers of runs come from, and their traces, in whichever store has them |
+//! | `answer` | what a sweep answers, in sentences and a table |
 //! | `describe` | everything about one run in named lines |
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
 //! | `experiments` | the experiments at hand: files and built-in ones |
@@ -14,6 +15,7 @@
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
 
+mod answer;
 mod describe;
 pub mod experiments;
 pub mod export;
@@ -23,6 +25,7 @@ mod resimulate;
 mod select;
 mod start;
 
+pub use answer::Gathered;
 pub use describe::{Section, describe, platform};
 pub use open::{Named, Opened, open, open_run, trace_of};
 pub use origin::{Stores, overlap_pair};

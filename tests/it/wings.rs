@@ -20,6 +20,7 @@ pub const ORDER: &[&str] = &[
     "lab/launch",
     "lab/sweep",
     "study/analysis",
+    "study/answer",
     "study/plot",
     "study/report",
     "study/calibrate",

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::interrupt::{self, INTERRUPTED};
-use super::output::FormatArgs;
+use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::progress::Progress;
 use super::record_printer::RecordPrinter;
 use super::report;
 use crate::base::error::{Error, Result};
-use crate::desk::Start;
+use crate::desk::{Gathered, Start};
 use crate::lab::launch::{self, Cancel, Leader};
 use crate::lab::store::Store;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
@@ -48,7 +48,7 @@ impl Args {
 }
 
 /// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
-/// when all are, or a thousand). As another rank's process of a launcher, takes part in its runs.
+/// when all are, or a thousand, and what they answer). As another rank's process of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel)?;
@@ -70,8 +70,10 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format);
     let mut printed = Ok(());
+    let mut gathered = Gathered::default();
     let outcome = start.experiment(&experiment, args.choice(), &mut |event| {
         progress.event(&event);
+        gathered.event(&event);
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // whoever read our output may be gone: the sweep goes on, and is stored
             printed = printer.print(*record);
@@ -80,6 +82,11 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
     progress.finish();
     let outcome = outcome?;
     printed.and_then(|()| printer.finish())?;
+    if args.output.format == Format::Table {
+        for answer in gathered.answers() {
+            output::emit(&format!("\n{}", answer.text()))?;
+        }
+    }
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
         "{}: {} ok, {} failed, {} skipped, {} oom, {} interrupted; {} {}",

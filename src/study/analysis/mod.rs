@@ -24,11 +24,12 @@ mod sets;
 mod side_by_side;
 mod steps;
 mod stragglers;
+mod varied;
 
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
-    HeatValue, Measured, Side, UNSET, benjamini_hochberg, compare, differences_table, pairs_table,
-    slices, told_table,
+    HeatValue, LEAST_DIFFERENCE, Measured, Side, UNSET, Verdict, benjamini_hochberg, compare,
+    differences_table, pairs_table, slices, told_table,
 };
 pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,
@@ -50,3 +51,4 @@ pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};
+pub use varied::Varied;

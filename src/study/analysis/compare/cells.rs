@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::study::analysis::difference::Difference;
 use crate::study::analysis::flags::flags;
 use crate::table::options::OPTIONS;
-use crate::table::{Measure, Record, recorder};
+use crate::table::{Measure, Record, Spec, recorder};
 
 /// Cells with numbers, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,16 @@ impl Cells {
     /// How many cells have numbers and can be compared.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// What was asked of each cell.
+    pub fn specs(&self) -> impl Iterator<Item = &Spec> + Clone {
+        self.0.iter().map(|cell| &cell.record.spec)
+    }
+
+    /// How many samples each cell has.
+    pub fn samples(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|cell| u64::from(cell.metrics.samples))
     }
 
     /// Whether there are none.

@@ -68,6 +68,54 @@ pub struct Comparison {
     pub side: Side,
 }
 
+/// What a ratio says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Faster than the baseline, and not by chance.
+    Faster,
+    /// Slower than the baseline, and not by chance.
+    Slower,
+    /// The difference is too small to matter ([`LEAST_DIFFERENCE`]).
+    Same,
+    /// The difference cannot be told from chance, the number of comparisons taken into account.
+    Chance,
+    /// Too few samples to say.
+    Unknown,
+}
+
+/// A difference that is smaller than this share of the baseline's throughput matters to nobody, however
+/// exactly it is known: simulations repeat to the last bit.
+pub const LEAST_DIFFERENCE: f64 = 0.005;
+
+impl Verdict {
+    /// What tables say.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Same => "the same",
+            Self::Chance => "not shown",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Comparison {
+    /// What the ratio says: whether it differs by the adjusted p-value (between simulations, whether it
+    /// differs at all), and whether by enough to matter.
+    pub fn verdict(&self) -> Verdict {
+        let sides = [self.baseline_side.provenance, self.side.provenance];
+        let exact = sides == [Provenance::Simulated; 2];
+        match self.differs_adjusted {
+            None if !exact => Verdict::Unknown,
+            Some(false) => Verdict::Chance,
+            _ if (self.speedup - 1.0).abs() < LEAST_DIFFERENCE => Verdict::Same,
+            _ if self.speedup > 1.0 => Verdict::Faster,
+            _ => Verdict::Slower,
+        }
+    }
+}
+
 /// What both cells of a pair have of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {

@@ -13,7 +13,9 @@ mod table;
 pub use adjust::{Adjusted, benjamini_hochberg};
 pub use axis::{Axis, UNSET};
 pub use cells::{Cells, compare};
-pub use comparison::{AxisCount, Comparison, ComparisonReport, Measured, Side};
+pub use comparison::{
+    AxisCount, Comparison, ComparisonReport, LEAST_DIFFERENCE, Measured, Side, Verdict,
+};
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::{Label, parts};
 pub(super) use matching::{Matching, PooledCell};

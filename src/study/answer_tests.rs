@@ -1,0 +1,156 @@
+//! Answers to made-up results: clear ones, ties, contradictions, and what did not run.
+
+use super::*;
+use crate::plan::LadderLayers;
+use crate::study::analysis::sample_data::{record, sim_record};
+use crate::table::{Link, Spec};
+
+const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);
+
+fn cell(name: &str, architecture: &Architecture, p2p: P2p, step_ms: f64) -> Vec<Record> {
+    let change = |spec: &mut Spec| {
+        (spec.architecture, spec.p2p) = (architecture.clone(), p2p);
+        let alpha_us = if p2p == P2p::On { 200.0 } else { 600.0 };
+        spec.link = Link::Emulated { alpha_us, gb_s: 5.0 };
+    };
+    let round = |round| {
+        let samples = [0.99, 1.0, 1.01].map(|noise| (0.0, step_ms * noise));
+        record(&format!("{name}-{round}"), change, round, &samples)
+    };
+    (0..3).map(round).collect()
+}
+
+/// The quickstart's six cells with these step times: standard, ladder, upper-bound; on, then off.
+fn quickstart(on: [f64; 3], off: [f64; 3]) -> Vec<Record> {
+    let of = |p2p: P2p, steps: [f64; 3]| {
+        let all = [Architecture::Standard, LADDER, Architecture::UpperBound].into_iter().zip(steps);
+        let named =
+            move |(a, step): (Architecture, f64)| cell(&format!("{a}-{}", p2p.as_str()), &a, p2p, step);
+        all.flat_map(named).collect::<Vec<_>>()
+    };
+    [of(P2p::On, on), of(P2p::Off, off)].concat()
+}
+
+fn one(records: &[Record]) -> Answer {
+    let mut answers = Answer::of(records);
+    assert_eq!(answers.len(), 1);
+    answers.remove(0)
+}
+
+#[test]
+fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
+    let answer = one(&quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]));
+    assert!(
+        answer.basis.starts_with("emulated-link: 6 cells, 9 samples each; tiny "),
+        "{}",
+        answer.basis
+    );
+    assert!(!answer.basis.contains("p2p") && answer.basis.contains("tp2"), "{}", answer.basis);
+    let text = answer.sentences.join("\n");
+    assert!(answer.sentences[0].starts_with("ladder is faster in all 2 settings, 1.14x ["), "{text}");
+    assert!(
+        answer.sentences[0].contains("(p2p-on) and 1.40x [")
+            && text.contains("(p2p-off) the tokens/s of standard."),
+        "{text}"
+    );
+    assert!(answer.sentences[1].starts_with("ladder hid 67 % ["), "of 10 of 15 ms, and 3 of 4: {text}");
+    assert!(answer.sentences[1].contains("75 % ["), "{text}");
+    assert!(
+        answer.sentences[2].starts_with("Without P2P, of the tokens/s with it: standard 0.71x ["),
+        "{text}"
+    );
+    assert!(!text.contains("upper-bound is fastest") && !text.contains("link"), "{text}");
+    let table = answer.text();
+    assert!(table.contains("the limit") && table.contains("x standard's tokens/s"), "{table}");
+    assert_eq!((answer.table.len(), answer.left_out), (6, 0));
+}
+
+#[test]
+fn a_tie_is_told_as_one() {
+    let answer = one(&quickstart([25.0, 25.0, 21.0], [35.0, 35.0, 20.0]));
+    let text = answer.sentences.join("\n");
+    assert!(
+        text.starts_with(
+            "Nothing is shown to be faster than standard in any of 2 settings: not ladder."
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "2 of 2 comparisons cannot be told from chance: ladder at p2p-on, ladder at p2p-off."
+        ),
+        "{text}"
+    );
+    assert!(text.contains("ladder hid 0 %"), "{text}");
+}
+
+#[test]
+fn contradictions_are_named() {
+    // upper-bound slower than standard with P2P; faster without P2P than with
+    let answer = one(&quickstart([20.0, 15.0, 21.0], [18.0, 14.0, 12.0]));
+    let text = answer.sentences.join("\n");
+    assert!(text.contains("; in 1 setting upper-bound was not run or is no faster."), "{text}");
+    assert!(
+        text.contains("P2P off is faster than on in 2 pairs: ask what the two links stand for."),
+        "{text}"
+    );
+    assert!(text.contains("looks wrong: upper-bound"), "it differs between P2P on and off: {text}");
+}
+
+#[test]
+fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
+    let sim = |name: &str, a: Architecture, tp, step| {
+        sim_record(name, move |spec| (spec.architecture, spec.tp) = (a.clone(), tp), 0.0, step)
+    };
+    let mut records = vec![
+        sim("s2", Architecture::Standard, 2, 10.0),
+        sim("l2", LADDER, 2, 9.0),
+        sim("p2", Architecture::Parallel, 2, 9.5),
+        sim("s4", Architecture::Standard, 4, 8.0),
+        sim("l4", LADDER, 4, 6.0),
+        sim("p4", Architecture::Parallel, 4, 7.0),
+        sim("s8", Architecture::Standard, 8, 7.0),
+        sim("l8", LADDER, 8, 7.01),
+        sim("p8", Architecture::Parallel, 8, 5.0),
+    ];
+    let answer = one(&records);
+    let text = answer.sentences.join("\n");
+    assert_eq!(
+        answer.sentences[..3],
+        [
+            "ladder is fastest in 2 of 3 settings, 1.11x (tp2) and 1.33x (tp4) the tokens/s of standard.",
+            "Elsewhere: parallel at tp8 (1.40x).",
+            "How much of the communication was hidden is not known: upper-bound was not run.",
+        ],
+        "{text}"
+    );
+    assert!(
+        text.contains("1 of 6 comparisons differ by less than half a percent: ladder at tp8."),
+        "{text}"
+    );
+    assert!(!answer.basis.contains("samples"), "a prediction has none worth telling: {}", answer.basis);
+
+    // what did not run is counted with its reason
+    let oom =
+        Record::new(Spec { tp: 1, ..records[0].spec.clone() }, Status::Oom, Some("140 GB of 80".into()));
+    records.push(oom);
+    let text = one(&records).sentences.join("\n");
+    assert!(text.contains("1 cell would not fit in memory ("), "{text}");
+    assert!(text.ends_with(": 140 GB of 80)."), "{text}");
+}
+
+#[test]
+fn cells_of_different_provenance_are_answered_apart_and_nothing_alone_is_compared() {
+    let measured = cell("s", &Architecture::Standard, P2p::On, 2.0);
+    let predicted = sim_record("l", |spec| spec.architecture = LADDER, 0.0, 1.0);
+    let answers = Answer::of(&[measured, vec![predicted]].concat());
+    assert_eq!(answers.len(), 2);
+    for answer in &answers {
+        assert!(answer.sentences.last().unwrap().contains("nothing is compared"), "{answer:?}");
+        assert!(answer.table.is_empty());
+    }
+    let failed = Record::new(Spec::default(), Status::Failed, Some("no driver".into()));
+    let answer = one(&[failed]);
+    assert!(answer.sentences[0].starts_with("1 cell failed ("), "{answer:?}");
+    assert!(Answer::of(&[]).is_empty());
+}
