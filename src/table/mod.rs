@@ -22,7 +22,9 @@ pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
 pub use metrics::{aggregate, host, metrics, recorder_kind, stalls};
 pub use options::{Backend, CellOptions, Collective, Coverage, Link, P2p, Recorder, Spec};
-pub use record::{Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status};
-pub(crate) use record::{overlap_pct, parse, schema_of};
+pub use record::{
+    Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, parse,
+};
+pub(crate) use record::{overlap_pct, schema_of};
 pub use spec::Provenance;
 pub use unit::Unit;

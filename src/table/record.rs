@@ -206,7 +206,7 @@ impl Record {
 
 /// Reads a record. A newer one is read where it has what this build knows, with a warning in it;
 /// otherwise the error says what is wrong.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Record, String> {
+pub fn parse(bytes: &[u8]) -> Result<Record, String> {
     let schema = schema_of(bytes);
     match (serde_json::from_slice::<Record>(bytes), schema) {
         (Ok(mut record), Some(schema)) if schema > u64::from(SCHEMA) => {
