@@ -19,6 +19,9 @@ use crate::table::Status;
 /// Exit status when some cells failed and the others are stored.
 const SOME_FAILED: u8 = 3;
 
+/// Exit status when no cell can run: as where one cell was asked for that cannot.
+const NOTHING_RAN: u8 = 2;
+
 /// The command line's arguments of `ladderscope sweep`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -113,6 +116,9 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
         INTERRUPTED
     } else if outcome.failed > 0 {
         SOME_FAILED
+    } else if count(Status::Ok) == 0 && !experiment.cells.is_empty() {
+        // nothing of what was asked for can run
+        NOTHING_RAN
     } else {
         0
     })

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Experiment;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 
 /// Name and text of each, quickstart first.
 pub const BUILT_IN: [(&str, &str); 7] = [
@@ -28,9 +28,20 @@ impl Experiment {
             Some((name, text)) if !path_or_name.exists() => {
                 Self::from_str(text, Path::new(&format!("{name}.toml")))
             }
+            // a word that is no file is taken for a name
+            _ if !path_or_name.exists() && is_word(path_or_name) => {
+                let wrong = path_or_name.display().to_string();
+                let names = BUILT_IN.iter().map(|(name, _)| *name);
+                Err(Error::unknown("experiment, or file,", &wrong, names))
+            }
             _ => Self::load(path_or_name),
         }
     }
+}
+
+/// Whether a path could be the name of an experiment: no folder, no ending.
+fn is_word(path: &Path) -> bool {
+    path.extension().is_none() && path.components().count() == 1
 }
 
 #[cfg(test)]
@@ -44,5 +55,13 @@ mod tests {
             assert_eq!(experiment.name, name);
             assert!(experiment.question.is_some() && !experiment.cells.is_empty());
         }
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_told_the_nearest() {
+        let error = Experiment::open(Path::new("quickstrat")).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(format!("{error:?}").contains("did you mean 'quickstart'"), "{error:?}");
+        assert!(Experiment::open(Path::new("gone.toml")).unwrap_err().to_string().contains("gone.toml"));
     }
 }

@@ -151,7 +151,7 @@ struct Panel<'a> {
 }
 
 fn remark(data: &ParetoData<'_>) -> String {
-    let mut remark = String::from("Labels: TP×batch on the frontier, upper-bound aside");
+    let mut remark = String::from("Labels: TP×batch on the frontier; upper-bound is a limit");
     if data.points.iter().any(|point| point.tokens_per_s_ci95.is_some()) {
         remark += "; bars: 95% bootstrap intervals";
     }
@@ -334,9 +334,7 @@ fn label(
 ) {
     let mut named = Vec::new();
     for p2p in [P2p::On, P2p::Off] {
-        named.extend(frontier(points, |p| {
-            p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
-        }));
+        named.extend(frontier(points, |p| p.spec.p2p == p2p && !p.is_limit()));
     }
     for point in named {
         let at = place(point);

@@ -270,13 +270,8 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
     };
     add("all", analysis::frontier(points, |_| true));
     for p2p in [P2p::On, P2p::Off] {
-        let name = format!("P2P {}, without upper-bound", p2p.as_str());
-        add(
-            &name,
-            analysis::frontier(points, |p| {
-                p.spec.p2p == p2p && p.spec.architecture != Architecture::UpperBound
-            }),
-        );
+        let name = format!("P2P {}", p2p.as_str());
+        add(&name, analysis::frontier(points, |p| p.spec.p2p == p2p && !p.is_limit()));
     }
     let command = commands.of(&["pareto"], &["--frontier"]);
     html.element("h3", "Frontier");

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::axes::Axes;
 use super::points::{ParetoPoint, Series};
-use crate::plan::Architecture;
 
 /// Marks frontiers on these axes anew: of each group, of each series within its group, and which run
 /// dominates what is dominated. A point without a value on one of the axes is on no frontier.
@@ -19,17 +18,9 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
         }
     }
     for members in groups.values() {
-        let best = undominated(points, axes, members);
-        // upper-bound computes nothing right: it is named only where nothing else dominates
-        let right: Vec<usize> = members
-            .iter()
-            .copied()
-            .filter(|&i| points[i].spec.architecture != Architecture::UpperBound)
-            .collect();
-        let right = undominated(points, axes, &right);
+        let best = undominated(points, axes, &choices(points, members));
         for &index in members {
-            points[index].dominated_by =
-                dominator(points, axes, &right, index).or_else(|| dominator(points, axes, &best, index));
+            points[index].dominated_by = dominator(points, axes, &best, index);
         }
         best.iter().for_each(|&index| points[index].on_frontier = true);
     }
@@ -40,8 +31,15 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     }
 }
 
+/// Those of the points at `indices` that can be chosen: `upper-bound` computes nothing right, so that it is
+/// a limit, which dominates nothing and is on no frontier but its own.
+fn choices(points: &[ParetoPoint], indices: &[usize]) -> Vec<usize> {
+    indices.iter().copied().filter(|&index| !points[index].is_limit()).collect()
+}
+
 /// The frontier of those points that pass the filter (one architecture's, say), each group by itself,
-/// in order of completion latency, against per-GPU throughput.
+/// in order of completion latency, against per-GPU throughput. Where `upper-bound` is among others it is
+/// left out.
 pub fn frontier(points: &[ParetoPoint], filter: impl Fn(&ParetoPoint) -> bool) -> Vec<&ParetoPoint> {
     frontier_on(points, Axes::default(), filter)
 }
@@ -56,7 +54,10 @@ pub fn frontier_on(
     for (index, point) in points.iter().enumerate().filter(|(_, point)| filter(point)) {
         groups.entry(&point.group).or_default().push(index);
     }
-    let best = groups.values().flat_map(|group| undominated(points, axes, group));
+    let best = groups.values().flat_map(|group| match choices(points, group) {
+        choices if choices.is_empty() => undominated(points, axes, group),
+        choices => undominated(points, axes, &choices),
+    });
     best.map(|index| &points[index]).collect()
 }
 

@@ -29,7 +29,8 @@ pub struct ParetoPoint {
     pub tokens_per_s_per_gpu: f64,
     /// Time of an output token (ms), the median over decode steps.
     pub tpot_ms: f64,
-    /// Whether no other run of its group dominates it.
+    /// Whether it is a choice (not `upper-bound`, which is a limit) that no other one of its group
+    /// dominates.
     pub on_frontier: bool,
     /// Which group it was compared within: model, workload, hardware, provenance (for people).
     pub group: String,
@@ -53,8 +54,8 @@ pub struct ParetoPoint {
     pub setting: String,
     /// Whether no other run of its series (architecture, P2P and setting) dominates it.
     pub on_series_frontier: bool,
-    /// A run of its group that dominates it: of those no slower the one with the highest throughput,
-    /// `upper-bound` only where no other does; null where nothing dominates it.
+    /// A run of its group that dominates it, never `upper-bound`: of those no slower the one with the
+    /// highest throughput; null where nothing dominates it.
     pub dominated_by: Option<String>,
     /// Its value on a horizontal axis that is none of those above.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +98,11 @@ impl ParetoPoint {
         Axes::default().dominates(place(self), place(other))
     }
 
+    /// Whether it is of `upper-bound`, which nobody can choose: it only shows how far others could go.
+    pub fn is_limit(&self) -> bool {
+        self.spec.architecture == Architecture::UpperBound
+    }
+
     /// The series that the point belongs to.
     pub fn series(&self) -> Series {
         Series {
@@ -115,7 +121,8 @@ impl ParetoPoint {
 /// All ok cells as points of completion latency against per-GPU throughput, frontier marked within each
 /// group. Ties are all on it. What is compared: cells of the same model, number format,
 /// workload (prompt and output tokens), hardware with its overrides, machine, backend, stack and
-/// provenance. `upper-bound` counts as a run like any other.
+/// provenance. `upper-bound` is a limit: it dominates
+/// nothing, and is on the frontier of its own series alone.
 pub fn pareto(records: &[Record]) -> Vec<ParetoPoint> {
     pareto_on(records, Axes::default())
 }

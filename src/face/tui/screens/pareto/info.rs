@@ -42,6 +42,9 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
     if point.on_frontier {
         return ": on the frontier".into();
     }
+    if point.is_limit() {
+        return ": a limit, not a choice".into();
+    }
     let own = if point.on_series_frontier { ": on its own frontier, " } else { ": " };
     match point.dominated_by.as_ref().and_then(|run| pareto.point(run)) {
         Some(by) => format!("{own}dominated by {}", by.spec.label()),
