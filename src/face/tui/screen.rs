@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::action::Binding;
+use super::action::Listed;
 use super::context::{Context, Request, SelectedRun};
 use super::snapshot::Snapshot;
 use super::state::Placed;
@@ -20,10 +20,7 @@ pub use crate::desk::export::FileKind;
 /// What can be done on a screen, and how.
 pub trait Acts: Placed {
     /// What can be done.
-    type Act: Copy + PartialEq + 'static;
-
-    /// Keys and words of each act, in the order of help.
-    const BINDINGS: &'static [Binding<Self::Act>];
+    type Act: Listed;
 
     /// Does what was asked for.
     fn act(&mut self, act: Self::Act, cx: &mut Context);
@@ -37,7 +34,7 @@ pub trait Perform {
 
 impl<S: Acts> Perform for S {
     fn perform(&mut self, at: usize, cx: &mut Context) {
-        if let Some(binding) = S::BINDINGS.get(at) {
+        if let Some(binding) = S::Act::BINDINGS.get(at) {
             self.act(binding.act, cx);
         }
     }

@@ -15,7 +15,7 @@ use ratatui::layout::Rect;
 
 pub use self::state::Compare;
 use self::state::{Compared, Order};
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::layout::{cut_bottom, cut_top};
@@ -26,51 +26,28 @@ use crate::face::tui::widgets::field::{FilterBox, Typed};
 use crate::face::tui::widgets::list::List;
 use crate::study::analysis::{Axis, AxisCount, HeatSlice, HeatValue};
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Open,
-    OpenBoth,
-    PickAxis,
-    PickBaseline,
-    NextAxis,
-    PreviousAxis,
-    Map,
-    PickSlice,
-    NextValue,
-    Left,
-    Right,
-    Filter,
-    SortNext,
-    SortPrevious,
-    SortReverse,
-    Mark,
-    Flags,
+acts! {
+    Open: "open", "Enter", "open the timeline of the pair's run", Some("timeline");
+    PickAxis: "axis", "a", "choose the axis to compare by", Some("axis");
+    PickBaseline: "baseline", "B", "choose what to compare with", Some("baseline");
+    Map: "map", "t", "table, or map over TP and batch", Some("map");
+    OpenBoth: "open-both", "b", "open both timelines: the pair's run over its baseline", Some("both");
+    Filter: "filter", "/", "filter: parts of words, all of which a pair must have", Some("filter");
+    SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
+    SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
+    SortReverse: "sort-reverse", "r", "reverse the order", None;
+    Mark: "mark", "Space", "mark the pair: marked pairs alone are exported", Some("mark");
+    PickSlice: "slice", "c", "map: choose what it holds fixed", None;
+    NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
+    Left: "left", "Left h", "map: a batch to the left", None;
+    Right: "right", "Right l", "map: a batch to the right", None;
+    Flags: "flags", "f", "show or hide what looks wrong", Some("flags");
+    NextAxis: "next-axis", "n", "compare by the next axis that varies", None;
+    PreviousAxis: "previous-axis", "N", "compare by the previous axis that varies", None;
 }
 
 impl Acts for Compare {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("open", "Enter", Act::Open, "open the timeline of the pair's run", Some("timeline")),
-        bind("axis", "a", Act::PickAxis, "choose the axis to compare by", Some("axis")),
-        bind("baseline", "B", Act::PickBaseline, "choose what to compare with", Some("baseline")),
-        bind("map", "t", Act::Map, "table, or map over TP and batch", Some("map")),
-        bind("open-both", "b", Act::OpenBoth, "open both timelines: the pair's run over its baseline", Some("both")),
-        bind("filter", "/", Act::Filter, "filter: parts of words, all of which a pair must have", Some("filter")),
-        bind("sort-next", "s >", Act::SortNext, "sort by the next column", Some("sort")),
-        bind("sort-previous", "S <", Act::SortPrevious, "sort by the previous column", None),
-        bind("sort-reverse", "r", Act::SortReverse, "reverse the order", None),
-        bind("mark", "Space", Act::Mark, "mark the pair: marked pairs alone are exported", Some("mark")),
-        bind("slice", "c", Act::PickSlice, "map: choose what it holds fixed", None),
-        bind("value", "v", Act::NextValue, "map: ratio, exposed communication, hidden share", None),
-        bind("left", "Left h", Act::Left, "map: a batch to the left", None),
-        bind("right", "Right l", Act::Right, "map: a batch to the right", None),
-        bind("flags", "f", Act::Flags, "show or hide what looks wrong", Some("flags")),
-        bind("next-axis", "n", Act::NextAxis, "compare by the next axis that varies", None),
-        bind("previous-axis", "N", Act::PreviousAxis, "compare by the previous axis that varies", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         match act {

@@ -23,7 +23,7 @@ use self::draft::{Draft, RowKind};
 use self::save::{Save, SaveTo};
 pub use self::state::Experiments;
 use self::typing::{Typing, What};
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request};
 use crate::face::tui::layout::{cut_left, inside};
 use crate::face::tui::overlay::Overlay;
@@ -37,47 +37,26 @@ use crate::run::Feasibility;
 use crate::table::options::value;
 use crate::table::render::csv;
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Run,
-    Choose,
-    Left,
-    Right,
-    AddValue,
-    AddAxis,
-    Remove,
-    MoveLeft,
-    MoveRight,
-    Undo,
-    Redo,
-    Save,
-    SaveAs,
-    Duplicate,
-    ShowFile,
+acts! {
+    Run: "run", "r", "run the experiment; while a sweep runs, behind it", Some("run");
+    Choose: "choose", "Enter", "run it; in the grid: type the value, or the list", None;
+    Right: "grid", "Right l", "into the grid; there: next value", Some("edit");
+    Left: "back", "Left h", "previous value; from a name: back to the list", None;
+    AddValue: "add-value", "a", "add values to the axis", Some("value");
+    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("axis");
+    Remove: "remove", "D Delete", "remove the value; on a name: the axis or the setting", Some("remove");
+    MoveLeft: "move-left", "<", "move the value to the left", None;
+    MoveRight: "move-right", ">", "move the value to the right", None;
+    Undo: "undo", "u", "undo the last edit", Some("undo");
+    Redo: "redo", "ctrl-r", "do again what was undone", None;
+    Save: "save", "w", "save the experiment's file, comments kept", Some("save");
+    SaveAs: "save-as", "W", "save under another name", None;
+    Duplicate: "duplicate", "c", "copy the experiment to a new file", None;
+    ShowFile: "show-file", "e", "show the experiment's file, as edited", Some("file");
 }
 
 impl Acts for Experiments {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("run", "r", Act::Run, "run the experiment; while a sweep runs, behind it", Some("run")),
-        bind("choose", "Enter", Act::Choose, "run it; in the grid: type the value, or the list", None),
-        bind("grid", "Right l", Act::Right, "into the grid; there: next value", Some("edit")),
-        bind("back", "Left h", Act::Left, "previous value; from a name: back to the list", None),
-        bind("add-value", "a", Act::AddValue, "add values to the axis", Some("value")),
-        bind("add-axis", "A", Act::AddAxis, "add an axis: any option, NCCL variable or profile value", Some("axis")),
-        bind("remove", "D Delete", Act::Remove, "remove the value; on a name: the axis or the setting", Some("remove")),
-        bind("move-left", "<", Act::MoveLeft, "move the value to the left", None),
-        bind("move-right", ">", Act::MoveRight, "move the value to the right", None),
-        bind("undo", "u", Act::Undo, "undo the last edit", Some("undo")),
-        bind("redo", "ctrl-r", Act::Redo, "do again what was undone", None),
-        bind("save", "w", Act::Save, "save the experiment's file, comments kept", Some("save")),
-        bind("save-as", "W", Act::SaveAs, "save under another name", None),
-        bind("duplicate", "c", Act::Duplicate, "copy the experiment to a new file", None),
-        bind("show-file", "e", Act::ShowFile, "show the experiment's file, as edited", Some("file")),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {

@@ -17,7 +17,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
@@ -32,62 +32,35 @@ pub use state::Pareto;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Go(Direction),
-    Next,
-    Previous,
-    Dominating,
-    Open,
-    CycleX,
-    CycleY,
-    ScaleX,
-    ScaleY,
-    CycleP2p,
-    Group,
-    Legend,
-    Filter,
-    Table,
-    Published,
-    OverlayFile,
-    ZoomIn,
-    ZoomOut,
-    FitAll,
-    Undo,
-    Picture,
+acts! {
+    Open: "open", "Enter", "open the point's timeline", Some("timeline");
+    Left: "left", "Left", "nearest point to the left", Some("point");
+    Right: "right", "Right", "nearest point to the right", None;
+    Up: "up", "Up", "nearest point above", None;
+    Down: "down", "Down", "nearest point below", None;
+    Next: "next", "n", "next point in order of x, whichever is covered", None;
+    Previous: "previous", "N", "previous point in order of x", None;
+    Dominating: "dominating", "d", "go to the run that dominates this one", None;
+    CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis");
+    CycleY: "cycle-y", "A", "y axis: tokens/s/GPU or tokens/s", None;
+    CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
+    Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
+    Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
+    Legend: "legend", "l", "legend: show or hide architectures and P2P settings", Some("legend");
+    Published: "published", "b", "published points (arXiv 2501.06589) on or off", Some("published");
+    OverlayFile: "overlay", "B", "points from a CSV file of yours beside the runs", None;
+    Table: "table", "t", "table of the frontiers at fixed latencies on or off", Some("table");
+    ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
+    ZoomOut: "zoom-out", "-", "zoom out at the point", None;
+    FitAll: "fit-all", "f", "show all points", None;
+    Undo: "undo", "u", "undo zooming", Some("undo zoom");
+    ScaleX: "scale-x", "s", "x axis: automatic, linear, logarithmic", None;
+    ScaleY: "scale-y", "S", "y axis: automatic, linear, logarithmic", None;
+    Picture: "picture", "i", "plot as a picture, or in characters", None;
 }
 
 impl Acts for Pareto {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("open", "Enter", Act::Open, "open the point's timeline", Some("timeline")),
-        bind("left", "Left", Act::Go(Direction::Left), "nearest point to the left", Some("point")),
-        bind("right", "Right", Act::Go(Direction::Right), "nearest point to the right", None),
-        bind("up", "Up", Act::Go(Direction::Up), "nearest point above", None),
-        bind("down", "Down", Act::Go(Direction::Down), "nearest point below", None),
-        bind("next", "n", Act::Next, "next point in order of x, whichever is covered", None),
-        bind("previous", "N", Act::Previous, "previous point in order of x", None),
-        bind("dominating", "d", Act::Dominating, "go to the run that dominates this one", None),
-        bind("cycle-x", "a", Act::CycleX, "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis")),
-        bind("cycle-y", "A", Act::CycleY, "y axis: tokens/s/GPU or tokens/s", None),
-        bind("cycle-p2p", "p", Act::CycleP2p, "show P2P on, off, or both", Some("P2P")),
-        bind("choose-group", "g", Act::Group, "choose a group: model, workload, hardware, provenance", Some("group")),
-        bind("filter", "/", Act::Filter, "filter: words, tp:8, arch:ladder, batch>=16", Some("filter")),
-        bind("legend", "l", Act::Legend, "legend: show or hide architectures and P2P settings", Some("legend")),
-        bind("published", "b", Act::Published, "published points (arXiv 2501.06589) on or off", Some("published")),
-        bind("overlay", "B", Act::OverlayFile, "points from a CSV file of yours beside the runs", None),
-        bind("table", "t", Act::Table, "table of the frontiers at fixed latencies on or off", Some("table")),
-        bind("zoom-in", "+ =", Act::ZoomIn, "zoom in at the point", None),
-        bind("zoom-out", "-", Act::ZoomOut, "zoom out at the point", None),
-        bind("fit-all", "f", Act::FitAll, "show all points", None),
-        bind("undo", "u", Act::Undo, "undo zooming", Some("undo zoom")),
-        bind("scale-x", "s", Act::ScaleX, "x axis: automatic, linear, logarithmic", None),
-        bind("scale-y", "S", Act::ScaleY, "y axis: automatic, linear, logarithmic", None),
-        bind("picture", "i", Act::Picture, "plot as a picture, or in characters", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let plot = layout::plot(self, cx.body());
@@ -97,7 +70,10 @@ impl Acts for Pareto {
             pareto.zoom.by(&plot, around, factor);
         };
         match act {
-            Act::Go(direction) => go(self, &plot, direction),
+            Act::Left => go(self, &plot, Direction::Left),
+            Act::Right => go(self, &plot, Direction::Right),
+            Act::Up => go(self, &plot, Direction::Up),
+            Act::Down => go(self, &plot, Direction::Down),
             Act::Next => self.move_by(1),
             Act::Previous => self.move_by(-1),
             Act::Dominating => {
