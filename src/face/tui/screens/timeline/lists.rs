@@ -15,6 +15,8 @@ use crate::plan::Lane;
 use crate::study::analysis::{
     Dependencies, Dependency, OperationDifference, OperationDifferences, Share, Why,
 };
+use crate::table::Provenance;
+use crate::table::render::{Shown, Table};
 
 /// Rows of lists, without their frame and header.
 pub fn rows(area: Rect) -> Rect {
@@ -193,32 +195,27 @@ fn time(us: f64) -> String {
 }
 
 /// The differences as CSV.
-pub fn csv(report: &OperationDifferences, provenance: [crate::table::Provenance; 2]) -> String {
-    let mut text = String::from(
-        "operation,lane,upper_provenance,upper_step,upper_us,upper_exposed_us,upper_peer_wait_us,\
-         lower_provenance,lower_step,lower_us,lower_exposed_us,lower_peer_wait_us,delta_us\n",
-    );
-    let side = |share: &Option<Share>| match share {
-        Some(share) => format!("{},{},{}", share.us, share.exposed_us, share.peer_wait_us),
-        None => ",,".into(),
-    };
-    let (a, b) = report.steps;
-    for group in &report.groups {
-        let name = match group.name.contains([',', '"', '\n']) {
-            true => format!("\"{}\"", group.name.replace('"', "\"\"")),
-            false => group.name.clone(),
-        };
-        text.push_str(&format!(
-            "{name},{},{},{},{},{},{},{},{}\n",
-            group.lane.as_str(),
-            provenance[0],
-            a.label(),
-            side(&group.a),
-            provenance[1],
-            b.label(),
-            side(&group.b),
-            group.delta_us
-        ));
-    }
-    text
+pub fn csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {
+    let (steps, [upper, lower]) = ((report.steps.0.label(), report.steps.1.label()), provenance);
+    let number =
+        |share: &Option<Share>, get: fn(&Share) -> f64| Shown::number(share.as_ref().map(get), 3);
+    Table::of(
+        &report.groups,
+        &[
+            ("operation", &|g: &OperationDifference| Shown::text(&g.name)),
+            ("lane", &|g| g.lane.as_str().into()),
+            ("upper_provenance", &|_| Shown::text(upper)),
+            ("upper_step", &|_| Shown::text(&steps.0)),
+            ("upper_us", &|g| number(&g.a, |s| s.us)),
+            ("upper_exposed_us", &|g| number(&g.a, |s| s.exposed_us)),
+            ("upper_peer_wait_us", &|g| number(&g.a, |s| s.peer_wait_us)),
+            ("lower_provenance", &|_| Shown::text(lower)),
+            ("lower_step", &|_| Shown::text(&steps.1)),
+            ("lower_us", &|g| number(&g.b, |s| s.us)),
+            ("lower_exposed_us", &|g| number(&g.b, |s| s.exposed_us)),
+            ("lower_peer_wait_us", &|g| number(&g.b, |s| s.peer_wait_us)),
+            ("delta_us", &|g| Shown::Number(g.delta_us, 3)),
+        ],
+    )
+    .csv()
 }
