@@ -13,6 +13,7 @@ use super::action::Listed;
 use super::context::{Context, Request, SelectedRun};
 use super::snapshot::Snapshot;
 use super::state::Placed;
+use super::widgets::field::FilterBox;
 use super::widgets::list::List;
 use crate::base::error::Result;
 pub use crate::desk::export::FileKind;
@@ -69,8 +70,16 @@ pub trait Screen: Perform {
         area.map_or(4, |(_, area)| isize::from(area.height as i16 - 1).max(1))
     }
 
-    /// A key that goes to something being typed or to something that lies on the screen, before any
-    /// binding; whether it was one.
+    /// The line that narrows what is shown, where there is one: keys and pasted text go to it while it is typed.
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        None
+    }
+
+    /// The filter was typed into or left: what it narrows is chosen anew.
+    fn narrow(&mut self, _cx: &mut Context) {}
+
+    /// A key that goes to something being typed or to something that lies on the screen, before its filter and
+    /// any binding; whether it was one.
     fn typed(&mut self, _key: KeyEvent, _cx: &mut Context) -> bool {
         false
     }
@@ -142,7 +151,7 @@ pub trait Screen: Perform {
 
     /// The command that shows the same, or why there is none.
     fn command(&self) -> std::result::Result<Command, &'static str> {
-        Err("nothing is shown here that a command could show")
+        Err(NO_COMMAND)
     }
 
     /// What is shown, as a file of this kind; why not, where it cannot be had. The default is a picture
@@ -151,6 +160,9 @@ pub trait Screen: Perform {
         Ok(None)
     }
 }
+
+/// Why there is no command where nothing is shown.
+pub const NO_COMMAND: &str = "nothing is shown here that a command could show";
 
 /// A command that shows what a screen shows: `pareto --p2p on`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -83,9 +83,10 @@ fn press(state: &mut State, key: KeyEvent) {
         return keys::in_overlay(state, key);
     }
     let (screen, cx) = state.split(state.cx.tab);
-    if !screen.typed(key, cx)
-        && let Some(action) = cx.keys.lookup(cx.tab, &key)
-    {
+    if screen.typed(key, cx) {
+    } else if screen.filter().is_some_and(|filter| filter.key(key).is_some()) {
+        screen.narrow(cx);
+    } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
         act(state, action);
     }
 }

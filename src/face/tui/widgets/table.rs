@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::paint::put;
+use super::paint::{put, select};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::list::List;
 
@@ -98,8 +98,7 @@ pub fn draw(
             text(buf, Rect::new(x, y, width, 1), &content, &columns[column], style);
         }
         if index == list.selected {
-            let line = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

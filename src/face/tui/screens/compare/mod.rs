@@ -9,7 +9,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -20,10 +19,12 @@ use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::overlay::Chosen;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::{FilterBox, Typed};
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::field::FilterBox;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{Axis, AxisCount, HeatSlice, HeatValue};
 
 acts! {
@@ -89,8 +90,7 @@ impl Acts for Compare {
             }
             Act::PickSlice => self.pick(act, cx),
             Act::NextValue => {
-                let at = HeatValue::ALL.iter().position(|value| *value == self.value).unwrap_or(0);
-                self.value = HeatValue::ALL[(at + 1) % HeatValue::ALL.len()];
+                self.value = next_of(&HeatValue::ALL, self.value, false);
             }
             Act::Left => self.move_cursor(0, -1),
             Act::Right => self.move_cursor(0, 1),
@@ -132,27 +132,15 @@ impl Screen for Compare {
         }
     }
 
-    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        match self.filter.key(key) {
-            None => return false,
-            Some(Typed::Changed) => self.arrange(),
-            Some(_) => {}
-        }
-        true
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        Some(&mut self.filter)
     }
 
-    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        let typing = self.filter.paste(text);
-        if typing {
-            self.arrange();
-        }
-        typing
+    fn narrow(&mut self, _cx: &mut Context) {
+        self.arrange();
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
-        if event.kind == PointerKind::Click {
-            self.filter.typing = false;
-        }
         if event.kind == PointerKind::Click
             && let Some(map) = &self.map
             && let Some(cell) = heat::at(areas(body).table, map, self.cursor.1, event.at)
@@ -186,9 +174,7 @@ impl Screen for Compare {
 
     fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
         let text = |key: &str| kept.get(key).and_then(serde_json::Value::as_str);
-        if let Some(order) = Order::ALL.into_iter().find(|order| text("order") == Some(order.name())) {
-            self.order = order;
-        }
+        self.order = text("order").and_then(Order::named).unwrap_or(self.order);
         self.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
         self.filter = FilterBox::new(text("filter").unwrap_or_default().to_owned());
         self.arrange();
@@ -198,7 +184,7 @@ impl Screen for Compare {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let compared = self.compared().ok_or("nothing is shown here that a command could show")?;
+        let compared = self.compared().ok_or(NO_COMMAND)?;
         let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];
         if let Some(baseline) = &self.asked.baseline {
             words.extend(["--baseline".into(), baseline.clone()]);

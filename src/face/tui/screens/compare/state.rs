@@ -9,7 +9,7 @@ use nucleo_matcher::{Config, Matcher};
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, slices,
 };
@@ -112,30 +112,31 @@ pub enum Order {
 }
 
 impl Order {
-    /// All orders, in the order in which a key goes through them.
-    pub const ALL: [Self; 8] = [
-        Self::Stored,
-        Self::Speedup,
-        Self::Tpot,
-        Self::Exposed,
-        Self::Overlap,
-        Self::Hidden,
-        Self::Adjusted,
-        Self::Grid,
+    /// All orders as a key goes through them: of each its name, and the table's column that it is by.
+    const TABLE: [(Self, &'static str, Option<usize>); 8] = [
+        (Self::Stored, "as stored", None),
+        (Self::Speedup, "ratio", Some(2)),
+        (Self::Tpot, "TPOT", Some(6)),
+        (Self::Exposed, "exposed", Some(7)),
+        (Self::Overlap, "overlap", Some(8)),
+        (Self::Hidden, "hidden share", Some(9)),
+        (Self::Adjusted, "adjusted p", Some(5)),
+        (Self::Grid, "TP, batch", Some(11)),
     ];
 
-    /// What it is called on the screen.
+    /// The order of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(order, ..)| *order)
+    }
+
+    /// Its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Stored => "as stored",
-            Self::Speedup => "ratio",
-            Self::Tpot => "TPOT",
-            Self::Exposed => "exposed",
-            Self::Overlap => "overlap",
-            Self::Hidden => "hidden share",
-            Self::Adjusted => "adjusted p",
-            Self::Grid => "TP, batch",
-        }
+        Self::TABLE[self as usize].1
+    }
+
+    /// The table's column that it is by.
+    pub fn column(self) -> Option<usize> {
+        Self::TABLE[self as usize].2
     }
 
     /// What to order by; what is not known comes last.
@@ -287,9 +288,7 @@ impl Compare {
 
     /// Orders by the next column.
     pub fn order_by_next(&mut self, backwards: bool) {
-        let all = Order::ALL;
-        let at = all.iter().position(|order| *order == self.order).unwrap_or(0);
-        self.order = all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()];
+        self.order = next_of(&Order::TABLE.map(|(order, ..)| order), self.order, backwards);
         self.arrange();
     }
 

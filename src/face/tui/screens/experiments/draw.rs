@@ -19,7 +19,7 @@ use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{empty, frame, put};
+use crate::face::tui::widgets::paint::{empty, frame, put, select};
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
@@ -34,8 +34,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
                 let y = list.y + (row - first) as u16;
                 draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, entry);
                 if row == experiments.list.selected {
-                    let line = Rect { y, height: 1, ..list }.intersection(buf.area);
-                    buf.set_style(line, theme.style(Role::Selected));
+                    select(buf, list, y, theme);
                 }
             }
         }

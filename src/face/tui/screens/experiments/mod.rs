@@ -27,7 +27,9 @@ use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request};
 use crate::face::tui::layout::{cut_left, inside};
 use crate::face::tui::overlay::Overlay;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
@@ -243,11 +245,10 @@ impl Screen for Experiments {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let nothing = "nothing is shown here that a command could show";
-        let entry = self.selected().ok_or(nothing)?;
+        let entry = self.selected().ok_or(NO_COMMAND)?;
         // a command would run what is saved
         if self.draft().is_some_and(|draft| draft.revisions.is_edited()) {
-            return Err(nothing);
+            return Err(NO_COMMAND);
         }
         let file = entry.path().map_or_else(|| entry.name.clone(), |path| path.display().to_string());
         Ok(vec!["sweep".into(), file].into())

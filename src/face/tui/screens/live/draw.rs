@@ -21,7 +21,7 @@ use crate::face::tui::format::{clock, digits};
 use crate::face::tui::screens::experiments;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, empty, frame, line, put};
+use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 
 const COLUMNS: [Column; 8] = [
@@ -135,8 +135,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
         if live.in_queue && row == live.queue_list.selected {
             put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));
-            let line = Rect { y, height: 1, ..inner }.intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, inner, y, theme);
         }
     }
 }

@@ -17,7 +17,9 @@ use crate::face::tui::action::{Action, acts};
 use crate::face::tui::context::{Context, Request, Sweeps};
 use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::message::{Effect, Ended, StoreTask, SweepOrder};
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
@@ -230,7 +232,7 @@ impl Screen for Live {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let path = &self.source.as_ref().ok_or("nothing is shown here that a command could show")?.path;
+        let path = &self.source.as_ref().ok_or(NO_COMMAND)?.path;
         let file = if path.parent().is_none_or(|parent| parent.as_os_str().is_empty()) {
             path.with_extension("")
         } else {

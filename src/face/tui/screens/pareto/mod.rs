@@ -20,17 +20,19 @@ use ratatui::layout::{Position, Rect};
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
-use crate::face::tui::widgets::field::Typed;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::field::FilterBox;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::analysis::{self, Axes};
-use state::Panel;
 pub use state::Pareto;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
+use state::{Panel, Scale};
 
 acts! {
     Open: "open", "Enter", "open the point's timeline", Some("timeline");
@@ -91,7 +93,7 @@ impl Acts for Pareto {
             Act::ScaleX | Act::ScaleY => {
                 let scales = &mut self.scales;
                 let scale = if act == Act::ScaleX { &mut scales.0 } else { &mut scales.1 };
-                *scale = scale.next();
+                *scale = next_of(&Scale::ALL, *scale, false);
                 let name = if act == Act::ScaleX { "x" } else { "y" };
                 let text = format!("{name} axis: {}", scale.word());
                 self.zoom.forget();
@@ -99,10 +101,9 @@ impl Acts for Pareto {
             }
             Act::CycleP2p => self.cycle_p2p(),
             Act::Group => {
-                let selected = self.group;
-                self.panel = Some(Panel::Groups(List { selected, offset: 0 }));
+                self.panel = Some((Panel::Groups, List { selected: self.group, offset: 0 }));
             }
-            Act::Legend => self.panel = Some(Panel::Legend(List::default())),
+            Act::Legend => self.panel = Some((Panel::Legend, List::default())),
             Act::Filter => self.filter.typing = true,
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
@@ -136,20 +137,15 @@ impl Screen for Pareto {
     }
 
     fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        match self.filter.key(key) {
-            None => return in_panel(self, key),
-            Some(Typed::Changed) => self.arrange(),
-            Some(_) => {}
-        }
-        true
+        in_panel(self, key)
     }
 
-    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        let typing = self.filter.paste(text);
-        if typing {
-            self.arrange();
-        }
-        typing
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        Some(&mut self.filter)
+    }
+
+    fn narrow(&mut self, _cx: &mut Context) {
+        self.arrange();
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -164,7 +160,6 @@ impl Screen for Pareto {
         let inside = |at: Position| plot.area.contains(at);
         match event.kind {
             PointerKind::Click => {
-                self.filter.typing = false;
                 self.panel = None;
                 self.drag = None;
                 select_at(self, &plot, event.at);
@@ -246,7 +241,7 @@ impl Screen for Pareto {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let words = command(self).ok_or("nothing is shown here that a command could show")?;
+        let words = command(self).ok_or(NO_COMMAND)?;
         Ok(words.into())
     }
 
@@ -269,38 +264,26 @@ impl Screen for Pareto {
 
 /// A key while a list lies on the plot; false where none does.
 fn in_panel(pareto: &mut Pareto, key: KeyEvent) -> bool {
-    let Some(panel) = pareto.panel else { return false };
-    let (mut list, len) = match panel {
-        Panel::Groups(list) => (list, pareto.groups.len()),
-        Panel::Legend(list) => (list, pareto.entries.len()),
+    let Some((panel, list)) = &mut pareto.panel else { return false };
+    let len = match panel {
+        Panel::Groups => pareto.groups.len(),
+        Panel::Legend => pareto.entries.len(),
     };
+    let at = list.selected;
     match (key.code, panel) {
-        (KeyCode::Up | KeyCode::Char('k'), _) => list.move_by(-1, len),
-        (KeyCode::Down | KeyCode::Char('j'), _) => list.move_by(1, len),
-        (KeyCode::PageUp, _) => list.move_by(-10, len),
-        (KeyCode::PageDown, _) => list.move_by(10, len),
-        (KeyCode::Home, _) => list.selected = 0,
-        (KeyCode::End, _) => list.move_by(isize::MAX / 2, len),
-        (KeyCode::Enter | KeyCode::Char(' '), Panel::Groups(_)) => {
-            pareto.choose_group(list.selected);
+        (code, _) if list.key(code, len) => {}
+        (KeyCode::Enter | KeyCode::Char(' '), Panel::Groups) => {
             pareto.panel = None;
-            return true;
+            pareto.choose_group(at);
         }
-        (KeyCode::Enter | KeyCode::Char(' '), Panel::Legend(_)) => pareto.toggle(list.selected),
-        (KeyCode::Char('a'), Panel::Legend(_)) => {
+        (KeyCode::Enter | KeyCode::Char(' '), Panel::Legend) => pareto.toggle(at),
+        (KeyCode::Char('a'), Panel::Legend) => {
             pareto.hidden.clear();
             pareto.arrange();
         }
-        (KeyCode::Esc | KeyCode::Char('q' | 'g' | 'l'), _) => {
-            pareto.panel = None;
-            return true;
-        }
+        (KeyCode::Esc | KeyCode::Char('q' | 'g' | 'l'), _) => pareto.panel = None,
         _ => {}
     }
-    pareto.panel = Some(match panel {
-        Panel::Groups(_) => Panel::Groups(list),
-        Panel::Legend(_) => Panel::Legend(list),
-    });
     true
 }
 

@@ -173,7 +173,7 @@ fn a_plot_never_mixes_and_the_group_is_chosen_from_a_list() {
     };
     assert_eq!(provenances(&driver), [Provenance::EmulatedLink], "what ran comes first");
     keys(&mut driver, "g");
-    assert!(matches!(driver.state.pareto.panel, Some(Panel::Groups(_))));
+    assert!(matches!(driver.state.pareto.panel, Some((Panel::Groups, _))));
     press(&mut driver, KeyCode::End);
     press(&mut driver, KeyCode::Enter);
     assert_eq!(driver.state.pareto.panel, None);

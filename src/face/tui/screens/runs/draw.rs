@@ -18,7 +18,7 @@ use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, wrap};
+use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, select, wrap};
 use crate::lab::store::Annotations;
 use crate::table::Record;
 
@@ -139,8 +139,7 @@ fn draw_table(
             }
         }
         if index == runs.list.selected {
-            let line = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }
@@ -232,8 +231,7 @@ fn draw_offers(buf: &mut Buffer, top: Rect, body: Rect, theme: Theme, runs: &Run
         let x = inner.right().saturating_sub(offer.about.width() as u16 + 1);
         put(buf, inner, x, y, &offer.about, theme.style(Role::Dim));
         if row == runs.offer {
-            let line = Rect::new(inner.x, y, inner.width, 1).intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, inner, y, theme);
         }
     }
 }

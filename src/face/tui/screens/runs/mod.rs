@@ -23,7 +23,7 @@ use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::Typed;
+use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::lab::store::{self, Store};
 use crate::study::analysis::side_by_side;
@@ -186,22 +186,19 @@ impl Screen for Runs {
         match key.code {
             KeyCode::Down if offers > 0 => self.offer = (self.offer + 1) % offers,
             KeyCode::Up if offers > 0 => self.offer = (self.offer + offers - 1) % offers,
-            KeyCode::Tab if self.take_offer() => self.typed_on(cx),
-            _ => match self.filter.key(key) {
-                None => return false,
-                Some(Typed::Changed) => self.typed_on(cx),
-                Some(_) => self.suggest(cx),
-            },
+            KeyCode::Tab if self.take_offer() => self.narrow(cx),
+            _ => return false,
         }
         true
     }
 
-    fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
-        let typing = self.filter.paste(text);
-        if typing {
-            self.typed_on(cx);
-        }
-        typing
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        Some(&mut self.filter)
+    }
+
+    fn narrow(&mut self, cx: &mut Context) {
+        self.rearrange(cx);
+        self.suggest(cx);
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -210,8 +207,6 @@ impl Screen for Runs {
         }
         match event.kind {
             PointerKind::Click | PointerKind::DoubleClick => {
-                self.filter.typing = false;
-                self.suggest(cx);
                 let table = areas(body, self.detail).1;
                 let header = cut_top(table, 1).0;
                 if !header.contains(event.at) {
@@ -338,11 +333,6 @@ impl Runs {
     /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
-    }
-
-    fn typed_on(&mut self, cx: &Context) {
-        self.rearrange(cx);
-        self.suggest(cx);
     }
 
     fn suggest(&mut self, cx: &Context) {

@@ -11,7 +11,7 @@ use crate::face::tui::format::digits;
 use crate::face::tui::layout::centered;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{line, popup, put, wrap};
+use crate::face::tui::widgets::paint::{line, popup, put, select, wrap};
 use crate::study::analysis::{RunTable, SideBySide};
 use crate::table::Provenance;
 
@@ -79,12 +79,7 @@ fn in_columns(runs: &mut Runs, code: KeyCode) {
     let pinned =
         |names: &[String], at: usize| names.get(at).is_none_or(|n| PINNED.contains(&n.as_str()));
     match code {
-        KeyCode::Down | KeyCode::Char('j') => list.move_by(1, names.len()),
-        KeyCode::Up | KeyCode::Char('k') => list.move_by(-1, names.len()),
-        KeyCode::PageDown => list.move_by(10, names.len()),
-        KeyCode::PageUp => list.move_by(-10, names.len()),
-        KeyCode::Home => list.selected = 0,
-        KeyCode::End => list.selected = names.len().saturating_sub(1),
+        code if list.key(code, names.len()) => {}
         KeyCode::Char(' ') | KeyCode::Enter if !pinned(names, at) => {
             let name = names.remove(at);
             if at < *shown {
@@ -183,8 +178,7 @@ fn draw_columns(
         put(buf, area, area.x + 10, y, name, theme.style(role));
         put(buf, area, area.x + 36, y, &title, theme.style(Role::Dim));
         if at == list.selected {
-            let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(row, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

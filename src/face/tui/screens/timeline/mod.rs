@@ -23,7 +23,7 @@ use crate::desk;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::layout::cut_left;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, Screen};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, NO_COMMAND, Pointer, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::field::Typed;
 use crate::lab::store::Store;
@@ -169,9 +169,8 @@ impl Screen for Timeline {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let nothing = "nothing is shown here that a command could show";
-        let view = self.view.as_ref().ok_or(nothing)?;
-        let words = export::command(view).ok_or(nothing)?;
+        let view = self.view.as_ref().ok_or(NO_COMMAND)?;
+        let words = export::command(view).ok_or(NO_COMMAND)?;
         Ok(Command { words, beyond: export::beyond_command(view) })
     }
 

@@ -14,7 +14,7 @@ use crate::face::tui::format::{digits, percent};
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put};
+use crate::face::tui::widgets::paint::{line, put, select};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::whatif::{Answer, Crossing, Over, Slider};
 
@@ -132,8 +132,7 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
             put(buf, area, x + 1, y, &format!("({before})"), dim);
         }
         if index == whatif.list.selected {
-            let row = Rect { y, height: 1, ..area }.intersection(buf.area);
-            buf.set_style(row, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

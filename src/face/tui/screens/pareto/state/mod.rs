@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
 use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::plan::Architecture;
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
@@ -38,15 +38,6 @@ impl Scale {
     /// All scales, in the order in which a key goes through them.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Linear, Self::Log];
 
-    /// The next scale, the first after the last.
-    pub fn next(self) -> Self {
-        match self {
-            Self::Auto => Self::Linear,
-            Self::Linear => Self::Log,
-            Self::Log => Self::Auto,
-        }
-    }
-
     /// Whether it is logarithmic for values that span from `low` to `high`.
     pub fn is_log(self, (low, high): (f64, f64)) -> bool {
         match self {
@@ -70,9 +61,9 @@ impl Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Panel {
     /// Groups to choose from.
-    Groups(List),
+    Groups,
     /// Series to show or hide.
-    Legend(List),
+    Legend,
 }
 
 /// The frontier of a series, ready to be drawn.
@@ -161,7 +152,7 @@ pub struct Pareto {
     /// A rectangle being dragged: corners in cells of the window.
     pub drag: Option<((u16, u16), (u16, u16))>,
     /// A list that lies on the plot.
-    pub panel: Option<Panel>,
+    pub panel: Option<(Panel, List)>,
     /// Whether the table at limits is shown; `None`: where there is room.
     pub table: Option<bool>,
     /// Points from elsewhere: of a user's file.
@@ -318,27 +309,21 @@ impl Pareto {
 
     /// The next axis, round and round.
     pub fn cycle_x(&mut self) {
-        let at = XAxis::ALL.iter().position(|x| *x == self.axes.x).unwrap_or(0);
-        self.axes.x = XAxis::ALL[(at + 1) % XAxis::ALL.len()];
+        self.axes.x = next_of(&XAxis::ALL, self.axes.x, false);
         self.zoom.forget();
         self.arrange();
     }
 
     /// The same of y.
     pub fn cycle_y(&mut self) {
-        let at = YAxis::ALL.iter().position(|y| *y == self.axes.y).unwrap_or(0);
-        self.axes.y = YAxis::ALL[(at + 1) % YAxis::ALL.len()];
+        self.axes.y = next_of(&YAxis::ALL, self.axes.y, false);
         self.zoom.forget();
         self.arrange();
     }
 
     /// On, off, both, round and round.
     pub fn cycle_p2p(&mut self) {
-        self.p2p = match self.p2p {
-            None => Some(P2p::On),
-            Some(P2p::On) => Some(P2p::Off),
-            Some(P2p::Off) => None,
-        };
+        self.p2p = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p, false);
         self.arrange();
     }
 
