@@ -110,7 +110,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let x = put(buf, area, x, area.y + 1, &words, dim);
     let x = if compare.filter.typing || !compare.filter.value().is_empty() {
         let rest = Rect { x: x + 2, width: area.right().saturating_sub(x + 2), y: area.y + 1, ..area };
-        compare.filter.draw(buf, rest, theme, None, " Enter keeps it, Esc drops it")
+        compare.filter.draw(buf, rest, theme, " Enter keeps it, Esc drops it")
     } else {
         put(buf, area, x, area.y + 1, "  above 1 is faster", dim)
     };

@@ -79,7 +79,7 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let x = put(buf, header, header.x, header.y, &count, title);
         let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
         let hint = " words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops";
-        pareto.filter.draw(buf, rest, theme, None, hint);
+        pareto.filter.draw(buf, rest, theme, hint);
     } else {
         let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
         let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());

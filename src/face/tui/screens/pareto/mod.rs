@@ -196,14 +196,14 @@ impl Screen for Pareto {
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         let Some(runs) = cx.stored.clone() else { return };
-        let (axes, of) = (self.axes, runs.clone());
+        let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
         cx.follow(
             "points",
             &(axes, self.reading),
             move |_| Ok(analysis::pareto_on(&of.records, axes)),
             move |pareto: &mut Self, points, cx| {
                 if let Some(points) = cx.told(points) {
-                    pareto.set(axes, points);
+                    pareto.set(axes, points, told);
                 }
             },
         );
@@ -328,7 +328,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
             conditions.push(condition);
         }
     }
-    conditions.extend(state::filter::Filter::parse(pareto.filter.value()).words());
+    conditions.extend(Some(pareto.filter.value().trim().to_owned()).filter(|typed| !typed.is_empty()));
     let mut words: Vec<String> = vec!["pareto".into(), "--filter".into(), conditions.join(" ")];
     let mut option = |name: &str, value: &str| words.extend([name.to_string(), value.to_string()]);
     if pareto.axes.x != Axes::default().x {

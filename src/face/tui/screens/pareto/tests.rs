@@ -335,7 +335,7 @@ fn the_command_and_the_table_say_what_is_shown() {
     press(&mut driver, KeyCode::Enter);
     let words = driver.state.screen(driver.state.cx.tab).command().unwrap().words.join(" ");
     assert!(words.starts_with("pareto --filter model=tiny"), "{words}");
-    for part in ["provenance=emulated-link", "p2p=on", "tp=8", "--x ttft", "--area --at"] {
+    for part in ["provenance=emulated-link", "p2p=on", "tp:8", "--x ttft", "--area --at"] {
         assert!(words.contains(part), "{part} in {words}");
     }
     let screen = driver.state.screen(driver.state.cx.tab);

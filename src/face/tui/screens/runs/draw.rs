@@ -80,8 +80,9 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
     }
     let rest = Rect { x, width: right.saturating_sub(x), ..top };
     let hint = " Enter keeps it, Tab takes an offer, Esc drops it";
-    let x = runs.filter.draw(buf, rest, theme, runs.wrong.as_deref(), hint);
-    if let (None, false, Some(first)) = (&runs.wrong, runs.filter.typing, stored.damaged.first()) {
+    let x = runs.filter.draw(buf, rest, theme, hint);
+    if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
+    {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
         put(buf, rest, x, top.y, &note, theme.style(Role::Bad));
     }

@@ -1,15 +1,16 @@
 //! State of screen 5: the points shown, in groups that never mix provenances; what follows from them is
 //! computed when they, the axes or the filter change, not when drawn.
 
-pub mod filter;
 pub mod nearest;
 pub mod series;
 pub mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
+use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::plan::Architecture;
@@ -17,7 +18,6 @@ use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
 };
 use crate::table::P2p;
-use filter::Filter;
 use series::Entry;
 use window::Zoom;
 
@@ -103,6 +103,8 @@ pub struct AreaKey {
 /// State of the Pareto screen.
 #[derive(Debug, Default)]
 pub struct Pareto {
+    /// The runs that the points are of.
+    pub stored: Option<Arc<Snapshot>>,
     /// All points; `None` until they are computed.
     pub points: Option<Vec<ParetoPoint>>,
     /// Counts the readings of the runs directory.
@@ -170,9 +172,9 @@ pub struct Pareto {
 }
 
 impl Pareto {
-    /// Takes points with the frontiers marked on these axes.
-    pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>) {
-        self.marked = axes;
+    /// Takes points of these runs with the frontiers marked on these axes.
+    pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>, stored: Arc<Snapshot>) {
+        (self.marked, self.stored) = (axes, Some(stored));
         let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
         let group = wanted.or_else(|| self.groups.get(self.group).cloned());
         for point in &points {
@@ -200,18 +202,23 @@ impl Pareto {
     /// run where it can.
     pub fn arrange(&mut self) {
         let run = self.current().map(|p| p.run.clone());
+        let chosen = self.stored.as_deref().and_then(|stored| {
+            let bound = self.filter.bind(&stored.table);
+            let run = |row: u32| Some(stored.records.get(row as usize)?.run.as_str());
+            let rows = || bound.rows(&stored.table).into_iter();
+            (!bound.is_empty()).then(|| rows().filter_map(run).collect::<HashSet<&str>>())
+        });
         let points = self.points.as_deref().unwrap_or_default();
         let group = self.groups.get(self.group);
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
         self.first = points.iter().position(|point| of_group(&point));
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
-        let filter = Filter::parse(self.filter.value());
         let shown = |(i, p): (usize, &ParetoPoint)| {
             let x = self.axes.of(p)?.0;
             let visible = of_group(&p)
                 && self.p2p.is_none_or(|p2p| p.spec.p2p == p2p)
                 && !self.hidden.contains(&p.series())
-                && filter.accepts(p);
+                && chosen.as_ref().is_none_or(|runs| runs.contains(p.run.as_str()));
             visible.then_some((i, x))
         };
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
