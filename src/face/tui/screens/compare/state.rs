@@ -24,6 +24,12 @@ pub struct Asked {
     pub baseline: Option<String>,
 }
 
+impl Default for Asked {
+    fn default() -> Self {
+        Self { axis: Axis::ARCHITECTURE, baseline: None }
+    }
+}
+
 /// A comparison, and what else could be compared.
 #[derive(Clone, Debug)]
 pub struct Compared {
@@ -156,7 +162,7 @@ impl Order {
 }
 
 /// State of the compare screen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Compare {
     /// The axis, the baseline and the runs that are compared.
     pub asked: Asked,
@@ -186,27 +192,6 @@ pub struct Compare {
     pub cursor: (usize, usize),
     /// The flags are shown instead of the pair.
     pub flags: bool,
-}
-
-impl Default for Compare {
-    fn default() -> Self {
-        Self {
-            asked: Asked { axis: Axis::ARCHITECTURE, baseline: None },
-            cells: Arc::default(),
-            compared: None,
-            shown: Vec::new(),
-            marked: BTreeSet::new(),
-            list: List::default(),
-            order: Order::default(),
-            descending: false,
-            filter: FilterBox::default(),
-            map: None,
-            slice: 0,
-            value: HeatValue::default(),
-            cursor: (0, 0),
-            flags: false,
-        }
-    }
 }
 
 impl Compare {
