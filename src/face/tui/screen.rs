@@ -97,14 +97,8 @@ pub trait Screen: Perform {
     /// Escape with nothing on top: closes what the screen has opened.
     fn close(&mut self, _cx: &mut Context) {}
 
-    /// After every message: makes what is selected exist and asks for what is missing.
-    fn settle(&mut self, body: Rect, _cx: &mut Context) {
-        if let Some((len, area)) = self.list_area(body)
-            && let Some(list) = self.list()
-        {
-            list.fit(len, usize::from(area.height));
-        }
-    }
+    /// After every message, when the selection in its list exists: asks for what is missing.
+    fn settle(&mut self, _body: Rect, _cx: &mut Context) {}
 
     /// There are other stored runs, or other tags and notes on them, than `before`.
     fn runs_changed(

@@ -199,6 +199,11 @@ fn settle(state: &mut State) {
     let body = state.cx.body();
     for tab in Tab::ALL {
         let (screen, cx) = state.split(tab);
+        if let Some((len, area)) = screen.list_area(body)
+            && let Some(list) = screen.list()
+        {
+            list.fit(len, usize::from(area.height));
+        }
         screen.settle(body, cx);
     }
 }

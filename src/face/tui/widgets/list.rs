@@ -1,6 +1,7 @@
 //! The selection in a list that may be longer than its area.
 
 use crossterm::event::KeyCode;
+use ratatui::layout::Rect;
 
 /// A selection in rows that may not all fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,11 @@ impl List {
         };
         self.move_by(by, len);
         true
+    }
+
+    /// The rows shown in an area, of `len`: each with the row of the window that it stands in.
+    pub fn rows(&self, len: usize, area: Rect) -> impl Iterator<Item = (usize, u16)> + use<> {
+        (self.offset..len).zip(area.y..area.bottom())
     }
 
     /// Makes the selection exist and be among the `height` rows shown.

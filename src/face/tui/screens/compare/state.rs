@@ -3,9 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher};
-
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -41,7 +38,7 @@ pub struct Compared {
     pub slices: Vec<HeatSlice>,
     /// The provenance of all pairs, if it is one: said once, above them.
     pub provenance: Option<Provenance>,
-    /// Of each pair, the text that a filter looks into.
+    /// Of each pair, the text that a filter looks into, in lower case.
     texts: Vec<String>,
 }
 
@@ -60,7 +57,7 @@ impl Compared {
                 pair.run
             )
         };
-        let texts = report.pairs.iter().map(text).collect();
+        let texts = report.pairs.iter().map(|pair| text(pair).to_lowercase()).collect();
         let mut all = report.pairs.iter().map(|pair| pair.provenance);
         let provenance = all.next().filter(|first| all.all(|other| other == *first));
         Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, provenance, report })
@@ -135,7 +132,7 @@ impl Order {
         Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(order, ..)| *order)
     }
 
-    /// Its name.
+    /// The order's name, for the screen and for what is kept.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
@@ -239,22 +236,10 @@ impl Compare {
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
         // parts of words: letters scattered over so long a text would match everything
-        let pattern = Pattern::new(
-            self.filter.value(),
-            CaseMatching::Ignore,
-            Normalization::Smart,
-            AtomKind::Substring,
-        );
-        let mut matcher = Matcher::new(Config::DEFAULT);
-        let mut buffer = Vec::new();
-        let mut shown: Vec<usize> = Vec::new();
+        let words: Vec<String> = self.filter.value().split_whitespace().map(str::to_lowercase).collect();
         let texts = self.compared().map_or(&[][..], |compared| &compared.texts);
-        for (index, text) in texts.iter().enumerate() {
-            let text = nucleo_matcher::Utf32Str::new(text, &mut buffer);
-            if pattern.atoms.is_empty() || pattern.score(text, &mut matcher).is_some() {
-                shown.push(index);
-            }
-        }
+        let fits = |index: &usize| words.iter().all(|word| texts[*index].contains(word.as_str()));
+        let mut shown: Vec<usize> = (0..texts.len()).filter(fits).collect();
         let (order, pairs) = (self.order, self.pairs());
         let key = |index: &usize| order.of(&pairs[*index]);
         shown.sort_by(|a, b| {

@@ -29,10 +29,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     match &experiments.entries {
         None => empty(buf, list, "reading…", theme),
         Some(entries) => {
-            let first = experiments.list.offset;
-            for (row, entry) in entries.iter().enumerate().skip(first).take(usize::from(list.height)) {
-                let y = list.y + (row - first) as u16;
-                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, entry);
+            for (row, y) in experiments.list.rows(entries.len(), list) {
+                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, &entries[row]);
                 if row == experiments.list.selected {
                     select(buf, list, y, theme);
                 }

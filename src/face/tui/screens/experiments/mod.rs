@@ -185,12 +185,10 @@ impl Screen for Experiments {
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
-        let (left, right) = areas(body);
+        let (_, right) = areas(body);
         if self.readings > 0 {
             self.read(cx);
         }
-        let len = self.len();
-        self.list.fit(len, usize::from(inside(left).height));
         // a sweep stores runs all the time: only who looks at the forecast needs a new one
         if cx.tab == Tab::Experiments
             && let Some((serial, name, path, text)) = self.wanted_check()
@@ -299,7 +297,7 @@ impl Experiments {
         let (name, column) = (row.name.clone(), draft.column);
         let value = column.checked_sub(1);
         let only_axes = || format!("{name} is the same for all cells: {add_axis} makes an axis of it");
-        let what = match (act, row.kind) {
+        let (what, text) = match (act, row.kind) {
             (Act::Left, _) => {
                 match value {
                     Some(_) => draft.column -= 1,
@@ -311,23 +309,15 @@ impl Experiments {
                 draft.column = (column + 1).min(row.values.len());
                 return Ok(());
             }
-            (Act::Choose, RowKind::Setting) => {
-                Typing::new(What::Setting { name }, &row.values.join(" "))
-            }
-            (Act::Choose, RowKind::Default) => {
-                let start = if name == "question" { String::new() } else { row.values.join(" ") };
-                Typing::new(What::Setting { name }, &start)
-            }
+            (Act::Choose, RowKind::Default) if name == "question" => (What::Setting, String::new()),
+            (Act::Choose, RowKind::Setting | RowKind::Default) => (What::Setting, row.values.join(" ")),
             (Act::Choose, RowKind::Axis) => match value {
-                Some(index) => {
-                    let old = row.values.get(index).cloned().unwrap_or_default();
-                    Typing::new(What::Value { axis: name, index }, &old)
-                }
-                None => Typing::new(What::Values { axis: name }, &row.values.join(" ")),
+                Some(index) => (What::Value(index), row.values.get(index).cloned().unwrap_or_default()),
+                None => (What::Values, row.values.join(" ")),
             },
             (Act::AddValue, RowKind::Axis) => {
                 let index = if column == 0 { row.values.len() } else { column };
-                Typing::new(What::NewValue { axis: name, index }, "")
+                (What::NewValue(index), String::new())
             }
             (Act::Remove, RowKind::Default) => return Err(format!("{name} is at its default already")),
             (Act::Remove, RowKind::Axis) if value.is_some() && row.values.len() > 1 => {
@@ -358,7 +348,7 @@ impl Experiments {
             (Act::AddValue | Act::MoveLeft | Act::MoveRight, _) => return Err(only_axes()),
             _ => return Ok(()),
         };
-        self.typing = Some(what);
+        self.typing = Some(Typing::new(name, what, &text));
         Ok(())
     }
 

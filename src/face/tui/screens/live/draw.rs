@@ -126,10 +126,8 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         false => format!("queue: {} goes there", label(Act::Queue)),
     };
     let inner = frame(buf, area, &title, theme);
-    let first = live.queue_list.offset;
-    let rows = live.queue.iter().enumerate().skip(first).take(usize::from(inner.height));
-    for (row, queued) in rows {
-        let y = inner.y + (row - first) as u16;
+    for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
+        let queued = &live.queue[row];
         let runs = queued.experiment.cells.len() * queued.experiment.rounds as usize;
         let text = format!(" {} {}, up to {runs} runs", row + 1, queued.title());
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));

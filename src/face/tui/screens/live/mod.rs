@@ -167,7 +167,6 @@ impl Screen for Live {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         let areas = self.areas(body);
-        self.list.fit(self.cells.len(), usize::from(areas.table.height.saturating_sub(1)));
         self.queue_list.fit(self.queue.len(), usize::from(areas.queue.height.saturating_sub(2)));
         self.in_queue &= !self.queue.is_empty();
         let at = self.list.selected;

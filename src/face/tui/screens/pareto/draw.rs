@@ -227,7 +227,7 @@ fn draw_panel(
     body: Rect,
     pareto: &Pareto,
     cx: &Context,
-    (panel, list): (Panel, List),
+    (panel, mut list): (Panel, List),
 ) {
     let theme = cx.theme;
     let (title, lines): (&str, Vec<(String, Style)>) = match panel {
@@ -251,13 +251,12 @@ fn draw_panel(
     let wide = lines.iter().map(|(l, _)| l.chars().count()).max().unwrap_or(0).max(title.len()) as u16;
     let area = centered(body, wide + 6, (lines.len() as u16 + 2).min(body.height.saturating_sub(2)));
     let inner = popup(buf, area, title, theme);
-    let rows = usize::from(inner.height).max(1);
-    let first = (list.selected + 1).saturating_sub(rows);
-    for (row, (text, style)) in lines.iter().enumerate().skip(first).take(rows) {
-        let at = (row - first) as u16;
-        line(buf, inner, at, &[(" ", *style), (text, *style)]);
+    list.fit(lines.len(), inner.height.into());
+    for (row, y) in list.rows(lines.len(), inner) {
+        let (text, style) = &lines[row];
+        line(buf, inner, y - inner.y, &[(" ", *style), (text, *style)]);
         if row == list.selected {
-            select(buf, inner, inner.y + at, theme);
+            select(buf, inner, y, theme);
         }
     }
 }

@@ -16,6 +16,7 @@ use super::over;
 use super::state::{Line, Runs};
 use crate::desk;
 use crate::face::tui::context::Context;
+use crate::face::tui::layout::cut_top;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, select, wrap};
@@ -116,11 +117,8 @@ fn draw_table(
         put(buf, cell, place.x + shift, area.y, &title, theme.style(Role::Title));
     }
     let group = runs.group(table);
-    for row in 0..area.height.saturating_sub(1) {
-        let index = runs.list.offset + usize::from(row);
-        let Some(line) = runs.lines.get(index) else { break };
-        let y = area.y + 1 + row;
-        match line {
+    for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
+        match &runs.lines[index] {
             Line::Run(row) => draw_run(buf, y, theme, runs, stored, shown, *row as usize),
             Line::Group { row, count, ok } => {
                 let column = group.and_then(|at| table.columns().get(at));

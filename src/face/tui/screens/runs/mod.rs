@@ -230,10 +230,7 @@ impl Screen for Runs {
         }
     }
 
-    fn settle(&mut self, body: Rect, cx: &mut Context) {
-        if let Some((len, area)) = self.list_area(body) {
-            self.list.fit(len, usize::from(area.height));
-        }
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if !self.detail {
             return;
         }

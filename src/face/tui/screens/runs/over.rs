@@ -8,7 +8,7 @@ use super::draw::cut_middle;
 use super::state::{COLUMNS, PINNED, Runs};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
-use crate::face::tui::layout::centered;
+use crate::face::tui::layout::{centered, cut_top};
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::list::List;
 use crate::face::tui::widgets::paint::{line, popup, put, select, wrap};
@@ -156,10 +156,10 @@ fn draw_columns(
     let area = popup(buf, centered(body, 62, height), title, theme);
     let hint = " Space on or off   J K move   d default   Esc closes";
     line(buf, area, 0, &[(hint, theme.style(Role::Dim))]);
-    let rows = usize::from(area.height.saturating_sub(1));
-    list.fit(names.len(), rows);
-    for (row, (at, name)) in names.iter().enumerate().skip(list.offset).take(rows).enumerate() {
-        let y = area.y + 1 + row as u16;
+    let rows = cut_top(area, 1).1;
+    list.fit(names.len(), usize::from(rows.height));
+    for (at, y) in list.rows(names.len(), rows) {
+        let name = &names[at];
         let (mark, role) = match at < shown {
             _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
             true => ("[x]", Role::Text),

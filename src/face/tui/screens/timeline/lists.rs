@@ -53,12 +53,9 @@ fn draw_dependencies(
     let edges = dependencies.before.iter().map(|dependency| (true, dependency));
     let edges: Vec<(bool, &Dependency)> =
         edges.chain(dependencies.after.iter().map(|dependency| (false, dependency))).collect();
-    for (row, (before, dependency)) in edges.iter().enumerate().skip(list.offset) {
-        let area = rows(area);
-        let y = area.y.saturating_add((row - list.offset) as u16);
-        if y >= area.bottom() {
-            break;
-        }
+    let area = rows(area);
+    for (row, y) in list.rows(edges.len(), area) {
+        let (before, dependency) = &edges[row];
         let Some(other) = index.trace.spans.get(dependency.span) else { continue };
         let first = row == 0 || row == dependencies.before.len();
         let direction = match (first, before) {
@@ -138,9 +135,8 @@ fn draw_differences(
     let order = if by_exposed && report.recorders.is_none() { " by exposed " } else { " by time " };
     let x = inner.right().saturating_sub(order.len() as u16 + 1);
     put(buf, whole, x, inner.bottom(), order, theme.style(Role::Dim));
-    for row in list.offset..list.offset + usize::from(area.height) {
+    for (row, y) in list.rows(report.groups.len(), area) {
         let Some(group) = sorted(row) else { break };
-        let y = area.y + (row - list.offset) as u16;
         let role = match (row == list.selected, group.lane) {
             (true, _) => Role::Selected,
             (false, Lane::Comm) => Role::Comm,

@@ -108,10 +108,8 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
     let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    for row in 0..area.height {
-        let index = whatif.list.offset + usize::from(row);
-        let Some(slider) = Slider::ALL.get(index) else { break };
-        let y = area.y + row;
+    for (index, y) in whatif.list.rows(Slider::ALL.len(), area) {
+        let slider = Slider::ALL[index];
         let changed = slider.is_changed(&whatif.variant, &whatif.base);
         let mark = if changed { "*" } else { " " };
         put(buf, area, area.x, y, mark, theme.style(Role::Warn));

@@ -22,7 +22,7 @@ use crate::face::tui::format;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
 use crate::table::render::{Shown, Table};
 
@@ -108,11 +108,8 @@ impl Acts for WhatIf {
                 }
             }
             Act::Strip => {
-                self.strip = match self.strip {
-                    StripView::Layer => StripView::Step,
-                    StripView::Step => StripView::Hidden,
-                    StripView::Hidden => StripView::Layer,
-                }
+                let all = [StripView::Layer, StripView::Step, StripView::Hidden];
+                self.strip = next_of(&all, self.strip, false);
             }
             Act::Frontier => self.by_tpot = !self.by_tpot,
         }
@@ -228,8 +225,7 @@ impl Screen for WhatIf {
         self.error = None;
     }
 
-    fn settle(&mut self, body: Rect, cx: &mut Context) {
-        self.list.fit(Slider::ALL.len(), usize::from(draw::areas(body, true).sliders.height));
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if cx.tab == Tab::WhatIf {
             self.ask(cx);
         }
