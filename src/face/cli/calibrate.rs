@@ -105,38 +105,36 @@ impl Report<'_> {
     }
 
     fn text(&self) -> String {
-        let mut constants =
-            Table::new(["constant", "value", "95 % interval", "unit", "bounds", "meaning"]);
-        for Constant { parameter, value, interval } in &self.fit.constants {
-            constants.push(vec![
-                Shown::text(parameter.key),
-                Shown::text(digits(*value)),
-                Shown::text(interval.map_or("not determined".into(), |(low, high)| {
-                    format!("{} to {}", digits(low), digits(high))
-                })),
-                Shown::text(parameter.unit),
-                Shown::text(format!("{} to {}", parameter.bounds.0, parameter.bounds.1)),
-                Shown::text(parameter.meaning),
-            ]);
-        }
-        let mut errors =
-            Table::new(["mean absolute error, %", "runs", "tokens/s", "speed-up", "decode", "prefill"]);
-        let mut push = |name: &str, e: &Errors| {
-            errors.push(vec![
-                Shown::text(name),
-                Shown::Whole(e.points as u64),
-                Shown::Number(e.tokens_per_s_pct, 2),
-                Shown::number(e.speedup_pct, 2),
-                Shown::number(e.decode_pct, 2),
-                Shown::number(e.prefill_pct, 2),
-            ]);
-        };
-        if let Some(all) = calibrate::errors(self.residuals) {
-            push("fit to all", &all);
-        }
-        for held in self.held {
-            push(&format!("not seen: {}", held.held_out), &held.errors);
-        }
+        let constants = Table::of(
+            &self.fit.constants,
+            &[
+                ("constant", &|c: &Constant| c.parameter.key.into()),
+                ("value", &|c| digits(c.value).into()),
+                ("95 % interval", &|c| match c.interval {
+                    Some((low, high)) => format!("{} to {}", digits(low), digits(high)).into(),
+                    None => "not determined".into(),
+                }),
+                ("unit", &|c| c.parameter.unit.into()),
+                ("bounds", &|Constant { parameter: p, .. }| {
+                    format!("{} to {}", p.bounds.0, p.bounds.1).into()
+                }),
+                ("meaning", &|c| c.parameter.meaning.into()),
+            ],
+        );
+        let all = calibrate::errors(self.residuals).map(|errors| ("fit to all".to_owned(), errors));
+        let held = self.held.iter().map(|held| (format!("not seen: {}", held.held_out), held.errors));
+        let errors: Vec<(String, Errors)> = all.into_iter().chain(held).collect();
+        let errors = Table::of(
+            &errors,
+            &[
+                ("mean absolute error, %", &|(name, _): &(String, Errors)| Shown::text(name)),
+                ("runs", &|(_, e)| e.points.into()),
+                ("tokens/s", &|(_, e)| Shown::Number(e.tokens_per_s_pct, 2)),
+                ("speed-up", &|(_, e)| Shown::number(e.speedup_pct, 2)),
+                ("decode", &|(_, e)| Shown::number(e.decode_pct, 2)),
+                ("prefill", &|(_, e)| Shown::number(e.prefill_pct, 2)),
+            ],
+        );
         format!(
             "Constants\n{}\nPredicted against measured (percent)\n{}\nErrors\n{}",
             constants.aligned(),
@@ -146,27 +144,18 @@ impl Report<'_> {
     }
 
     fn residual_rows(&self) -> Table {
-        let mut rows = Table::new([
-            "cell",
-            "measured_tokens_per_s",
-            "predicted_tokens_per_s",
-            "error_pct",
-            "decode_error_pct",
-            "prefill_error_pct",
-            "speedup_error_pct",
-        ]);
-        for r in self.residuals {
-            rows.push(vec![
-                Shown::text(&r.cell),
-                Shown::Number(r.measured_tokens_per_s, 1),
-                Shown::Number(r.predicted_tokens_per_s, 1),
-                Shown::Number(r.error_pct, 1),
-                Shown::number(r.decode_error_pct, 1),
-                Shown::number(r.prefill_error_pct, 1),
-                Shown::number(r.speedup_error_pct, 1),
-            ]);
-        }
-        rows
+        Table::of(
+            self.residuals,
+            &[
+                ("cell", &|r: &Residual| Shown::text(&r.cell)),
+                ("measured_tokens_per_s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
+                ("predicted_tokens_per_s", &|r| Shown::Number(r.predicted_tokens_per_s, 1)),
+                ("error_pct", &|r| Shown::Number(r.error_pct, 1)),
+                ("decode_error_pct", &|r| Shown::number(r.decode_error_pct, 1)),
+                ("prefill_error_pct", &|r| Shown::number(r.prefill_error_pct, 1)),
+                ("speedup_error_pct", &|r| Shown::number(r.speedup_error_pct, 1)),
+            ],
+        )
     }
 }
 

@@ -63,16 +63,15 @@ fn can_run(experiment: &Experiment) -> usize {
 }
 
 fn rows(experiments: &[Experiment]) -> Table {
-    let mut rows = Table::new(["path", "axes", "cells", "can_run", "rounds", "question"]);
-    for experiment in experiments {
-        rows.push(vec![
-            Shown::text(experiment.path.display()),
-            Shown::text(experiment.axes.join(" x ")),
-            Shown::Whole(experiment.cells.len() as u64),
-            Shown::Whole(can_run(experiment) as u64),
-            Shown::Whole(experiment.rounds.into()),
-            experiment.question.as_ref().map_or(Shown::None, Shown::text),
-        ]);
-    }
-    rows
+    Table::of(
+        experiments,
+        &[
+            ("path", &|e: &Experiment| Shown::text(e.path.display())),
+            ("axes", &|e| e.axes.join(" x ").into()),
+            ("cells", &|e| e.cells.len().into()),
+            ("can_run", &|e| can_run(e).into()),
+            ("rounds", &|e| e.rounds.into()),
+            ("question", &|e| e.question.as_deref().into()),
+        ],
+    )
 }

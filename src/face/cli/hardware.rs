@@ -49,14 +49,9 @@ pub fn run(args: &Args) -> Result<u8> {
 /// The profile as its file has it, and its links as runs would see them.
 fn to_json(profile: &Profile) -> Result<serde_json::Value> {
     let mut value = serde_json::to_value(profile).map_err(|e| Error::failed(e.to_string()))?;
-    let links: Vec<_> = [P2p::On, P2p::Off]
-        .into_iter()
-        .flat_map(|p2p| TPS.map(|tp| (p2p, tp)))
-        .map(|(p2p, tp)| {
-            let (alpha_us, gb_s) = profile.link(p2p, tp);
-            json!({"p2p": p2p, "tp": tp, "alpha_us": alpha_us, "gb_s": gb_s})
-        })
-        .collect();
+    let link =
+        |(p2p, tp, alpha_us, gb_s)| json!({"p2p": p2p, "tp": tp, "alpha_us": alpha_us, "gb_s": gb_s});
+    let links: Vec<_> = links_of(profile).map(link).collect();
     if let Some(object) = value.as_object_mut() {
         object.insert("memory_bytes".into(), profile.memory_bytes.into());
         object.insert("links".into(), links.into());
@@ -91,49 +86,43 @@ fn text(profiles: &[Profile]) -> String {
 }
 
 fn gpus(profiles: &[Profile]) -> Table {
-    let mut rows =
-        Table::new(["name", "memory", "GB/s", "bf16 TFLOP/s", "latency tables", "GPUs a node"]);
-    for profile in profiles {
-        rows.push(vec![
-            Shown::text(&profile.name),
-            Shown::text(bytes(profile.memory_bytes)),
-            Shown::Number(profile.hbm_gb_s, 0),
-            Shown::Number(profile.tflops.bf16, 1),
-            Shown::text(profile.tables.as_deref().unwrap_or("-")),
-            Shown::Whole(profile.gpus_per_node.into()),
-        ]);
-    }
-    rows
+    Table::of(
+        profiles,
+        &[
+            ("name", &|p: &Profile| Shown::text(&p.name)),
+            ("memory", &|p| bytes(p.memory_bytes).into()),
+            ("GB/s", &|p| Shown::Number(p.hbm_gb_s, 0)),
+            ("bf16 TFLOP/s", &|p| Shown::Number(p.tflops.bf16, 1)),
+            ("latency tables", &|p| p.tables.as_deref().unwrap_or("-").into()),
+            ("GPUs a node", &|p| p.gpus_per_node.into()),
+        ],
+    )
+}
+
+/// A profile's links as runs would see them: P2P, TP, latency (us), bandwidth (GB/s).
+fn links_of(profile: &Profile) -> impl Iterator<Item = (P2p, u32, f64, f64)> {
+    [P2p::On, P2p::Off].into_iter().flat_map(|p2p| TPS.map(|tp| (p2p, tp))).map(|(p2p, tp)| {
+        let (alpha_us, gb_s) = profile.link(p2p, tp);
+        (p2p, tp, alpha_us, gb_s)
+    })
 }
 
 /// A profile, P2P and TP a row.
 fn links(profiles: &[Profile]) -> Table {
-    let mut rows = Table::new([
-        "name",
-        "memory_bytes",
-        "hbm_gb_s",
-        "gpus_per_node",
-        "p2p",
-        "tp",
-        "alpha_us",
-        "gb_s",
-    ]);
-    for profile in profiles {
-        for p2p in [P2p::On, P2p::Off] {
-            for tp in TPS {
-                let (alpha_us, gb_s) = profile.link(p2p, tp);
-                rows.push(vec![
-                    Shown::text(&profile.name),
-                    Shown::Whole(profile.memory_bytes),
-                    Shown::Number(profile.hbm_gb_s, 0),
-                    Shown::Whole(profile.gpus_per_node.into()),
-                    Shown::text(p2p.as_str()),
-                    Shown::Whole(tp.into()),
-                    Shown::Number(alpha_us, 1),
-                    Shown::Number(gb_s, 1),
-                ]);
-            }
-        }
-    }
-    rows
+    type Row<'a> = (&'a Profile, (P2p, u32, f64, f64));
+    let rows: Vec<Row<'_>> =
+        profiles.iter().flat_map(|profile| links_of(profile).map(move |link| (profile, link))).collect();
+    Table::of(
+        &rows,
+        &[
+            ("name", &|(profile, _): &Row<'_>| Shown::text(&profile.name)),
+            ("memory_bytes", &|(profile, _)| profile.memory_bytes.into()),
+            ("hbm_gb_s", &|(profile, _)| Shown::Number(profile.hbm_gb_s, 0)),
+            ("gpus_per_node", &|(profile, _)| profile.gpus_per_node.into()),
+            ("p2p", &|(_, (p2p, ..))| p2p.as_str().into()),
+            ("tp", &|(_, (_, tp, ..))| (*tp).into()),
+            ("alpha_us", &|(_, (.., alpha_us, _))| Shown::Number(*alpha_us, 1)),
+            ("gb_s", &|(_, (.., gb_s))| Shown::Number(*gb_s, 1)),
+        ],
+    )
 }

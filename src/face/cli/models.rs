@@ -35,9 +35,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
             output::json(&list)?;
         }
         Format::Csv => output::emit(&rows(&models, Shown::Whole).csv())?,
-        Format::Table => {
-            output::emit(&rows(&models, for_people).aligned())?;
-        }
+        Format::Table => output::emit(&rows(&models, for_people).aligned())?,
     }
     Ok(0)
 }
@@ -53,30 +51,18 @@ fn for_people(parameters: u64) -> Shown {
 }
 
 fn rows(models: &[Model], parameters: fn(u64) -> Shown) -> Table {
-    let mut rows = Table::new([
-        "name",
-        "layers",
-        "hidden",
-        "heads",
-        "kv_heads",
-        "mlp",
-        "vocabulary",
-        "parameters",
-        "note",
-    ]);
-    for model in models {
-        let shape = &model.shape;
-        rows.push(vec![
-            Shown::text(&model.name),
-            Shown::Whole(shape.layers.into()),
-            Shown::Whole(shape.hidden.into()),
-            Shown::Whole(shape.heads.into()),
-            Shown::Whole(shape.kv_heads.into()),
-            Shown::Whole(shape.intermediate.into()),
-            Shown::Whole(shape.vocab.into()),
-            parameters(shape.parameters()),
-            model.note.map_or(Shown::None, Shown::text),
-        ]);
-    }
-    rows
+    Table::of(
+        models,
+        &[
+            ("name", &|m: &Model| Shown::text(&m.name)),
+            ("layers", &|m| m.shape.layers.into()),
+            ("hidden", &|m| m.shape.hidden.into()),
+            ("heads", &|m| m.shape.heads.into()),
+            ("kv_heads", &|m| m.shape.kv_heads.into()),
+            ("mlp", &|m| m.shape.intermediate.into()),
+            ("vocabulary", &|m| m.shape.vocab.into()),
+            ("parameters", &|m| parameters(m.shape.parameters())),
+            ("note", &|m| m.note.into()),
+        ],
+    )
 }

@@ -8,7 +8,6 @@ use super::{overlap_rows as rows, show};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::study::analysis::{GroupRow, PathSummary, StepSummary, Stragglers, TraceReport};
-use crate::table::render::Table;
 use crate::trace::ImportReport;
 use crate::trace::rules::{Matched, RuleReport, What};
 
@@ -61,20 +60,13 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         ),
         By::Kind => ("By kind: sums of durations (us a rank)", "nothing is selected"),
     };
-    let empty = match by {
-        By::Step => report.steps.is_empty(),
-        By::Layer => report.layers.is_empty(),
-        By::Collective => report.collectives.is_empty(),
-        By::Range => report.ranges.is_empty(),
-        By::Kind => report.kinds.is_empty(),
-    };
-    if empty {
-        return Err(Error::input(format!("no such table: {missing}")));
-    }
-    let table: Table = match by {
+    let table = match by {
         By::Collective => rows::groups("collective", &shortened(&report.collectives)),
         by => rows::by(report, by),
     };
+    if table.is_empty() {
+        return Err(Error::input(format!("no such table: {missing}")));
+    }
     Ok(format!("{title} ({provenance})\n{}", table.aligned()))
 }
 

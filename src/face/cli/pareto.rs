@@ -37,17 +37,17 @@ pub struct Args {
     #[arg(long, value_name = "AXIS", default_value_t)]
     pub y: YAxis,
     /// Logarithmic axes for --area: x, y or xy
-    #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true)]
-    pub log: Option<LogAxes>,
+    #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
+    pub log: Option<(bool, bool)>,
     /// Best throughput of each architecture and P2P setting within these x values: 1000,2000; round ones without
-    #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto")]
+    #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
     pub at: Option<Limits>,
     /// Area each architecture's frontier gains over that of standard, with its reference point and interval
     #[arg(long)]
     pub area: bool,
     /// Reference point of --area: x,y [default: a tenth beyond the worst x; 0 tokens/s, or a tenth below the worst if logarithmic]
-    #[arg(long, value_name = "X,Y", requires = "area")]
-    pub reference: Option<Reference>,
+    #[arg(long, value_name = "X,Y", requires = "area", value_parser = reference)]
+    pub reference: Option<(f64, f64)>,
     /// Points from elsewhere beside the runs: 'published' (arXiv 2501.06589, 70B) or a CSV file; they join no frontier
     #[arg(long, value_name = "published|FILE")]
     pub overlay: Vec<String>,
@@ -58,25 +58,13 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Which axes are logarithmic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogAxes {
-    /// Whether the horizontal axis is logarithmic.
-    pub x: bool,
-    /// Whether the vertical axis is logarithmic.
-    pub y: bool,
-}
-
-impl std::str::FromStr for LogAxes {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "x" => Ok(Self { x: true, y: false }),
-            "y" => Ok(Self { x: false, y: true }),
-            "xy" | "yx" => Ok(Self { x: true, y: true }),
-            _ => Err(Error::unknown("axes", text, ["x", "y", "xy"])),
-        }
+/// Whether the horizontal axis is logarithmic, and whether the vertical one is.
+fn log_axes(text: &str) -> Result<(bool, bool)> {
+    match text {
+        "x" => Ok((true, false)),
+        "y" => Ok((false, true)),
+        "xy" | "yx" => Ok((true, true)),
+        _ => Err(Error::unknown("axes", text, ["x", "y", "xy"])),
     }
 }
 
@@ -89,38 +77,23 @@ pub enum Limits {
     Given(Vec<f64>),
 }
 
-impl std::str::FromStr for Limits {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        text.split(',').map(positive).collect::<Result<_>>().map(Self::Given)
+fn limits(text: &str) -> Result<Limits> {
+    if text == "auto" {
+        return Ok(Limits::Auto);
     }
+    text.split(',').map(positive).collect::<Result<_>>().map(Limits::Given)
 }
 
-/// A reference point of areas.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reference {
-    /// The point's place: x and y, in the units of the axes.
-    pub place: (f64, f64),
-}
-
-impl std::str::FromStr for Reference {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let bad = || {
-            Error::input_help(
-                format!("'{text}' is no reference point"),
-                "write x,y in the units of the axes, for example 30000,0",
-            )
-        };
-        let (x, y) = text.split_once(',').ok_or_else(bad)?;
-        let number = |part: &str| part.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
-        Ok(Self { place: number(x).zip(number(y)).ok_or_else(bad)? })
-    }
+/// A reference point of areas: x and y, in the units of the axes.
+fn reference(text: &str) -> Result<(f64, f64)> {
+    let number = |part: &str| part.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
+    let place = text.split_once(',').and_then(|(x, y)| number(x).zip(number(y)));
+    place.ok_or_else(|| {
+        Error::input_help(
+            format!("'{text}' is no reference point"),
+            "write x,y in the units of the axes, for example 30000,0",
+        )
+    })
 }
 
 fn positive(text: &str) -> Result<f64> {
@@ -200,10 +173,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn area_options(args: &Args) -> Result<AreaOptions> {
-    let log = args.log.unwrap_or_default();
-    let reference = args.reference.map(|reference| reference.place);
-    if let Some((x, y)) = reference
-        && ((log.x && x == 0.0) || (log.y && y == 0.0))
+    let (log_x, log_y) = args.log.unwrap_or_default();
+    if let Some((x, y)) = args.reference
+        && ((log_x && x == 0.0) || (log_y && y == 0.0))
     {
         return Err(Error::input_help(
             format!("--reference {x},{y}: 0 has no place on a logarithmic axis"),
@@ -217,7 +189,7 @@ fn area_options(args: &Args) -> Result<AreaOptions> {
             "areas are over completion, tpot, ttft or user against per-gpu or total",
         ));
     }
-    Ok(AreaOptions { axes, log_x: log.x, log_y: log.y, reference })
+    Ok(AreaOptions { axes, log_x, log_y, reference: args.reference })
 }
 
 /// Points of all overlays that were named.
@@ -338,12 +310,12 @@ mod tests {
 
     #[test]
     fn limits_and_references_are_numbers() {
-        assert_eq!("1000,2e3".parse::<Limits>().ok(), Some(Limits::Given(vec![1000.0, 2000.0])));
-        assert_eq!("auto".parse::<Limits>().ok(), Some(Limits::Auto));
-        assert_eq!("30000,0".parse::<Reference>().ok().map(|r| r.place), Some((30000.0, 0.0)));
+        assert_eq!(limits("1000,2e3").ok(), Some(Limits::Given(vec![1000.0, 2000.0])));
+        assert_eq!(limits("auto").ok(), Some(Limits::Auto));
+        assert_eq!(reference("30000,0").ok(), Some((30000.0, 0.0)));
         for bad in ["", "1,,2", "-1", "soon"] {
-            assert_eq!(bad.parse::<Limits>().map_err(|e| e.exit_code()).err(), Some(2), "{bad}");
-            assert!(bad.parse::<Reference>().is_err(), "{bad}");
+            assert_eq!(limits(bad).map_err(|e| e.exit_code()).err(), Some(2), "{bad}");
+            assert!(reference(bad).is_err(), "{bad}");
         }
     }
 }

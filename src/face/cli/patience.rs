@@ -1,7 +1,13 @@
 //! How long a run may show no progress: an option of all verbs that run something.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::interrupt;
+use crate::base::error::Result;
+use crate::desk::Start;
+use crate::lab::launch::{self, Cancel};
+use crate::lab::store::Store;
 use crate::run::TIMEOUT;
 
 /// The option of all verbs that run something on GPUs.
@@ -13,6 +19,17 @@ pub struct Patience {
 }
 
 impl Patience {
+    /// Starts what is stored there and is cancelled by signals; as another rank's process of a launcher, takes
+    /// part in it.
+    pub fn lead(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
+        let cancel = Cancel::default();
+        interrupt::cancel_on_signals(&cancel)?;
+        let timeout = self.timeout();
+        launch::lead_or_follow(timeout, &cancel, |leader| {
+            start(Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) })
+        })
+    }
+
     /// The option's value as a duration.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)

@@ -1,16 +1,14 @@
 //! `ladderscope run`: one cell, through the same path as a sweep's.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use super::interrupt::{self, INTERRUPTED};
+use super::interrupt::INTERRUPTED;
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::progress::Progress;
 use super::{record_table, report, show};
 use crate::base::error::Result;
 use crate::desk::Start;
-use crate::lab::launch::{self, Cancel, Leader};
 use crate::lab::store::Store;
 use crate::lab::sweep::Cell;
 use crate::run::Feasibility;
@@ -36,20 +34,14 @@ pub struct Args {
 
 /// Runs the cell and prints its record; as another rank's process of a launcher, takes part in it.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
-    let timeout = args.patience.timeout();
-    launch::lead_or_follow(timeout, &cancel, |leader| lead(args, dir, &cancel, leader))
+    args.patience.lead(dir, |start| lead(args, &start))
 }
 
-fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>) -> Result<u8> {
+fn lead(args: &Args, start: &Start) -> Result<u8> {
     let (spec, note) = args.cell.resolve()?;
     if let Some(note) = note {
         report::note(&note);
     }
-    let store = Store::open(dir);
-    let start =
-        Start { timeout: args.patience.timeout(), leader, ..Start::new(store.clone(), cancel.clone()) };
     let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
     let mut progress = Progress::new(&cells, args.rounds);
     let ended =
@@ -59,7 +51,7 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
     for warning in &record.warnings {
         report::warn(warning);
     }
-    print(&record, &store, args.output.format)?;
+    print(&record, &start.store, args.output.format)?;
     let code = match record.status {
         Status::Ok => 0,
         Status::Failed => 1,

@@ -8,7 +8,7 @@ use super::runs_edit::Edit;
 use super::{record_table, report};
 use crate::base::error::{Error, Result};
 use crate::desk::{self, Selection};
-use crate::lab::store::Store;
+use crate::lab::store::{BatchSummary, Store};
 use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::Filter;
 use crate::table::render::{Shown, Table};
@@ -170,17 +170,17 @@ fn in_short(dir: &Path) -> Result<u8> {
         printer.finish()?;
     }
     if !batches.is_empty() {
-        let mut rows = Table::new(["batch", "simulated runs", "ok", "experiment", "created", "state"]);
-        for batch in batches {
-            rows.push(vec![
-                Shown::text(batch.batch),
-                Shown::Whole(batch.runs as u64),
-                Shown::Whole(batch.ok as u64),
-                batch.experiment.map_or(Shown::None, Shown::Text),
-                Shown::text(batch.created),
-                if batch.unfinished { Shown::text("unfinished") } else { Shown::None },
-            ]);
-        }
+        let rows = Table::of(
+            &batches,
+            &[
+                ("batch", &|b: &BatchSummary| Shown::text(&b.batch)),
+                ("simulated runs", &|b| b.runs.into()),
+                ("ok", &|b| b.ok.into()),
+                ("experiment", &|b| b.experiment.as_deref().into()),
+                ("created", &|b| Shown::text(&b.created)),
+                ("state", &|b| b.unfinished.then_some("unfinished").into()),
+            ],
+        );
         output::emit(&rows.aligned())?;
         report::note("a batch's runs are BATCH:ROW; --all or a condition lists them");
     }

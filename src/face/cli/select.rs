@@ -1,7 +1,5 @@
 //! Which part of a trace to look at: `--phase`, `--step`, `--from`, `--to`.
 
-use std::str::FromStr;
-
 use clap::ValueEnum;
 
 use super::report;
@@ -20,11 +18,11 @@ pub struct SelectArgs {
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
     /// From this time after the trace's first start, for example 250us, 1.5ms (no unit: us)
-    #[arg(long, value_name = "TIME")]
-    pub from: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub from: Option<i64>,
     /// Up to this time after the trace's first start
-    #[arg(long, value_name = "TIME")]
-    pub to: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub to: Option<i64>,
 }
 
 /// A phase, or all of them.
@@ -38,30 +36,20 @@ pub enum PhaseArg {
     All,
 }
 
-/// A time after the trace's first start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Nanoseconds after the first start of the trace.
-    pub ns: i64,
-}
-
-impl FromStr for Moment {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let (number, scale) = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e3)]
-            .iter()
-            .find_map(|(unit, scale)| text.strip_suffix(unit).map(|number| (number, *scale)))
-            .unwrap_or((text, 1e3));
-        match number.trim().parse::<f64>() {
-            Ok(value) if value.is_finite() && value >= 0.0 && value * scale < 9e18 => {
-                Ok(Self { ns: (value * scale).round() as i64 })
-            }
-            _ => Err(Error::input_help(
-                format!("'{text}' is not a time"),
-                "write a number of at least 0 with ns, us, ms or s, for example 1.5ms (no unit: us)",
-            )),
+/// A time after the trace's first start, in nanoseconds.
+fn moment(text: &str) -> Result<i64> {
+    let (number, scale) = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e3)]
+        .iter()
+        .find_map(|(unit, scale)| text.strip_suffix(unit).map(|number| (number, *scale)))
+        .unwrap_or((text, 1e3));
+    match number.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 && value * scale < 9e18 => {
+            Ok((value * scale).round() as i64)
         }
+        _ => Err(Error::input_help(
+            format!("'{text}' is not a time"),
+            "write a number of at least 0 with ns, us, ms or s, for example 1.5ms (no unit: us)",
+        )),
     }
 }
 
@@ -96,12 +84,7 @@ impl SelectArgs {
             }
             None => None,
         };
-        Ok(Selection {
-            phase,
-            step: self.step,
-            from_ns: self.from.map(|m| m.ns),
-            to_ns: self.to.map(|m| m.ns),
-        })
+        Ok(Selection { phase, step: self.step, from_ns: self.from, to_ns: self.to })
     }
 
     /// The window of time (ns since the trace's first start) that a figure shows.
@@ -131,8 +114,8 @@ impl SelectArgs {
                 _ => all,
             },
         };
-        let from = self.from.map_or(from - all.0, |m| m.ns);
-        let to = self.to.map_or(to - all.0, |m| m.ns);
+        let from = self.from.unwrap_or(from - all.0);
+        let to = self.to.unwrap_or(to - all.0);
         if from >= to || from >= all.1 - all.0 {
             return Err(Error::input_help(
                 format!("nothing lies between {} and {} us", from as f64 / 1e3, to as f64 / 1e3),
@@ -144,10 +127,10 @@ impl SelectArgs {
 
     fn check_times(&self) -> Result<()> {
         match (self.from, self.to) {
-            (Some(from), Some(to)) if from.ns >= to.ns => Err(Error::input(format!(
+            (Some(from), Some(to)) if from >= to => Err(Error::input(format!(
                 "--from {} us is not before --to {} us",
-                from.ns as f64 / 1e3,
-                to.ns as f64 / 1e3
+                from as f64 / 1e3,
+                to as f64 / 1e3
             ))),
             _ => Ok(()),
         }
@@ -255,10 +238,10 @@ mod tests {
         for (text, ns) in
             [("250", 250_000), ("1.5ms", 1_500_000), ("3s", 3_000_000_000), ("7ns", 7), ("2 us", 2_000)]
         {
-            assert_eq!(text.parse::<Moment>()?.ns, ns, "{text}");
+            assert_eq!(moment(text)?, ns, "{text}");
         }
         for text in ["", "soon", "-1ms", "1h", "inf"] {
-            assert_eq!(text.parse::<Moment>().map_err(|e| e.exit_code()), Err(2), "{text}");
+            assert_eq!(moment(text).map_err(|e| e.exit_code()), Err(2), "{text}");
         }
         Ok(())
     }
@@ -287,13 +270,9 @@ mod tests {
 
     #[test]
     fn a_window_without_anything_in_it_is_refused() {
-        let select = SelectArgs { from: Some(Moment { ns: 99_000 }), ..SelectArgs::default() };
+        let select = SelectArgs { from: Some(99_000), ..SelectArgs::default() };
         assert_eq!(select.window(&trace()).map_err(|e| e.exit_code()), Err(2));
-        let select = SelectArgs {
-            from: Some(Moment { ns: 9 }),
-            to: Some(Moment { ns: 9 }),
-            ..SelectArgs::default()
-        };
+        let select = SelectArgs { from: Some(9), to: Some(9), ..SelectArgs::default() };
         assert_eq!(select.resolve(&trace()).map_err(|e| e.exit_code()).err(), Some(2));
     }
 }

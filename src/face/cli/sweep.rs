@@ -1,9 +1,8 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells, resuming where an interrupted sweep stopped.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use super::interrupt::{self, INTERRUPTED};
+use super::interrupt::INTERRUPTED;
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::progress::Progress;
@@ -11,8 +10,6 @@ use super::record_printer::RecordPrinter;
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::{Gathered, Start};
-use crate::lab::launch::{self, Cancel, Leader};
-use crate::lab::store::Store;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::table::Status;
 
@@ -53,13 +50,10 @@ impl Args {
 /// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
 /// when all are, or a thousand, and what they answer). As another rank's process of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
-    let timeout = args.patience.timeout();
-    launch::lead_or_follow(timeout, &cancel, |leader| lead(args, dir, &cancel, leader))
+    args.patience.lead(dir, |start| lead(args, &start))
 }
 
-fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>) -> Result<u8> {
+fn lead(args: &Args, start: &Start) -> Result<u8> {
     let experiment = Experiment::open(&args.file)?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
@@ -67,9 +61,6 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
     for note in experiment.notes()? {
         report::note(&note);
     }
-    let store = Store::open(dir);
-    let start =
-        Start { timeout: args.patience.timeout(), leader, ..Start::new(store.clone(), cancel.clone()) };
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format);
     let mut printed = Ok(());
@@ -104,14 +95,14 @@ fn lead(args: &Args, dir: PathBuf, cancel: &Cancel, leader: Option<Arc<Leader>>)
             (0, _) => "stored before in",
             _ => "stored in",
         },
-        store.dir().display()
+        start.store.dir().display()
     ));
-    Ok(if outcome.interrupted || cancel.is_all() {
+    Ok(if outcome.interrupted || start.cancel.is_all() {
         report::print(&Error::Interrupted);
         report::line(&format!(
             "  to go on: ladderscope sweep {} --dir {}",
             args.file.display(),
-            store.dir().display()
+            start.store.dir().display()
         ));
         INTERRUPTED
     } else if outcome.failed > 0 {

@@ -43,7 +43,7 @@ impl Action {
     /// What can be done on a screen, as an action.
     pub fn of<S: Acts>(act: S::Act) -> Self {
         // a test presses every binding: what is in no table cannot be asked for
-        let at = S::BINDINGS.iter().position(|binding| binding.act == act);
+        let at = S::Act::BINDINGS.iter().position(|binding| binding.act == act);
         Self::On(S::TAB, at.unwrap_or(usize::MAX))
     }
 }
@@ -80,6 +80,29 @@ pub const fn bind<A: Copy>(
 ) -> Binding<A> {
     Binding { row: Row { id, keys, name, hint }, act }
 }
+
+/// Acts that are listed with their keys and words.
+pub trait Listed: Copy + PartialEq + 'static {
+    /// Keys and words of each act, in the order of help.
+    const BINDINGS: &'static [Binding<Self>];
+}
+
+/// Makes the acts of a screen, in the order of help: of each its name in the code, and what [`bind`] takes.
+macro_rules! acts {
+    ($($act:ident: $id:literal, $keys:literal, $name:literal, $hint:expr;)*) => {
+        /// What can be done here.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Act {
+            $(#[doc = $name] $act,)*
+        }
+
+        impl $crate::face::tui::action::Listed for Act {
+            const BINDINGS: &'static [$crate::face::tui::action::Binding<Self>] =
+                &[$($crate::face::tui::action::bind($id, $keys, Self::$act, $name, $hint),)*];
+        }
+    };
+}
+pub(super) use acts;
 
 /// Moving in a list, on every screen.
 #[rustfmt::skip]

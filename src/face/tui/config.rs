@@ -54,12 +54,17 @@ impl Surroundings {
 /// Where the settings are: `$LADDERSCOPE_CONFIG`, or `ladderscope/config.toml` in
 /// the user's configuration directory.
 pub fn path() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
-        return Some(path.into());
-    }
-    let of = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = of("XDG_CONFIG_HOME").or_else(|| Some(std::env::home_dir()?.join(".config")))?;
-    Some(base.join("ladderscope/config.toml"))
+    variable(VARIABLE).or_else(|| Some(own_directory("XDG_CONFIG_HOME", ".config")?.join("config.toml")))
+}
+
+/// The program's directory in that of this variable, which is otherwise this one in the user's home.
+pub fn own_directory(name: &str, otherwise: &str) -> Option<PathBuf> {
+    let base = variable(name).or_else(|| Some(std::env::home_dir()?.join(otherwise)))?;
+    Some(base.join("ladderscope"))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 impl Config {

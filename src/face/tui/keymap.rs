@@ -37,25 +37,25 @@ pub struct Key {
     modifiers: KeyModifiers,
 }
 
-/// Names of keys that are no characters.
-const NAMES: [(&str, KeyCode); 17] = [
-    ("Enter", KeyCode::Enter),
-    ("Esc", KeyCode::Esc),
-    ("Tab", KeyCode::Tab),
-    ("Backspace", KeyCode::Backspace),
-    ("Delete", KeyCode::Delete),
-    ("Insert", KeyCode::Insert),
-    ("Left", KeyCode::Left),
-    ("Right", KeyCode::Right),
-    ("Up", KeyCode::Up),
-    ("Down", KeyCode::Down),
-    ("PageUp", KeyCode::PageUp),
-    ("PageDown", KeyCode::PageDown),
-    ("Home", KeyCode::Home),
-    ("End", KeyCode::End),
-    ("Space", KeyCode::Char(' ')),
-    ("Minus", KeyCode::Char('-')),
-    ("Plus", KeyCode::Char('+')),
+/// Keys that are no characters: their names in key maps, and as help calls them.
+const NAMES: [(&str, KeyCode, &str); 17] = [
+    ("Enter", KeyCode::Enter, "Enter"),
+    ("Esc", KeyCode::Esc, "Esc"),
+    ("Tab", KeyCode::Tab, "Tab"),
+    ("Backspace", KeyCode::Backspace, "Backspace"),
+    ("Delete", KeyCode::Delete, "Delete"),
+    ("Insert", KeyCode::Insert, "Insert"),
+    ("Left", KeyCode::Left, "←"),
+    ("Right", KeyCode::Right, "→"),
+    ("Up", KeyCode::Up, "↑"),
+    ("Down", KeyCode::Down, "↓"),
+    ("PageUp", KeyCode::PageUp, "PgUp"),
+    ("PageDown", KeyCode::PageDown, "PgDn"),
+    ("Home", KeyCode::Home, "Home"),
+    ("End", KeyCode::End, "End"),
+    ("Space", KeyCode::Char(' '), "Space"),
+    ("Minus", KeyCode::Char('-'), "-"),
+    ("Plus", KeyCode::Char('+'), "+"),
 ];
 
 impl Key {
@@ -76,17 +76,8 @@ impl Key {
 
     /// How help calls it: `Ctrl-U`, `↑`.
     pub fn label(self) -> String {
-        let name = match self.code {
-            KeyCode::Left => "←".into(),
-            KeyCode::Right => "→".into(),
-            KeyCode::Up => "↑".into(),
-            KeyCode::Down => "↓".into(),
-            KeyCode::PageUp => "PgUp".into(),
-            KeyCode::PageDown => "PgDn".into(),
-            KeyCode::Char('-') => "-".into(),
-            KeyCode::Char('+') => "+".into(),
-            code => name_of(code),
-        };
+        let known = NAMES.iter().find(|(_, code, _)| *code == self.code);
+        let name = known.map_or_else(|| name_of(self.code), |(.., label)| (*label).to_owned());
         let name =
             if self.modifiers.contains(KeyModifiers::CONTROL) { name.to_uppercase() } else { name };
         format!("{}{name}", self.prefix(["Ctrl-", "Alt-", "Shift-"]))
@@ -102,8 +93,8 @@ impl Key {
 }
 
 fn name_of(code: KeyCode) -> String {
-    match (NAMES.iter().find(|(_, c)| *c == code), code) {
-        (Some((name, _)), _) => (*name).into(),
+    match (NAMES.iter().find(|(_, c, _)| *c == code), code) {
+        (Some((name, ..)), _) => (*name).into(),
         (None, KeyCode::Char(c)) => c.to_string(),
         (None, KeyCode::F(n)) => format!("F{n}"),
         (None, other) => format!("{other:?}"),
@@ -144,7 +135,7 @@ impl FromStr for Key {
 }
 
 fn named(name: &str) -> Option<KeyCode> {
-    if let Some((_, code)) = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
+    if let Some((_, code, _)) = NAMES.iter().find(|(n, ..)| n.eq_ignore_ascii_case(name)) {
         return Some(*code);
     }
     let number = name.strip_prefix(['F', 'f'])?.parse().ok()?;
@@ -152,7 +143,7 @@ fn named(name: &str) -> Option<KeyCode> {
 }
 
 fn unknown(text: &str, name: &str) -> String {
-    let names = NAMES.iter().map(|(n, _)| *n).chain(["ctrl-", "alt-", "shift-"]);
+    let names = NAMES.iter().map(|(n, ..)| *n).chain(["ctrl-", "alt-", "shift-"]);
     let near = names
         .map(|n| (strsim::jaro_winkler(&n.to_lowercase(), &name.to_lowercase()), n))
         .filter(|(likeness, _)| *likeness > 0.75)

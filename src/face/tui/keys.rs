@@ -109,6 +109,9 @@ pub fn paste(state: &mut State, text: &str) {
         Some(Overlay::Prompt(prompt)) => prompt.field.paste(text),
         None => {
             let (screen, cx) = state.split(state.cx.tab);
+            if screen.filter().is_some_and(|filter| filter.paste(text)) {
+                return screen.narrow(cx);
+            }
             if screen.paste(text, cx) {
                 return;
             }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::config::own_directory;
 use super::state::{State, Tab};
 use crate::base::error::{Error, Result};
 use crate::base::{atomic, hash};
@@ -29,11 +30,10 @@ pub struct Memory {
 
 /// Where the memory of a runs directory is; `None` where there is no home directory.
 pub fn path(dir: &Path) -> Option<PathBuf> {
-    let of = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = of("XDG_STATE_HOME").or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    let own = own_directory("XDG_STATE_HOME", ".local/state")?;
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let name = hash::sha256(dir.as_os_str().as_encoded_bytes());
-    Some(base.join("ladderscope").join(format!("workbench-{}.json", &name[..12])))
+    Some(own.join(format!("workbench-{}.json", &name[..12])))
 }
 
 /// What is kept in a file; nothing where there is none.

@@ -80,6 +80,12 @@ fn point(state: &mut State, event: Pointer) {
         return;
     }
     let (screen, cx) = state.split(state.cx.tab);
+    if clicked
+        && regions.body.contains(event.at)
+        && screen.filter().is_some_and(|filter| std::mem::take(&mut filter.typing))
+    {
+        screen.narrow(cx);
+    }
     // what was dragged out of the body still ends its drag there
     let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
     if (dragging || regions.body.contains(event.at)) && screen.pointer(regions.body, event, cx) {

@@ -9,10 +9,11 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::action::Binding;
+use super::action::Listed;
 use super::context::{Context, Request, SelectedRun};
 use super::snapshot::Snapshot;
 use super::state::Placed;
+use super::widgets::field::FilterBox;
 use super::widgets::list::List;
 use crate::base::error::Result;
 pub use crate::desk::export::FileKind;
@@ -20,10 +21,7 @@ pub use crate::desk::export::FileKind;
 /// What can be done on a screen, and how.
 pub trait Acts: Placed {
     /// What can be done.
-    type Act: Copy + PartialEq + 'static;
-
-    /// Keys and words of each act, in the order of help.
-    const BINDINGS: &'static [Binding<Self::Act>];
+    type Act: Listed;
 
     /// Does what was asked for.
     fn act(&mut self, act: Self::Act, cx: &mut Context);
@@ -37,7 +35,7 @@ pub trait Perform {
 
 impl<S: Acts> Perform for S {
     fn perform(&mut self, at: usize, cx: &mut Context) {
-        if let Some(binding) = S::BINDINGS.get(at) {
+        if let Some(binding) = S::Act::BINDINGS.get(at) {
             self.act(binding.act, cx);
         }
     }
@@ -72,8 +70,16 @@ pub trait Screen: Perform {
         area.map_or(4, |(_, area)| isize::from(area.height as i16 - 1).max(1))
     }
 
-    /// A key that goes to something being typed or to something that lies on the screen, before any
-    /// binding; whether it was one.
+    /// The line that narrows what is shown, where there is one: keys and pasted text go to it while it is typed.
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        None
+    }
+
+    /// The filter was typed into or left: what it narrows is chosen anew.
+    fn narrow(&mut self, _cx: &mut Context) {}
+
+    /// A key that goes to something being typed or to something that lies on the screen, before its filter and
+    /// any binding; whether it was one.
     fn typed(&mut self, _key: KeyEvent, _cx: &mut Context) -> bool {
         false
     }
@@ -91,14 +97,8 @@ pub trait Screen: Perform {
     /// Escape with nothing on top: closes what the screen has opened.
     fn close(&mut self, _cx: &mut Context) {}
 
-    /// After every message: makes what is selected exist and asks for what is missing.
-    fn settle(&mut self, body: Rect, _cx: &mut Context) {
-        if let Some((len, area)) = self.list_area(body)
-            && let Some(list) = self.list()
-        {
-            list.fit(len, usize::from(area.height));
-        }
-    }
+    /// After every message, when the selection in its list exists: asks for what is missing.
+    fn settle(&mut self, _body: Rect, _cx: &mut Context) {}
 
     /// There are other stored runs, or other tags and notes on them, than `before`.
     fn runs_changed(
@@ -145,7 +145,7 @@ pub trait Screen: Perform {
 
     /// The command that shows the same, or why there is none.
     fn command(&self) -> std::result::Result<Command, &'static str> {
-        Err("nothing is shown here that a command could show")
+        Err(NO_COMMAND)
     }
 
     /// What is shown, as a file of this kind; why not, where it cannot be had. The default is a picture
@@ -154,6 +154,9 @@ pub trait Screen: Perform {
         Ok(None)
     }
 }
+
+/// Why there is no command where nothing is shown.
+pub const NO_COMMAND: &str = "nothing is shown here that a command could show";
 
 /// A command that shows what a screen shows: `pareto --p2p on`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -54,56 +54,43 @@ fn colors(cell: &Cell, light: bool) -> (Rgb, Rgb) {
 
 /// The colour that a terminal would show; `None`: its own text or paper.
 pub fn rgb(color: Color, light: bool) -> Option<Rgb> {
-    let indexed = |i: usize| {
-        const DARK: [Rgb; 16] = [
-            [0, 0, 0],
-            [224, 82, 82],
-            [88, 190, 100],
-            [214, 178, 60],
-            [94, 140, 240],
-            [200, 110, 210],
-            [70, 190, 200],
-            [210, 210, 210],
-            [110, 110, 110],
-            [255, 110, 110],
-            [120, 220, 130],
-            [240, 210, 90],
-            [130, 170, 255],
-            [225, 140, 235],
-            [100, 220, 230],
-            [255, 255, 255],
-        ];
-        // on white paper the same hues must be darker
-        let color = DARK[i];
-        if light { color.map(|c| (u16::from(c) * 2 / 3) as u8) } else { color }
+    const DARK: [(Color, Rgb); 16] = [
+        (Color::Black, [0, 0, 0]),
+        (Color::Red, [224, 82, 82]),
+        (Color::Green, [88, 190, 100]),
+        (Color::Yellow, [214, 178, 60]),
+        (Color::Blue, [94, 140, 240]),
+        (Color::Magenta, [200, 110, 210]),
+        (Color::Cyan, [70, 190, 200]),
+        (Color::Gray, [210, 210, 210]),
+        (Color::DarkGray, [110, 110, 110]),
+        (Color::LightRed, [255, 110, 110]),
+        (Color::LightGreen, [120, 220, 130]),
+        (Color::LightYellow, [240, 210, 90]),
+        (Color::LightBlue, [130, 170, 255]),
+        (Color::LightMagenta, [225, 140, 235]),
+        (Color::LightCyan, [100, 220, 230]),
+        (Color::White, [255, 255, 255]),
+    ];
+    let at = match color {
+        Color::Indexed(i @ 0..16) => Some(usize::from(i)),
+        named => DARK.iter().position(|(name, _)| *name == named),
     };
+    if let Some(at) = at {
+        // on white paper the same hues must be darker
+        let darker = |c: u8| (u16::from(c) * 2 / 3) as u8;
+        return Some(if light { DARK[at].1.map(darker) } else { DARK[at].1 });
+    }
     Some(match color {
-        Color::Reset => return None,
         Color::Rgb(r, g, b) => [r, g, b],
-        Color::Black => indexed(0),
-        Color::Red => indexed(1),
-        Color::Green => indexed(2),
-        Color::Yellow => indexed(3),
-        Color::Blue => indexed(4),
-        Color::Magenta => indexed(5),
-        Color::Cyan => indexed(6),
-        Color::Gray => indexed(7),
-        Color::DarkGray => indexed(8),
-        Color::LightRed => indexed(9),
-        Color::LightGreen => indexed(10),
-        Color::LightYellow => indexed(11),
-        Color::LightBlue => indexed(12),
-        Color::LightMagenta => indexed(13),
-        Color::LightCyan => indexed(14),
-        Color::White => indexed(15),
-        Color::Indexed(i @ 0..16) => indexed(usize::from(i)),
         // xterm's colour cube and greys
-        Color::Indexed(i @ 16..232) => {
+        Color::Indexed(i @ ..232) => {
             let level = |n: u8| if n == 0 { 0 } else { 55 + 40 * n };
             let i = i - 16;
             [level(i / 36), level(i / 6 % 6), level(i % 6)]
         }
         Color::Indexed(i) => [8 + 10 * (i - 232); 3],
+        _ => return None,
     })
 }
 

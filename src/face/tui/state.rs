@@ -44,7 +44,7 @@ macro_rules! screens {
             /// What can be done on its screen.
             pub fn bindings(self) -> Vec<$crate::face::tui::action::Row> {
                 match self {
-                    $(Self::$type => <$module::$type as $crate::face::tui::screen::Acts>::BINDINGS.iter().map(|b| b.row).collect(),)*
+                    $(Self::$type => <<$module::$type as $crate::face::tui::screen::Acts>::Act as $crate::face::tui::action::Listed>::BINDINGS.iter().map(|b| b.row).collect(),)*
                 }
             }
         }

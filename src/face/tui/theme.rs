@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use ratatui::style::{Color, Modifier, Style};
 
+use super::screenshot::rgb;
 use crate::table::{Provenance, Status};
 
 /// Series (architectures, modules) that look different from each other; more repeat them.
@@ -45,148 +46,49 @@ pub enum Role {
     Series(usize),
 }
 
-/// Roles and their names in theme files, in the order of [`Theme::styles`]; then come the series.
-const ROLES: [(Role, &str); 13] = [
-    (Role::Text, "text"),
-    (Role::Dim, "dim"),
-    (Role::Title, "title"),
-    (Role::Border, "border"),
-    (Role::Selected, "selected"),
-    (Role::Key, "key"),
-    (Role::Good, "good"),
-    (Role::Bad, "bad"),
-    (Role::Warn, "warn"),
-    (Role::Active, "active"),
-    (Role::Comm, "comm"),
-    (Role::Waiting, "waiting"),
-    (Role::Exposed, "exposed"),
-];
+/// The built-in themes, and whether each is meant for dark text on light paper.
+const BUILT_IN: [(&str, bool); 4] =
+    [("terminal", false), ("dark", false), ("light", true), ("high-contrast", false)];
 
-/// Names of the built-in themes, and what each says of each role, in the order of [`role_names`].
-const BUILT_IN: [(&str, bool, [&str; ROLES.len() + SERIES]); 4] = [
-    (
-        "terminal",
-        false,
-        [
-            "",
-            "dim",
-            "bold",
-            "dim",
-            "reversed",
-            "bold cyan",
-            "green",
-            "bold red",
-            "bold magenta",
-            "bold blue",
-            "yellow",
-            "dim yellow",
-            "bold red",
-            "blue",
-            "green",
-            "magenta",
-            "cyan",
-            "red",
-            "yellow",
-        ],
-    ),
-    (
-        "dark",
-        false,
-        [
-            "252 on 234",
-            "245",
-            "bold 255",
-            "240",
-            "bold 255 on 24",
-            "bold 80",
-            "114",
-            "bold 210",
-            "bold 176",
-            "bold 75",
-            "221",
-            "179",
-            "bold 209",
-            "75",
-            "114",
-            "176",
-            "80",
-            "210",
-            "221",
-        ],
-    ),
-    (
-        "light",
-        true,
-        [
-            "236 on 255",
-            "244",
-            "bold 232",
-            "248",
-            "bold 232 on 153",
-            "bold 25",
-            "28",
-            "bold 124",
-            "bold 90",
-            "bold 25",
-            "130",
-            "136",
-            "bold 160",
-            "25",
-            "28",
-            "90",
-            "30",
-            "124",
-            "130",
-        ],
-    ),
-    (
-        "high-contrast",
-        false,
-        [
-            "15 on 16",
-            "15",
-            "bold underlined 15",
-            "15",
-            "bold 16 on 15",
-            "bold 14",
-            "bold 10",
-            "bold 16 on 9",
-            "bold 13",
-            "bold 14",
-            "bold 11",
-            "11",
-            "bold 16 on 11",
-            "bold 12",
-            "bold 10",
-            "bold 13",
-            "bold 14",
-            "bold 9",
-            "bold 11",
-        ],
-    ),
+/// Roles in the order of [`Theme::styles`]: of each its name in theme files, and its style in each of the
+/// built-in themes.
+const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES] = [
+    (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
+    (Role::Dim, "dim", ["dim", "245", "244", "15"]),
+    (Role::Title, "title", ["bold", "bold 255", "bold 232", "bold underlined 15"]),
+    (Role::Border, "border", ["dim", "240", "248", "15"]),
+    (Role::Selected, "selected", ["reversed", "bold 255 on 24", "bold 232 on 153", "bold 16 on 15"]),
+    (Role::Key, "key", ["bold cyan", "bold 80", "bold 25", "bold 14"]),
+    (Role::Good, "good", ["green", "114", "28", "bold 10"]),
+    (Role::Bad, "bad", ["bold red", "bold 210", "bold 124", "bold 16 on 9"]),
+    (Role::Warn, "warn", ["bold magenta", "bold 176", "bold 90", "bold 13"]),
+    (Role::Active, "active", ["bold blue", "bold 75", "bold 25", "bold 14"]),
+    (Role::Comm, "comm", ["yellow", "221", "130", "bold 11"]),
+    (Role::Waiting, "waiting", ["dim yellow", "179", "136", "11"]),
+    (Role::Exposed, "exposed", ["bold red", "bold 209", "bold 160", "bold 16 on 11"]),
+    (Role::Series(0), "series-1", ["blue", "75", "25", "bold 12"]),
+    (Role::Series(1), "series-2", ["green", "114", "28", "bold 10"]),
+    (Role::Series(2), "series-3", ["magenta", "176", "90", "bold 13"]),
+    (Role::Series(3), "series-4", ["cyan", "80", "30", "bold 14"]),
+    (Role::Series(4), "series-5", ["red", "210", "124", "bold 9"]),
+    (Role::Series(5), "series-6", ["yellow", "221", "130", "bold 11"]),
 ];
-
-/// Names of everything that a theme can say: the roles, then `series-1` and so on.
-pub fn role_names() -> Vec<String> {
-    let series = (1..=SERIES).map(|i| format!("series-{i}"));
-    ROLES.iter().map(|(_, name)| name.to_string()).chain(series).collect()
-}
 
 /// Names of the built-in themes.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(name, ..)| *name)
+    BUILT_IN.iter().map(|(name, _)| *name)
 }
 
 /// What a built-in theme says of each role: (role, style).
-pub fn written(name: &str) -> Option<Vec<(String, &'static str)>> {
-    let (.., styles) = BUILT_IN.iter().find(|(n, ..)| *n == name)?;
-    Some(role_names().into_iter().zip(*styles).collect())
+pub fn written(name: &str) -> Option<[(&'static str, &'static str); ROLES.len()]> {
+    let at = names().position(|known| known == name)?;
+    Some(ROLES.map(|(_, role, styles)| (role, styles[at])))
 }
 
 /// A style for every role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Theme {
-    styles: [Style; ROLES.len() + SERIES],
+    styles: [Style; ROLES.len()],
     light: bool,
 }
 
@@ -194,22 +96,21 @@ impl Theme {
     /// The theme of the terminal, with colours, or without.
     pub fn new(color: bool) -> Self {
         let theme = Self::built_in("terminal")
-            .unwrap_or(Self { styles: [Style::new(); ROLES.len() + SERIES], light: false });
+            .unwrap_or(Self { styles: [Style::new(); ROLES.len()], light: false });
         if color { theme } else { theme.without_color() }
     }
 
     /// The built-in theme of this name; `None` where there is none.
     pub fn built_in(name: &str) -> Option<Self> {
-        let (_, light, written) = BUILT_IN.iter().find(|(n, ..)| *n == name)?;
         // a test reads them all
-        let styles = written.map(|style| parse(style).unwrap_or_default());
-        Some(Self { styles, light: *light })
+        let styles = written(name)?.map(|(_, style)| parse(style).unwrap_or_default());
+        Some(Self { styles, light: BUILT_IN.contains(&(name, true)) })
     }
 
     /// The theme with another style for a role; why that cannot be.
     pub fn set(&mut self, role: &str, style: &str) -> Result<(), String> {
-        let names = role_names();
-        let Some(at) = names.iter().position(|name| name == role) else {
+        let names = ROLES.map(|(_, name, _)| name);
+        let Some(at) = names.iter().position(|name| *name == role) else {
             return Err(format!("there is no role '{role}': {}", names.join(", ")));
         };
         self.styles[at] = parse(style)?;
@@ -244,10 +145,8 @@ impl Theme {
 
     /// The style of a role.
     pub fn style(self, role: Role) -> Style {
-        let at = match role {
-            Role::Series(i) => ROLES.len() + i % SERIES,
-            role => ROLES.iter().position(|(r, _)| *r == role).unwrap_or(0),
-        };
+        let role = if let Role::Series(i) = role { Role::Series(i % SERIES) } else { role };
+        let at = ROLES.iter().position(|(known, ..)| *known == role).unwrap_or(0);
         self.styles[at]
     }
 
@@ -300,14 +199,11 @@ fn color(word: &str) -> Result<Color, String> {
 /// The nearest of xterm's colour cube and greys.
 fn nearest(color: Color) -> Color {
     let Color::Rgb(r, g, b) = color else { return color };
-    let level = |n: u8| if n == 0 { 0 } else { 55 + 40 * i32::from(n) };
-    let cube = (0..216u8).map(|i| (16 + i, [level(i / 36), level(i / 6 % 6), level(i % 6)]));
-    let greys = (0..24u8).map(|i| (232 + i, [8 + 10 * i32::from(i); 3]));
-    let distance = |c: [i32; 3]| {
-        let own = [r, g, b].map(i32::from);
-        (0..3).map(|i| (own[i] - c[i]).pow(2)).sum::<i32>()
+    let fixed = (16..=255).filter_map(|index| Some((index, rgb(Color::Indexed(index), false)?)));
+    let distance = |other: [u8; 3]| {
+        [r, g, b].into_iter().zip(other).map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum::<u32>()
     };
-    let near = cube.chain(greys).min_by_key(|(_, c)| distance(*c));
+    let near = fixed.min_by_key(|(_, other)| distance(*other));
     near.map_or(color, |(index, _)| Color::Indexed(index))
 }
 

@@ -83,9 +83,10 @@ fn press(state: &mut State, key: KeyEvent) {
         return keys::in_overlay(state, key);
     }
     let (screen, cx) = state.split(state.cx.tab);
-    if !screen.typed(key, cx)
-        && let Some(action) = cx.keys.lookup(cx.tab, &key)
-    {
+    if screen.typed(key, cx) {
+    } else if screen.filter().is_some_and(|filter| filter.key(key).is_some()) {
+        screen.narrow(cx);
+    } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
         act(state, action);
     }
 }
@@ -198,6 +199,11 @@ fn settle(state: &mut State) {
     let body = state.cx.body();
     for tab in Tab::ALL {
         let (screen, cx) = state.split(tab);
+        if let Some((len, area)) = screen.list_area(body)
+            && let Some(list) = screen.list()
+        {
+            list.fit(len, usize::from(area.height));
+        }
         screen.settle(body, cx);
     }
 }

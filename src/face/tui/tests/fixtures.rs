@@ -392,8 +392,9 @@ impl Driver {
     pub fn full(columns: u16, rows: u16) -> Self {
         let mut driver = Self::empty(columns, rows);
         driver.read(entries());
-        driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
-        driver.state.pareto.set(Axes::default(), points());
+        let stored = Arc::new(Snapshot::new(records(), Vec::new()));
+        driver.send(Message::Runs(Ok(stored.clone())));
+        driver.state.pareto.set(Axes::default(), points(), stored);
         driver.state.compare.set(Ok(Arc::new(comparison())));
         driver.show(vec![trace()]);
         driver

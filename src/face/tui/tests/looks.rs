@@ -38,7 +38,7 @@ fn empty_screens_tell_of_the_keys_that_are_bound() {
     (driver.state.cx.keys, wrong) = Keymap::with(&changes);
     assert!(wrong.is_empty(), "{wrong:?}");
     driver.send(Message::Runs(Ok(Default::default())));
-    driver.state.pareto.set(Default::default(), Vec::new());
+    driver.state.pareto.set(Default::default(), Vec::new(), Default::default());
     for (screen, told) in [
         (Tab::Runs, "1 lists experiments"),
         (Tab::Pareto, "1 lists experiments"),
@@ -55,7 +55,7 @@ fn empty_screens_say_what_to_do() {
     let mut driver = Driver::empty(80, 24);
     driver.read(Vec::new());
     driver.send(Message::Runs(Ok(Default::default())));
-    driver.state.pareto.set(Default::default(), Vec::new());
+    driver.state.pareto.set(Default::default(), Vec::new(), Default::default());
     for screen in Tab::ALL {
         driver.state.cx.tab = screen;
         if screen != Tab::Compare {

@@ -134,7 +134,7 @@ fn a_filter_that_cannot_be_says_why_and_shows_what_the_rest_of_it_means() {
     assert!(told.contains("unknown column 'tpp'") && told.contains("did you mean 'tp'"), "{told}");
     driver.press(KeyCode::Esc);
     assert_eq!(shown(&driver).len(), 30);
-    assert_eq!(driver.state.runs.wrong, None);
+    assert_eq!(driver.state.runs.filter.wrong, None);
 }
 
 #[test]

@@ -10,7 +10,10 @@ use tui_input::{Input, InputRequest};
 use unicode_width::UnicodeWidthStr;
 
 use super::paint::put;
+use crate::face::tui::format;
 use crate::face::tui::theme::{Role, Theme};
+use crate::study::analysis::RunTable;
+use crate::study::analysis::filter::{Bound, Filter};
 
 /// Lines that were typed before and are kept.
 const PAST: usize = 50;
@@ -138,6 +141,8 @@ pub struct FilterBox {
     pub field: Field,
     /// Whether keys go to it.
     pub typing: bool,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
 }
 
 /// What a key did to a line that is typed.
@@ -154,12 +159,19 @@ pub enum Typed {
 impl FilterBox {
     /// A box that is not typed into, and begins as `text`.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { field: Field::new(text), typing: false }
+        Self { field: Field::new(text), ..Self::default() }
     }
 
     /// The text so far.
     pub fn value(&self) -> &str {
         self.field.value()
+    }
+
+    /// The line as a filter of runs; what of it cannot be is left out and told beside it.
+    pub fn bind(&mut self, table: &RunTable) -> Bound {
+        let (bound, wrong) = Filter::parse(self.value()).bind(table);
+        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
+        bound
     }
 
     /// What a key does; `None` where keys do not go to it.
@@ -199,14 +211,7 @@ impl FilterBox {
 
     /// Draws it on a line, and beside it what is wrong with it, or while it is typed a hint; nothing where it is
     /// empty. The column behind all that.
-    pub fn draw(
-        &self,
-        buf: &mut Buffer,
-        area: Rect,
-        theme: Theme,
-        wrong: Option<&str>,
-        hint: &str,
-    ) -> u16 {
+    pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, hint: &str) -> u16 {
         let mut x = area.x;
         if self.typing || !self.value().is_empty() {
             x = put(buf, area, x, area.y, "filter: ", theme.style(Role::Key));
@@ -219,7 +224,7 @@ impl FilterBox {
                 put(buf, room, x, area.y, self.value(), theme.style(Role::Text)) + 1
             };
         }
-        match wrong {
+        match &self.wrong {
             Some(wrong) => put(buf, area, x, area.y, &format!("✘ {wrong}"), theme.style(Role::Bad)),
             None if self.typing => put(buf, area, x, area.y, hint, theme.style(Role::Dim)),
             None => x,

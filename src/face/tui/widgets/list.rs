@@ -1,5 +1,8 @@
 //! The selection in a list that may be longer than its area.
 
+use crossterm::event::KeyCode;
+use ratatui::layout::Rect;
+
 /// A selection in rows that may not all fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct List {
@@ -15,6 +18,26 @@ impl List {
         self.selected = self.selected.saturating_add_signed(by).min(len.saturating_sub(1));
     }
 
+    /// Moves the selection by a key that moves in lists; whether it is one.
+    pub fn key(&mut self, key: KeyCode, len: usize) -> bool {
+        let by = match key {
+            KeyCode::Up | KeyCode::Char('k') => -1,
+            KeyCode::Down | KeyCode::Char('j') => 1,
+            KeyCode::PageUp => -10,
+            KeyCode::PageDown => 10,
+            KeyCode::Home => isize::MIN,
+            KeyCode::End => isize::MAX,
+            _ => return false,
+        };
+        self.move_by(by, len);
+        true
+    }
+
+    /// The rows shown in an area, of `len`: each with the row of the window that it stands in.
+    pub fn rows(&self, len: usize, area: Rect) -> impl Iterator<Item = (usize, u16)> + use<> {
+        (self.offset..len).zip(area.y..area.bottom())
+    }
+
     /// Makes the selection exist and be among the `height` rows shown.
     pub fn fit(&mut self, len: usize, height: usize) {
         self.selected = self.selected.min(len.saturating_sub(1));
@@ -22,4 +45,10 @@ impl List {
         self.offset = self.offset.clamp((self.selected + 1).saturating_sub(height), self.selected);
         self.offset = self.offset.min(len.saturating_sub(height));
     }
+}
+
+/// What follows `current` among all, round and round, or stands before it.
+pub fn next_of<T: Copy + PartialEq>(all: &[T], current: T, backwards: bool) -> T {
+    let at = all.iter().position(|one| *one == current).unwrap_or(0);
+    all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()]
 }

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::paint::{line, popup, put, wrap};
+use super::paint::{line, popup, put, select, wrap};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::{Context, Notice};
 use crate::face::tui::keymap::{Keymap, Scope};
@@ -135,8 +135,7 @@ fn pick(buf: &mut Buffer, cx: &Context, pick: &Pick) {
         let end = put(buf, area, area.x + 1, y, name, theme.style(Role::Text));
         put(buf, area, column.max(end + 2), y, about, theme.style(Role::Dim));
         if row == pick.selected {
-            let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(row, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

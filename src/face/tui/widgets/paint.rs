@@ -37,6 +37,12 @@ pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
     }
 }
 
+/// Marks a row of the area as the selected one.
+pub fn select(buf: &mut Buffer, area: Rect, y: u16, theme: Theme) {
+    let row = Rect { y, height: 1, ..area }.intersection(buf.area);
+    buf.set_style(row, theme.style(Role::Selected));
+}
+
 /// Draws a frame with a title; the inside.
 pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     let area = area.intersection(buf.area);

@@ -6,7 +6,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::paint::put;
+use super::paint::{put, select};
+use crate::face::tui::layout::cut_top;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::list::List;
 
@@ -87,19 +88,13 @@ pub fn draw(
         };
         text(buf, Rect::new(x, area.y, width, 1), &title, spec, theme.style(Role::Title));
     }
-    for row in 0..area.height.saturating_sub(1) {
-        let index = list.offset + usize::from(row);
-        if index >= len {
-            break;
-        }
-        let y = area.y + 1 + row;
+    for (index, y) in list.rows(len, cut_top(area, 1).1) {
         for &(column, x, width) in &places {
             let (content, style) = cell(index, column);
             text(buf, Rect::new(x, y, width, 1), &content, &columns[column], style);
         }
         if index == list.selected {
-            let line = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Compare;
-use super::state::{Compared, Order};
+use super::state::Compared;
 use super::{Act, areas, detail, heat};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{digits, percent};
@@ -31,20 +31,6 @@ const COLUMNS: [Column; 12] = [
 
 /// The column that is left out where all pairs have the same.
 const PROVENANCE: usize = 10;
-
-/// The column that shows what pairs are ordered by.
-fn column_of(order: Order) -> Option<usize> {
-    match order {
-        Order::Stored => None,
-        Order::Speedup => Some(2),
-        Order::Adjusted => Some(5),
-        Order::Tpot => Some(6),
-        Order::Exposed => Some(7),
-        Order::Overlap => Some(8),
-        Order::Hidden => Some(9),
-        Order::Grid => Some(11),
-    }
-}
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
@@ -124,7 +110,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let x = put(buf, area, x, area.y + 1, &words, dim);
     let x = if compare.filter.typing || !compare.filter.value().is_empty() {
         let rest = Rect { x: x + 2, width: area.right().saturating_sub(x + 2), y: area.y + 1, ..area };
-        compare.filter.draw(buf, rest, theme, None, " Enter keeps it, Esc drops it")
+        compare.filter.draw(buf, rest, theme, " Enter keeps it, Esc drops it")
     } else {
         put(buf, area, x, area.y + 1, "  above 1 is faster", dim)
     };
@@ -158,7 +144,9 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let told = compared.provenance.is_some();
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|column| *column != PROVENANCE || !told).collect();
     let columns: Vec<Column> = kept.iter().map(|column| COLUMNS[*column]).collect();
-    let mark = column_of(compare.order)
+    let mark = compare
+        .order
+        .column()
         .and_then(|column| kept.iter().position(|kept| *kept == column))
         .map(|column| (column, way));
     let rows = Rows { list: &compare.list, len: compare.shown.len(), mark };

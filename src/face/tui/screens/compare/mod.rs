@@ -9,68 +9,46 @@ mod tests;
 
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 pub use self::state::Compare;
 use self::state::{Compared, Order};
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::overlay::Chosen;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::{FilterBox, Typed};
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::field::FilterBox;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{Axis, AxisCount, HeatSlice, HeatValue};
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Open,
-    OpenBoth,
-    PickAxis,
-    PickBaseline,
-    NextAxis,
-    PreviousAxis,
-    Map,
-    PickSlice,
-    NextValue,
-    Left,
-    Right,
-    Filter,
-    SortNext,
-    SortPrevious,
-    SortReverse,
-    Mark,
-    Flags,
+acts! {
+    Open: "open", "Enter", "open the timeline of the pair's run", Some("timeline");
+    PickAxis: "axis", "a", "choose the axis to compare by", Some("axis");
+    PickBaseline: "baseline", "B", "choose what to compare with", Some("baseline");
+    Map: "map", "t", "table, or map over TP and batch", Some("map");
+    OpenBoth: "open-both", "b", "open both timelines: the pair's run over its baseline", Some("both");
+    Filter: "filter", "/", "filter: parts of words, all of which a pair must have", Some("filter");
+    SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
+    SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
+    SortReverse: "sort-reverse", "r", "reverse the order", None;
+    Mark: "mark", "Space", "mark the pair: marked pairs alone are exported", Some("mark");
+    PickSlice: "slice", "c", "map: choose what it holds fixed", None;
+    NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
+    Left: "left", "Left h", "map: a batch to the left", None;
+    Right: "right", "Right l", "map: a batch to the right", None;
+    Flags: "flags", "f", "show or hide what looks wrong", Some("flags");
+    NextAxis: "next-axis", "n", "compare by the next axis that varies", None;
+    PreviousAxis: "previous-axis", "N", "compare by the previous axis that varies", None;
 }
 
 impl Acts for Compare {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("open", "Enter", Act::Open, "open the timeline of the pair's run", Some("timeline")),
-        bind("axis", "a", Act::PickAxis, "choose the axis to compare by", Some("axis")),
-        bind("baseline", "B", Act::PickBaseline, "choose what to compare with", Some("baseline")),
-        bind("map", "t", Act::Map, "table, or map over TP and batch", Some("map")),
-        bind("open-both", "b", Act::OpenBoth, "open both timelines: the pair's run over its baseline", Some("both")),
-        bind("filter", "/", Act::Filter, "filter: parts of words, all of which a pair must have", Some("filter")),
-        bind("sort-next", "s >", Act::SortNext, "sort by the next column", Some("sort")),
-        bind("sort-previous", "S <", Act::SortPrevious, "sort by the previous column", None),
-        bind("sort-reverse", "r", Act::SortReverse, "reverse the order", None),
-        bind("mark", "Space", Act::Mark, "mark the pair: marked pairs alone are exported", Some("mark")),
-        bind("slice", "c", Act::PickSlice, "map: choose what it holds fixed", None),
-        bind("value", "v", Act::NextValue, "map: ratio, exposed communication, hidden share", None),
-        bind("left", "Left h", Act::Left, "map: a batch to the left", None),
-        bind("right", "Right l", Act::Right, "map: a batch to the right", None),
-        bind("flags", "f", Act::Flags, "show or hide what looks wrong", Some("flags")),
-        bind("next-axis", "n", Act::NextAxis, "compare by the next axis that varies", None),
-        bind("previous-axis", "N", Act::PreviousAxis, "compare by the previous axis that varies", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         match act {
@@ -112,8 +90,7 @@ impl Acts for Compare {
             }
             Act::PickSlice => self.pick(act, cx),
             Act::NextValue => {
-                let at = HeatValue::ALL.iter().position(|value| *value == self.value).unwrap_or(0);
-                self.value = HeatValue::ALL[(at + 1) % HeatValue::ALL.len()];
+                self.value = next_of(&HeatValue::ALL, self.value, false);
             }
             Act::Left => self.move_cursor(0, -1),
             Act::Right => self.move_cursor(0, 1),
@@ -155,27 +132,15 @@ impl Screen for Compare {
         }
     }
 
-    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        match self.filter.key(key) {
-            None => return false,
-            Some(Typed::Changed) => self.arrange(),
-            Some(_) => {}
-        }
-        true
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        Some(&mut self.filter)
     }
 
-    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        let typing = self.filter.paste(text);
-        if typing {
-            self.arrange();
-        }
-        typing
+    fn narrow(&mut self, _cx: &mut Context) {
+        self.arrange();
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
-        if event.kind == PointerKind::Click {
-            self.filter.typing = false;
-        }
         if event.kind == PointerKind::Click
             && let Some(map) = &self.map
             && let Some(cell) = heat::at(areas(body).table, map, self.cursor.1, event.at)
@@ -209,9 +174,7 @@ impl Screen for Compare {
 
     fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
         let text = |key: &str| kept.get(key).and_then(serde_json::Value::as_str);
-        if let Some(order) = Order::ALL.into_iter().find(|order| text("order") == Some(order.name())) {
-            self.order = order;
-        }
+        self.order = text("order").and_then(Order::named).unwrap_or(self.order);
         self.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
         self.filter = FilterBox::new(text("filter").unwrap_or_default().to_owned());
         self.arrange();
@@ -221,7 +184,7 @@ impl Screen for Compare {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let compared = self.compared().ok_or("nothing is shown here that a command could show")?;
+        let compared = self.compared().ok_or(NO_COMMAND)?;
         let mut words = vec!["compare".to_owned(), "--by".into(), self.asked.axis.to_string()];
         if let Some(baseline) = &self.asked.baseline {
             words.extend(["--baseline".into(), baseline.clone()]);

@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher};
-
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, slices,
 };
@@ -24,6 +21,12 @@ pub struct Asked {
     pub baseline: Option<String>,
 }
 
+impl Default for Asked {
+    fn default() -> Self {
+        Self { axis: Axis::ARCHITECTURE, baseline: None }
+    }
+}
+
 /// A comparison, and what else could be compared.
 #[derive(Clone, Debug)]
 pub struct Compared {
@@ -35,7 +38,7 @@ pub struct Compared {
     pub slices: Vec<HeatSlice>,
     /// The provenance of all pairs, if it is one: said once, above them.
     pub provenance: Option<Provenance>,
-    /// Of each pair, the text that a filter looks into.
+    /// Of each pair, the text that a filter looks into, in lower case.
     texts: Vec<String>,
 }
 
@@ -54,7 +57,7 @@ impl Compared {
                 pair.run
             )
         };
-        let texts = report.pairs.iter().map(text).collect();
+        let texts = report.pairs.iter().map(|pair| text(pair).to_lowercase()).collect();
         let mut all = report.pairs.iter().map(|pair| pair.provenance);
         let provenance = all.next().filter(|first| all.all(|other| other == *first));
         Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, provenance, report })
@@ -112,30 +115,31 @@ pub enum Order {
 }
 
 impl Order {
-    /// All orders, in the order in which a key goes through them.
-    pub const ALL: [Self; 8] = [
-        Self::Stored,
-        Self::Speedup,
-        Self::Tpot,
-        Self::Exposed,
-        Self::Overlap,
-        Self::Hidden,
-        Self::Adjusted,
-        Self::Grid,
+    /// All orders as a key goes through them: of each its name, and the table's column that it is by.
+    const TABLE: [(Self, &'static str, Option<usize>); 8] = [
+        (Self::Stored, "as stored", None),
+        (Self::Speedup, "ratio", Some(2)),
+        (Self::Tpot, "TPOT", Some(6)),
+        (Self::Exposed, "exposed", Some(7)),
+        (Self::Overlap, "overlap", Some(8)),
+        (Self::Hidden, "hidden share", Some(9)),
+        (Self::Adjusted, "adjusted p", Some(5)),
+        (Self::Grid, "TP, batch", Some(11)),
     ];
 
-    /// What it is called on the screen.
+    /// The order of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(order, ..)| *order)
+    }
+
+    /// The order's name, for the screen and for what is kept.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Stored => "as stored",
-            Self::Speedup => "ratio",
-            Self::Tpot => "TPOT",
-            Self::Exposed => "exposed",
-            Self::Overlap => "overlap",
-            Self::Hidden => "hidden share",
-            Self::Adjusted => "adjusted p",
-            Self::Grid => "TP, batch",
-        }
+        Self::TABLE[self as usize].1
+    }
+
+    /// The table's column that it is by.
+    pub fn column(self) -> Option<usize> {
+        Self::TABLE[self as usize].2
     }
 
     /// What to order by; what is not known comes last.
@@ -155,7 +159,7 @@ impl Order {
 }
 
 /// State of the compare screen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Compare {
     /// The axis, the baseline and the runs that are compared.
     pub asked: Asked,
@@ -185,27 +189,6 @@ pub struct Compare {
     pub cursor: (usize, usize),
     /// The flags are shown instead of the pair.
     pub flags: bool,
-}
-
-impl Default for Compare {
-    fn default() -> Self {
-        Self {
-            asked: Asked { axis: Axis::ARCHITECTURE, baseline: None },
-            cells: Arc::default(),
-            compared: None,
-            shown: Vec::new(),
-            marked: BTreeSet::new(),
-            list: List::default(),
-            order: Order::default(),
-            descending: false,
-            filter: FilterBox::default(),
-            map: None,
-            slice: 0,
-            value: HeatValue::default(),
-            cursor: (0, 0),
-            flags: false,
-        }
-    }
 }
 
 impl Compare {
@@ -253,22 +236,10 @@ impl Compare {
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
         // parts of words: letters scattered over so long a text would match everything
-        let pattern = Pattern::new(
-            self.filter.value(),
-            CaseMatching::Ignore,
-            Normalization::Smart,
-            AtomKind::Substring,
-        );
-        let mut matcher = Matcher::new(Config::DEFAULT);
-        let mut buffer = Vec::new();
-        let mut shown: Vec<usize> = Vec::new();
+        let words: Vec<String> = self.filter.value().split_whitespace().map(str::to_lowercase).collect();
         let texts = self.compared().map_or(&[][..], |compared| &compared.texts);
-        for (index, text) in texts.iter().enumerate() {
-            let text = nucleo_matcher::Utf32Str::new(text, &mut buffer);
-            if pattern.atoms.is_empty() || pattern.score(text, &mut matcher).is_some() {
-                shown.push(index);
-            }
-        }
+        let fits = |index: &usize| words.iter().all(|word| texts[*index].contains(word.as_str()));
+        let mut shown: Vec<usize> = (0..texts.len()).filter(fits).collect();
         let (order, pairs) = (self.order, self.pairs());
         let key = |index: &usize| order.of(&pairs[*index]);
         shown.sort_by(|a, b| {
@@ -287,9 +258,7 @@ impl Compare {
 
     /// Orders by the next column.
     pub fn order_by_next(&mut self, backwards: bool) {
-        let all = Order::ALL;
-        let at = all.iter().position(|order| *order == self.order).unwrap_or(0);
-        self.order = all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()];
+        self.order = next_of(&Order::TABLE.map(|(order, ..)| order), self.order, backwards);
         self.arrange();
     }
 

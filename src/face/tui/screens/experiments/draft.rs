@@ -27,7 +27,7 @@ const ALWAYS: [&str; 11] = [
 ];
 
 /// An experiment's text in the editor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Draft {
     /// Names the text in errors; relative paths in it start there.
     pub path: PathBuf,
@@ -91,20 +91,7 @@ pub struct Checked {
 impl Draft {
     /// Of an experiment's text.
     pub fn new(text: String, path: PathBuf) -> Self {
-        let mut draft = Self {
-            path,
-            revisions: Revisions::new(text),
-            rows: Vec::new(),
-            broken: None,
-            list: List::default(),
-            column: 0,
-            checked: None,
-            right: None,
-            serial: 0,
-            stale: true,
-            current: false,
-            again: false,
-        };
+        let mut draft = Self { path, revisions: Revisions::new(text), stale: true, ..Self::default() };
         draft.refresh();
         draft
     }

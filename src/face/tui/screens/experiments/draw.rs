@@ -19,7 +19,7 @@ use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{empty, frame, put};
+use crate::face::tui::widgets::paint::{empty, frame, put, select};
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
@@ -29,13 +29,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     match &experiments.entries {
         None => empty(buf, list, "reading…", theme),
         Some(entries) => {
-            let first = experiments.list.offset;
-            for (row, entry) in entries.iter().enumerate().skip(first).take(usize::from(list.height)) {
-                let y = list.y + (row - first) as u16;
-                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, entry);
+            for (row, y) in experiments.list.rows(entries.len(), list) {
+                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, &entries[row]);
                 if row == experiments.list.selected {
-                    let line = Rect { y, height: 1, ..list }.intersection(buf.area);
-                    buf.set_style(line, theme.style(Role::Selected));
+                    select(buf, list, y, theme);
                 }
             }
         }

@@ -219,14 +219,11 @@ fn draw_row(
 
 /// What is typed in a row's own line: behind how many of its values.
 fn in_place<'a>(typing: &'a Typing, name: &str) -> Option<(usize, &'a Typing)> {
-    match &typing.what {
-        What::Value { axis, index } | What::NewValue { axis, index } if axis == name => {
-            Some((*index, typing))
-        }
-        What::Values { axis } if axis == name => Some((0, typing)),
-        What::Setting { name: setting } if setting == name => Some((0, typing)),
-        _ => None,
-    }
+    let from = match typing.what {
+        What::Value(index) | What::NewValue(index) => index,
+        What::Values | What::Setting => 0,
+    };
+    (typing.name == name).then_some((from, typing))
 }
 
 fn draw_bottom(

@@ -23,11 +23,13 @@ use self::draft::{Draft, RowKind};
 use self::save::{Save, SaveTo};
 pub use self::state::Experiments;
 use self::typing::{Typing, What};
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request};
 use crate::face::tui::layout::{cut_left, inside};
 use crate::face::tui::overlay::Overlay;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
@@ -37,47 +39,26 @@ use crate::run::Feasibility;
 use crate::table::options::value;
 use crate::table::render::csv;
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Run,
-    Choose,
-    Left,
-    Right,
-    AddValue,
-    AddAxis,
-    Remove,
-    MoveLeft,
-    MoveRight,
-    Undo,
-    Redo,
-    Save,
-    SaveAs,
-    Duplicate,
-    ShowFile,
+acts! {
+    Run: "run", "r", "run the experiment; while a sweep runs, behind it", Some("run");
+    Choose: "choose", "Enter", "run it; in the grid: type the value, or the list", None;
+    Right: "grid", "Right l", "into the grid; there: next value", Some("edit");
+    Left: "back", "Left h", "previous value; from a name: back to the list", None;
+    AddValue: "add-value", "a", "add values to the axis", Some("value");
+    AddAxis: "add-axis", "A", "add an axis: any option, NCCL variable or profile value", Some("axis");
+    Remove: "remove", "D Delete", "remove the value; on a name: the axis or the setting", Some("remove");
+    MoveLeft: "move-left", "<", "move the value to the left", None;
+    MoveRight: "move-right", ">", "move the value to the right", None;
+    Undo: "undo", "u", "undo the last edit", Some("undo");
+    Redo: "redo", "ctrl-r", "do again what was undone", None;
+    Save: "save", "w", "save the experiment's file, comments kept", Some("save");
+    SaveAs: "save-as", "W", "save under another name", None;
+    Duplicate: "duplicate", "c", "copy the experiment to a new file", None;
+    ShowFile: "show-file", "e", "show the experiment's file, as edited", Some("file");
 }
 
 impl Acts for Experiments {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("run", "r", Act::Run, "run the experiment; while a sweep runs, behind it", Some("run")),
-        bind("choose", "Enter", Act::Choose, "run it; in the grid: type the value, or the list", None),
-        bind("grid", "Right l", Act::Right, "into the grid; there: next value", Some("edit")),
-        bind("back", "Left h", Act::Left, "previous value; from a name: back to the list", None),
-        bind("add-value", "a", Act::AddValue, "add values to the axis", Some("value")),
-        bind("add-axis", "A", Act::AddAxis, "add an axis: any option, NCCL variable or profile value", Some("axis")),
-        bind("remove", "D Delete", Act::Remove, "remove the value; on a name: the axis or the setting", Some("remove")),
-        bind("move-left", "<", Act::MoveLeft, "move the value to the left", None),
-        bind("move-right", ">", Act::MoveRight, "move the value to the right", None),
-        bind("undo", "u", Act::Undo, "undo the last edit", Some("undo")),
-        bind("redo", "ctrl-r", Act::Redo, "do again what was undone", None),
-        bind("save", "w", Act::Save, "save the experiment's file, comments kept", Some("save")),
-        bind("save-as", "W", Act::SaveAs, "save under another name", None),
-        bind("duplicate", "c", Act::Duplicate, "copy the experiment to a new file", None),
-        bind("show-file", "e", Act::ShowFile, "show the experiment's file, as edited", Some("file")),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {
@@ -204,12 +185,10 @@ impl Screen for Experiments {
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
-        let (left, right) = areas(body);
+        let (_, right) = areas(body);
         if self.readings > 0 {
             self.read(cx);
         }
-        let len = self.len();
-        self.list.fit(len, usize::from(inside(left).height));
         // a sweep stores runs all the time: only who looks at the forecast needs a new one
         if cx.tab == Tab::Experiments
             && let Some((serial, name, path, text)) = self.wanted_check()
@@ -264,11 +243,10 @@ impl Screen for Experiments {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let nothing = "nothing is shown here that a command could show";
-        let entry = self.selected().ok_or(nothing)?;
+        let entry = self.selected().ok_or(NO_COMMAND)?;
         // a command would run what is saved
         if self.draft().is_some_and(|draft| draft.revisions.is_edited()) {
-            return Err(nothing);
+            return Err(NO_COMMAND);
         }
         let file = entry.path().map_or_else(|| entry.name.clone(), |path| path.display().to_string());
         Ok(vec!["sweep".into(), file].into())
@@ -319,7 +297,7 @@ impl Experiments {
         let (name, column) = (row.name.clone(), draft.column);
         let value = column.checked_sub(1);
         let only_axes = || format!("{name} is the same for all cells: {add_axis} makes an axis of it");
-        let what = match (act, row.kind) {
+        let (what, text) = match (act, row.kind) {
             (Act::Left, _) => {
                 match value {
                     Some(_) => draft.column -= 1,
@@ -331,23 +309,15 @@ impl Experiments {
                 draft.column = (column + 1).min(row.values.len());
                 return Ok(());
             }
-            (Act::Choose, RowKind::Setting) => {
-                Typing::new(What::Setting { name }, &row.values.join(" "))
-            }
-            (Act::Choose, RowKind::Default) => {
-                let start = if name == "question" { String::new() } else { row.values.join(" ") };
-                Typing::new(What::Setting { name }, &start)
-            }
+            (Act::Choose, RowKind::Default) if name == "question" => (What::Setting, String::new()),
+            (Act::Choose, RowKind::Setting | RowKind::Default) => (What::Setting, row.values.join(" ")),
             (Act::Choose, RowKind::Axis) => match value {
-                Some(index) => {
-                    let old = row.values.get(index).cloned().unwrap_or_default();
-                    Typing::new(What::Value { axis: name, index }, &old)
-                }
-                None => Typing::new(What::Values { axis: name }, &row.values.join(" ")),
+                Some(index) => (What::Value(index), row.values.get(index).cloned().unwrap_or_default()),
+                None => (What::Values, row.values.join(" ")),
             },
             (Act::AddValue, RowKind::Axis) => {
                 let index = if column == 0 { row.values.len() } else { column };
-                Typing::new(What::NewValue { axis: name, index }, "")
+                (What::NewValue(index), String::new())
             }
             (Act::Remove, RowKind::Default) => return Err(format!("{name} is at its default already")),
             (Act::Remove, RowKind::Axis) if value.is_some() && row.values.len() > 1 => {
@@ -378,7 +348,7 @@ impl Experiments {
             (Act::AddValue | Act::MoveLeft | Act::MoveRight, _) => return Err(only_axes()),
             _ => return Ok(()),
         };
-        self.typing = Some(what);
+        self.typing = Some(Typing::new(name, what, &text));
         Ok(())
     }
 

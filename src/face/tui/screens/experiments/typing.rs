@@ -17,55 +17,40 @@ use crate::table::options::PAIRS;
 pub struct Typing {
     /// The line so far.
     pub field: Field,
-    /// What it is for.
+    /// The axis or the setting that it is for.
+    pub name: String,
+    /// What it is of that.
     pub what: What,
     /// Why it could not be used.
     pub error: Option<String>,
 }
 
-/// What a line is for.
-#[derive(Clone, Debug)]
+/// What a line is of an axis or a setting.
+#[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// A value in the place of one of an axis.
-    Value {
-        /// The name of the axis.
-        axis: String,
-        /// Which of its values.
-        index: usize,
-    },
-    /// Values more, before the one at `index`.
-    NewValue {
-        /// The name of the axis.
-        axis: String,
-        /// Before which of the values it goes, from 0.
-        index: usize,
-    },
+    /// A value in the place of this one of an axis.
+    Value(usize),
+    /// Values more, before this one.
+    NewValue(usize),
     /// All values of an axis.
-    Values {
-        /// The name of the axis.
-        axis: String,
-    },
+    Values,
     /// The value of a setting.
-    Setting {
-        /// The name of the setting.
-        name: String,
-    },
+    Setting,
 }
 
 impl Typing {
-    /// A line for `what` that begins as `text`.
-    pub fn new(what: What, text: &str) -> Self {
-        Self { field: Field::new(text), what, error: None }
+    /// A line for what it is of the axis or setting `name`, that begins as `text`.
+    pub fn new(name: String, what: What, text: &str) -> Self {
+        Self { field: Field::new(text), name, what, error: None }
     }
 
     /// What may be typed, in words.
     pub fn hint(&self) -> String {
-        match &self.what {
-            What::Value { axis, .. } | What::Setting { name: axis } => {
-                format!("{axis}: Enter takes it, Esc leaves it as it was")
-            }
-            What::NewValue { axis, .. } | What::Values { axis } => {
-                format!("{axis}: values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64")
+        let name = &self.name;
+        match self.what {
+            What::Value(_) | What::Setting => format!("{name}: Enter takes it, Esc leaves it as it was"),
+            What::NewValue(_) | What::Values => {
+                format!("{name}: values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64")
             }
         }
     }
@@ -156,29 +141,27 @@ fn take(experiments: &mut Experiments) {
 
 fn taken(experiments: &mut Experiments, typing: &Typing) -> Result<(), String> {
     let text = typing.field.value().trim().to_owned();
-    let (edits, name, column) = match &typing.what {
-        What::Setting { name } => {
+    let name = &typing.name;
+    let (edits, column) = match typing.what {
+        What::Setting => {
             if text.is_empty() {
                 return Err("nothing was typed; to go back to the default, remove the setting".into());
             }
-            (vec![Edit::Set { name: name.clone(), value: text }], name, 1)
+            (vec![Edit::Set { name: name.clone(), value: text }], 1)
         }
-        What::Value { axis, index } => {
-            let mut values = values(axis, &text)?.into_iter();
-            let first =
-                values.next().map(|value| Edit::Replace { axis: axis.clone(), index: *index, value });
-            let more = values.enumerate().map(|(i, value)| insert(axis, index + 1 + i, value));
-            (first.into_iter().chain(more).collect(), axis, index + 1)
+        What::Value(index) => {
+            let mut values = values(name, &text)?.into_iter();
+            let first = values.next().map(|value| Edit::Replace { axis: name.clone(), index, value });
+            let more = values.enumerate().map(|(i, value)| insert(name, index + 1 + i, value));
+            (first.into_iter().chain(more).collect(), index + 1)
         }
-        What::NewValue { axis, index } => {
-            let values = values(axis, &text)?;
+        What::NewValue(index) => {
+            let values = values(name, &text)?;
             let last = index + values.len();
-            let edits = values.into_iter().enumerate().map(|(i, value)| insert(axis, index + i, value));
-            (edits.collect(), axis, last)
+            let edits = values.into_iter().enumerate().map(|(i, value)| insert(name, index + i, value));
+            (edits.collect(), last)
         }
-        What::Values { axis } => {
-            (vec![Edit::Values { axis: axis.clone(), values: values(axis, &text)? }], axis, 0)
-        }
+        What::Values => (vec![Edit::Values { axis: name.clone(), values: values(name, &text)? }], 0),
     };
     experiments.take_edits(&edits, name, column)
 }

@@ -21,7 +21,7 @@ use crate::face::tui::format::{clock, digits};
 use crate::face::tui::screens::experiments;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, empty, frame, line, put};
+use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 
 const COLUMNS: [Column; 8] = [
@@ -126,17 +126,14 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
         false => format!("queue: {} goes there", label(Act::Queue)),
     };
     let inner = frame(buf, area, &title, theme);
-    let first = live.queue_list.offset;
-    let rows = live.queue.iter().enumerate().skip(first).take(usize::from(inner.height));
-    for (row, queued) in rows {
-        let y = inner.y + (row - first) as u16;
+    for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
+        let queued = &live.queue[row];
         let runs = queued.experiment.cells.len() * queued.experiment.rounds as usize;
         let text = format!(" {} {}, up to {runs} runs", row + 1, queued.title());
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
         if live.in_queue && row == live.queue_list.selected {
             put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));
-            let line = Rect { y, height: 1, ..inner }.intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, inner, y, theme);
         }
     }
 }

@@ -13,11 +13,13 @@ use ratatui::layout::Rect;
 
 pub use self::state::Live;
 use self::state::{CellState, Pause, Queued};
-use crate::face::tui::action::{Action, Binding, bind};
+use crate::face::tui::action::{Action, acts};
 use crate::face::tui::context::{Context, Request, Sweeps};
 use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::message::{Effect, Ended, StoreTask, SweepOrder};
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
@@ -31,41 +33,23 @@ const HAND_OVER_MS: u64 = 500;
 /// How many finished runs make the interval of handing over a millisecond longer.
 const RECORDS_A_MS: usize = 20;
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    OpenCell,
-    Pause,
-    CancelCell,
-    CancelAll,
-    RetryFailed,
-    Follow,
-    LogUp,
-    LogDown,
-    Queue,
-    Earlier,
-    Later,
-    Remove,
+acts! {
+    OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
+    Pause: "pause", "p", "pause: end the run under way, start no other; resume", Some("pause");
+    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell");
+    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all");
+    RetryFailed: "retry-failed", "F", "run again what failed or was interrupted", Some("retry");
+    Follow: "follow", "f", "follow the cell under way, or stay on this one", Some("follow");
+    LogUp: "log-up", "[", "scroll the log up", None;
+    LogDown: "log-down", "]", "scroll the log down", None;
+    Queue: "queue", "Q", "into the queue of sweeps, and back", Some("queue");
+    Earlier: "earlier", "<", "queue: the sweep earlier", None;
+    Later: "later", ">", "queue: the sweep later", None;
+    Remove: "remove", "D Delete", "queue: remove the sweep", None;
 }
 
 impl Acts for Live {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("open-cell", "Enter", Act::OpenCell, "open the timeline of the cell's last run", Some("timeline")),
-        bind("pause", "p", Act::Pause, "pause: end the run under way, start no other; resume", Some("pause")),
-        bind("cancel-cell", "c", Act::CancelCell, "cancel the selected cell", Some("cancel cell")),
-        bind("cancel-all", "C", Act::CancelAll, "cancel the sweep", Some("cancel all")),
-        bind("retry-failed", "F", Act::RetryFailed, "run again what failed or was interrupted", Some("retry")),
-        bind("follow", "f", Act::Follow, "follow the cell under way, or stay on this one", Some("follow")),
-        bind("log-up", "[", Act::LogUp, "scroll the log up", None),
-        bind("log-down", "]", Act::LogDown, "scroll the log down", None),
-        bind("queue", "Q", Act::Queue, "into the queue of sweeps, and back", Some("queue")),
-        bind("earlier", "<", Act::Earlier, "queue: the sweep earlier", None),
-        bind("later", ">", Act::Later, "queue: the sweep later", None),
-        bind("remove", "D Delete", Act::Remove, "queue: remove the sweep", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let running = self.is_running();
@@ -183,7 +167,6 @@ impl Screen for Live {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         let areas = self.areas(body);
-        self.list.fit(self.cells.len(), usize::from(areas.table.height.saturating_sub(1)));
         self.queue_list.fit(self.queue.len(), usize::from(areas.queue.height.saturating_sub(2)));
         self.in_queue &= !self.queue.is_empty();
         let at = self.list.selected;
@@ -248,7 +231,7 @@ impl Screen for Live {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let path = &self.source.as_ref().ok_or("nothing is shown here that a command could show")?.path;
+        let path = &self.source.as_ref().ok_or(NO_COMMAND)?.path;
         let file = if path.parent().is_none_or(|parent| parent.as_os_str().is_empty()) {
             path.with_extension("")
         } else {

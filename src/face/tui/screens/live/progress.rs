@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::run::{RunEvent, StepLanes};
+use crate::trace::overlap::intervals;
 
 /// Points of the sparkline that are kept.
 const POINTS: usize = 240;
@@ -90,20 +91,11 @@ pub fn coverage(busy: &[[u32; 2]], end: u32, columns: usize) -> Vec<f64> {
 
 /// What of the comm lane no computation hides, as intervals.
 pub fn exposed(lanes: &StepLanes) -> Vec<[u32; 2]> {
-    let mut exposed = Vec::new();
-    for [start, end] in &lanes.comm {
-        let mut at = *start;
-        for [from, to] in lanes.compute.iter().filter(|[from, to]| to > start && from < end) {
-            if *from > at {
-                exposed.push([at, *from]);
-            }
-            at = at.max(*to);
-        }
-        if at < *end {
-            exposed.push([at, *end]);
-        }
-    }
-    exposed
+    let wide = |lane: &[[u32; 2]]| -> Vec<(i64, i64)> {
+        lane.iter().map(|[start, end]| (i64::from(*start), i64::from(*end))).collect()
+    };
+    let bare = intervals::difference(&wide(&lanes.comm), &wide(&lanes.compute));
+    bare.into_iter().map(|(start, end)| [start as u32, end as u32]).collect()
 }
 
 /// Nanoseconds of communication, and of that exposed.

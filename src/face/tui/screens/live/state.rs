@@ -102,9 +102,10 @@ pub struct Looked {
 }
 
 /// What a cell is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellState {
     /// Its next run has not begun.
+    #[default]
     Queued,
     /// A run goes on.
     Running,
@@ -133,7 +134,7 @@ impl CellState {
 }
 
 /// A cell of the sweep.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LiveCell {
     /// What the cell asks for, with every default filled in.
     pub spec: Spec,
@@ -314,24 +315,7 @@ impl LiveCell {
             Feasibility::Skipped(why) => (CellState::Done(Status::Skipped), why.clone()),
             Feasibility::Oom(why) => (CellState::Done(Status::Oom), why.clone()),
         };
-        Self {
-            spec: spec.clone(),
-            state,
-            round: 0,
-            note,
-            samples: (0, spec.samples),
-            tokens_per_s: None,
-            tpot_ms: None,
-            since_ms: None,
-            took_ms: None,
-            record: None,
-            log: VecDeque::new(),
-            doing: Doing::default(),
-            looked: None,
-            cancelled: false,
-            settled: BTreeSet::new(),
-            bad: BTreeMap::new(),
-        }
+        Self { spec: spec.clone(), state, note, samples: (0, spec.samples), ..Self::default() }
     }
 
     /// The part of the current run that is done, 0 to 1.

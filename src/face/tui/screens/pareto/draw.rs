@@ -13,7 +13,8 @@ use super::{Act, info, picture};
 use crate::face::tui::context::Context;
 use crate::face::tui::layout::centered;
 use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{empty, line, popup, put};
+use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::paint::{empty, line, popup, put, select};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::table::P2p;
 
@@ -78,7 +79,7 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let x = put(buf, header, header.x, header.y, &count, title);
         let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
         let hint = " words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops";
-        pareto.filter.draw(buf, rest, theme, None, hint);
+        pareto.filter.draw(buf, rest, theme, hint);
     } else {
         let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
         let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());
@@ -221,37 +222,41 @@ fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     }
 }
 
-fn draw_panel(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context, panel: Panel) {
+fn draw_panel(
+    buf: &mut Buffer,
+    body: Rect,
+    pareto: &Pareto,
+    cx: &Context,
+    (panel, mut list): (Panel, List),
+) {
     let theme = cx.theme;
-    let (title, lines, list): (&str, Vec<(String, Style)>, _) = match panel {
-        Panel::Groups(list) => {
+    let (title, lines): (&str, Vec<(String, Style)>) = match panel {
+        Panel::Groups => {
             let group = |(i, (name, points)): (usize, (&String, &usize))| {
                 let mark = if i == pareto.group { "●" } else { " " };
                 (format!("{mark} {points:>4}  {name}"), theme.style(Role::Text))
             };
             let lines = pareto.groups.iter().zip(&pareto.counts).enumerate().map(group).collect();
-            ("groups: points, then what they have in common; Enter shows", lines, list)
+            ("groups: points, then what they have in common; Enter shows", lines)
         }
-        Panel::Legend(list) => {
+        Panel::Legend => {
             let entry = |e: &super::state::series::Entry| {
                 let mark = if e.hidden { "✕" } else { e.glyph() };
                 (format!("{mark} {}", e.series.label()), theme.style(Role::Series(e.look)))
             };
             let lines = pareto.entries.iter().map(entry).collect();
-            ("legend: Space shows or hides, a all, Esc closes", lines, list)
+            ("legend: Space shows or hides, a all, Esc closes", lines)
         }
     };
     let wide = lines.iter().map(|(l, _)| l.chars().count()).max().unwrap_or(0).max(title.len()) as u16;
     let area = centered(body, wide + 6, (lines.len() as u16 + 2).min(body.height.saturating_sub(2)));
     let inner = popup(buf, area, title, theme);
-    let rows = usize::from(inner.height).max(1);
-    let first = (list.selected + 1).saturating_sub(rows);
-    for (row, (text, style)) in lines.iter().enumerate().skip(first).take(rows) {
-        let at = (row - first) as u16;
-        line(buf, inner, at, &[(" ", *style), (text, *style)]);
+    list.fit(lines.len(), inner.height.into());
+    for (row, y) in list.rows(lines.len(), inner) {
+        let (text, style) = &lines[row];
+        line(buf, inner, y - inner.y, &[(" ", *style), (text, *style)]);
         if row == list.selected {
-            let row = Rect::new(inner.x, inner.y + at, inner.width, 1).intersection(buf.area);
-            buf.set_style(row, theme.style(Role::Selected));
+            select(buf, inner, y, theme);
         }
     }
 }

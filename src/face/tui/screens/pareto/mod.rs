@@ -17,77 +17,52 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
-use crate::face::tui::widgets::field::Typed;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::field::FilterBox;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::analysis::{self, Axes};
-use state::Panel;
 pub use state::Pareto;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
+use state::{Panel, Scale};
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Go(Direction),
-    Next,
-    Previous,
-    Dominating,
-    Open,
-    CycleX,
-    CycleY,
-    ScaleX,
-    ScaleY,
-    CycleP2p,
-    Group,
-    Legend,
-    Filter,
-    Table,
-    Published,
-    OverlayFile,
-    ZoomIn,
-    ZoomOut,
-    FitAll,
-    Undo,
-    Picture,
+acts! {
+    Open: "open", "Enter", "open the point's timeline", Some("timeline");
+    Left: "left", "Left", "nearest point to the left", Some("point");
+    Right: "right", "Right", "nearest point to the right", None;
+    Up: "up", "Up", "nearest point above", None;
+    Down: "down", "Down", "nearest point below", None;
+    Next: "next", "n", "next point in order of x, whichever is covered", None;
+    Previous: "previous", "N", "previous point in order of x", None;
+    Dominating: "dominating", "d", "go to the run that dominates this one", None;
+    CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis");
+    CycleY: "cycle-y", "A", "y axis: tokens/s/GPU or tokens/s", None;
+    CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
+    Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
+    Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
+    Legend: "legend", "l", "legend: show or hide architectures and P2P settings", Some("legend");
+    Published: "published", "b", "published points (arXiv 2501.06589) on or off", Some("published");
+    OverlayFile: "overlay", "B", "points from a CSV file of yours beside the runs", None;
+    Table: "table", "t", "table of the frontiers at fixed latencies on or off", Some("table");
+    ZoomIn: "zoom-in", "+ =", "zoom in at the point", None;
+    ZoomOut: "zoom-out", "-", "zoom out at the point", None;
+    FitAll: "fit-all", "f", "show all points", None;
+    Undo: "undo", "u", "undo zooming", Some("undo zoom");
+    ScaleX: "scale-x", "s", "x axis: automatic, linear, logarithmic", None;
+    ScaleY: "scale-y", "S", "y axis: automatic, linear, logarithmic", None;
+    Picture: "picture", "i", "plot as a picture, or in characters", None;
 }
 
 impl Acts for Pareto {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("open", "Enter", Act::Open, "open the point's timeline", Some("timeline")),
-        bind("left", "Left", Act::Go(Direction::Left), "nearest point to the left", Some("point")),
-        bind("right", "Right", Act::Go(Direction::Right), "nearest point to the right", None),
-        bind("up", "Up", Act::Go(Direction::Up), "nearest point above", None),
-        bind("down", "Down", Act::Go(Direction::Down), "nearest point below", None),
-        bind("next", "n", Act::Next, "next point in order of x, whichever is covered", None),
-        bind("previous", "N", Act::Previous, "previous point in order of x", None),
-        bind("dominating", "d", Act::Dominating, "go to the run that dominates this one", None),
-        bind("cycle-x", "a", Act::CycleX, "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis")),
-        bind("cycle-y", "A", Act::CycleY, "y axis: tokens/s/GPU or tokens/s", None),
-        bind("cycle-p2p", "p", Act::CycleP2p, "show P2P on, off, or both", Some("P2P")),
-        bind("choose-group", "g", Act::Group, "choose a group: model, workload, hardware, provenance", Some("group")),
-        bind("filter", "/", Act::Filter, "filter: words, tp:8, arch:ladder, batch>=16", Some("filter")),
-        bind("legend", "l", Act::Legend, "legend: show or hide architectures and P2P settings", Some("legend")),
-        bind("published", "b", Act::Published, "published points (arXiv 2501.06589) on or off", Some("published")),
-        bind("overlay", "B", Act::OverlayFile, "points from a CSV file of yours beside the runs", None),
-        bind("table", "t", Act::Table, "table of the frontiers at fixed latencies on or off", Some("table")),
-        bind("zoom-in", "+ =", Act::ZoomIn, "zoom in at the point", None),
-        bind("zoom-out", "-", Act::ZoomOut, "zoom out at the point", None),
-        bind("fit-all", "f", Act::FitAll, "show all points", None),
-        bind("undo", "u", Act::Undo, "undo zooming", Some("undo zoom")),
-        bind("scale-x", "s", Act::ScaleX, "x axis: automatic, linear, logarithmic", None),
-        bind("scale-y", "S", Act::ScaleY, "y axis: automatic, linear, logarithmic", None),
-        bind("picture", "i", Act::Picture, "plot as a picture, or in characters", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let plot = layout::plot(self, cx.body());
@@ -97,7 +72,10 @@ impl Acts for Pareto {
             pareto.zoom.by(&plot, around, factor);
         };
         match act {
-            Act::Go(direction) => go(self, &plot, direction),
+            Act::Left => go(self, &plot, Direction::Left),
+            Act::Right => go(self, &plot, Direction::Right),
+            Act::Up => go(self, &plot, Direction::Up),
+            Act::Down => go(self, &plot, Direction::Down),
             Act::Next => self.move_by(1),
             Act::Previous => self.move_by(-1),
             Act::Dominating => {
@@ -115,7 +93,7 @@ impl Acts for Pareto {
             Act::ScaleX | Act::ScaleY => {
                 let scales = &mut self.scales;
                 let scale = if act == Act::ScaleX { &mut scales.0 } else { &mut scales.1 };
-                *scale = scale.next();
+                *scale = next_of(&Scale::ALL, *scale, false);
                 let name = if act == Act::ScaleX { "x" } else { "y" };
                 let text = format!("{name} axis: {}", scale.word());
                 self.zoom.forget();
@@ -123,10 +101,9 @@ impl Acts for Pareto {
             }
             Act::CycleP2p => self.cycle_p2p(),
             Act::Group => {
-                let selected = self.group;
-                self.panel = Some(Panel::Groups(List { selected, offset: 0 }));
+                self.panel = Some((Panel::Groups, List { selected: self.group, offset: 0 }));
             }
-            Act::Legend => self.panel = Some(Panel::Legend(List::default())),
+            Act::Legend => self.panel = Some((Panel::Legend, List::default())),
             Act::Filter => self.filter.typing = true,
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
@@ -160,20 +137,15 @@ impl Screen for Pareto {
     }
 
     fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        match self.filter.key(key) {
-            None => return in_panel(self, key),
-            Some(Typed::Changed) => self.arrange(),
-            Some(_) => {}
-        }
-        true
+        in_panel(self, key)
     }
 
-    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        let typing = self.filter.paste(text);
-        if typing {
-            self.arrange();
-        }
-        typing
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        Some(&mut self.filter)
+    }
+
+    fn narrow(&mut self, _cx: &mut Context) {
+        self.arrange();
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -188,7 +160,6 @@ impl Screen for Pareto {
         let inside = |at: Position| plot.area.contains(at);
         match event.kind {
             PointerKind::Click => {
-                self.filter.typing = false;
                 self.panel = None;
                 self.drag = None;
                 select_at(self, &plot, event.at);
@@ -225,14 +196,14 @@ impl Screen for Pareto {
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
         let Some(runs) = cx.stored.clone() else { return };
-        let (axes, of) = (self.axes, runs.clone());
+        let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
         cx.follow(
             "points",
             &(axes, self.reading),
             move |_| Ok(analysis::pareto_on(&of.records, axes)),
             move |pareto: &mut Self, points, cx| {
                 if let Some(points) = cx.told(points) {
-                    pareto.set(axes, points);
+                    pareto.set(axes, points, told);
                 }
             },
         );
@@ -270,7 +241,7 @@ impl Screen for Pareto {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let words = command(self).ok_or("nothing is shown here that a command could show")?;
+        let words = command(self).ok_or(NO_COMMAND)?;
         Ok(words.into())
     }
 
@@ -293,38 +264,26 @@ impl Screen for Pareto {
 
 /// A key while a list lies on the plot; false where none does.
 fn in_panel(pareto: &mut Pareto, key: KeyEvent) -> bool {
-    let Some(panel) = pareto.panel else { return false };
-    let (mut list, len) = match panel {
-        Panel::Groups(list) => (list, pareto.groups.len()),
-        Panel::Legend(list) => (list, pareto.entries.len()),
+    let Some((panel, list)) = &mut pareto.panel else { return false };
+    let len = match panel {
+        Panel::Groups => pareto.groups.len(),
+        Panel::Legend => pareto.entries.len(),
     };
+    let at = list.selected;
     match (key.code, panel) {
-        (KeyCode::Up | KeyCode::Char('k'), _) => list.move_by(-1, len),
-        (KeyCode::Down | KeyCode::Char('j'), _) => list.move_by(1, len),
-        (KeyCode::PageUp, _) => list.move_by(-10, len),
-        (KeyCode::PageDown, _) => list.move_by(10, len),
-        (KeyCode::Home, _) => list.selected = 0,
-        (KeyCode::End, _) => list.move_by(isize::MAX / 2, len),
-        (KeyCode::Enter | KeyCode::Char(' '), Panel::Groups(_)) => {
-            pareto.choose_group(list.selected);
+        (code, _) if list.key(code, len) => {}
+        (KeyCode::Enter | KeyCode::Char(' '), Panel::Groups) => {
             pareto.panel = None;
-            return true;
+            pareto.choose_group(at);
         }
-        (KeyCode::Enter | KeyCode::Char(' '), Panel::Legend(_)) => pareto.toggle(list.selected),
-        (KeyCode::Char('a'), Panel::Legend(_)) => {
+        (KeyCode::Enter | KeyCode::Char(' '), Panel::Legend) => pareto.toggle(at),
+        (KeyCode::Char('a'), Panel::Legend) => {
             pareto.hidden.clear();
             pareto.arrange();
         }
-        (KeyCode::Esc | KeyCode::Char('q' | 'g' | 'l'), _) => {
-            pareto.panel = None;
-            return true;
-        }
+        (KeyCode::Esc | KeyCode::Char('q' | 'g' | 'l'), _) => pareto.panel = None,
         _ => {}
     }
-    pareto.panel = Some(match panel {
-        Panel::Groups(_) => Panel::Groups(list),
-        Panel::Legend(_) => Panel::Legend(list),
-    });
     true
 }
 
@@ -369,7 +328,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
             conditions.push(condition);
         }
     }
-    conditions.extend(state::filter::Filter::parse(pareto.filter.value()).words());
+    conditions.extend(Some(pareto.filter.value().trim().to_owned()).filter(|typed| !typed.is_empty()));
     let mut words: Vec<String> = vec!["pareto".into(), "--filter".into(), conditions.join(" ")];
     let mut option = |name: &str, value: &str| words.extend([name.to_string(), value.to_string()]);
     if pareto.axes.x != Axes::default().x {

@@ -173,7 +173,7 @@ fn a_plot_never_mixes_and_the_group_is_chosen_from_a_list() {
     };
     assert_eq!(provenances(&driver), [Provenance::EmulatedLink], "what ran comes first");
     keys(&mut driver, "g");
-    assert!(matches!(driver.state.pareto.panel, Some(Panel::Groups(_))));
+    assert!(matches!(driver.state.pareto.panel, Some((Panel::Groups, _))));
     press(&mut driver, KeyCode::End);
     press(&mut driver, KeyCode::Enter);
     assert_eq!(driver.state.pareto.panel, None);
@@ -335,7 +335,7 @@ fn the_command_and_the_table_say_what_is_shown() {
     press(&mut driver, KeyCode::Enter);
     let words = driver.state.screen(driver.state.cx.tab).command().unwrap().words.join(" ");
     assert!(words.starts_with("pareto --filter model=tiny"), "{words}");
-    for part in ["provenance=emulated-link", "p2p=on", "tp=8", "--x ttft", "--area --at"] {
+    for part in ["provenance=emulated-link", "p2p=on", "tp:8", "--x ttft", "--area --at"] {
         assert!(words.contains(part), "{part} in {words}");
     }
     let screen = driver.state.screen(driver.state.cx.tab);

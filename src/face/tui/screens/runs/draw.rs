@@ -16,9 +16,10 @@ use super::over;
 use super::state::{Line, Runs};
 use crate::desk;
 use crate::face::tui::context::Context;
+use crate::face::tui::layout::cut_top;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, wrap};
+use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, select, wrap};
 use crate::lab::store::Annotations;
 use crate::table::Record;
 
@@ -80,8 +81,9 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
     }
     let rest = Rect { x, width: right.saturating_sub(x), ..top };
     let hint = " Enter keeps it, Tab takes an offer, Esc drops it";
-    let x = runs.filter.draw(buf, rest, theme, runs.wrong.as_deref(), hint);
-    if let (None, false, Some(first)) = (&runs.wrong, runs.filter.typing, stored.damaged.first()) {
+    let x = runs.filter.draw(buf, rest, theme, hint);
+    if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
+    {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
         put(buf, rest, x, top.y, &note, theme.style(Role::Bad));
     }
@@ -115,11 +117,8 @@ fn draw_table(
         put(buf, cell, place.x + shift, area.y, &title, theme.style(Role::Title));
     }
     let group = runs.group(table);
-    for row in 0..area.height.saturating_sub(1) {
-        let index = runs.list.offset + usize::from(row);
-        let Some(line) = runs.lines.get(index) else { break };
-        let y = area.y + 1 + row;
-        match line {
+    for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
+        match &runs.lines[index] {
             Line::Run(row) => draw_run(buf, y, theme, runs, stored, shown, *row as usize),
             Line::Group { row, count, ok } => {
                 let column = group.and_then(|at| table.columns().get(at));
@@ -139,8 +138,7 @@ fn draw_table(
             }
         }
         if index == runs.list.selected {
-            let line = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }
@@ -232,8 +230,7 @@ fn draw_offers(buf: &mut Buffer, top: Rect, body: Rect, theme: Theme, runs: &Run
         let x = inner.right().saturating_sub(offer.about.width() as u16 + 1);
         put(buf, inner, x, y, &offer.about, theme.style(Role::Dim));
         if row == runs.offer {
-            let line = Rect::new(inner.x, y, inner.width, 1).intersection(buf.area);
-            buf.set_style(line, theme.style(Role::Selected));
+            select(buf, inner, y, theme);
         }
     }
 }

@@ -15,7 +15,7 @@ use ratatui::layout::Rect;
 
 use self::over::Over;
 pub use self::state::Runs;
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
@@ -23,7 +23,7 @@ use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::Typed;
+use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::lab::store::{self, Store};
 use crate::study::analysis::side_by_side;
@@ -31,61 +31,33 @@ use crate::study::analysis::side_by_side;
 /// More runs than this are not deleted without asking.
 const MANY: usize = 3;
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Open,
-    OpenBeneath,
-    OpenBoth,
-    Filter,
-    SortNext,
-    SortPrevious,
-    SortReverse,
-    Group,
-    Detail,
-    Columns,
-    ScrollLeft,
-    ScrollRight,
-    Mark,
-    MarkAll,
-    MarkNone,
-    OnlyMarked,
-    SideBySide,
-    Tag,
-    Note,
-    Delete,
-    Undo,
-    CopyId,
+acts! {
+    Open: "open", "Enter", "open the run's timeline", Some("timeline");
+    Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter");
+    Mark: "mark", "Space", "mark the run, or take its mark away", Some("mark");
+    SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare");
+    SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
+    Detail: "detail", "d", "show or hide the run's details", Some("details");
+    Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
+    SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
+    SortReverse: "sort-reverse", "r", "reverse the order", Some("reverse");
+    Group: "group", "g", "group by the column that is sorted by, or no more", None;
+    Columns: "columns", "C", "choose and order columns", Some("columns");
+    ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
+    ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
+    Note: "note", "n", "write a note on the marked runs, or the selected one", None;
+    Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash)", None;
+    Undo: "undo", "u", "bring back what was deleted last", None;
+    MarkAll: "mark-all", "a", "mark all runs that are shown", None;
+    MarkNone: "mark-none", "A", "take all marks away", None;
+    OnlyMarked: "only-marked", "v", "show only marked runs, or all", None;
+    OpenBoth: "open-both", "B", "open the timelines of the marked runs under one another", None;
+    OpenBeneath: "open-beneath", "b", "open the run's timeline beneath the one shown", None;
+    CopyId: "copy-id", "y", "copy the ids of the marked runs, or of the selected one", None;
 }
 
 impl Acts for Runs {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("open", "Enter", Act::Open, "open the run's timeline", Some("timeline")),
-        bind("filter", "/", Act::Filter, "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter")),
-        bind("mark", "Space", Act::Mark, "mark the run, or take its mark away", Some("mark")),
-        bind("side-by-side", "c", Act::SideBySide, "compare two marked runs side by side", Some("compare")),
-        bind("sort-next", "s >", Act::SortNext, "sort by the next column", Some("sort")),
-        bind("detail", "d", Act::Detail, "show or hide the run's details", Some("details")),
-        bind("tag", "t", Act::Tag, "tag the marked runs, or the selected one", Some("tag")),
-        bind("sort-previous", "S <", Act::SortPrevious, "sort by the previous column", None),
-        bind("sort-reverse", "r", Act::SortReverse, "reverse the order", Some("reverse")),
-        bind("group", "g", Act::Group, "group by the column that is sorted by, or no more", None),
-        bind("columns", "C", Act::Columns, "choose and order columns", Some("columns")),
-        bind("scroll-right", "Right l", Act::ScrollRight, "show columns further to the right", None),
-        bind("scroll-left", "Left h", Act::ScrollLeft, "show columns further to the left", None),
-        bind("note", "n", Act::Note, "write a note on the marked runs, or the selected one", None),
-        bind("delete", "D", Act::Delete, "delete the marked runs, or the selected one (to the trash)", None),
-        bind("undo", "u", Act::Undo, "bring back what was deleted last", None),
-        bind("mark-all", "a", Act::MarkAll, "mark all runs that are shown", None),
-        bind("mark-none", "A", Act::MarkNone, "take all marks away", None),
-        bind("only-marked", "v", Act::OnlyMarked, "show only marked runs, or all", None),
-        bind("open-both", "B", Act::OpenBoth, "open the timelines of the marked runs under one another", None),
-        bind("open-beneath", "b", Act::OpenBeneath, "open the run's timeline beneath the one shown", None),
-        bind("copy-id", "y", Act::CopyId, "copy the ids of the marked runs, or of the selected one", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let stored = cx.stored.clone();
@@ -214,22 +186,19 @@ impl Screen for Runs {
         match key.code {
             KeyCode::Down if offers > 0 => self.offer = (self.offer + 1) % offers,
             KeyCode::Up if offers > 0 => self.offer = (self.offer + offers - 1) % offers,
-            KeyCode::Tab if self.take_offer() => self.typed_on(cx),
-            _ => match self.filter.key(key) {
-                None => return false,
-                Some(Typed::Changed) => self.typed_on(cx),
-                Some(_) => self.suggest(cx),
-            },
+            KeyCode::Tab if self.take_offer() => self.narrow(cx),
+            _ => return false,
         }
         true
     }
 
-    fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
-        let typing = self.filter.paste(text);
-        if typing {
-            self.typed_on(cx);
-        }
-        typing
+    fn filter(&mut self) -> Option<&mut FilterBox> {
+        Some(&mut self.filter)
+    }
+
+    fn narrow(&mut self, cx: &mut Context) {
+        self.rearrange(cx);
+        self.suggest(cx);
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -238,8 +207,6 @@ impl Screen for Runs {
         }
         match event.kind {
             PointerKind::Click | PointerKind::DoubleClick => {
-                self.filter.typing = false;
-                self.suggest(cx);
                 let table = areas(body, self.detail).1;
                 let header = cut_top(table, 1).0;
                 if !header.contains(event.at) {
@@ -263,10 +230,7 @@ impl Screen for Runs {
         }
     }
 
-    fn settle(&mut self, body: Rect, cx: &mut Context) {
-        if let Some((len, area)) = self.list_area(body) {
-            self.list.fit(len, usize::from(area.height));
-        }
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if !self.detail {
             return;
         }
@@ -366,11 +330,6 @@ impl Runs {
     /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
-    }
-
-    fn typed_on(&mut self, cx: &Context) {
-        self.rearrange(cx);
-        self.suggest(cx);
     }
 
     fn suggest(&mut self, cx: &Context) {

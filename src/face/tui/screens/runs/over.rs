@@ -8,10 +8,10 @@ use super::draw::cut_middle;
 use super::state::{COLUMNS, PINNED, Runs};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
-use crate::face::tui::layout::centered;
+use crate::face::tui::layout::{centered, cut_top};
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{line, popup, put, wrap};
+use crate::face::tui::widgets::paint::{line, popup, put, select, wrap};
 use crate::study::analysis::{RunTable, SideBySide};
 use crate::table::Provenance;
 
@@ -79,12 +79,7 @@ fn in_columns(runs: &mut Runs, code: KeyCode) {
     let pinned =
         |names: &[String], at: usize| names.get(at).is_none_or(|n| PINNED.contains(&n.as_str()));
     match code {
-        KeyCode::Down | KeyCode::Char('j') => list.move_by(1, names.len()),
-        KeyCode::Up | KeyCode::Char('k') => list.move_by(-1, names.len()),
-        KeyCode::PageDown => list.move_by(10, names.len()),
-        KeyCode::PageUp => list.move_by(-10, names.len()),
-        KeyCode::Home => list.selected = 0,
-        KeyCode::End => list.selected = names.len().saturating_sub(1),
+        code if list.key(code, names.len()) => {}
         KeyCode::Char(' ') | KeyCode::Enter if !pinned(names, at) => {
             let name = names.remove(at);
             if at < *shown {
@@ -161,10 +156,10 @@ fn draw_columns(
     let area = popup(buf, centered(body, 62, height), title, theme);
     let hint = " Space on or off   J K move   d default   Esc closes";
     line(buf, area, 0, &[(hint, theme.style(Role::Dim))]);
-    let rows = usize::from(area.height.saturating_sub(1));
-    list.fit(names.len(), rows);
-    for (row, (at, name)) in names.iter().enumerate().skip(list.offset).take(rows).enumerate() {
-        let y = area.y + 1 + row as u16;
+    let rows = cut_top(area, 1).1;
+    list.fit(names.len(), usize::from(rows.height));
+    for (at, y) in list.rows(names.len(), rows) {
+        let name = &names[at];
         let (mark, role) = match at < shown {
             _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
             true => ("[x]", Role::Text),
@@ -183,8 +178,7 @@ fn draw_columns(
         put(buf, area, area.x + 10, y, name, theme.style(role));
         put(buf, area, area.x + 36, y, &title, theme.style(Role::Dim));
         if at == list.selected {
-            let row = Rect::new(area.x, y, area.width, 1).intersection(buf.area);
-            buf.set_style(row, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

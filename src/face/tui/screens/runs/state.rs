@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::marked::Marked;
 use super::over::Over;
-use crate::face::tui::format;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::{Bound, Completion, Filter, complete};
+use crate::study::analysis::filter::{Bound, Completion, complete};
 use crate::table::Record;
 use crate::table::Unit;
 
@@ -79,8 +78,6 @@ pub struct Runs {
     pub filter: FilterBox,
     /// The filter as it was applied, for marking what it found.
     pub bound: Bound,
-    /// What is wrong with the filter.
-    pub wrong: Option<String>,
     /// What can be typed next.
     pub completion: Completion,
     /// Which of the offers Tab takes.
@@ -112,7 +109,6 @@ impl Default for Runs {
             scroll: 0,
             filter: FilterBox::default(),
             bound: Bound::default(),
-            wrong: None,
             completion: Completion::default(),
             offer: 0,
             detail: false,
@@ -215,10 +211,8 @@ impl Runs {
             return;
         };
         let (records, table) = (&snapshot.records, &snapshot.table);
-        let (bound, wrong) = Filter::parse(self.filter.value()).bind(table);
-        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
-        let mut rows = bound.rows(table);
-        self.bound = bound;
+        self.bound = self.filter.bind(table);
+        let mut rows = self.bound.rows(table);
         let run = |row: &u32| records.get(*row as usize).map_or("", |record| record.run.as_str());
         if !self.deleting.is_empty() {
             rows.retain(|row| !self.deleting.contains(run(row)));

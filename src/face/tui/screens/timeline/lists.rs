@@ -15,6 +15,8 @@ use crate::plan::Lane;
 use crate::study::analysis::{
     Dependencies, Dependency, OperationDifference, OperationDifferences, Share, Why,
 };
+use crate::table::Provenance;
+use crate::table::render::{Shown, Table};
 
 /// Rows of lists, without their frame and header.
 pub fn rows(area: Rect) -> Rect {
@@ -51,12 +53,9 @@ fn draw_dependencies(
     let edges = dependencies.before.iter().map(|dependency| (true, dependency));
     let edges: Vec<(bool, &Dependency)> =
         edges.chain(dependencies.after.iter().map(|dependency| (false, dependency))).collect();
-    for (row, (before, dependency)) in edges.iter().enumerate().skip(list.offset) {
-        let area = rows(area);
-        let y = area.y.saturating_add((row - list.offset) as u16);
-        if y >= area.bottom() {
-            break;
-        }
+    let area = rows(area);
+    for (row, y) in list.rows(edges.len(), area) {
+        let (before, dependency) = &edges[row];
         let Some(other) = index.trace.spans.get(dependency.span) else { continue };
         let first = row == 0 || row == dependencies.before.len();
         let direction = match (first, before) {
@@ -136,9 +135,8 @@ fn draw_differences(
     let order = if by_exposed && report.recorders.is_none() { " by exposed " } else { " by time " };
     let x = inner.right().saturating_sub(order.len() as u16 + 1);
     put(buf, whole, x, inner.bottom(), order, theme.style(Role::Dim));
-    for row in list.offset..list.offset + usize::from(area.height) {
+    for (row, y) in list.rows(report.groups.len(), area) {
         let Some(group) = sorted(row) else { break };
-        let y = area.y + (row - list.offset) as u16;
         let role = match (row == list.selected, group.lane) {
             (true, _) => Role::Selected,
             (false, Lane::Comm) => Role::Comm,
@@ -193,32 +191,27 @@ fn time(us: f64) -> String {
 }
 
 /// The differences as CSV.
-pub fn csv(report: &OperationDifferences, provenance: [crate::table::Provenance; 2]) -> String {
-    let mut text = String::from(
-        "operation,lane,upper_provenance,upper_step,upper_us,upper_exposed_us,upper_peer_wait_us,\
-         lower_provenance,lower_step,lower_us,lower_exposed_us,lower_peer_wait_us,delta_us\n",
-    );
-    let side = |share: &Option<Share>| match share {
-        Some(share) => format!("{},{},{}", share.us, share.exposed_us, share.peer_wait_us),
-        None => ",,".into(),
-    };
-    let (a, b) = report.steps;
-    for group in &report.groups {
-        let name = match group.name.contains([',', '"', '\n']) {
-            true => format!("\"{}\"", group.name.replace('"', "\"\"")),
-            false => group.name.clone(),
-        };
-        text.push_str(&format!(
-            "{name},{},{},{},{},{},{},{},{}\n",
-            group.lane.as_str(),
-            provenance[0],
-            a.label(),
-            side(&group.a),
-            provenance[1],
-            b.label(),
-            side(&group.b),
-            group.delta_us
-        ));
-    }
-    text
+pub fn csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {
+    let (steps, [upper, lower]) = ((report.steps.0.label(), report.steps.1.label()), provenance);
+    let number =
+        |share: &Option<Share>, get: fn(&Share) -> f64| Shown::number(share.as_ref().map(get), 3);
+    Table::of(
+        &report.groups,
+        &[
+            ("operation", &|g: &OperationDifference| Shown::text(&g.name)),
+            ("lane", &|g| g.lane.as_str().into()),
+            ("upper_provenance", &|_| Shown::text(upper)),
+            ("upper_step", &|_| Shown::text(&steps.0)),
+            ("upper_us", &|g| number(&g.a, |s| s.us)),
+            ("upper_exposed_us", &|g| number(&g.a, |s| s.exposed_us)),
+            ("upper_peer_wait_us", &|g| number(&g.a, |s| s.peer_wait_us)),
+            ("lower_provenance", &|_| Shown::text(lower)),
+            ("lower_step", &|_| Shown::text(&steps.1)),
+            ("lower_us", &|g| number(&g.b, |s| s.us)),
+            ("lower_exposed_us", &|g| number(&g.b, |s| s.exposed_us)),
+            ("lower_peer_wait_us", &|g| number(&g.b, |s| s.peer_wait_us)),
+            ("delta_us", &|g| Shown::Number(g.delta_us, 3)),
+        ],
+    )
+    .csv()
 }

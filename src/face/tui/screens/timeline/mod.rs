@@ -20,107 +20,61 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::desk;
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::layout::cut_left;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, Screen};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, NO_COMMAND, Pointer, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::field::Typed;
 use crate::lab::store::Store;
 
 pub use state::Timeline;
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    SpanPrevious,
-    SpanNext,
-    ZoomIn,
-    ZoomOut,
-    ZoomSpan,
-    StepNext,
-    StepPrevious,
-    Search,
-    MatchNext,
-    MatchPrevious,
-    FitAll,
-    Undo,
-    PanLeft,
-    PanRight,
-    ToggleRank,
-    ToggleRanks,
-    TypeBeneath,
-    SwitchTrace,
-    ShiftNext,
-    ShiftPrevious,
-    CloseBeneath,
-    GoTo,
-    Redo,
-    Select,
-    ExtendNext,
-    ExtendPrevious,
-    MarkA,
-    MarkB,
-    CopyNumbers,
-    Path,
-    PathNext,
-    PathPrevious,
-    WaitedFor,
-    WaitingFor,
-    Dependencies,
-    Back,
-    AlignHere,
-    FollowSteps,
-    Compare,
-    Ghost,
+acts! {
+    SpanPrevious: "previous-operation", "Left", "previous operation of the line", Some("operation");
+    SpanNext: "next-operation", "Right", "next operation of the line", None;
+    ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
+    ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
+    ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", Some("zoom to it");
+    StepNext: "next-step", "] s", "fit the next decode step", Some("step");
+    StepPrevious: "previous-step", "[ S", "fit the previous decode step", None;
+    GoTo: "go-to", "t", "go to a time, an interval, a step, an operation", Some("go to");
+    Search: "search", "/", "search: words of a name", Some("search");
+    MatchNext: "next-match", "n", "next match of the search", None;
+    MatchPrevious: "previous-match", "N", "previous match of the search", None;
+    FitAll: "fit-all", "f", "fit the whole trace", Some("fit all");
+    Undo: "undo", "u", "undo zooming and panning", Some("undo");
+    Redo: "redo", "U", "redo what was undone", None;
+    PanLeft: "pan-left", "h", "pan left", Some("pan");
+    PanRight: "pan-right", "l", "pan right", None;
+    Select: "select", "v", "begin or end a selection: it goes where the cursor goes", Some("select");
+    ExtendNext: "extend-next", "shift-Right", "select on to the next operation", None;
+    ExtendPrevious: "extend-previous", "shift-Left", "select on to the previous operation", None;
+    MarkA: "mark-a", "(", "set mark A where the operation under the cursor starts", None;
+    MarkB: "mark-b", ")", "set mark B where the operation under the cursor ends", None;
+    CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, or from A to B", None;
+    Path: "critical-path", "p", "light up the critical path of the step, or not", Some("critical path");
+    PathNext: "path-next", ".", "next operation on the critical path", None;
+    PathPrevious: "path-previous", ",", "previous operation on the critical path", None;
+    WaitedFor: "waited-for", "d", "go to what held this operation up", Some("waited for");
+    WaitingFor: "waiting-for", "D", "go to what waited for this operation", None;
+    Dependencies: "dependencies", "e", "list what this waited for, and what waited for it", None;
+    Back: "back", "Backspace", "go back to where that was followed from", None;
+    ToggleRank: "toggle-rank", "Enter Space", "go where the list says; else zoom to the selection; else collapse or open the rank", Some("rank");
+    ToggleRanks: "toggle-ranks", "C", "collapse or open all ranks", None;
+    TypeBeneath: "open-beneath", "b", "open another trace beneath this one", Some("beneath");
+    Ghost: "predict", "g", "simulate what this run should have taken, as a ghost beneath", Some("ghost");
+    Compare: "compare-operations", "c", "list differences by operation: by time, then by what was exposed", None;
+    SwitchTrace: "switch-trace", "w", "go to the other trace", None;
+    AlignHere: "align-here", "a", "align both traces at the step under the cursor", None;
+    FollowSteps: "follow-steps", "A", "keep both traces aligned at the step under the cursor, or not", None;
+    ShiftNext: "align-next", "}", "align the lower trace's next step", None;
+    ShiftPrevious: "align-previous", "{", "align the lower trace's previous step", None;
+    CloseBeneath: "close-beneath", "X", "close the lower trace", None;
 }
 
 impl Acts for Timeline {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("previous-operation", "Left", Act::SpanPrevious, "previous operation of the line", Some("operation")),
-        bind("next-operation", "Right", Act::SpanNext, "next operation of the line", None),
-        bind("zoom-in", "+ =", Act::ZoomIn, "zoom in at the cursor", Some("zoom")),
-        bind("zoom-out", "-", Act::ZoomOut, "zoom out at the cursor", None),
-        bind("zoom-to-operation", "z", Act::ZoomSpan, "zoom to the operation under the cursor", Some("zoom to it")),
-        bind("next-step", "] s", Act::StepNext, "fit the next decode step", Some("step")),
-        bind("previous-step", "[ S", Act::StepPrevious, "fit the previous decode step", None),
-        bind("go-to", "t", Act::GoTo, "go to a time, an interval, a step, an operation", Some("go to")),
-        bind("search", "/", Act::Search, "search: words of a name", Some("search")),
-        bind("next-match", "n", Act::MatchNext, "next match of the search", None),
-        bind("previous-match", "N", Act::MatchPrevious, "previous match of the search", None),
-        bind("fit-all", "f", Act::FitAll, "fit the whole trace", Some("fit all")),
-        bind("undo", "u", Act::Undo, "undo zooming and panning", Some("undo")),
-        bind("redo", "U", Act::Redo, "redo what was undone", None),
-        bind("pan-left", "h", Act::PanLeft, "pan left", Some("pan")),
-        bind("pan-right", "l", Act::PanRight, "pan right", None),
-        bind("select", "v", Act::Select, "begin or end a selection: it goes where the cursor goes", Some("select")),
-        bind("extend-next", "shift-Right", Act::ExtendNext, "select on to the next operation", None),
-        bind("extend-previous", "shift-Left", Act::ExtendPrevious, "select on to the previous operation", None),
-        bind("mark-a", "(", Act::MarkA, "set mark A where the operation under the cursor starts", None),
-        bind("mark-b", ")", Act::MarkB, "set mark B where the operation under the cursor ends", None),
-        bind("copy-numbers", "y", Act::CopyNumbers, "copy the numbers of the selection, or from A to B", None),
-        bind("critical-path", "p", Act::Path, "light up the critical path of the step, or not", Some("critical path")),
-        bind("path-next", ".", Act::PathNext, "next operation on the critical path", None),
-        bind("path-previous", ",", Act::PathPrevious, "previous operation on the critical path", None),
-        bind("waited-for", "d", Act::WaitedFor, "go to what held this operation up", Some("waited for")),
-        bind("waiting-for", "D", Act::WaitingFor, "go to what waited for this operation", None),
-        bind("dependencies", "e", Act::Dependencies, "list what this waited for, and what waited for it", None),
-        bind("back", "Backspace", Act::Back, "go back to where that was followed from", None),
-        bind("toggle-rank", "Enter Space", Act::ToggleRank, "go where the list says; else zoom to the selection; else collapse or open the rank", Some("rank")),
-        bind("toggle-ranks", "C", Act::ToggleRanks, "collapse or open all ranks", None),
-        bind("open-beneath", "b", Act::TypeBeneath, "open another trace beneath this one", Some("beneath")),
-        bind("predict", "g", Act::Ghost, "simulate what this run should have taken, as a ghost beneath", Some("ghost")),
-        bind("compare-operations", "c", Act::Compare, "list differences by operation: by time, then by what was exposed", None),
-        bind("switch-trace", "w", Act::SwitchTrace, "go to the other trace", None),
-        bind("align-here", "a", Act::AlignHere, "align both traces at the step under the cursor", None),
-        bind("follow-steps", "A", Act::FollowSteps, "keep both traces aligned at the step under the cursor, or not", None),
-        bind("align-next", "}", Act::ShiftNext, "align the lower trace's next step", None),
-        bind("align-previous", "{", Act::ShiftPrevious, "align the lower trace's previous step", None),
-        bind("close-beneath", "X", Act::CloseBeneath, "close the lower trace", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         act::act(self, act, cx);
@@ -215,9 +169,8 @@ impl Screen for Timeline {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let nothing = "nothing is shown here that a command could show";
-        let view = self.view.as_ref().ok_or(nothing)?;
-        let words = export::command(view).ok_or(nothing)?;
+        let view = self.view.as_ref().ok_or(NO_COMMAND)?;
+        let words = export::command(view).ok_or(NO_COMMAND)?;
         Ok(Command { words, beyond: export::beyond_command(view) })
     }
 

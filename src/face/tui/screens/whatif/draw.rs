@@ -14,7 +14,7 @@ use crate::face::tui::format::{digits, percent};
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put};
+use crate::face::tui::widgets::paint::{line, put, select};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::whatif::{Answer, Crossing, Over, Slider};
 
@@ -108,10 +108,8 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     let base_facts = whatif.base_answer.as_ref().map(|answer| &answer.profile_values);
     let (track_x, bar) = tracks(area);
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    for row in 0..area.height {
-        let index = whatif.list.offset + usize::from(row);
-        let Some(slider) = Slider::ALL.get(index) else { break };
-        let y = area.y + row;
+    for (index, y) in whatif.list.rows(Slider::ALL.len(), area) {
+        let slider = Slider::ALL[index];
         let changed = slider.is_changed(&whatif.variant, &whatif.base);
         let mark = if changed { "*" } else { " " };
         put(buf, area, area.x, y, mark, theme.style(Role::Warn));
@@ -132,8 +130,7 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
             put(buf, area, x + 1, y, &format!("({before})"), dim);
         }
         if index == whatif.list.selected {
-            let row = Rect { y, height: 1, ..area }.intersection(buf.area);
-            buf.set_style(row, theme.style(Role::Selected));
+            select(buf, area, y, theme);
         }
     }
 }

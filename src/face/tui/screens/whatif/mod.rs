@@ -16,56 +16,37 @@ use ratatui::layout::{Position, Rect};
 pub use self::state::WhatIf;
 use self::state::{StripView, letter};
 use crate::base::text::shell_command;
-use crate::face::tui::action::{Binding, bind};
+use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
 use crate::table::render::{Shown, Table};
 
 /// So long no key may follow before the slower search begins.
 const PAUSE: Duration = Duration::from_millis(60);
 
-/// What can be done here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    Less,
-    More,
-    MuchLess,
-    MuchMore,
-    Type,
-    ResetOne,
-    ResetAll,
-    Undo,
-    Pin,
-    Unpin,
-    Recall,
-    Strip,
-    Frontier,
+acts! {
+    More: "more", "Right l +", "move the slider up", Some("change");
+    Less: "less", "Left h -", "move the slider down", None;
+    MuchMore: "much-more", "shift-Right L", "move the slider up, coarsely", None;
+    MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
+    Type: "type", "Enter", "type the slider's value", Some("type");
+    ResetOne: "reset", "0", "put the slider back", Some("reset");
+    ResetAll: "reset-all", "r", "put all sliders back", Some("all");
+    Undo: "undo", "u", "undo the last change", Some("undo");
+    Pin: "pin", "p", "keep the variant beside others: A, B, C", Some("keep");
+    Unpin: "unpin", "P", "take away the variant kept last", None;
+    Recall: "recall", "b", "go through the variants kept", None;
+    Strip: "strip", "t", "strip: two layers, a whole step, or none", Some("step");
+    Frontier: "frontier", "f", "frontier: completion latency, or TPOT", None;
 }
 
 impl Acts for WhatIf {
     type Act = Act;
-
-    #[rustfmt::skip]
-    const BINDINGS: &'static [Binding<Act>] = &[
-        bind("more", "Right l +", Act::More, "move the slider up", Some("change")),
-        bind("less", "Left h -", Act::Less, "move the slider down", None),
-        bind("much-more", "shift-Right L", Act::MuchMore, "move the slider up, coarsely", None),
-        bind("much-less", "shift-Left H", Act::MuchLess, "move the slider down, coarsely", None),
-        bind("type", "Enter", Act::Type, "type the slider's value", Some("type")),
-        bind("reset", "0", Act::ResetOne, "put the slider back", Some("reset")),
-        bind("reset-all", "r", Act::ResetAll, "put all sliders back", Some("all")),
-        bind("undo", "u", Act::Undo, "undo the last change", Some("undo")),
-        bind("pin", "p", Act::Pin, "keep the variant beside others: A, B, C", Some("keep")),
-        bind("unpin", "P", Act::Unpin, "take away the variant kept last", None),
-        bind("recall", "b", Act::Recall, "go through the variants kept", None),
-        bind("strip", "t", Act::Strip, "strip: two layers, a whole step, or none", Some("step")),
-        bind("frontier", "f", Act::Frontier, "frontier: completion latency, or TPOT", None),
-    ];
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let slider = self.slider();
@@ -127,11 +108,8 @@ impl Acts for WhatIf {
                 }
             }
             Act::Strip => {
-                self.strip = match self.strip {
-                    StripView::Layer => StripView::Step,
-                    StripView::Step => StripView::Hidden,
-                    StripView::Hidden => StripView::Layer,
-                }
+                let all = [StripView::Layer, StripView::Step, StripView::Hidden];
+                self.strip = next_of(&all, self.strip, false);
             }
             Act::Frontier => self.by_tpot = !self.by_tpot,
         }
@@ -247,8 +225,7 @@ impl Screen for WhatIf {
         self.error = None;
     }
 
-    fn settle(&mut self, body: Rect, cx: &mut Context) {
-        self.list.fit(Slider::ALL.len(), usize::from(draw::areas(body, true).sliders.height));
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if cx.tab == Tab::WhatIf {
             self.ask(cx);
         }

@@ -1,23 +1,23 @@
 //! State of screen 5: the points shown, in groups that never mix provenances; what follows from them is
 //! computed when they, the axes or the filter change, not when drawn.
 
-pub mod filter;
 pub mod nearest;
 pub mod series;
 pub mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
+use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, next_of};
 use crate::plan::Architecture;
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
 };
 use crate::table::P2p;
-use filter::Filter;
 use series::Entry;
 use window::Zoom;
 
@@ -37,15 +37,6 @@ pub enum Scale {
 impl Scale {
     /// All scales, in the order in which a key goes through them.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Linear, Self::Log];
-
-    /// The next scale, the first after the last.
-    pub fn next(self) -> Self {
-        match self {
-            Self::Auto => Self::Linear,
-            Self::Linear => Self::Log,
-            Self::Log => Self::Auto,
-        }
-    }
 
     /// Whether it is logarithmic for values that span from `low` to `high`.
     pub fn is_log(self, (low, high): (f64, f64)) -> bool {
@@ -70,9 +61,9 @@ impl Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Panel {
     /// Groups to choose from.
-    Groups(List),
+    Groups,
     /// Series to show or hide.
-    Legend(List),
+    Legend,
 }
 
 /// The frontier of a series, ready to be drawn.
@@ -112,6 +103,8 @@ pub struct AreaKey {
 /// State of the Pareto screen.
 #[derive(Debug, Default)]
 pub struct Pareto {
+    /// The runs that the points are of.
+    pub stored: Option<Arc<Snapshot>>,
     /// All points; `None` until they are computed.
     pub points: Option<Vec<ParetoPoint>>,
     /// Counts the readings of the runs directory.
@@ -161,7 +154,7 @@ pub struct Pareto {
     /// A rectangle being dragged: corners in cells of the window.
     pub drag: Option<((u16, u16), (u16, u16))>,
     /// A list that lies on the plot.
-    pub panel: Option<Panel>,
+    pub panel: Option<(Panel, List)>,
     /// Whether the table at limits is shown; `None`: where there is room.
     pub table: Option<bool>,
     /// Points from elsewhere: of a user's file.
@@ -179,9 +172,9 @@ pub struct Pareto {
 }
 
 impl Pareto {
-    /// Takes points with the frontiers marked on these axes.
-    pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>) {
-        self.marked = axes;
+    /// Takes points of these runs with the frontiers marked on these axes.
+    pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>, stored: Arc<Snapshot>) {
+        (self.marked, self.stored) = (axes, Some(stored));
         let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
         let group = wanted.or_else(|| self.groups.get(self.group).cloned());
         for point in &points {
@@ -209,18 +202,23 @@ impl Pareto {
     /// run where it can.
     pub fn arrange(&mut self) {
         let run = self.current().map(|p| p.run.clone());
+        let chosen = self.stored.as_deref().and_then(|stored| {
+            let bound = self.filter.bind(&stored.table);
+            let run = |row: u32| Some(stored.records.get(row as usize)?.run.as_str());
+            let rows = || bound.rows(&stored.table).into_iter();
+            (!bound.is_empty()).then(|| rows().filter_map(run).collect::<HashSet<&str>>())
+        });
         let points = self.points.as_deref().unwrap_or_default();
         let group = self.groups.get(self.group);
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
         self.first = points.iter().position(|point| of_group(&point));
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
-        let filter = Filter::parse(self.filter.value());
         let shown = |(i, p): (usize, &ParetoPoint)| {
             let x = self.axes.of(p)?.0;
             let visible = of_group(&p)
                 && self.p2p.is_none_or(|p2p| p.spec.p2p == p2p)
                 && !self.hidden.contains(&p.series())
-                && filter.accepts(p);
+                && chosen.as_ref().is_none_or(|runs| runs.contains(p.run.as_str()));
             visible.then_some((i, x))
         };
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
@@ -318,27 +316,21 @@ impl Pareto {
 
     /// The next axis, round and round.
     pub fn cycle_x(&mut self) {
-        let at = XAxis::ALL.iter().position(|x| *x == self.axes.x).unwrap_or(0);
-        self.axes.x = XAxis::ALL[(at + 1) % XAxis::ALL.len()];
+        self.axes.x = next_of(&XAxis::ALL, self.axes.x, false);
         self.zoom.forget();
         self.arrange();
     }
 
     /// The same of y.
     pub fn cycle_y(&mut self) {
-        let at = YAxis::ALL.iter().position(|y| *y == self.axes.y).unwrap_or(0);
-        self.axes.y = YAxis::ALL[(at + 1) % YAxis::ALL.len()];
+        self.axes.y = next_of(&YAxis::ALL, self.axes.y, false);
         self.zoom.forget();
         self.arrange();
     }
 
     /// On, off, both, round and round.
     pub fn cycle_p2p(&mut self) {
-        self.p2p = match self.p2p {
-            None => Some(P2p::On),
-            Some(P2p::On) => Some(P2p::Off),
-            Some(P2p::Off) => None,
-        };
+        self.p2p = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p, false);
         self.arrange();
     }
 

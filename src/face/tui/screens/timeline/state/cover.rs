@@ -1,7 +1,7 @@
 //! A union of intervals that answers "how much of this stretch is covered" in logarithmic time, so
 //! that a frame costs the same for a thousand spans and for ten million.
 
-use super::row::gallop;
+use super::row::{gallop, nearer};
 use crate::face::tui::screens::timeline::state::window::Window;
 
 /// Intervals from one sum to the next.
@@ -58,12 +58,7 @@ impl Cover {
     /// The place of the interval that is nearest to the time.
     pub fn nearest(&self, time: i64) -> usize {
         let next = self.intervals.partition_point(|(start, _)| *start <= time);
-        let Some(before) = next.checked_sub(1) else { return 0 };
-        let gap_before = time.saturating_sub(self.intervals[before].1);
-        match self.intervals.get(next) {
-            Some((start, _)) if gap_before > 0 && start.saturating_sub(time) < gap_before => next,
-            _ => before,
-        }
+        nearer(next, time, |place| self.intervals.get(place).copied())
     }
 
     /// Nanoseconds covered before the time; `next`: how many intervals start before it.

@@ -1,5 +1,6 @@
 //! Named ranges of one thread and depth: they do not overlap, so a row of them is an ordered list.
 
+use super::row::nearer;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::trace::Range;
 
@@ -47,13 +48,7 @@ impl RangeRow {
     /// The place of the range nearest to the time.
     pub fn nearest(&self, all: &[Range], time: i64) -> usize {
         let next = self.before(all, time.saturating_add(1));
-        let at = |place: usize| self.range(place).map(|i| &all[i]);
-        let Some(before) = next.checked_sub(1) else { return 0 };
-        let gap_before = at(before).map_or(0, |r| time.saturating_sub(r.end_ns));
-        match at(next) {
-            Some(r) if gap_before > 0 && r.start_ns.saturating_sub(time) < gap_before => next,
-            _ => before,
-        }
+        nearer(next, time, |place| self.range(place).map(|i| (all[i].start_ns, all[i].end_ns)))
     }
 
     /// Of each column of the window, the places that start in it; and the place of the range that runs

@@ -277,13 +277,18 @@ impl Row {
     /// The place of the span nearest to the time.
     pub fn nearest(&self, spans: Spans, time: i64) -> usize {
         let next = self.mark(spans, time.saturating_add(1), 0, 0).place;
-        let at = |place: usize| self.span(place).map(|i| &spans.all[i]);
-        let Some(before) = next.checked_sub(1) else { return 0 };
-        let gap_before = at(before).map_or(0, |s| time.saturating_sub(s.end_ns));
-        match at(next) {
-            Some(s) if gap_before > 0 && s.start_ns.saturating_sub(time) < gap_before => next,
-            _ => before,
-        }
+        let span = |place: usize| Some(&spans.all[self.span(place)?]);
+        nearer(next, time, |place| span(place).map(|s| (s.start_ns, s.end_ns)))
+    }
+}
+
+/// Which of two neighbours in time is nearer to it: the first one that starts behind it, `next`, or the one before.
+pub fn nearer(next: usize, time: i64, interval: impl Fn(usize) -> Option<(i64, i64)>) -> usize {
+    let Some(before) = next.checked_sub(1) else { return 0 };
+    let gap_before = interval(before).map_or(0, |(_, end)| time.saturating_sub(end));
+    match interval(next) {
+        Some((start, _)) if gap_before > 0 && start.saturating_sub(time) < gap_before => next,
+        _ => before,
     }
 }
 
