@@ -90,18 +90,6 @@ impl Event {
         }
     }
 
-    /// Waits for the work before it.
-    ///
-    /// # Errors
-    ///
-    /// A failure where work before the event failed; the GPU is unusable from then on.
-    pub fn synchronize(&self) -> Result<()> {
-        self.gpu.bind()?;
-        // SAFETY: the event exists.
-        let code = unsafe { (self.gpu.api().cuEventSynchronize)(self.event) };
-        self.gpu.check(code, || "waiting for an event".into())
-    }
-
     /// Waits like [`Event::synchronize`], but at most this long, as
     /// [`super::Stream::synchronize_within`] does for a whole stream.
     ///
@@ -110,11 +98,6 @@ impl Event {
     /// A failure where work before the event failed, or is not done within `limit`.
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         wait::until(&self.gpu, limit, || self.is_done())
-    }
-
-    /// The GPU in whose context the event was made.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
     }
 
     /// The driver's handle; valid as long as `self`.

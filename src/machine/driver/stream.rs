@@ -237,22 +237,6 @@ impl Stream {
         self.gpu.check(code, || format!("copying {} bytes to it", data.len()))
     }
 
-    /// Copies within the GPU.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
-    pub fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64) -> Result<()> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        self.gpu.bind()?;
-        // SAFETY: the caller knows both addresses.
-        let code =
-            unsafe { (self.gpu.api().cuMemcpyDtoDAsync_v2)(to.0, from.0, bytes as usize, self.stream) };
-        self.gpu.check(code, || format!("copying {bytes} bytes within it"))
-    }
-
     /// Enqueues setting each of `bytes` bytes from `to` on to `byte`.
     ///
     /// # Errors
@@ -320,19 +304,9 @@ impl Stream {
         done.and(graph)
     }
 
-    /// Whether this stream has begun a capture that has not ended.
-    pub fn capturing(&self) -> bool {
-        self.capturing.load(Ordering::Relaxed)
-    }
-
     /// Whether this thread captures on any stream.
     pub fn any_capturing() -> bool {
         capture::active()
-    }
-
-    /// The GPU in whose context the stream was made.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
     }
 
     /// The driver's handle; valid as long as `self`.

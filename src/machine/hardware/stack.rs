@@ -129,11 +129,6 @@ impl Contention {
     pub fn intensity(&self, message: f64) -> f64 {
         (message / self.full_bytes).min(1.0).max(self.small)
     }
-
-    /// Lanes that leave each other alone.
-    pub fn none() -> Self {
-        Self { memory: 0.0, arithmetic: 0.0, small: 1.0, full_bytes: 1.0, comm: 0.0 }
-    }
 }
 
 /// Names and texts of the built-in stacks.

@@ -38,11 +38,6 @@ impl std::fmt::Debug for Step {
 }
 
 impl Step {
-    /// What a launch of the step enqueues, in order.
-    pub fn schedule(&self) -> &Schedule {
-        &self.schedule
-    }
-
     /// The timed events of a local rank, by mark; recorded anew by each run.
     pub fn marks(&self, local_rank: usize) -> &[Event] {
         self.marks.get(local_rank).map_or(&[], Vec::as_slice)

@@ -26,16 +26,6 @@ impl Cells {
         Self(cells(records))
     }
 
-    /// How many cells have numbers and can be compared.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The axes along which these cells differ, with the number of pairs each would give.
     pub fn axes(&self) -> Vec<AxisCount> {
         let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();

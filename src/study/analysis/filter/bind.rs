@@ -213,11 +213,6 @@ fn number(text: &str, unit: Unit) -> Option<f64> {
 }
 
 impl Bound {
-    /// Whether the filter has no terms and so chooses everything.
-    pub fn is_empty(&self) -> bool {
-        self.terms.is_empty()
-    }
-
     /// The rows that meet all terms, in their order.
     pub fn rows(&self, table: &RunTable) -> Vec<u32> {
         let mut keep = vec![true; table.len()];

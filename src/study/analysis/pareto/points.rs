@@ -90,13 +90,6 @@ impl Series {
 }
 
 impl ParetoPoint {
-    /// Whether this point is at least as good as the other in completion latency and per-GPU
-    /// throughput, and better in one.
-    pub fn dominates(&self, other: &Self) -> bool {
-        let place = |p: &Self| (p.completion_ms, p.tokens_per_s_per_gpu);
-        Axes::default().dominates(place(self), place(other))
-    }
-
     /// The series that the point belongs to.
     pub fn series(&self) -> Series {
         Series {

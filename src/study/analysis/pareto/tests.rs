@@ -65,10 +65,12 @@ proptest! {
         let records: Vec<Record> = values.iter().enumerate().map(|(i, p)| at(i, p.0, p.1)).collect();
         let points = pareto(&records);
         let best = frontier(&points, |_| true);
+        let place = |p: &ParetoPoint| (p.completion_ms, p.tokens_per_s_per_gpu);
         for point in &points {
-            let dominated = points.iter().any(|other| other.dominates(point));
+            let dominates = |other: &ParetoPoint| Axes::default().dominates(place(other), place(point));
+            let dominated = points.iter().any(dominates);
             prop_assert_eq!(point.on_frontier, !dominated);
-            prop_assert_eq!(dominated, best.iter().any(|other| other.dominates(point)));
+            prop_assert_eq!(dominated, best.iter().any(|other| dominates(other)));
         }
         prop_assert_eq!(best.len(), points.iter().filter(|p| p.on_frontier).count());
         prop_assert!(best.windows(2).all(|w| w[0].completion_ms <= w[1].completion_ms));
