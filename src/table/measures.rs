@@ -369,7 +369,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::study::analysis::sample_data::record;
+    use crate::study::analysis::testing::record;
 
     #[test]
     fn names_mean_one_measure_and_what_is_written_is_read() {

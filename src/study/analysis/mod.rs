@@ -18,12 +18,12 @@ mod pareto;
 mod ranges;
 mod report;
 mod run_table;
-#[cfg(test)]
-pub(crate) mod sample_data;
 mod sets;
 mod side_by_side;
 mod steps;
 mod stragglers;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,

@@ -101,7 +101,7 @@ fn name(record: &Record, with_link: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::sample_data::{record, sim_record};
+    use crate::study::analysis::testing::{record, sim_record};
     use crate::table::Link;
 
     #[test]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::area::hypervolume;
 use super::*;
 use crate::plan::{Architecture, LadderLayers};
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, P2p, Record, Status};
 
 /// A record whose metrics are these two numbers.
@@ -371,7 +371,7 @@ fn own_tables_of_points_read_back() {
 #[test]
 fn an_overlay_goes_with_its_model_and_workload() {
     let point = published().unwrap().remove(0);
-    let mut spec = crate::study::analysis::sample_data::spec();
+    let mut spec = crate::study::analysis::testing::spec();
     assert!(!point.goes_with(&spec));
     (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
     assert!(point.goes_with(&spec));

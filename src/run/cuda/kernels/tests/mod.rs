@@ -81,14 +81,14 @@ macro_rules! checks {
         mod on_shim {
             $(#[test]
             fn $check() {
-                $crate::run::cuda::kernels::checks::shim::run(super::$check);
+                $crate::run::cuda::kernels::tests::shim::run(super::$check);
             })*
         }
         mod gpu {
             $(#[test]
             #[ignore = "needs an NVIDIA GPU"]
             fn $check() {
-                $crate::run::cuda::kernels::checks::gpu::run(super::$check);
+                $crate::run::cuda::kernels::tests::gpu::run(super::$check);
             })*
         }
     };
