@@ -99,16 +99,6 @@ pub fn emulated_all_reduce(blocks: u32) -> Geometry {
     Geometry::flat(blocks.max(1), 512)
 }
 
-/// `read_bandwidth`: all that fit at a time.
-pub fn read_bandwidth(multiprocessors: u32) -> Geometry {
-    Geometry::flat(2 * multiprocessors.max(1), 512)
-}
-
-/// The launch of `clock_probe`: one thread that writes the GPU's clock.
-pub fn clock_probe() -> Geometry {
-    Geometry::flat(1, 1)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -141,7 +131,7 @@ mod tests {
             let all = [
                 rows(many, columns), elements(n, sms), silu_mul(many, columns),
                 rope_append(many, heads, heads, head_dim * 8), sample_part(sample_parts(columns), many % 4096),
-                sample_greedy(many), sample_random(many), emulated_all_reduce(sms), read_bandwidth(sms),
+                sample_greedy(many), sample_random(many), emulated_all_reduce(sms),
             ];
             for Geometry { grid, block, shared_bytes } in all {
                 prop_assert!(block[0] % WARP == 0 && block[0] <= 1024 && block[1..] == [1, 1]);
