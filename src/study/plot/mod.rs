@@ -29,7 +29,7 @@ mod tests;
 mod throughput;
 mod timeline;
 
-use charts::{MOST_CHARTS, group_note, too_many};
+use charts::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
 pub use comparison::comparison_figure;
 pub use figure::{Figure, check_format, write};
 pub use improvement::improvement_figure;

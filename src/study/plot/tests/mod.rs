@@ -191,18 +191,19 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
     let data = ParetoData { points: &points, ..ParetoData::default() };
     let (standard, ladder) = (step(false), step(true));
     let traces = [&standard, &ladder];
-    vec![
-        ("pareto", pareto::scene(&data, &provenance, options)),
-        ("throughput", throughput::scene(&set, &provenance, options)),
-        ("improvement", improvement::scene(std::slice::from_ref(&set), &by, &provenance, options)),
-        ("p2p", p2p::scene(&set, &provenance, options)),
-        ("overlap", overlap::scene(&traces, &Part::default(), &provenance, options)),
-        ("timeline", timeline::scene(&layers(), 0, 90_000, options)),
+    let figures = [
+        ("pareto", pareto_figure(&data, &provenance, options)),
+        ("throughput", throughput_figure(&set, &provenance, options)),
+        ("improvement", improvement_figure(std::slice::from_ref(&set), &by, &provenance, options)),
+        ("p2p", p2p_figure(&set, &provenance, options)),
+        ("overlap", overlap_figure(&traces, &Part::default(), &provenance, options)),
+        ("timeline", timeline_figure(&layers(), 0, 90_000, options)),
         (
             "comparison",
-            comparison::scene(&compare(&measured, "architecture").unwrap(), &provenance, options),
+            comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),
         ),
-    ]
+    ];
+    figures.map(|(kind, figure)| (kind, figure.map(|figure| figure.scene))).into()
 }
 
 #[test]
