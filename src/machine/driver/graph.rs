@@ -71,11 +71,6 @@ impl Graph {
         self.gpu.check(code, || "making a graph ready to launch".into())?;
         Ok(GraphExec { gpu: self.gpu.clone(), exec })
     }
-
-    /// The driver's handle; valid as long as `self`.
-    pub fn raw(&self) -> sys::CUgraph {
-        self.graph
-    }
 }
 
 /// A graph that is ready to launch.
@@ -126,10 +121,5 @@ impl GraphExec {
         // SAFETY: both exist.
         let code = unsafe { (self.gpu.api().cuGraphUpload)(self.exec, stream.raw()) };
         self.gpu.check(code, || "uploading a graph".into())
-    }
-
-    /// The driver's handle; valid as long as `self`.
-    pub fn raw(&self) -> sys::CUgraphExec {
-        self.exec
     }
 }

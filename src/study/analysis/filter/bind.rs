@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::{Filter, Operator, Term, Test};
 use crate::base::error::{Error, Result};
-use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values, natural_order};
+use crate::base::natural::natural_order;
+use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
 use crate::table::{Search, Unit};
 
 /// Words shorter than this are only found as they stand: two letters in order are in everything.

@@ -5,9 +5,8 @@ mod files;
 
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
-    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, comparison, comparison_figure,
-    improvement, improvement_figure, overlap, p2p, p2p_figure, pareto, pareto_figure, throughput,
-    throughput_figure, timeline, timeline_figure,
+    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, comparison_figure, improvement_figure,
+    overlap_figure, p2p_figure, pareto_figure, throughput_figure, timeline_figure,
 };
 use crate::base::error::{Error, Result};
 use crate::plan::{Architecture, Lane};
