@@ -10,6 +10,7 @@ use super::wait;
 use crate::base::error::Result;
 
 /// A point in a stream's work. Nothing is recorded at first: it is done, and has no time.
+#[derive(Debug)]
 pub struct Event {
     gpu: Gpu,
     event: sys::CUevent,
@@ -20,12 +21,6 @@ pub struct Event {
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
-
-impl std::fmt::Debug for Event {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Event").field("event", &self.event).field("timed", &self.timed).finish()
-    }
-}
 
 impl Drop for Event {
     fn drop(&mut self) {

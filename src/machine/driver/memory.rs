@@ -24,16 +24,11 @@ impl std::ops::Add<u64> for DevicePtr {
 }
 
 /// Memory of a GPU, freed when dropped (after a capture of this thread, where one goes on).
+#[derive(Debug)]
 pub struct Memory {
     gpu: Gpu,
     ptr: DevicePtr,
     bytes: u64,
-}
-
-impl std::fmt::Debug for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Memory({:#x}, {} bytes)", self.ptr.0, self.bytes)
-    }
 }
 
 impl Drop for Memory {

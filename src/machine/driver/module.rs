@@ -16,6 +16,7 @@ pub struct Module {
     inner: Arc<Inner>,
 }
 
+#[derive(Debug)]
 struct Inner {
     gpu: Gpu,
     module: sys::CUmodule,
@@ -84,7 +85,7 @@ impl Module {
 }
 
 /// A kernel of a loaded module, ready to be launched; it keeps its module loaded.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Function {
     module: Arc<Inner>,
     function: sys::CUfunction,
@@ -95,12 +96,6 @@ pub struct Function {
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
-
-impl std::fmt::Debug for Function {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Function").field(&self.name).finish()
-    }
-}
 
 impl Function {
     /// The kernel's name as it was looked up in the module.
@@ -188,6 +183,18 @@ pub struct Launch {
     /// Whether it may start before the stream's previous kernel has ended; the kernel itself waits
     /// (programmatic dependent launch; compute capability 9.0 or more).
     pub programmatic: bool,
+}
+
+impl Launch {
+    /// A grid of blocks with so many threads in one dimension, without shared memory.
+    pub fn grid(grid: [u32; 3], threads: u32) -> Self {
+        Self { grid, block: [threads, 1, 1], shared_bytes: 0, programmatic: false }
+    }
+
+    /// Blocks and threads in one dimension.
+    pub fn flat(blocks: u32, threads: u32) -> Self {
+        Self::grid([blocks, 1, 1], threads)
+    }
 }
 
 /// Arguments of a kernel, in order; they are kept until the launch, which copies them.

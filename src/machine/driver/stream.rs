@@ -24,6 +24,7 @@ pub enum Priority {
 }
 
 /// Work in order on a GPU. It does not wait for the default stream.
+#[derive(Debug)]
 pub struct Stream {
     gpu: Gpu,
     stream: sys::CUstream,
@@ -34,12 +35,6 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
-
-impl std::fmt::Debug for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Stream").field(&self.stream).finish()
-    }
-}
 
 impl Drop for Stream {
     fn drop(&mut self) {

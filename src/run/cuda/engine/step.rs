@@ -30,13 +30,6 @@ pub struct Step {
     graph: Option<(Graph, GraphExec)>,
 }
 
-impl std::fmt::Debug for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let captured = self.graph.is_some();
-        f.debug_struct("Step").field("phase", &self.phase).field("captured", &captured).finish()
-    }
-}
-
 impl Step {
     /// The timed events of a local rank, by mark; recorded anew by each run.
     pub fn marks(&self, local_rank: usize) -> &[Event] {

@@ -1,7 +1,7 @@
 //! A check of `read_bandwidth`.
 
 use super::{Bench, checks};
-use crate::run::cuda::kernels::geometry::Geometry;
+use crate::machine::driver::Launch;
 
 checks!(read_bandwidth_reads_every_word);
 
@@ -12,7 +12,7 @@ fn read_bandwidth_reads_every_word(bench: &mut Bench<'_>) {
         bench.start(crate::plan::DType::Bf16);
         let (data, sink) = (bench.input(&words), bench.state(&[0u32]));
         let arguments = [data.into(), (count as u64).into(), sink.into()];
-        bench.launch("read_bandwidth", &Geometry::flat(4, 512), &arguments);
+        bench.launch("read_bandwidth", &Launch::flat(4, 512), &arguments);
         assert_eq!(bench.read::<u32>(sink), [words.iter().fold(0, |all, word| all ^ word)]);
     }
 }

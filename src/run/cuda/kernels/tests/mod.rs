@@ -31,7 +31,7 @@ pub(super) use bench::{Argument, Bench, Handle};
 use std::time::Duration;
 
 use super::KernelOptions;
-use super::geometry::Geometry;
+use crate::machine::driver;
 use crate::plan::DType;
 
 /// A device that checks run kernels on: a GPU, or the CPU through the shim.
@@ -58,7 +58,7 @@ pub(super) struct Launch<'a> {
     pub kernel: &'a str,
     pub options: &'a KernelOptions,
     pub constants: &'a [(&'a str, u32)],
-    pub geometry: &'a Geometry,
+    pub geometry: &'a driver::Launch,
 }
 
 /// Formats that every kernel is checked in.
