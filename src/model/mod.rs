@@ -15,7 +15,7 @@ mod rope;
 mod tokenizer;
 mod weights;
 
-pub use prompts::{check_ids, read_prompts};
+pub use prompts::read_prompts;
 pub use random::RandomStream;
 pub use resolve::Model;
 pub use tokenizer::Tokenizer;

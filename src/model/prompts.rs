@@ -72,22 +72,6 @@ fn id(token: &str, vocab: u32) -> Result<u32, (String, String)> {
     }
 }
 
-/// Checks ids from a tokenizer against a model's vocabulary: the two may not belong together.
-///
-/// # Errors
-/// An input error naming the first id that is not below `vocab`.
-pub fn check_ids(ids: &[u32], vocab: u32) -> Result<()> {
-    match ids.iter().find(|id| **id >= vocab) {
-        None => Ok(()),
-        Some(id) => Err(Error::input_help(
-            format!(
-                "the tokenizer yields token id {id}, and the model's vocabulary has {vocab} entries"
-            ),
-            "tokenizer.json and config.json must belong together",
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -144,12 +128,6 @@ mod tests {
         assert_eq!(message, format!("{}: byte 4 is not UTF-8", path.display()));
         let missing = read_prompts(&dir.path().join("none"), 10).expect_err("no file");
         assert_eq!(missing.exit_code(), 2);
-    }
-
-    #[test]
-    fn ids_beyond_the_vocabulary_are_found() {
-        assert!(check_ids(&[0, 9], 10).is_ok());
-        assert!(check_ids(&[0, 10], 10).is_err_and(|e| e.to_string().contains("id 10")));
     }
 
     proptest! {

@@ -54,11 +54,6 @@ impl Tokenizer {
         self.inner.decode(ids, false).map_err(|error| self.failed("decode the ids", error.as_ref()))
     }
 
-    /// Entries of its vocabulary, added tokens included; a model's may have more or less.
-    pub fn vocab_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
-    }
-
     fn failed(&self, what: &str, error: &(dyn std::error::Error + Send + Sync)) -> Error {
         Error::failed(format!("{}: cannot {what}: {error}", self.path.display()))
     }
@@ -97,7 +92,6 @@ mod tests {
         let tokenizer = tokenizer.expect("a tokenizer");
         assert_eq!(tokenizer.encode("once upon dragons").ok(), Some(vec![0, 2, 3, 1]));
         assert_eq!(tokenizer.decode(&[2, 0, 3]).ok().as_deref(), Some("once <s> upon"));
-        assert_eq!(tokenizer.vocab_size(), 4);
     }
 
     /// Llama 3's kind of tokenizer: its own splitting (with look-ahead), then byte-level BPE.

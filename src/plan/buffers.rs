@@ -107,10 +107,3 @@ impl Plan {
         Buffers { buffers, of_value }
     }
 }
-
-impl Buffers {
-    /// The buffer of a value.
-    pub fn of(&self, value: ValueId) -> BufferId {
-        self.of_value[value.index()]
-    }
-}

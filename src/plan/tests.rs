@@ -152,9 +152,9 @@ proptest! {
         for (later, writer) in writers.iter().enumerate() {
             let Some(writer) = writer else { continue };
             let before = ancestors(&plan, *writer);
-            let mine = buffers.of(ValueId(later as u32));
+            let mine = buffers.of_value[later];
             for (earlier, earlier_writer) in writers.iter().enumerate().take(later) {
-                if buffers.of(ValueId(earlier as u32)) != mine {
+                if buffers.of_value[earlier] != mine {
                     continue;
                 }
                 let users = plan.operations.iter().enumerate().filter(|(_, o)| {

@@ -117,7 +117,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
     let provenance = records.first().map_or("", |record| record.provenance.as_str());
-    format!("{provenance}: {}{samples}; {common}", counted(cells.len() as u64, "cell"))
+    format!("{provenance}: {}{samples}; {common}", counted(cells.specs().count() as u64, "cell"))
 }
 
 /// Cells that cannot be compared with one another: what each took.

@@ -62,7 +62,7 @@ fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::sample_data::{record, spec};
+    use crate::study::analysis::testing::{record, spec};
 
     fn pass(steps_ms: Vec<f64>) -> Instrumented {
         Instrumented {

@@ -146,11 +146,6 @@ impl Measure {
         self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
     }
 
-    /// The shortest name that is clear.
-    pub fn short(&self) -> &'static str {
-        self.aliases.first().copied().unwrap_or(self.name)
-    }
-
     /// Its value in a record; `None` where the run has none, and where other runs decide it.
     pub fn of(&self, record: &Record) -> Option<f64> {
         match self.read {
@@ -374,7 +369,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::study::analysis::sample_data::record;
+    use crate::study::analysis::testing::record;
 
     #[test]
     fn names_mean_one_measure_and_what_is_written_is_read() {

@@ -48,12 +48,6 @@ impl Shown {
         value.map_or(Self::None, |v| Self::Interval(v, ci, decimals))
     }
 
-    /// The ends of an interval as one text, or nothing.
-    pub fn ends(ci: Option<[f64; 2]>, decimals: usize) -> Self {
-        let ends = ci.map(|[low, high]| format!("[{low:.decimals$}, {high:.decimals$}]"));
-        ends.map_or(Self::None, Self::Text)
-    }
-
     fn shown(&self) -> String {
         match self {
             Self::None => "-".into(),
@@ -331,13 +325,12 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new(["name", "ms", "reason", "low|", "|95%"]);
-        let ends = Some([1.0, 2.0]);
         table.push(vec![
             Shown::text("a,\"b\""),
             Shown::Number(1.23456, 2),
             Shown::None,
             Shown::Whole(1),
-            Shown::ends(ends, 1),
+            Shown::text("[1.0, 2.0]"),
         ]);
         table.push(vec![Shown::text("<c>"), 7_u32.into(), Shown::None, 2_u32.into(), Shown::None]);
         table

@@ -13,5 +13,5 @@ pub mod overlap;
 pub mod rules;
 
 pub use contents::{FORMAT_VERSION, ImportReport, Range, Span, Stream, Trace, TraceMeta};
-pub use file::{TraceReader, TraceWriter, read, read_meta, write};
+pub use file::{TraceWriter, read, read_meta, write};
 pub use operations::{OperationInfo, operations};

@@ -271,9 +271,8 @@ mod inside {
         for turn in 0..5 {
             add.launch(&stream, a.ptr(), b.ptr(), b.ptr(), n, turn % 2 == 1);
         }
-        stream.copy(a.ptr(), b.ptr(), 4 * n).expect("a copy");
         stream.synchronize_within(Duration::from_secs(20)).expect("its end");
-        assert_eq!(read(&a), vec![5.0; n as usize]);
+        assert_eq!(read(&b), vec![5.0; n as usize]);
         let (start, end) = (gpu.event(true).expect("an event"), gpu.event(true).expect("an event"));
         stream.record(&start).expect("a record");
         add.run(&stream, a.ptr(), b.ptr(), b.ptr(), n);
@@ -283,7 +282,7 @@ mod inside {
         assert!(end.elapsed_ms(&start).expect("a time") > 0.0);
         let untimed = gpu.event(false).expect("an event");
         stream.record(&untimed).expect("a record");
-        untimed.synchronize().expect("its end");
+        untimed.synchronize_within(Duration::from_secs(20)).expect("its end");
         assert!(message(untimed.elapsed_ms(&start)).contains("no times"));
     });
 
@@ -312,7 +311,6 @@ mod inside {
                 main.record_external(&end)
             })
             .expect("a graph");
-        assert!(!main.capturing());
         assert_eq!(graph.nodes().expect("nodes"), 6, "four kernels, two records");
         let exec = graph.instantiate().expect("a graph to launch");
         drop(graph);

@@ -62,20 +62,7 @@ impl Store {
         for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
             add(&record.spec.key(), record.round);
         }
-        let annotations = self.annotations();
-        for id in self.batch_ids()? {
-            let deleted = annotations.deleted(&id);
-            for file in self.batch_files(&id) {
-                let Ok(rows) = batch::rows_of(&file) else { continue };
-                let is_deleted =
-                    |at| rows.get(at).is_some_and(|row| deleted.is_some_and(|d| d.contains(row)));
-                let _ = batch::keys(&file, false, |at, key, round, _| {
-                    if !is_deleted(at) {
-                        add(key, round);
-                    }
-                });
-            }
-        }
+        self.each_row(&self.batch_ids()?, false, |_, _, key, round, _| add(key, round));
         Ok(failed)
     }
 
@@ -98,24 +85,35 @@ impl Store {
                 finished.add(&key, Place { round, created, at: At::Run(finished.runs.len() - 1) });
             }
         }
+        let batches = self.batch_ids()?;
+        finished.batches.clone_from(&batches);
+        self.each_row(&batches, true, |batch, row, key, round, created| {
+            if wanted(key) {
+                let at = At::Row(batch, row);
+                finished.add(key, Place { round, created: created.to_owned(), at });
+            }
+        });
+        Ok(finished)
+    }
+
+    /// All rows of batches that ended well, or that did not, but for the deleted: the batch's place among
+    /// those in `batches`, the row, the cell's key, round and time.
+    fn each_row(&self, batches: &[String], ok: bool, mut found: impl FnMut(u32, u32, &str, u32, &str)) {
         let annotations = self.annotations();
-        for id in self.batch_ids()? {
-            let deleted = annotations.deleted(&id);
-            let batch = finished.batches.len() as u32;
-            for file in self.batch_files(&id) {
+        for (batch, id) in (0..).zip(batches) {
+            let deleted = annotations.deleted(id);
+            for file in self.batch_files(id) {
                 let Ok(rows) = batch::rows_of(&file) else { continue };
-                // what cannot be read is not finished; listing says why
-                let _ = batch::keys(&file, true, |at, key, round, created| {
-                    let row = rows.get(at).filter(|row| !deleted.is_some_and(|d| d.contains(row)));
-                    if let (true, Some(row)) = (wanted(key), row) {
-                        let at = At::Row(batch, *row);
-                        finished.add(key, Place { round, created: created.to_owned(), at });
+                // what cannot be read has no rows; listing says why
+                let _ = batch::keys(&file, ok, |at, key, round, created| {
+                    if let Some(row) =
+                        rows.get(at).filter(|row| !deleted.is_some_and(|d| d.contains(row)))
+                    {
+                        found(batch, *row, key, round, created);
                     }
                 });
             }
-            finished.batches.push(id);
         }
-        Ok(finished)
     }
 }
 

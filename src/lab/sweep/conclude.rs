@@ -110,11 +110,16 @@ pub(super) fn impossible(cell: &Cell, experiment: Option<&str>, store: &Store) -
         Feasibility::Skipped(reason) => (Status::Skipped, reason),
         Feasibility::Oom(reason) => (Status::Oom, reason),
     };
-    let mut record = Record::new(cell.spec.clone(), status, Some(reason.clone()));
-    record.run = format!("{}-{}", status.as_str(), cell.spec.key());
-    record.created = store.now();
-    record.experiment = experiment.map(str::to_owned);
-    Some(record)
+    let experiment = experiment.map(str::to_owned);
+    Some(Record { experiment, ..without_run(&cell.spec, status, reason, store) })
+}
+
+fn without_run(spec: &Spec, status: Status, reason: &str, store: &Store) -> Record {
+    Record {
+        run: format!("{}-{}", status.as_str(), spec.key()),
+        created: store.now(),
+        ..Record::new(spec.clone(), status, Some(reason.to_owned()))
+    }
 }
 
 /// Why a cell was not reached.
@@ -125,8 +130,5 @@ const NOT_CHOSEN: &str = "it did not fail before, and only what failed was to ru
 
 /// The record of a cell that was not reached.
 pub(super) fn not_run(spec: &Spec, store: &Store) -> Record {
-    let mut record = Record::new(spec.clone(), Status::Interrupted, Some(CANCELLED.into()));
-    record.run = format!("{}-{}", Status::Interrupted.as_str(), spec.key());
-    record.created = store.now();
-    record
+    without_run(spec, Status::Interrupted, CANCELLED, store)
 }

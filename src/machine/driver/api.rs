@@ -44,16 +44,12 @@ functions! {
     fn cuMemcpyHtoDAsync_v2(
         to: sys::CUdeviceptr, from: *const c_void, bytes: usize, stream: sys::CUstream,
     ) -> u32 as in sys;
-    fn cuMemcpyDtoDAsync_v2(
-        to: sys::CUdeviceptr, from: sys::CUdeviceptr, bytes: usize, stream: sys::CUstream,
-    ) -> u32 as in sys;
     fn cuMemsetD8Async(to: sys::CUdeviceptr, byte: u8, bytes: usize, stream: sys::CUstream) -> u32 as in sys;
     fn cuModuleLoadData(module: *mut sys::CUmodule, image: *const c_void) -> u32;
     fn cuModuleUnload(module: sys::CUmodule) -> u32;
     fn cuModuleGetFunction(
         function: *mut sys::CUfunction, module: sys::CUmodule, name: *const c_char,
     ) -> u32 as in sys;
-    fn cuFuncGetAttribute(value: *mut c_int, attribute: u32, function: sys::CUfunction) -> u32;
     fn cuFuncSetAttribute(function: sys::CUfunction, attribute: u32, value: c_int) -> u32;
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks: *mut c_int, function: sys::CUfunction, threads: c_int, shared: usize,
@@ -81,7 +77,6 @@ functions! {
     fn cuEventRecord(event: sys::CUevent, stream: sys::CUstream) -> u32;
     fn cuEventRecordWithFlags(event: sys::CUevent, stream: sys::CUstream, flags: c_uint) -> u32 as in sys;
     fn cuEventQuery(event: sys::CUevent) -> u32;
-    fn cuEventSynchronize(event: sys::CUevent) -> u32;
     fn cuEventElapsedTime(milliseconds: *mut f32, start: sys::CUevent, end: sys::CUevent) -> u32;
     fn cuGraphGetNodes(graph: sys::CUgraph, nodes: *mut sys::CUgraphNode, count: *mut usize) -> u32 as in sys;
     fn cuGraphInstantiateWithFlags(

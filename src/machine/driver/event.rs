@@ -10,6 +10,7 @@ use super::wait;
 use crate::base::error::Result;
 
 /// A point in a stream's work. Nothing is recorded at first: it is done, and has no time.
+#[derive(Debug)]
 pub struct Event {
     gpu: Gpu,
     event: sys::CUevent,
@@ -20,12 +21,6 @@ pub struct Event {
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
-
-impl std::fmt::Debug for Event {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Event").field("event", &self.event).field("timed", &self.timed).finish()
-    }
-}
 
 impl Drop for Event {
     fn drop(&mut self) {
@@ -90,18 +85,6 @@ impl Event {
         }
     }
 
-    /// Waits for the work before it.
-    ///
-    /// # Errors
-    ///
-    /// A failure where work before the event failed; the GPU is unusable from then on.
-    pub fn synchronize(&self) -> Result<()> {
-        self.gpu.bind()?;
-        // SAFETY: the event exists.
-        let code = unsafe { (self.gpu.api().cuEventSynchronize)(self.event) };
-        self.gpu.check(code, || "waiting for an event".into())
-    }
-
     /// Waits like [`Event::synchronize`], but at most this long, as
     /// [`super::Stream::synchronize_within`] does for a whole stream.
     ///
@@ -110,11 +93,6 @@ impl Event {
     /// A failure where work before the event failed, or is not done within `limit`.
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         wait::until(&self.gpu, limit, || self.is_done())
-    }
-
-    /// The GPU in whose context the event was made.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
     }
 
     /// The driver's handle; valid as long as `self`.

@@ -218,11 +218,6 @@ impl Gpu {
             destroy(self.inner.api);
         }
     }
-
-    /// An attribute of the device.
-    pub fn attribute(&self, attribute: Attribute) -> Result<i32> {
-        self::attribute(self.inner.api, self.inner.device, attribute)
-    }
 }
 
 /// The device of this number, with its properties.

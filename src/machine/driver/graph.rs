@@ -7,6 +7,7 @@ use super::stream::Stream;
 use crate::base::error::Result;
 
 /// What a capture has yielded.
+#[derive(Debug)]
 pub struct Graph {
     gpu: Gpu,
     graph: sys::CUgraph,
@@ -22,12 +23,6 @@ impl Drop for Graph {
         self.gpu.destroy(|api| unsafe {
             (api.cuGraphDestroy)(graph);
         });
-    }
-}
-
-impl std::fmt::Debug for Graph {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Graph").field(&self.graph).finish()
     }
 }
 
@@ -71,14 +66,10 @@ impl Graph {
         self.gpu.check(code, || "making a graph ready to launch".into())?;
         Ok(GraphExec { gpu: self.gpu.clone(), exec })
     }
-
-    /// The driver's handle; valid as long as `self`.
-    pub fn raw(&self) -> sys::CUgraph {
-        self.graph
-    }
 }
 
 /// A graph that is ready to launch.
+#[derive(Debug)]
 pub struct GraphExec {
     gpu: Gpu,
     exec: sys::CUgraphExec,
@@ -94,12 +85,6 @@ impl Drop for GraphExec {
         self.gpu.destroy(|api| unsafe {
             (api.cuGraphExecDestroy)(exec);
         });
-    }
-}
-
-impl std::fmt::Debug for GraphExec {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("GraphExec").field(&self.exec).finish()
     }
 }
 
@@ -126,10 +111,5 @@ impl GraphExec {
         // SAFETY: both exist.
         let code = unsafe { (self.gpu.api().cuGraphUpload)(self.exec, stream.raw()) };
         self.gpu.check(code, || "uploading a graph".into())
-    }
-
-    /// The driver's handle; valid as long as `self`.
-    pub fn raw(&self) -> sys::CUgraphExec {
-        self.exec
     }
 }

@@ -39,10 +39,6 @@ pub struct Found {
 }
 
 impl Library {
-    /// All of NVIDIA's libraries that are used, in the order in which `doctor` lists them.
-    pub const ALL: [Self; 6] =
-        [Self::Driver, Self::Nvrtc, Self::CublasLt, Self::Nccl, Self::Cupti, Self::Nvml];
-
     /// The library's name as messages call it.
     pub fn as_str(self) -> &'static str {
         match self {

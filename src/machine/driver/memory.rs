@@ -1,6 +1,6 @@
 //! Memory of the GPU.
 
-use super::answer::{self, code};
+use super::answer::code;
 use super::gpu::Gpu;
 use crate::base::error::{Error, Result};
 
@@ -24,16 +24,11 @@ impl std::ops::Add<u64> for DevicePtr {
 }
 
 /// Memory of a GPU, freed when dropped (after a capture of this thread, where one goes on).
+#[derive(Debug)]
 pub struct Memory {
     gpu: Gpu,
     ptr: DevicePtr,
     bytes: u64,
-}
-
-impl std::fmt::Debug for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Memory({:#x}, {} bytes)", self.ptr.0, self.bytes)
-    }
 }
 
 impl Drop for Memory {
@@ -102,11 +97,6 @@ impl Memory {
         self.bytes
     }
 
-    /// The GPU on which the memory lies.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
     /// Copies to it, `offset` bytes from its start, and waits. Not ordered after work on streams.
     ///
     /// # Errors
@@ -159,11 +149,6 @@ fn within(offset: u64, length: u64, bytes: u64, doing: &str) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// The driver's text of a code, for libraries that hand its codes on.
-pub fn describe_code(code: u32) -> String {
-    super::api::api().map_or_else(|_| format!("CUDA error {code}"), |api| answer::text(api, code))
 }
 
 #[cfg(test)]

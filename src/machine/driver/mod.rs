@@ -21,6 +21,6 @@ pub use api::{OLDEST, version, version_text};
 pub use event::Event;
 pub use gpu::{Gpu, GpuInfo, Peer, any_abandoned};
 pub use graph::{Graph, GraphExec};
-pub use memory::{DevicePtr, Memory, describe_code};
+pub use memory::{DevicePtr, Memory};
 pub use module::{Arguments, Function, Launch, Module};
 pub use stream::{Priority, Stream};

@@ -16,6 +16,7 @@ pub struct Module {
     inner: Arc<Inner>,
 }
 
+#[derive(Debug)]
 struct Inner {
     gpu: Gpu,
     module: sys::CUmodule,
@@ -84,7 +85,7 @@ impl Module {
 }
 
 /// A kernel of a loaded module, ready to be launched; it keeps its module loaded.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Function {
     module: Arc<Inner>,
     function: sys::CUfunction,
@@ -95,12 +96,6 @@ pub struct Function {
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
-
-impl std::fmt::Debug for Function {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Function").field(&self.name).finish()
-    }
-}
 
 impl Function {
     /// The kernel's name as it was looked up in the module.
@@ -170,25 +165,6 @@ impl Function {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// Registers that a thread of it uses.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text.
-    pub fn registers(&self) -> Result<u32> {
-        self.attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)
-    }
-
-    fn attribute(&self, which: Attribute) -> Result<u32> {
-        let gpu = self.gpu();
-        gpu.bind()?;
-        let mut value = 0;
-        // SAFETY: the function's module is held; writes one int to a valid address.
-        let code = unsafe { (gpu.api().cuFuncGetAttribute)(&mut value, which as u32, self.function) };
-        gpu.check(code, || format!("asking {} for {which:?}", self.name))?;
-        Ok(u32::try_from(value).unwrap_or(0))
-    }
-
     /// The driver's handle; valid as long as `self`.
     pub fn raw(&self) -> sys::CUfunction {
         self.function
@@ -207,6 +183,18 @@ pub struct Launch {
     /// Whether it may start before the stream's previous kernel has ended; the kernel itself waits
     /// (programmatic dependent launch; compute capability 9.0 or more).
     pub programmatic: bool,
+}
+
+impl Launch {
+    /// A grid of blocks with so many threads in one dimension, without shared memory.
+    pub fn grid(grid: [u32; 3], threads: u32) -> Self {
+        Self { grid, block: [threads, 1, 1], shared_bytes: 0, programmatic: false }
+    }
+
+    /// Blocks and threads in one dimension.
+    pub fn flat(blocks: u32, threads: u32) -> Self {
+        Self::grid([blocks, 1, 1], threads)
+    }
 }
 
 /// Arguments of a kernel, in order; they are kept until the launch, which copies them.
@@ -244,11 +232,6 @@ impl Arguments {
         self.push(&value.to_ne_bytes())
     }
 
-    /// Appends an `int` parameter, 4 bytes.
-    pub fn i32(&mut self, value: i32) -> &mut Self {
-        self.push(&value.to_ne_bytes())
-    }
-
     /// Appends a `float` parameter, 4 bytes.
     pub fn f32(&mut self, value: f32) -> &mut Self {
         self.push(&value.to_ne_bytes())
@@ -257,16 +240,6 @@ impl Arguments {
     /// Appends a `double` parameter, 8 bytes.
     pub fn f64(&mut self, value: f64) -> &mut Self {
         self.push(&value.to_ne_bytes())
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
     }
 
     fn push(&mut self, bytes: &[u8]) -> &mut Self {
@@ -292,17 +265,15 @@ mod tests {
     #[test]
     fn arguments_lie_where_the_driver_looks_for_them() {
         let mut arguments = Arguments::new();
-        arguments.pointer(DevicePtr(0x1234_5678_9abc)).u32(7).f32(1.5).f64(-2.0).i32(-3).u64(u64::MAX);
-        assert_eq!(arguments.len(), 6);
+        arguments.pointer(DevicePtr(0x1234_5678_9abc)).u32(7).f32(1.5).f64(-2.0).u64(u64::MAX);
         let addresses = arguments.addresses();
-        // SAFETY: six addresses, each of a value of the type that was appended there.
+        // SAFETY: five addresses, each of a value of the type that was appended there.
         unsafe {
             assert_eq!(*(*addresses).cast::<u64>(), 0x1234_5678_9abc);
             assert_eq!(*(*addresses.add(1)).cast::<u32>(), 7);
             assert_eq!(*(*addresses.add(2)).cast::<f32>(), 1.5);
             assert_eq!(*(*addresses.add(3)).cast::<f64>(), -2.0);
-            assert_eq!(*(*addresses.add(4)).cast::<i32>(), -3);
-            assert_eq!(*(*addresses.add(5)).cast::<u64>(), u64::MAX);
+            assert_eq!(*(*addresses.add(4)).cast::<u64>(), u64::MAX);
         }
     }
 }

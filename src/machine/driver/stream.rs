@@ -24,6 +24,7 @@ pub enum Priority {
 }
 
 /// Work in order on a GPU. It does not wait for the default stream.
+#[derive(Debug)]
 pub struct Stream {
     gpu: Gpu,
     stream: sys::CUstream,
@@ -34,12 +35,6 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
-
-impl std::fmt::Debug for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Stream").field(&self.stream).finish()
-    }
-}
 
 impl Drop for Stream {
     fn drop(&mut self) {
@@ -237,22 +232,6 @@ impl Stream {
         self.gpu.check(code, || format!("copying {} bytes to it", data.len()))
     }
 
-    /// Copies within the GPU.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
-    pub fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64) -> Result<()> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        self.gpu.bind()?;
-        // SAFETY: the caller knows both addresses.
-        let code =
-            unsafe { (self.gpu.api().cuMemcpyDtoDAsync_v2)(to.0, from.0, bytes as usize, self.stream) };
-        self.gpu.check(code, || format!("copying {bytes} bytes within it"))
-    }
-
     /// Enqueues setting each of `bytes` bytes from `to` on to `byte`.
     ///
     /// # Errors
@@ -320,19 +299,9 @@ impl Stream {
         done.and(graph)
     }
 
-    /// Whether this stream has begun a capture that has not ended.
-    pub fn capturing(&self) -> bool {
-        self.capturing.load(Ordering::Relaxed)
-    }
-
     /// Whether this thread captures on any stream.
     pub fn any_capturing() -> bool {
         capture::active()
-    }
-
-    /// The GPU in whose context the stream was made.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
     }
 
     /// The driver's handle; valid as long as `self`.

@@ -1,32 +1,28 @@
-//! Bounds of the values of profiles and stacks.
-
-/// Bounds of values: each check names the key, the value and what would be right.
-pub(super) struct Bounds;
+//! Bounds of the values of profiles and stacks: each check names the key, the value and what would be
+//! right.
 
 type Checked = Result<(), (String, String)>;
 
-impl Bounds {
-    /// Finite and above `least`.
-    pub(super) fn above(&self, key: &str, value: f64, least: f64) -> Checked {
-        self.that(key, value, value.is_finite() && value > least, &format!("above {least}"))
-    }
+/// Finite and above `least`.
+pub(super) fn above(key: &str, value: f64, least: f64) -> Checked {
+    that(key, value, value.is_finite() && value > least, &format!("above {least}"))
+}
 
-    /// Finite and at least `least`.
-    pub(super) fn at_least(&self, key: &str, value: f64, least: f64) -> Checked {
-        self.that(key, value, value.is_finite() && value >= least, &format!("at least {least}"))
-    }
+/// Finite and at least `least`.
+pub(super) fn at_least(key: &str, value: f64, least: f64) -> Checked {
+    that(key, value, value.is_finite() && value >= least, &format!("at least {least}"))
+}
 
-    /// A share: above 0, up to 1.
-    pub(super) fn share(&self, key: &str, value: f64) -> Checked {
-        self.that(key, value, value > 0.0 && value <= 1.0, "above 0 and at most 1")
-    }
+/// A share: above 0, up to 1.
+pub(super) fn share(key: &str, value: f64) -> Checked {
+    that(key, value, value > 0.0 && value <= 1.0, "above 0 and at most 1")
+}
 
-    /// A loss: at least 0, below 1.
-    pub(super) fn loss(&self, key: &str, value: f64) -> Checked {
-        self.that(key, value, (0.0..1.0).contains(&value), "at least 0 and below 1")
-    }
+/// A loss: at least 0, below 1.
+pub(super) fn loss(key: &str, value: f64) -> Checked {
+    that(key, value, (0.0..1.0).contains(&value), "at least 0 and below 1")
+}
 
-    fn that(&self, key: &str, value: f64, fine: bool, wanted: &str) -> Checked {
-        if fine { Ok(()) } else { Err((key.to_owned(), format!("is {value}; it must be {wanted}"))) }
-    }
+fn that(key: &str, value: f64, fine: bool, wanted: &str) -> Checked {
+    if fine { Ok(()) } else { Err((key.to_owned(), format!("is {value}; it must be {wanted}"))) }
 }

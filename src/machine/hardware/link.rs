@@ -254,7 +254,12 @@ impl Profile {
         (CollectiveCost::Link { table, tp, latency_scale, network }, used)
     }
 
-    fn table_of(&self, collective: Collective, p2p: P2p, tp: u32) -> (&LinkTable, Collective) {
+    pub(crate) fn table_of(
+        &self,
+        collective: Collective,
+        p2p: P2p,
+        tp: u32,
+    ) -> (&LinkTable, Collective) {
         let one_shot =
             self.link.one_shot.as_ref().filter(|_| {
                 collective == Collective::OneShot && p2p == P2p::On && tp <= self.gpus_per_node

@@ -46,25 +46,6 @@ impl Target {
     }
 }
 
-impl Profile {
-    /// This profile with values replaced: keys are dotted paths (`hbm_gb_s`, `link.p2p_on.tp.8.gb_s`).
-    /// A link's numbers may be set for all TPs at once (`link.p2p_on.alpha_us`), or for all links
-    /// inside a node (`link.alpha_us`, `link.gb_s`). Shorter keys are applied first, so that a longer
-    /// one refines them. Keys of the native stack are accepted and change nothing here.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a key that there is not, with the nearest valid one, and for a value
-    /// that does not fit.
-    pub fn with(&self, set: &BTreeMap<String, String>) -> Result<Self> {
-        if set.is_empty() {
-            return Ok(self.clone());
-        }
-        let target = Target { profile: self.clone(), stack: Stack::load("native")? };
-        apply(&target, set).map(|target| target.profile)
-    }
-}
-
 /// The values of a profile or a stack, as a table of TOML.
 struct Values {
     table: Table,
@@ -163,7 +144,8 @@ mod tests {
 
     fn set(pairs: &[(&str, &str)]) -> Result<Profile> {
         let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        Profile::load("h100_sxm")?.with(&set)
+        let target = Target { profile: Profile::load("h100_sxm")?, stack: Stack::load("native")? };
+        target.with(&set).map(|target| target.profile)
     }
 
     #[test]

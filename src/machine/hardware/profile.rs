@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::Bounds;
+use super::check::{above, at_least, share};
 use super::link::Links;
 use super::tables::Tables;
 use crate::base::error::{Error, Result};
@@ -175,19 +175,18 @@ impl Profile {
 
     /// The first key whose value makes no sense, and why.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
-        let bounds = Bounds;
-        bounds.above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
-        bounds.share("hbm_efficiency", self.hbm_efficiency)?;
-        bounds.share("compute_efficiency", self.compute_efficiency)?;
-        bounds.above("gpus_per_node", f64::from(self.gpus_per_node), 0.0)?;
+        above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
+        share("hbm_efficiency", self.hbm_efficiency)?;
+        share("compute_efficiency", self.compute_efficiency)?;
+        above("gpus_per_node", f64::from(self.gpus_per_node), 0.0)?;
         if let Some(sms) = self.sms {
-            bounds.above("sms", f64::from(sms), 0.0)?;
+            above("sms", f64::from(sms), 0.0)?;
         }
-        bounds.above("tflops.bf16", self.tflops.bf16, 0.0)?;
-        bounds.above("tflops.f16", self.tflops.f16, 0.0)?;
-        bounds.above("tflops.f32", self.tflops.f32, 0.0)?;
-        bounds.at_least("skew.rank_pct", self.skew.rank_pct, 0.0)?;
-        bounds.at_least("skew.operation_pct", self.skew.operation_pct, 0.0)?;
+        above("tflops.bf16", self.tflops.bf16, 0.0)?;
+        above("tflops.f16", self.tflops.f16, 0.0)?;
+        above("tflops.f32", self.tflops.f32, 0.0)?;
+        at_least("skew.rank_pct", self.skew.rank_pct, 0.0)?;
+        at_least("skew.operation_pct", self.skew.operation_pct, 0.0)?;
         if let Some(name) = self.tables.as_deref().filter(|name| Tables::of(name).is_none()) {
             let valid = Tables::NAMES.join(", ");
             return Err(("tables".into(), format!("is '{name}'; built in are {valid}")));
@@ -205,15 +204,15 @@ impl Profile {
             }
             for (tp, point) in &table.tp {
                 let key = format!("link.{name}.tp.{tp}");
-                bounds.above(&key, f64::from(*tp), 1.0)?;
-                bounds.at_least(&format!("{key}.alpha_us"), point.alpha_us, 0.0)?;
-                bounds.above(&format!("{key}.gb_s"), point.gb_s, 0.0)?;
+                above(&key, f64::from(*tp), 1.0)?;
+                at_least(&format!("{key}.alpha_us"), point.alpha_us, 0.0)?;
+                above(&format!("{key}.gb_s"), point.gb_s, 0.0)?;
                 if let Some(large) = point.large {
-                    bounds.at_least(&format!("{key}.large.alpha_us"), large.alpha_us, 0.0)?;
-                    bounds.above(&format!("{key}.large.gb_s"), large.gb_s, 0.0)?;
+                    at_least(&format!("{key}.large.alpha_us"), large.alpha_us, 0.0)?;
+                    above(&format!("{key}.large.gb_s"), large.gb_s, 0.0)?;
                 }
                 for (_, us) in &point.points {
-                    bounds.above(&format!("{key}.points: a latency"), *us, 0.0)?;
+                    above(&format!("{key}.points: a latency"), *us, 0.0)?;
                 }
                 if let Some(pair) = point.points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
                     let problem =
@@ -225,8 +224,8 @@ impl Profile {
                 }
             }
         }
-        bounds.at_least("link.inter_node.alpha_us", links.inter_node.alpha_us, 0.0)?;
-        bounds.above("link.inter_node.gb_s", links.inter_node.gb_s, 0.0)
+        at_least("link.inter_node.alpha_us", links.inter_node.alpha_us, 0.0)?;
+        above("link.inter_node.gb_s", links.inter_node.gb_s, 0.0)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::Bounds;
+use super::check::{above, at_least, loss, share};
 use crate::base::error::{Error, Result};
 use crate::plan::Lowering;
 
@@ -129,11 +129,6 @@ impl Contention {
     pub fn intensity(&self, message: f64) -> f64 {
         (message / self.full_bytes).min(1.0).max(self.small)
     }
-
-    /// Lanes that leave each other alone.
-    pub fn none() -> Self {
-        Self { memory: 0.0, arithmetic: 0.0, small: 1.0, full_bytes: 1.0, comm: 0.0 }
-    }
 }
 
 /// Names and texts of the built-in stacks.
@@ -198,19 +193,18 @@ impl Stack {
 
     /// The first key whose value makes no sense, and why.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
-        let bounds = Bounds;
-        bounds.at_least("launch_us", self.launch_us, 0.0)?;
-        bounds.at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
-        bounds.share("matvec.efficiency", self.matvec.efficiency)?;
-        bounds.above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
-        bounds.above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
-        bounds.above("attention.expanded_kv_gb_s", self.attention.expanded_kv_gb_s, 0.0)?;
-        bounds.share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;
-        bounds.above("collective.latency_scale", self.collective.latency_scale, 0.0)?;
-        bounds.above("contention.full_bytes", self.contention.full_bytes, 0.0)?;
-        bounds.loss("contention.memory", self.contention.memory)?;
-        bounds.loss("contention.arithmetic", self.contention.arithmetic)?;
-        bounds.loss("contention.comm", self.contention.comm)?;
+        at_least("launch_us", self.launch_us, 0.0)?;
+        at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
+        share("matvec.efficiency", self.matvec.efficiency)?;
+        above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
+        above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
+        above("attention.expanded_kv_gb_s", self.attention.expanded_kv_gb_s, 0.0)?;
+        share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;
+        above("collective.latency_scale", self.collective.latency_scale, 0.0)?;
+        above("contention.full_bytes", self.contention.full_bytes, 0.0)?;
+        loss("contention.memory", self.contention.memory)?;
+        loss("contention.arithmetic", self.contention.arithmetic)?;
+        loss("contention.comm", self.contention.comm)?;
         if (0.0..=1.0).contains(&self.contention.small) {
             Ok(())
         } else {

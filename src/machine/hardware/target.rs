@@ -26,9 +26,11 @@ impl Target {
         target.with(&spec.set)
     }
 
-    /// The target with values replaced: keys of the profile (see [`Profile::with`]),
-    /// and keys of the stack, which are dotted paths too, with or without `stack.`
-    /// before them (`stack.launch_us`, `contention.memory`).
+    /// The target with values replaced: keys of the profile are dotted paths (`hbm_gb_s`,
+    /// `link.p2p_on.tp.8.gb_s`). A link's numbers may be set for all TPs at once
+    /// (`link.p2p_on.alpha_us`), or for all links inside a node (`link.alpha_us`, `link.gb_s`). Shorter
+    /// keys are applied first, so that a longer one refines them. Keys of the stack are dotted paths
+    /// too, with or without `stack.` before them (`stack.launch_us`, `contention.memory`).
     ///
     /// # Errors
     ///

@@ -4,7 +4,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::blas::Operands;
-use super::collective::plain;
 use super::engine::Engine;
 use super::kernels::matvec;
 use super::launches::{MatvecChoice, matmul_shape, matvec_call};
@@ -110,11 +109,10 @@ fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = product;
     let (function, geometry) =
         matvec_call(engine.kernels(), multiprocessors, rows, [inputs, outputs], logits)?;
-    let launch = plain(&geometry);
     median_us(engine.gpu(), engine.main(), &product.weights, |w| {
         let mut arguments = Arguments::new();
         arguments.pointer(x).pointer(w).pointer(out).u32(inputs).u32(outputs);
-        engine.main().launch(&function, &launch, &mut arguments)
+        engine.main().launch(&function, &geometry, &mut arguments)
     })
 }
 

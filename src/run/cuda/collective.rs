@@ -115,7 +115,7 @@ impl LoopbackTable {
         arguments.pointer(summands).pointer(summands.offset(self.ranks * 8));
         arguments.u32(self.ranks as u32).u64(elements);
         let geometry = geometry::elements(elements, gpu.info().multiprocessors);
-        Ok((kernels.get("loopback_sum")?, plain(&geometry), arguments))
+        Ok((kernels.get("loopback_sum")?, geometry, arguments))
     }
 }
 
@@ -143,17 +143,7 @@ pub(super) fn emulated_call(
     arguments.u64((link.alpha_us * 1e3) as u64).f64(1.0 / link.gb_s).u32(ranks);
     arguments.pointer(scratch.state.ptr());
     let geometry = geometry::emulated_all_reduce(blocks(bytes));
-    Ok((kernels.get("emulated_all_reduce")?, plain(&geometry), arguments))
-}
-
-/// A launch after all that is before it.
-pub(super) fn plain(geometry: &geometry::Geometry) -> Launch {
-    Launch {
-        grid: geometry.grid,
-        block: geometry.block,
-        shared_bytes: geometry.shared_bytes,
-        programmatic: false,
-    }
+    Ok((kernels.get("emulated_all_reduce")?, geometry, arguments))
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// The steps of a cell, ready to run again and again.
-#[derive(Debug)]
 pub(super) struct Generation {
     prefill: Step,
     /// None where a generation is one token long.

@@ -2,7 +2,6 @@
 //! with its arguments and its geometry for a step of a given size.
 
 use super::blas::MatMul;
-use super::collective::plain;
 use super::kernels::{Kernels, attention, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
@@ -96,7 +95,7 @@ impl MatvecChoice {
 }
 
 /// What launches of one rank are made from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Binder<'a> {
     pub kernels: &'a Kernels,
     pub program: &'a Program,
@@ -135,17 +134,12 @@ impl Binder<'_> {
     }
 
     /// A kernel with its geometry; arguments follow.
-    fn kernel(&self, name: &str, geometry: geometry::Geometry, arguments: Arguments) -> Result<Call> {
+    fn kernel(&self, name: &str, geometry: Launch, arguments: Arguments) -> Result<Call> {
         self.kernel_with(self.kernels.get(name)?, geometry, arguments)
     }
 
-    fn kernel_with(
-        &self,
-        function: Function,
-        geometry: geometry::Geometry,
-        arguments: Arguments,
-    ) -> Result<Call> {
-        let launch = Launch { programmatic: self.programmatic, ..plain(&geometry) };
+    fn kernel_with(&self, function: Function, geometry: Launch, arguments: Arguments) -> Result<Call> {
+        let launch = Launch { programmatic: self.programmatic, ..geometry };
         Ok(Call::Kernel { function, launch, arguments })
     }
 
@@ -228,7 +222,7 @@ impl Binder<'_> {
         u64::from(size.rows_of(v.rows)) * u64::from(v.columns)
     }
 
-    fn elementwise(&self, elements: u64) -> geometry::Geometry {
+    fn elementwise(&self, elements: u64) -> Launch {
         geometry::elements(elements, self.multiprocessors)
     }
 
@@ -382,7 +376,7 @@ pub(super) fn matvec_call(
     rows: u32,
     [inputs, outputs]: [u32; 2],
     logits: bool,
-) -> Result<(Function, geometry::Geometry)> {
+) -> Result<(Function, Launch)> {
     let chosen =
         matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
     let name = if logits { "matvec_logits" } else { "matvec" };

@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::collective::plain;
 use super::kernels::{Kernels, geometry};
 use super::rank::Weights;
 use crate::base::error::Result;
@@ -107,7 +106,7 @@ impl Loader<'_> {
             arguments.u32(u32::from(random.signs)).u64(start).u64(width);
             arguments.u32(columns.len() as u32).u64(rows.len() as u64);
             let geometry = geometry::elements(numbers, self.gpu.info().multiprocessors);
-            self.stream.launch(&function, &plain(&geometry), &mut arguments)?;
+            self.stream.launch(&function, &geometry, &mut arguments)?;
             out = out.offset(numbers * self.dtype.bytes());
         }
         Ok(())

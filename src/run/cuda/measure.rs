@@ -72,8 +72,7 @@ pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
     let clock = Clock::new(gpu)?;
     let sink = gpu.allocate(4, "the result of reading")?;
     let blocks = info.multiprocessors * kernel.blocks_per_multiprocessor(THREADS, 0)?.max(1);
-    let launch =
-        Launch { grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared_bytes: 0, programmatic: false };
+    let launch = Launch::flat(blocks, THREADS);
     let mut bytes = FIRST;
     loop {
         let buffer = gpu.allocate(bytes, "a buffer to read")?;

@@ -7,8 +7,9 @@ use crate::trace::Span;
 
 use super::plans::Plans;
 
-/// Collects events of one step and rank, and turns them into spans at its end.
+/// Collects events of one step and rank, and turns them into spans at its end, where that is asked for.
 pub(super) struct Recorder {
+    pub(super) is_on: bool,
     /// Where the decode plan's operations begin in the trace's table.
     decode_base: u32,
     /// Events by rank; of one rank only where ranks are alike.
@@ -19,22 +20,29 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// For a cell; `simulated`: ranks that are simulated, one where all are alike.
-    pub(super) fn new(spec: &Spec, plans: &Plans, simulated: usize) -> Self {
+    pub(super) fn new(spec: &Spec, plans: &Plans, simulated: usize, is_on: bool) -> Self {
         let steps = spec.output_tokens.saturating_sub(1) as usize;
         let events = plans.prefill.operations.len() + steps * plans.decode.operations.len();
+        let spans = if is_on { events * spec.tp as usize } else { 0 };
         Self {
+            is_on,
             decode_base: plans.prefill.operations.len() as u32,
             events: vec![[Vec::new(), Vec::new()]; simulated],
             ranks: spec.tp as usize,
-            spans: Vec::with_capacity(events * spec.tp as usize),
+            spans: Vec::with_capacity(spans),
         }
     }
 
     pub(super) fn add(&mut self, rank: usize, event: &Event) {
-        self.events[rank][event.lane as usize].push(*event);
+        if self.is_on {
+            self.events[rank][event.lane as usize].push(*event);
+        }
     }
 
     pub(super) fn end_step(&mut self, phase: Phase, step: u32) {
+        if !self.is_on {
+            return;
+        }
         let base = if phase == Phase::Prefill { 0 } else { self.decode_base };
         for rank in 0..self.ranks {
             let lanes = &self.events[rank.min(self.events.len() - 1)];

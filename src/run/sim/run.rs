@@ -48,7 +48,7 @@ pub fn simulate_plans(
         }
     }
     let replay = Replay { plans, spec, shape, target };
-    let (sample, sources, spans) = replay.run(record)?;
+    let (sample, sources, recorder) = replay.run(record)?;
     let precision = Precision::uniform(spec.dtype);
     let need = MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode);
     let outcome = Outcome {
@@ -58,7 +58,7 @@ pub fn simulate_plans(
         environment: environment(spec, target, &sources),
         instrumented: None,
     };
-    let trace = spans.map(|recorder| Trace {
+    let trace = record.then(|| Trace {
         meta: TraceMeta {
             version: FORMAT_VERSION,
             provenance: Provenance::Simulated,
@@ -92,7 +92,7 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn run(&self, record: bool) -> Result<(Sample, Sources, Option<Recorder>)> {
+    fn run(&self, record: bool) -> Result<(Sample, Sources, Recorder)> {
         let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
         let steps = self.spec.output_tokens.saturating_sub(1);
         let prefill = self.durations(Phase::Prefill, &Step::prefill(batch, prompt));
@@ -104,7 +104,7 @@ impl<'a> Replay<'a> {
         let sources = [("prefill", prefill.by_source()), ("decode", middle.by_source())];
         let alike = self.target.profile.skew.is_none() || self.spec.tp == 1;
         let ranks = if alike { 1 } else { self.spec.tp as usize };
-        let mut recorder = record.then(|| Recorder::new(self.spec, self.plans, ranks));
+        let mut recorder = Recorder::new(self.spec, self.plans, ranks, record);
         let (times, overlap) = if alike {
             self.alike(&prefill, decode, &mut recorder)
         } else {
@@ -144,18 +144,12 @@ impl<'a> Replay<'a> {
         &self,
         prefill: &Durations<'_>,
         mut durations: Durations<'_>,
-        recorder: &mut Option<Recorder>,
+        recorder: &mut Recorder,
     ) -> (Vec<i64>, Option<crate::table::Overlap>) {
         let steps = self.spec.output_tokens.saturating_sub(1);
         let mut clock = Clock::default();
-        Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| {
-            if let Some(recorder) = recorder {
-                recorder.add(0, &event);
-            }
-        });
-        if let Some(recorder) = recorder {
-            recorder.end_step(Phase::Prefill, 0);
-        }
+        Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| recorder.add(0, &event));
+        recorder.end_step(Phase::Prefill, 0);
         let mut times = Vec::with_capacity(steps as usize + 1);
         times.push(clock.tokens);
         let mut overlap = Overlap::default();
@@ -166,21 +160,17 @@ impl<'a> Replay<'a> {
             let (before, begin) = (overlap.sums(), clock);
             let both = lanes.step(&durations, &mut clock, |event| {
                 overlap.count(&event);
-                if let Some(recorder) = recorder {
-                    recorder.add(0, &event);
-                }
+                recorder.add(0, &event);
             });
             overlap.meet(both);
-            if let Some(recorder) = recorder {
-                recorder.end_step(Phase::Decode, step);
-            }
+            recorder.end_step(Phase::Decode, step);
             times.push(clock.tokens);
             step += 1;
             // the next step is this one again if the lanes stand alike and nothing will have grown:
             // then so are all others
             let length = clock.tokens.saturating_sub(begin.tokens);
             let alike = clock.earlier(length) == begin;
-            if recorder.is_none() && alike && !grew && step > 1 && !durations.is_growing() {
+            if !recorder.is_on && alike && !grew && step > 1 && !durations.is_growing() {
                 let left = i64::from(steps - step);
                 overlap.repeat(&before, left, left.saturating_mul(length));
                 times.extend((1..=left).map(|n| clock.tokens.saturating_add(n.saturating_mul(length))));
@@ -195,20 +185,14 @@ impl<'a> Replay<'a> {
         &self,
         prefill: &Durations<'_>,
         mut durations: Durations<'_>,
-        recorder: &mut Option<Recorder>,
+        recorder: &mut Recorder,
     ) -> (Vec<i64>, Option<crate::table::Overlap>) {
         let steps = self.spec.output_tokens.saturating_sub(1);
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
         let clocks = vec![Clock::default(); self.spec.tp as usize];
         let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, 0, &clocks);
-        ranks.step(prefill, |rank, event| {
-            if let Some(recorder) = recorder {
-                recorder.add(rank, &event);
-            }
-        });
-        if let Some(recorder) = recorder {
-            recorder.end_step(Phase::Prefill, 0);
-        }
+        ranks.step(prefill, |rank, event| recorder.add(rank, &event));
+        recorder.end_step(Phase::Prefill, 0);
         let mut times = vec![ranks.tokens()];
         let mut overlaps: Vec<Overlap> = clocks.iter().map(|_| Overlap::default()).collect();
         let mut ranks = Skewed::new(&self.plans.decode, skew, seed, 1, &ranks.clocks());
@@ -216,16 +200,12 @@ impl<'a> Replay<'a> {
             durations.grow(&self.step(step));
             ranks.step(&durations, |rank, event| {
                 overlaps[rank].add(&event);
-                if let Some(recorder) = recorder {
-                    recorder.add(rank, &event);
-                }
+                recorder.add(rank, &event);
             });
             for overlap in &mut overlaps {
                 overlap.settle();
             }
-            if let Some(recorder) = recorder {
-                recorder.end_step(Phase::Decode, step);
-            }
+            recorder.end_step(Phase::Decode, step);
             times.push(ranks.tokens());
         }
         (times, average(overlaps))

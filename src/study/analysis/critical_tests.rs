@@ -1,7 +1,7 @@
 //! Critical paths of traces made by hand.
 
 use super::*;
-use crate::study::analysis::sample_data::{span, trace};
+use crate::study::analysis::testing::{span, trace};
 use crate::study::analysis::trace_report;
 use crate::trace::overlap::Selection;
 

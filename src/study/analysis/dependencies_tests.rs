@@ -7,7 +7,7 @@ use crate::plan::Phase;
 use crate::run::sim::SimBackend;
 use crate::run::{PlanBackend, Shared};
 use crate::study::analysis::critical_path;
-use crate::study::analysis::sample_data::{span, trace};
+use crate::study::analysis::testing::{span, trace};
 
 /// Rank 0: down (0..100), its reduce (100..200), attend (200..300) that waits for it; rank 1 arrives at 150.
 fn made() -> Trace {
@@ -59,7 +59,7 @@ fn a_place_beyond_the_trace_has_no_links() {
 
 #[test]
 fn the_critical_path_walks_along_links() {
-    let mut spec = crate::study::analysis::sample_data::spec();
+    let mut spec = crate::study::analysis::testing::spec();
     spec.set.insert("skew.operation_pct".into(), "30".into());
     let (_, trace) = SimBackend.predict(&spec, &Shared::default(), true).unwrap();
     let trace = trace.unwrap();

@@ -18,12 +18,12 @@ mod pareto;
 mod ranges;
 mod report;
 mod run_table;
-#[cfg(test)]
-pub(crate) mod sample_data;
 mod sets;
 mod side_by_side;
 mod steps;
 mod stragglers;
+#[cfg(test)]
+pub(crate) mod testing;
 mod varied;
 
 pub use compare::{
@@ -46,7 +46,7 @@ pub use pareto::{
 };
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
-pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys, natural_order};
+pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
 pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps};

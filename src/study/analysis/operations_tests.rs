@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::Phase;
 use crate::run::sim::SimBackend;
 use crate::run::{PlanBackend, Shared};
-use crate::study::analysis::sample_data::{span, spec, trace};
+use crate::study::analysis::testing::{span, spec, trace};
 
 const STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
 

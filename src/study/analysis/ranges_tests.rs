@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::Lane;
-use crate::study::analysis::sample_data::{span, trace};
+use crate::study::analysis::testing::{span, trace};
 use crate::study::analysis::trace_report;
 use crate::trace::overlap::Selection;
 use crate::trace::{Range, Span, Trace};

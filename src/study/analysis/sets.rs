@@ -17,6 +17,12 @@ pub struct CellSet {
 }
 
 impl CellSet {
+    /// Whether any of its cells has an interval of its throughput.
+    pub fn has_intervals(&self) -> bool {
+        let mut metrics = self.cells.iter().filter_map(|cell| cell.metrics.as_ref());
+        metrics.any(|metrics| metrics.tokens_per_s_ci95.is_some())
+    }
+
     /// The cell of these values, if it was run.
     pub fn get(&self, architecture: &Architecture, tp: u32, batch: u32, p2p: P2p) -> Option<&Record> {
         self.cells.iter().find(|cell| {
@@ -101,7 +107,7 @@ fn name(record: &Record, with_link: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::sample_data::{record, sim_record};
+    use crate::study::analysis::testing::{record, sim_record};
     use crate::table::Link;
 
     #[test]

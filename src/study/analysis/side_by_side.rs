@@ -131,7 +131,7 @@ fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::sample_data::{record, sim_record};
+    use crate::study::analysis::testing::{record, sim_record};
 
     #[test]
     fn one_difference_and_paired_rounds_give_an_interval() {

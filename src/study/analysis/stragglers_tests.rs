@@ -1,7 +1,7 @@
 //! Stragglers of traces made by hand.
 
 use crate::plan::Lane;
-use crate::study::analysis::sample_data::{span, trace};
+use crate::study::analysis::testing::{span, trace};
 use crate::study::analysis::{Stragglers, trace_report};
 use crate::trace::overlap::Selection;
 use crate::trace::{ImportReport, Span, Trace};

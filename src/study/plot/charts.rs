@@ -1,5 +1,9 @@
-//! What figures of several charts share: how many there may be, and the note under the title.
+//! What figures of several kinds share: how many charts there may be, the note under the title, the
+//! legend of series.
 
+use super::layout::{Entry, Key};
+use super::options::Options;
+use super::style::{Looks, PLAIN};
 use crate::base::error::Error;
 
 /// Charts in one figure; with more of them nobody finds anything.
@@ -17,4 +21,20 @@ pub(super) fn too_many(charts: usize, axis: &str) -> Error {
         format!("{charts} charts are too many for one figure: at most {MOST_CHARTS}"),
         format!("choose runs with --filter, for example '{axis}<=8'"),
     )
+}
+
+/// The page has no room for data beside the names of rows.
+pub(super) fn too_narrow(options: &Options) -> Error {
+    Error::input_help(
+        format!("{} inches leave no room beside the names of the rows", options.size.width),
+        "ask for a wider --size",
+    )
+}
+
+/// A line and marker for each architecture, and for P2P on and off where there are `both`.
+pub(super) fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
+    let series = |look, filled| Key::Series { look, filled, dashed: !filled };
+    let own = looks.iter().map(|(name, look)| Entry::new(series(*look, true), name.to_string()));
+    let p2p = [(true, "P2P on"), (false, "P2P off")].into_iter().filter(|_| both);
+    own.chain(p2p.map(|(filled, name)| Entry::new(series(PLAIN, filled), name))).collect()
 }

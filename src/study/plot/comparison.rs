@@ -9,8 +9,9 @@ use super::font;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Scene, Text};
-use super::style::{GREY, INK, Look, Marker, Sizes, look, looks};
+use super::scene::{Align, Area, Text};
+use super::style::{INK, Look, PLAIN, Sizes, look, looks};
+use super::too_narrow;
 use crate::base::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::study::analysis::{Comparison, ComparisonReport};
@@ -28,15 +29,6 @@ pub fn comparison_figure(
     provenance: &ProvenanceSummary,
     options: &Options,
 ) -> Result<Figure> {
-    Ok(Figure::new(scene(report, provenance, options)?, provenance, options))
-}
-
-/// The figure, laid out.
-pub(super) fn scene(
-    report: &ComparisonReport,
-    provenance: &ProvenanceSummary,
-    options: &Options,
-) -> Result<Scene> {
     let pairs = &report.pairs[..report.pairs.len().min(MOST_PAIRS)];
     if pairs.is_empty() {
         return Err(Error::input_help(
@@ -58,8 +50,7 @@ pub(super) fn scene(
     if pairs.len() < report.pairs.len() {
         remark.push_str(&format!(", the first {} shown", pairs.len()));
     }
-    let grey = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
-    let key = |filled| Key::Marker { look: grey, filled };
+    let key = |filled| Key::Marker { look: PLAIN, filled };
     let sheet = Sheet {
         options,
         provenance,
@@ -88,10 +79,7 @@ pub(super) fn scene(
         bottom: all.bottom - under,
     };
     if area.width() < 40.0 {
-        return Err(Error::input_help(
-            format!("{} inches leave no room beside the names of the rows", options.size.width),
-            "ask for a wider --size",
-        ));
+        return Err(too_narrow(options));
     }
     let values = pairs
         .iter()
@@ -118,7 +106,7 @@ pub(super) fn scene(
         }
         scene.marker((x.place(pair.speedup), y), look, sizes.marker, pair.differs);
     }
-    Ok(scene)
+    Ok(Figure::new(scene, provenance, options))
 }
 
 /// What is compared with what, as far as all rows agree.

@@ -10,13 +10,21 @@ use super::figure::Figure;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene};
+use super::scene::Area;
 use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, too_many};
 use crate::base::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::study::analysis::{CellSet, Comparison, ComparisonReport};
 use crate::table::{P2p, Record};
+
+/// One chart: its TP, P2P, and batch where models stand below the bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chart {
+    tp: u32,
+    p2p: P2p,
+    batch: Option<u32>,
+}
 
 /// The figure of comparable cells; of several sets only where they differ in the model alone. `report`
 /// is the comparison by architecture of the same runs.
@@ -30,24 +38,6 @@ pub fn improvement_figure(
     provenance: &ProvenanceSummary,
     options: &Options,
 ) -> Result<Figure> {
-    Ok(Figure::new(scene(sets, report, provenance, options)?, provenance, options))
-}
-
-/// One chart: its TP, P2P, and batch where models stand below the bars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chart {
-    tp: u32,
-    p2p: P2p,
-    batch: Option<u32>,
-}
-
-/// The figure, laid out.
-pub(super) fn scene(
-    sets: &[CellSet],
-    report: &ComparisonReport,
-    provenance: &ProvenanceSummary,
-    options: &Options,
-) -> Result<Scene> {
     let by_run: BTreeMap<&str, &Comparison> = report
         .pairs
         .iter()
@@ -149,7 +139,7 @@ pub(super) fn scene(
         words.extend(chart.batch.filter(|_| batches.len() > 1).map(|batch| format!("batch {batch}")));
         bars::chart(&mut scene, *cell, &words.join(", "), groups, (y, how, above), &sizes);
     }
-    Ok(scene)
+    Ok(Figure::new(scene, provenance, options))
 }
 
 fn group(

@@ -12,52 +12,28 @@ use crate::trace::overlap::exposed_intervals;
 use crate::trace::overlap::intervals::clip;
 use crate::trace::{Span, Trace};
 
-/// What is drawn in the same colour.
+/// What is drawn in the same colour and hatch: every pair of them differs in grey, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    MatMul,
-    Attend,
-    Norm,
-    Other,
-    Waiting,
-    Transfer,
+struct Class {
+    name: &'static str,
+    color: Color,
+    hatch: usize,
 }
 
-impl Class {
-    const ALL: [Self; 6] =
-        [Self::MatMul, Self::Attend, Self::Norm, Self::Other, Self::Waiting, Self::Transfer];
+const MATMUL: Class = Class { name: "matmul", color: (0, 114, 178), hatch: 0 };
+const ATTEND: Class = Class { name: "attention", color: (230, 159, 0), hatch: 0 };
+const NORM: Class = Class { name: "norm, add", color: (0, 158, 115), hatch: 2 };
+const OTHER: Class = Class { name: "other compute", color: (150, 150, 150), hatch: 0 };
+const WAITING: Class = Class { name: "waiting for a peer", color: (232, 200, 218), hatch: 0 };
+const TRANSFER: Class = Class { name: "communication", color: (204, 121, 167), hatch: 1 };
 
-    /// The class of a kind of operation on the compute lane.
-    fn of(kind: &str) -> Self {
-        match kind {
-            "matmul" => Self::MatMul,
-            "attend" => Self::Attend,
-            "norm" | "add" | "add_norm" | "add_mean" => Self::Norm,
-            _ => Self::Other,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::MatMul => "matmul",
-            Self::Attend => "attention",
-            Self::Norm => "norm, add",
-            Self::Other => "other compute",
-            Self::Waiting => "waiting for a peer",
-            Self::Transfer => "communication",
-        }
-    }
-
-    /// Colour and hatch: every pair differs in grey, too.
-    fn look(self) -> (Color, usize) {
-        match self {
-            Self::MatMul => ((0, 114, 178), 0),
-            Self::Attend => ((230, 159, 0), 0),
-            Self::Norm => ((0, 158, 115), 2),
-            Self::Other => ((150, 150, 150), 0),
-            Self::Waiting => ((232, 200, 218), 0),
-            Self::Transfer => ((204, 121, 167), 1),
-        }
+/// The class of a kind of operation on the compute lane.
+fn class_of(kind: &str) -> Class {
+    match kind {
+        "matmul" => MATMUL,
+        "attend" => ATTEND,
+        "norm" | "add" | "add_norm" | "add_mean" => NORM,
+        _ => OTHER,
     }
 }
 
@@ -66,12 +42,10 @@ const EXPOSED: usize = 3;
 
 /// The legend of lanes.
 pub fn legend() -> Vec<Entry> {
-    let classes = Class::ALL.into_iter().map(|class| {
-        let (color, hatch) = class.look();
-        Entry::new(Key::Bar { color, hatch }, class.name())
-    });
+    let classes = [MATMUL, ATTEND, NORM, OTHER, WAITING, TRANSFER]
+        .map(|Class { name, color, hatch }| Entry::new(Key::Bar { color, hatch }, name));
     let exposed = Key::Strip { color: VERMILION, hatch: EXPOSED };
-    classes.chain([Entry::new(exposed, "exposed communication")]).collect()
+    classes.into_iter().chain([Entry::new(exposed, "exposed communication")]).collect()
 }
 
 /// Heights of a rank's rows in points: a lane, the strip of what is exposed, and in all.
@@ -188,7 +162,7 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
             // A white seam tells neighbours apart where there is room for it.
             let seam = if right - left > 1.5 { 0.3 } else { 0.0 };
             let area = Area { left, right: right - seam, top, bottom };
-            let (color, hatch) = class.look();
+            let Class { color, hatch, .. } = class;
             // Strokes across letters would make them hard to read.
             let fits = self.named
                 && hatch == 0
@@ -196,7 +170,7 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
                 && bottom - top > 1.2 * sizes.note;
             bar(scene, area, color, if area.width() < 1.0 { 0 } else { hatch }, sizes);
             if fits {
-                let dark = class == Class::MatMul;
+                let dark = class == MATMUL;
                 let text = Text::new(area.center(), name, sizes.note).align(Align::Middle);
                 scene.text(text.color(if dark { WHITE } else { INK }).inside());
             }
@@ -207,16 +181,16 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
             match span.lane {
                 Lane::Compute => {
                     let kind = operation.map_or("", |o| &o.kind);
-                    block(span.start_ns, span.end_ns, Class::of(kind), name);
+                    block(span.start_ns, span.end_ns, class_of(kind), name);
                 }
                 Lane::Comm => {
                     let arrived =
                         span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
                     if arrived > span.start_ns {
-                        block(span.start_ns, arrived, Class::Waiting, "wait");
+                        block(span.start_ns, arrived, WAITING, "wait");
                     }
                     if arrived < span.end_ns || span.start_ns == span.end_ns {
-                        block(arrived, span.end_ns, Class::Transfer, "");
+                        block(arrived, span.end_ns, TRANSFER, "");
                     }
                 }
             }

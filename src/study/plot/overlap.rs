@@ -9,7 +9,7 @@ use super::lanes::{self, Drawing, Heights};
 use super::layout::{self, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Align, Area, Scene, Text};
+use super::scene::{Align, Area, Text};
 use super::style::{GREY, INK, Sizes};
 use crate::base::error::{Error, Result};
 use crate::plan::{Lane, Phase};
@@ -56,16 +56,6 @@ pub fn overlap_figure(
     provenance: &ProvenanceSummary,
     options: &Options,
 ) -> Result<Figure> {
-    Ok(Figure::new(scene(traces, part, provenance, options)?, provenance, options))
-}
-
-/// The figure, laid out.
-pub(super) fn scene(
-    traces: &[&Trace],
-    part: &Part,
-    provenance: &ProvenanceSummary,
-    options: &Options,
-) -> Result<Scene> {
     let excerpts: Vec<Excerpt<'_>> =
         traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;
     let Some(first) = excerpts.first() else { return Err(Error::input("no trace to draw")) };
@@ -152,7 +142,7 @@ pub(super) fn scene(
     let names = [format!("time from the start of these layers ({unit})"), format!("time ({unit})")];
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     layout::name_below(&mut scene, all, (left + right) / 2.0, &names, &sizes);
-    Ok(scene)
+    Ok(Figure::new(scene, provenance, options))
 }
 
 /// The middle layers of the step, as they lie on the rank's compute lane.

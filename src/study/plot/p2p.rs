@@ -7,7 +7,6 @@ use super::figure::Figure;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
-use super::scene::Scene;
 use super::style::{GREY, Looks, looks};
 use super::{MOST_CHARTS, group_note, too_many};
 use crate::base::error::{Error, Result};
@@ -23,11 +22,6 @@ const OFF: usize = 1;
 ///
 /// An input error where no two cells of the set differ in P2P alone, or where there are more charts than fit.
 pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
-    Ok(Figure::new(scene(set, provenance, options)?, provenance, options))
-}
-
-/// The figure, laid out.
-pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Scene> {
     if set.values(|spec| spec.p2p).len() < 2 {
         return Err(Error::input_help(
             "nothing to plot: these runs have one P2P setting only",
@@ -48,11 +42,9 @@ pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Opt
     for (hatch, name) in [(0, "P2P on"), (OFF, "P2P off")] {
         legend.push(Entry::new(Key::Bar { color: GREY, hatch }, name));
     }
-    let any_interval =
-        set.cells.iter().any(|c| c.metrics.as_ref().is_some_and(|m| m.tokens_per_s_ci95.is_some()));
     let mut remark =
         String::from("Over each pair: tokens/s without P2P against with it. No bar: no run");
-    if any_interval {
+    if set.has_intervals() {
         remark += ". Whiskers: 95% bootstrap intervals";
     }
     let sheet = Sheet {
@@ -90,7 +82,7 @@ pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Opt
         let above = how.room(groups, &sizes);
         bars::chart(&mut scene, *cell, &format!("batch {batch}"), groups, (*y, how, above), &sizes);
     }
-    Ok(scene)
+    Ok(Figure::new(scene, provenance, options))
 }
 
 fn group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {

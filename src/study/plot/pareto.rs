@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
-use super::group_note;
 use super::layout::{self, Entry, Key, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
-use super::style::{GREY, INK, Look, Looks, Marker, Sizes, faded, looks};
+use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, faded, looks};
+use super::{group_note, series_legend};
 use crate::base::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, frontier};
@@ -49,15 +49,6 @@ pub fn pareto_figure(
     provenance: &ProvenanceSummary,
     options: &Options,
 ) -> Result<Figure> {
-    Ok(Figure::new(scene(data, provenance, options)?, provenance, options))
-}
-
-/// The figure, laid out.
-pub(super) fn scene(
-    data: &ParetoData<'_>,
-    provenance: &ProvenanceSummary,
-    options: &Options,
-) -> Result<Scene> {
     let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
     for point in data.points {
         match groups.iter_mut().find(|(name, _)| *name == point.group) {
@@ -128,7 +119,7 @@ pub(super) fn scene(
     if scene.tips.len() > MOST_TIPS {
         scene.tips.clear();
     }
-    Ok(scene)
+    Ok(Figure::new(scene, provenance, options))
 }
 
 /// Seconds where milliseconds would need five digits: its name, and how many ms it has.
@@ -182,20 +173,8 @@ fn has_both(data: &ParetoData<'_>) -> bool {
 }
 
 fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
-    let mut legend: Vec<Entry> = looks
-        .iter()
-        .map(|(architecture, look)| {
-            let key = Key::Series { look: *look, filled: true, dashed: false };
-            Entry::new(key, architecture.to_string())
-        })
-        .collect();
-    let plain = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
-    if has_both(data) {
-        for (filled, name) in [(true, "P2P on"), (false, "P2P off")] {
-            legend.push(Entry::new(Key::Series { look: plain, filled, dashed: !filled }, name));
-        }
-    }
-    let pale = Look { color: faded(GREY), ..plain };
+    let mut legend = series_legend(looks, has_both(data));
+    let pale = Look { color: faded(GREY), ..PLAIN };
     legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
     for (index, source) in sources(&data.overlay).into_iter().enumerate() {
         let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };

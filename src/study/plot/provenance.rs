@@ -164,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::study::analysis::sample_data::{record, sim_record};
+    use crate::study::analysis::testing::{record, sim_record};
 
     #[test]
     fn a_caption_says_all_that_a_sceptic_asks() {

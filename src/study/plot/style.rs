@@ -147,6 +147,9 @@ pub struct Look {
     pub hatch: usize,
 }
 
+/// The look of what is of no architecture.
+pub const PLAIN: Look = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
+
 /// Look number `index`; 64 of them are distinct.
 pub fn look(index: usize) -> Look {
     let round = index / PALETTE.len();

@@ -3,12 +3,12 @@
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
-use super::layout::{self, Entry, Key, Sheet};
+use super::layout::{self, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Point, Scene, Text, Tip};
-use super::style::{GREY, Look, Looks, Marker, Sizes, looks};
-use super::{MOST_CHARTS, group_note, too_many};
+use super::style::{Looks, Sizes, looks};
+use super::{MOST_CHARTS, group_note, series_legend, too_many};
 use crate::base::error::{Error, Result};
 use crate::study::analysis::CellSet;
 use crate::table::{P2p, Record};
@@ -23,11 +23,6 @@ pub fn throughput_figure(
     provenance: &ProvenanceSummary,
     options: &Options,
 ) -> Result<Figure> {
-    Ok(Figure::new(scene(set, provenance, options)?, provenance, options))
-}
-
-/// The figure, laid out.
-pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Scene> {
     let batches = set.values(|spec| spec.batch);
     if batches.is_empty() {
         return Err(Error::input("no run to plot: none of them ended well"));
@@ -38,18 +33,16 @@ pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Opt
     let architectures = set.values(|spec| spec.architecture.clone());
     let looks = looks(&architectures);
     let settings = set.values(|spec| spec.p2p);
-    let any_interval =
-        set.cells.iter().any(|c| c.metrics.as_ref().is_some_and(|m| m.tokens_per_s_ci95.is_some()));
     let sheet = Sheet {
         options,
         provenance,
         title: "Throughput over tensor parallelism".into(),
         note: group_note(&set.name),
-        remark: match any_interval {
+        remark: match set.has_intervals() {
             true => "Bars: 95% bootstrap intervals. No marker: no run".into(),
             false => "No marker: no run".into(),
         },
-        legend: legend(&looks, &settings),
+        legend: series_legend(&looks, settings.len() > 1),
     };
     let width = options.size.width * POINTS;
     let (columns, rows) = layout::shape(batches.len(), if width < 300.0 { 2 } else { 4 });
@@ -61,21 +54,7 @@ pub(super) fn scene(set: &CellSet, provenance: &ProvenanceSummary, options: &Opt
     for (cell, batch) in cells.into_iter().zip(batches) {
         draw_chart(&mut scene, cell, set, batch, &looks, &sizes);
     }
-    Ok(scene)
-}
-
-fn legend(looks: &Looks, settings: &[P2p]) -> Vec<Entry> {
-    let entry = |(architecture, look): (&crate::plan::Architecture, &Look)| {
-        Entry::new(Key::Series { look: *look, filled: true, dashed: false }, architecture.to_string())
-    };
-    let mut legend: Vec<Entry> = looks.iter().map(entry).collect();
-    if settings.len() > 1 {
-        let plain = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
-        for (filled, name) in [(true, "P2P on"), (false, "P2P off")] {
-            legend.push(Entry::new(Key::Series { look: plain, filled, dashed: !filled }, name));
-        }
-    }
-    legend
+    Ok(Figure::new(scene, provenance, options))
 }
 
 fn draw_chart(scene: &mut Scene, cell: Area, set: &CellSet, batch: u32, looks: &Looks, sizes: &Sizes) {

@@ -9,8 +9,9 @@ use super::lanes::{self, Drawing, Heights};
 use super::layout::{self, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::{Area, Scene};
+use super::scene::Area;
 use super::style::Sizes;
+use super::too_narrow;
 use crate::base::error::{Error, Result};
 use crate::trace::Trace;
 use crate::trace::overlap::{Selection, origin_ns, overlap};
@@ -36,12 +37,6 @@ pub fn timeline(trace: &Trace, from_ns: i64, to_ns: i64, path: &Path) -> Result<
 ///
 /// An input error where the window holds no span, or the page is too small for the ranks.
 pub fn timeline_figure(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) -> Result<Figure> {
-    let provenance = ProvenanceSummary::of_traces([trace]);
-    Ok(Figure::new(scene(trace, from_ns, to_ns, options)?, &provenance, options))
-}
-
-/// The figure, laid out.
-pub(super) fn scene(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) -> Result<Scene> {
     let origin = origin_ns(trace);
     let last = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(origin) - origin;
     if from_ns >= to_ns || from_ns >= last || to_ns <= 0 {
@@ -87,10 +82,7 @@ pub(super) fn scene(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) 
         bottom: all.bottom - under,
     };
     if area.width() < 60.0 {
-        return Err(Error::input_help(
-            format!("{} inches leave no room beside the names of the rows", options.size.width),
-            "ask for a wider --size",
-        ));
+        return Err(too_narrow(options));
     }
     let (unit_ns, unit) = lanes::unit(to_ns - from_ns);
     let time = Axis::exact(0.0, (to_ns - from_ns) as f64 / unit_ns).over(area.left, area.right);
@@ -110,7 +102,7 @@ pub(super) fn scene(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) 
         drawing.rank(&mut scene, &rows, (*rank, names), (area.left, top), &heights, &sizes);
     }
     layout::frame(&mut scene, area, &sizes);
-    Ok(scene)
+    Ok(Figure::new(scene, &provenance, options))
 }
 
 /// What the trace is of.

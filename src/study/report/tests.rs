@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Report, page};
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::study::plot::ProvenanceSummary;
 use crate::table::{P2p, Record, Spec, Status};
 

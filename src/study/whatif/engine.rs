@@ -15,7 +15,7 @@ use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
 use crate::run::Shared;
 use crate::run::sim::{Plans, PredictedStep, predict, predict_step};
 use crate::table::render::Shown;
-use crate::table::{Collective, Link, P2p, Spec, Split, hidden_share, measure};
+use crate::table::{Link, Spec, Split, hidden_share, measure};
 use crate::trace::overlap::intervals;
 
 /// What a variant's profile and stack say, before the sliders change it.
@@ -435,14 +435,7 @@ impl Engine {
 
 /// Alpha and bandwidth of the link that a cell uses inside a node, and what to know about it.
 fn link_of(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
-    let one_shot = profile.link.one_shot.as_ref().filter(|_| {
-        cell.collective == Collective::OneShot && cell.p2p == P2p::On && cell.tp <= profile.gpus_per_node
-    });
-    let table = one_shot.unwrap_or(match cell.p2p {
-        P2p::On => &profile.link.p2p_on,
-        P2p::Off => &profile.link.p2p_off,
-    });
-    // one rank has no link; the slider still shows what two would have
+    let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
     let (alpha_us, gb_s) = table.at(cell.tp.clamp(2, profile.gpus_per_node.max(2)));
     (alpha_us, gb_s, table.note.clone())
 }

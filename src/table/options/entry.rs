@@ -31,8 +31,6 @@ pub struct About {
     pub default: &'static str,
     /// What stands for the value in the help of the command line.
     pub value_name: &'static str,
-    /// What a number counts; empty where that goes without saying.
-    pub unit: &'static str,
     /// The least number that it takes.
     pub least: u64,
     /// The title of its column, where that is shorter than its name.
@@ -58,7 +56,6 @@ pub(super) const PLAIN: About = About {
     values: &[],
     default: "",
     value_name: "",
-    unit: "",
     least: 0,
     title: None,
     aliases: &[],

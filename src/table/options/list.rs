@@ -130,7 +130,6 @@ options! {
         prompt_tokens: u32 = 1024, About {
             default: "1024; on cpu 32",
             value_name: "N",
-            unit: "tokens",
             least: 1,
             title: Some("prompt"),
             aliases: &["prompt"],
@@ -142,7 +141,6 @@ options! {
         output_tokens: u32 = 512, About {
             default: "512; on cpu 32",
             value_name: "N",
-            unit: "tokens",
             least: 1,
             title: Some("output"),
             aliases: &["output"],

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rayon::prelude::*;
 
@@ -25,8 +25,17 @@ use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta}
 /// An input error for a file that is no trace, that is damaged or cut short (with what is damaged), or
 /// that is of a newer format (with its version).
 pub fn read(path: &Path) -> Result<Trace> {
-    let reader = TraceReader::open(path)?;
-    let (spans, ranges) = reader.all().map_err(|problem| reader.wrong(problem))?;
+    let mut file = File::open(path).map_err(Error::io(path))?;
+    let head = read_head(&mut file).map_err(|problem| problem.of(path))?;
+    let version = head.version;
+    let reader = Reader { file, head };
+    let (spans, ranges) = reader.all().map_err(|problem| {
+        let problem = match problem {
+            Problem::Damaged(what) if version > FORMAT_VERSION => Problem::Newer(version, what),
+            other => other,
+        };
+        problem.of(path)
+    })?;
     Ok(Trace { meta: reader.head.meta, operations: reader.head.operations, spans, ranges })
 }
 
@@ -37,80 +46,24 @@ pub fn read(path: &Path) -> Result<Trace> {
 /// An input error for a file that is no trace, whose footer is damaged, or that is of a newer format.
 pub fn read_meta(path: &Path) -> Result<(TraceMeta, Vec<OperationInfo>)> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let head = FooterBytes::locate(&mut file).and_then(|footer| {
-        footer.check()?;
-        inside(|| Head::read(&footer))
-    });
-    head.map(|head| (head.meta, head.operations)).map_err(|problem| problem.of(path))
+    let head = read_head(&mut file).map_err(|problem| problem.of(path))?;
+    Ok((head.meta, head.operations))
 }
 
-/// A trace file that is read piece by piece: for what does not need all spans at once.
-pub struct TraceReader {
-    path: PathBuf,
+/// What the footer says, checked.
+fn read_head(file: &mut File) -> Read<Head> {
+    let footer = FooterBytes::locate(file)?;
+    footer.check()?;
+    inside(|| Head::read(&footer))
+}
+
+/// A trace file whose spans and ranges are still to be read.
+struct Reader {
     file: File,
     head: Head,
 }
 
-impl std::fmt::Debug for TraceReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TraceReader").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl TraceReader {
-    /// Reads the footer. Spans and ranges are checked when they are read.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a file that is no trace, whose footer is damaged, or that is
-    /// of a newer format.
-    pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).map_err(Error::io(path))?;
-        let head = FooterBytes::locate(&mut file).and_then(|footer| {
-            footer.check()?;
-            inside(|| Head::read(&footer))
-        });
-        let head = head.map_err(|problem| problem.of(path))?;
-        Ok(Self { path: path.to_owned(), file, head })
-    }
-
-    /// What was run, where and how, from the footer.
-    pub fn meta(&self) -> &TraceMeta {
-        &self.head.meta
-    }
-
-    /// Operations of all phases.
-    pub fn operations(&self) -> &[OperationInfo] {
-        &self.head.operations
-    }
-
-    /// Spans in the file.
-    pub fn spans(&self) -> u64 {
-        self.head.parts(Holds::Spans).map(|(_, rows)| rows as u64).sum()
-    }
-
-    /// The spans, some ten thousand at a time, in file order.
-    ///
-    /// # Errors
-    ///
-    /// A piece that is damaged is an input error; the pieces after it are read all the same.
-    pub fn chunks(&self) -> impl Iterator<Item = Result<Vec<Span>>> {
-        self.head.parts(Holds::Spans).map(|(part, rows)| {
-            let mut spans = vec![NO_SPAN; rows];
-            self.read_spans(part, &mut spans).map_err(|problem| self.wrong(problem))?;
-            Ok(spans)
-        })
-    }
-
-    fn wrong(&self, problem: Problem) -> Error {
-        let version = self.head.version;
-        match problem {
-            Problem::Damaged(what) if version > FORMAT_VERSION => Problem::Newer(version, what),
-            other => other,
-        }
-        .of(&self.path)
-    }
-
+impl Reader {
     /// Reads all row groups, on all cores.
     fn all(&self) -> Read<(Vec<Span>, Vec<Range>)> {
         let rows = |holds| self.head.parts(holds).map(|(_, rows)| rows).sum::<usize>();

@@ -42,16 +42,6 @@ pub struct TraceWriter {
     pub(super) limits: Limits,
 }
 
-impl fmt::Debug for TraceWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TraceWriter")
-            .field("file", &self.file)
-            .field("groups", &self.groups.len())
-            .field("pending", &self.spans.len())
-            .finish_non_exhaustive()
-    }
-}
-
 impl TraceWriter {
     /// Starts writing beside `path`.
     ///

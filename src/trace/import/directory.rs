@@ -1,10 +1,10 @@
 //! A directory as one trace: its trace files are ranks. What is no trace is left, and said.
 
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use super::recognise::{Content, recognise};
 use crate::base::error::{Error, Result};
+use crate::base::natural::natural_order;
 
 /// Far enough to tell a trace from other JSON: profilers write about devices first (bytes).
 const HEAD: usize = 256 << 10;
@@ -30,7 +30,7 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
             paths.push(path);
         }
     }
-    paths.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
+    paths.sort_by(|a, b| natural_order(&a.to_string_lossy(), &b.to_string_lossy()));
     let mut kinds: [(Content, Vec<PathBuf>); 3] =
         [Content::Json, Content::Sqlite, Content::Own].map(|content| (content, Vec::new()));
     let mut skipped: Vec<(PathBuf, String)> = Vec::new();
@@ -88,28 +88,4 @@ fn sentences(skipped: &[(PathBuf, String)]) -> Vec<String> {
         sentences.push(format!("skipped {} more files", skipped.len() - MOST_NAMED));
     }
     sentences
-}
-
-/// Order in which `rank2` comes before `rank10`.
-pub(super) fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a_rest, mut b_rest) = (a, b);
-    loop {
-        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-        let (a_digits, b_digits) = (digits(a_rest), digits(b_rest));
-        if a_digits > 0 && b_digits > 0 {
-            let (x, y) = (&a_rest[..a_digits], &b_rest[..b_digits]);
-            let (x, y) = (x.trim_start_matches('0'), y.trim_start_matches('0'));
-            match x.len().cmp(&y.len()).then_with(|| x.cmp(y)) {
-                Ordering::Equal => (a_rest, b_rest) = (&a_rest[a_digits..], &b_rest[b_digits..]),
-                other => return other,
-            }
-            continue;
-        }
-        let (mut x, mut y) = (a_rest.chars(), b_rest.chars());
-        match (x.next(), y.next()) {
-            (None, None) => return a.cmp(b),
-            (x_char, y_char) if x_char == y_char => (a_rest, b_rest) = (x.as_str(), y.as_str()),
-            (x_char, y_char) => return x_char.cmp(&y_char),
-        }
-    }
 }

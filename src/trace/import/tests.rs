@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::directory::natural;
 use super::{open, open_with};
 use crate::base::error::Error;
+use crate::base::natural::natural_order;
 use crate::trace::rules::Rules;
 use crate::trace::write;
 
@@ -123,6 +123,6 @@ fn what_is_no_trace_is_refused_with_what_it_is() {
 #[test]
 fn numbers_in_file_names_count_as_numbers() {
     let mut names = ["r10", "r2", "r02", "r1b", "r1", "r", "", "é1"];
-    names.sort_by(|a, b| natural(a, b));
+    names.sort_by(|a, b| natural_order(a, b));
     assert_eq!(names, ["", "r", "r1", "r1b", "r02", "r2", "r10", "é1"]);
 }

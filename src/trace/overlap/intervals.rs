@@ -97,24 +97,6 @@ pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
     sum
 }
 
-/// What lies in both of two unions.
-pub fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
-    let (mut i, mut j) = (0, 0);
-    let mut both = Vec::new();
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        let common = (x.0.max(y.0), x.1.min(y.1));
-        if common.0 < common.1 {
-            both.push(common);
-        }
-        if x.1 < y.1 {
-            i += 1;
-        } else {
-            j += 1;
-        }
-    }
-    both
-}
-
 /// What lies in the union `a` and not in the union `b`.
 pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let mut rest = Vec::new();
@@ -196,11 +178,6 @@ impl Coverage {
         }
     }
 
-    /// Nanoseconds of `interval` that the union covers.
-    pub fn of(&self, interval: Interval) -> i64 {
-        self.near(interval, &mut 0)
-    }
-
     /// The covered length of an interval, searched for from `near` on, which is left where the search
     /// ended: start with 0.
     pub fn near(&self, interval: Interval, near: &mut usize) -> i64 {
@@ -273,14 +250,10 @@ mod tests {
             prop_assert!(is_union(&ua));
             prop_assert_eq!(grid(&ua), ga.clone());
             prop_assert_eq!(length(&ua), ga.iter().filter(|x| **x).count() as i64);
-            let both = intersection(&ua, &ub);
-            prop_assert!(is_union(&both));
-            prop_assert_eq!(grid(&both), ga.iter().zip(&gb).map(|(x, y)| *x && *y).collect::<Vec<_>>());
-            prop_assert_eq!(common_length(&ua, &ub), length(&both));
             let either: Vec<bool> = ga.iter().zip(&gb).map(|(x, y)| *x || *y).collect();
             prop_assert_eq!(grid(&merge(&[&ua, &ub, &[]])), either);
             prop_assert!(is_union(&merge(&[&ua, &ub])));
-            prop_assert_eq!(length(&both), ga.iter().zip(&gb).filter(|(x, y)| **x && **y).count() as i64);
+            prop_assert_eq!(common_length(&ua, &ub), ga.iter().zip(&gb).filter(|(x, y)| **x && **y).count() as i64);
             let rest = difference(&ua, &ub);
             prop_assert!(is_union(&rest));
             prop_assert_eq!(grid(&rest), ga.iter().zip(&gb).map(|(x, y)| *x && !*y).collect::<Vec<_>>());
@@ -294,7 +267,6 @@ mod tests {
             let within = |t: &i64| union.iter().any(|(start, end)| start <= t && t < end);
             let expected = (from..to).filter(within).count() as i64;
             let coverage = Coverage::new(union.clone());
-            prop_assert_eq!(coverage.of((from, to)), expected);
             for near in 0..union.len() + 2 {
                 prop_assert_eq!(coverage.near((from, to), &mut { near }), expected, "from {}", near);
             }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
-use crate::study::analysis::sample_data::{span, trace};
+use crate::study::analysis::testing::{span, trace};
 use crate::study::analysis::{steps, trace_report};
 
 /// A case file: what happened, what is looked at, what must come out.

@@ -94,11 +94,6 @@ impl Outline {
         self.entries.iter().filter(|entry| entry.kind == EntryKind::Axis)
     }
 
-    /// What is the same for all cells.
-    pub fn settings(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.kind == EntryKind::Setting)
-    }
-
     /// A setting or an axis by its name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)

@@ -25,7 +25,6 @@ pub struct Communicator {
     nccl: &'static Nccl,
     state: Mutex<State>,
     rank: usize,
-    ranks: usize,
     timeout: Duration,
 }
 
@@ -80,7 +79,7 @@ impl Communicator {
         let code = unsafe {
             (nccl.functions.ncclCommInitRankConfig)(&mut comm, c_ranks, id, c_rank, &mut config)
         };
-        let joined = Self { nccl, state: Mutex::new(State { comm, ended: None }), rank, ranks, timeout };
+        let joined = Self { nccl, state: Mutex::new(State { comm, ended: None }), rank, timeout };
         let what = format!("joining rank {rank} of {ranks}");
         if !matches!(code, SUCCESS | IN_PROGRESS) {
             return Err(joined.give_up(code, &what));
@@ -98,30 +97,6 @@ impl Communicator {
         };
         joined.until_done(&what, check, &late)?;
         Ok(joined)
-    }
-
-    /// The rank of this communicator among all, from 0.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// How many there are.
-    pub fn ranks(&self) -> usize {
-        self.ranks
-    }
-
-    /// The GPU that it works on, as CUDA counts in this process.
-    ///
-    /// # Errors
-    ///
-    /// A failure where NCCL does not tell, or the communicator was aborted.
-    pub fn device(&self) -> Result<usize> {
-        let state = self.alive()?;
-        let mut device: c_int = -1;
-        // SAFETY: the communicator is alive while the state is locked; one int is written.
-        let code = unsafe { (self.nccl.functions.ncclCommCuDevice)(state.comm, &mut device) };
-        self.nccl.check(code, "ncclCommCuDevice", state.comm)?;
-        usize::try_from(device).map_err(|_| Error::failed(format!("NCCL works on device {device}")))
     }
 
     /// Enqueues the sum over all ranks of `count` numbers at `send` into `receive` (device addresses; they

@@ -19,7 +19,6 @@ functions! {
     fn ncclCommInitRankConfig(comm: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config) -> c_int;
     fn ncclCommGetAsyncError(comm: Comm, error: *mut c_int) -> c_int;
     fn ncclAllReduce(from: *const c_void, to: *mut c_void, count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: Stream) -> c_int;
-    fn ncclCommCuDevice(comm: Comm, device: *mut c_int) -> c_int;
     fn ncclCommFinalize(comm: Comm) -> c_int;
     fn ncclCommDestroy(comm: Comm) -> c_int;
     fn ncclCommAbort(comm: Comm) -> c_int;
@@ -32,7 +31,6 @@ functions! {
 pub struct Nccl {
     pub(super) functions: Functions,
     version: c_int,
-    library: String,
 }
 
 impl Nccl {
@@ -49,24 +47,19 @@ impl Nccl {
                 let (version, missing) = (version_text(version), missing.join(", "));
                 format!("{name} is NCCL {version}: it has no {missing}; 2.18 or newer is needed")
             })?;
-            Ok(Self { functions, version, library: name })
+            Ok(Self { functions, version })
         });
         loaded.as_ref().map_err(|why| Error::failed(why.clone()))
     }
 
     #[cfg(test)]
     pub(super) fn of(functions: Functions) -> Self {
-        Self { functions, version: 22_703, library: "test".into() }
+        Self { functions, version: 22_703 }
     }
 
     /// The version of the library that was loaded, as people write it: `2.27.3`.
     pub fn version(&self) -> String {
         version_text(self.version)
-    }
-
-    /// Name or path under which it was found.
-    pub fn library(&self) -> &str {
-        &self.library
     }
 
     /// A fresh id, for rank 0 to make and all ranks to have.
@@ -185,6 +178,6 @@ mod tests {
         let problem = version(&libc, "libc.so.6").err().unwrap_or_default();
         assert!(problem.contains("libc.so.6") && problem.contains("ncclGetVersion"), "{problem}");
         let missing = Functions::load(&libc).err().unwrap_or_default();
-        assert_eq!((missing.len(), missing[0]), (10, "ncclGetUniqueId"), "{missing:?}");
+        assert_eq!((missing.len(), missing[0]), (9, "ncclGetUniqueId"), "{missing:?}");
     }
 }

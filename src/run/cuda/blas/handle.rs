@@ -48,12 +48,6 @@ impl Drop for Handle {
     }
 }
 
-impl std::fmt::Debug for Blas {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Blas").field("gpu", &self.gpu).finish_non_exhaustive()
-    }
-}
-
 impl Blas {
     /// cuBLASLt for this GPU.
     ///

@@ -56,12 +56,6 @@ pub struct Engine {
 /// Says whether the other ranks are well.
 pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("gpu", &self.gpu).field("layout", &self.layout).finish()
-    }
-}
-
 impl Drop for Engine {
     fn drop(&mut self) {
         // a collective that never ends would let every free wait for ever

@@ -30,19 +30,7 @@ pub struct Step {
     graph: Option<(Graph, GraphExec)>,
 }
 
-impl std::fmt::Debug for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let captured = self.graph.is_some();
-        f.debug_struct("Step").field("phase", &self.phase).field("captured", &captured).finish()
-    }
-}
-
 impl Step {
-    /// What a launch of the step enqueues, in order.
-    pub fn schedule(&self) -> &Schedule {
-        &self.schedule
-    }
-
     /// The timed events of a local rank, by mark; recorded anew by each run.
     pub fn marks(&self, local_rank: usize) -> &[Event] {
         self.marks.get(local_rank).map_or(&[], Vec::as_slice)

@@ -1,6 +1,6 @@
 //! How attention's kernels (`kernels/attend_decode.cu`, `kernels/attend_prefill.cu`) are launched. Pure.
 
-use super::geometry::Geometry;
+use crate::machine::driver::Launch;
 use crate::plan::DType;
 
 /// Keys that a block of decode attention takes in a round: fewer are not worth a split.
@@ -26,18 +26,18 @@ pub fn splits(sequences: u32, kv_heads: u32, capacity: u32, multiprocessors: u32
 }
 
 /// The launch of `attend_decode`: a block for each split of the context, KV head and sequence.
-pub fn attend_decode(splits: u32, kv_heads: u32, sequences: u32) -> Geometry {
-    Geometry { grid: [splits, kv_heads, sequences], block: [128, 1, 1], shared_bytes: 0 }
+pub fn attend_decode(splits: u32, kv_heads: u32, sequences: u32) -> Launch {
+    Launch::grid([splits, kv_heads, sequences], 128)
 }
 
 /// The launch of `attend_combine`, which adds the splits up: a block for each query head and sequence.
-pub fn attend_combine(heads: u32, sequences: u32) -> Geometry {
-    Geometry { grid: [heads, sequences, 1], block: [256, 1, 1], shared_bytes: 0 }
+pub fn attend_combine(heads: u32, sequences: u32) -> Launch {
+    Launch::grid([heads, sequences, 1], 256)
 }
 
 /// `attend_prefill` for so many new tokens of each sequence. The function must be allowed its shared memory
 /// (`Function::set_shared`): more than 48 KB for most heads.
-pub fn attend_prefill(dtype: DType, head_dim: u32, tokens: u32, heads: u32, sequences: u32) -> Geometry {
+pub fn attend_prefill(dtype: DType, head_dim: u32, tokens: u32, heads: u32, sequences: u32) -> Launch {
     let (block_q, packs) = match dtype {
         DType::F32 => {
             let row = head_dim / 4;
@@ -53,10 +53,9 @@ pub fn attend_prefill(dtype: DType, head_dim: u32, tokens: u32, heads: u32, sequ
             (128, 2 * block_k * (keys + values))
         }
     };
-    Geometry {
-        grid: [tokens.div_ceil(block_q), heads, sequences],
-        block: [256, 1, 1],
+    Launch {
         shared_bytes: packs * 16,
+        ..Launch::grid([tokens.div_ceil(block_q), heads, sequences], 256)
     }
 }
 
@@ -82,7 +81,7 @@ mod tests {
     fn prefill_fits_a_multiprocessor() {
         for head_dim in (8..=256).step_by(8) {
             for (dtype, rows) in [(DType::F32, 32), (DType::Bf16, 128), (DType::F16, 128)] {
-                let Geometry { grid, shared_bytes, .. } = attend_prefill(dtype, head_dim, 1000, 8, 3);
+                let Launch { grid, shared_bytes, .. } = attend_prefill(dtype, head_dim, 1000, 8, 3);
                 assert_eq!(grid, [1000_u32.div_ceil(rows), 8, 3]);
                 // what sm_86 and sm_89, the smallest, let a block have
                 assert!(shared_bytes <= 99 << 10, "{dtype}, {head_dim}: {shared_bytes}");

@@ -1,16 +1,7 @@
 //! How many blocks and threads kernels are launched with. Pure: the checks use the same functions as the
 //! backend does.
 
-/// The shape of a launch: its blocks, their threads, and their shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Blocks of the grid along x, y and z.
-    pub grid: [u32; 3],
-    /// Threads of a block along x, y and z.
-    pub block: [u32; 3],
-    /// Dynamic shared memory of a block (bytes).
-    pub shared_bytes: u32,
-}
+use crate::machine::driver::Launch;
 
 /// Numbers of 16 bits that a thread takes at a time; of 32-bit ones it takes half as many, in twice the turns.
 const PACK: u32 = 8;
@@ -24,45 +15,38 @@ const LOGITS: u32 = 2048;
 /// Candidates that [`sample_random`] sorts in shared memory.
 const FEW_CANDIDATES: u32 = 1024;
 
-impl Geometry {
-    /// Blocks and threads in one dimension.
-    pub fn flat(blocks: u32, threads: u32) -> Self {
-        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
-    }
-}
-
 /// Rows that fill a GPU by themselves: two for each multiprocessor of an H100.
 const MANY_ROWS: u32 = 2 * 132;
 
 /// `embed`, `select_last`, `rms_norm`, `add_norm`: a block a row, if possible a thread for 16 bytes of it.
 /// Where rows alone fill a GPU, smaller blocks wait less at their barriers, and two packs a thread still fit
 /// into a norm's registers.
-pub fn rows(rows: u32, columns: u32) -> Geometry {
+pub fn rows(rows: u32, columns: u32) -> Launch {
     let most = if rows < MANY_ROWS || columns > 2 * 512 * PACK { 1024 } else { 512 };
     let threads = columns.div_ceil(PACK).next_multiple_of(WARP).clamp(WARP, most);
-    Geometry::flat(rows, threads)
+    Launch::flat(rows, threads)
 }
 
 /// `add`, `add_mean`, `loopback_sum`, `random_fill`: 16 bytes a thread, up to what fills the GPU eight times.
-pub fn elements(n: u64, multiprocessors: u32) -> Geometry {
+pub fn elements(n: u64, multiprocessors: u32) -> Launch {
     let blocks = n.div_ceil(u64::from(FLAT * PACK)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
-    Geometry::flat(blocks as u32, FLAT)
+    Launch::flat(blocks as u32, FLAT)
 }
 
 /// The launch of `silu_mul` over `rows` rows of `width` columns.
-pub fn silu_mul(rows: u32, width: u32) -> Geometry {
+pub fn silu_mul(rows: u32, width: u32) -> Launch {
     parts(rows, width.div_ceil(PACK))
 }
 
 /// The launch of `rope_append` over `rows` rows of queries, keys and values.
-pub fn rope_append(rows: u32, heads: u32, kv_heads: u32, head_dim: u32) -> Geometry {
+pub fn rope_append(rows: u32, heads: u32, kv_heads: u32, head_dim: u32) -> Launch {
     let rotations = (heads + kv_heads) * (head_dim / 2).div_ceil(PACK);
     parts(rows, rotations + kv_heads * head_dim.div_ceil(PACK))
 }
 
 /// Pieces of work of each row, a thread each.
-fn parts(rows: u32, pieces: u32) -> Geometry {
-    Geometry { grid: [rows, pieces.div_ceil(PART).max(1), 1], block: [PART, 1, 1], shared_bytes: 0 }
+fn parts(rows: u32, pieces: u32) -> Launch {
+    Launch::grid([rows, pieces.div_ceil(PART).max(1), 1], PART)
 }
 
 /// In how many parts [`sample_part`] should look at a vocabulary.
@@ -71,18 +55,18 @@ pub fn sample_parts(vocab: u32) -> u32 {
 }
 
 /// The launch of `sample_part`: a block for each part of the vocabulary and sequence.
-pub fn sample_part(parts: u32, sequences: u32) -> Geometry {
-    Geometry { grid: [parts, sequences, 1], block: [FLAT, 1, 1], shared_bytes: 0 }
+pub fn sample_part(parts: u32, sequences: u32) -> Launch {
+    Launch::grid([parts, sequences, 1], FLAT)
 }
 
 /// The launch of `sample_greedy`, which takes the best of the parts: a block a sequence.
-pub fn sample_greedy(sequences: u32) -> Geometry {
-    Geometry::flat(sequences, PART)
+pub fn sample_greedy(sequences: u32) -> Launch {
+    Launch::flat(sequences, PART)
 }
 
 /// The launch of `sample_random`, which draws among the best: a block a sequence.
-pub fn sample_random(sequences: u32) -> Geometry {
-    Geometry::flat(sequences, 1024)
+pub fn sample_random(sequences: u32) -> Launch {
+    Launch::flat(sequences, 1024)
 }
 
 /// Bytes of scratch that `sample_random` needs for so many sequences; 0: it is not touched.
@@ -95,18 +79,8 @@ pub fn sample_scratch(vocab: u32, top_k: u32, sequences: u32) -> u64 {
 }
 
 /// `emulated_all_reduce` with so many blocks (what NCCL would take: its CTAs).
-pub fn emulated_all_reduce(blocks: u32) -> Geometry {
-    Geometry::flat(blocks.max(1), 512)
-}
-
-/// `read_bandwidth`: all that fit at a time.
-pub fn read_bandwidth(multiprocessors: u32) -> Geometry {
-    Geometry::flat(2 * multiprocessors.max(1), 512)
-}
-
-/// The launch of `clock_probe`: one thread that writes the GPU's clock.
-pub fn clock_probe() -> Geometry {
-    Geometry::flat(1, 1)
+pub fn emulated_all_reduce(blocks: u32) -> Launch {
+    Launch::flat(blocks.max(1), 512)
 }
 
 #[cfg(test)]
@@ -141,9 +115,9 @@ mod tests {
             let all = [
                 rows(many, columns), elements(n, sms), silu_mul(many, columns),
                 rope_append(many, heads, heads, head_dim * 8), sample_part(sample_parts(columns), many % 4096),
-                sample_greedy(many), sample_random(many), emulated_all_reduce(sms), read_bandwidth(sms),
+                sample_greedy(many), sample_random(many), emulated_all_reduce(sms),
             ];
-            for Geometry { grid, block, shared_bytes } in all {
+            for Launch { grid, block, shared_bytes, .. } in all {
                 prop_assert!(block[0] % WARP == 0 && block[0] <= 1024 && block[1..] == [1, 1]);
                 prop_assert!(grid[1] <= 65_535 && grid[2] == 1 && shared_bytes <= 48 << 10);
                 prop_assert!(grid[0] >= 1);

@@ -4,7 +4,7 @@
 //! one; its warps share each row of weights. What is chosen here: how many threads a row divides into, how
 //! many packs of 16 bytes each thread has under way, and whether tensor cores do the arithmetic.
 
-use super::geometry::Geometry;
+use crate::machine::driver::Launch;
 use crate::plan::DType;
 
 /// Rows of x that any product can have; see [`most_rows`].
@@ -32,7 +32,7 @@ pub struct Matvec {
     /// Constants that the unit is compiled with.
     pub defines: Vec<(&'static str, u32)>,
     /// How many blocks and threads it is launched with.
-    pub geometry: Geometry,
+    pub geometry: Launch,
 }
 
 /// Rows of x that a product of this format can have: twice as many where tensor cores do it.
@@ -82,7 +82,7 @@ pub fn matvec_geometry(
     let grid = grid(choice.threads, outputs, multiprocessors);
     let ring =
         if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
-    let geometry = Geometry { shared_bytes: ring, ..Geometry::flat(grid, choice.threads) };
+    let geometry = Launch { shared_bytes: ring, ..Launch::flat(grid, choice.threads) };
     Matvec { defines, geometry }
 }
 
@@ -191,7 +191,7 @@ mod tests {
         for (inputs, outputs) in SHAPES {
             for rows in 1..=most_rows(DType::Bf16, inputs) {
                 let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200);
-                let Geometry { grid, block, shared_bytes } = chosen.geometry;
+                let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
                 let blocks = grid[0] / H200;
                 // when one group has arrived and was not asked for again yet
                 let least = blocks * (shared_bytes - shared_bytes / define(&chosen, "SLOTS"));
@@ -231,7 +231,7 @@ mod tests {
             rows in 1..=MOST_ROWS, inputs in 1u32..70_000, outputs in 0u32..300_000, sms in 0u32..200,
         ) {
             let chosen = matvec_geometry(dtype, rows, inputs, outputs, sms);
-            let Geometry { grid, block, shared_bytes } = chosen.geometry;
+            let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
             prop_assert!(grid[0] >= 1 && grid[1..] == [1, 1] && grid[0] <= outputs.max(1));
             prop_assert!(block[0] % WARP == 0 && (WARP..=THREADS).contains(&block[0]));
             prop_assert_eq!(block[0], define(&chosen, "THREADS"));

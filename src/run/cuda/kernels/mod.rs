@@ -11,14 +11,14 @@
 
 pub mod attention;
 mod cache;
-#[cfg(test)]
-mod checks;
 mod compile;
 pub mod geometry;
 pub mod matvec;
 mod nvrtc;
 mod ready;
 mod sources;
+#[cfg(test)]
+mod tests;
 
 pub use nvrtc::Nvrtc;
 pub use ready::{Compiled, KernelOptions, Kernels};

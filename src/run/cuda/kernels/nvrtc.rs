@@ -40,12 +40,6 @@ pub struct Nvrtc {
     version: (u32, u32),
 }
 
-impl std::fmt::Debug for Nvrtc {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Nvrtc").field(&self.version).finish()
-    }
-}
-
 /// Why there is no machine code.
 #[derive(Debug)]
 pub(super) enum Refusal {

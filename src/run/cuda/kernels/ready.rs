@@ -62,12 +62,6 @@ struct Ready {
     compiled: Compiled,
 }
 
-impl std::fmt::Debug for Kernels {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernels").field("gpu", &self.gpu).field("options", &self.options).finish()
-    }
-}
-
 impl Kernels {
     /// Kernels for this GPU; loads NVRTC, compiles nothing yet.
     ///

@@ -81,11 +81,6 @@ impl Marks {
         marks
     }
 
-    /// The operations of the window that is timed.
-    pub fn window(&self) -> Range<usize> {
-        self.window.clone()
-    }
-
     /// How many events a rank needs for the window.
     pub fn count(&self) -> usize {
         self.count as usize

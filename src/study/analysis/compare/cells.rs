@@ -26,11 +26,6 @@ impl Cells {
         Self(cells(records))
     }
 
-    /// How many cells have numbers and can be compared.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// What was asked of each cell.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> + Clone {
         self.0.iter().map(|cell| &cell.record.spec)
@@ -39,11 +34,6 @@ impl Cells {
     /// How many samples each cell has.
     pub fn samples(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(|cell| u64::from(cell.metrics.samples))
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// The axes along which these cells differ, with the number of pairs each would give.

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::error::Error;
 use crate::plan::{Architecture, LadderLayers};
 use crate::study::analysis::compare::adjust::LEVEL;
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::table::options::OPTIONS;
 use crate::table::{Backend, Link, P2p, Provenance, Record, Spec};
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::{Filter, Operator, Term, Test};
 use crate::base::error::{Error, Result};
-use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values, natural_order};
+use crate::base::natural::natural_order;
+use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
 use crate::table::{Search, Unit};
 
 /// Words shorter than this are only found as they stand: two letters in order are in everything.
@@ -213,11 +214,6 @@ fn number(text: &str, unit: Unit) -> Option<f64> {
 }
 
 impl Bound {
-    /// Whether the filter has no terms and so chooses everything.
-    pub fn is_empty(&self) -> bool {
-        self.terms.is_empty()
-    }
-
     /// The rows that meet all terms, in their order.
     pub fn rows(&self, table: &RunTable) -> Vec<u32> {
         let mut keep = vec![true; table.len()];

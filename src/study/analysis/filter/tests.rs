@@ -6,7 +6,7 @@ use super::*;
 use crate::base::error::Error;
 use crate::lab::store::{Annotations, Edit};
 use crate::study::analysis::RunTable;
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, P2p, Record, Spec, Status};
 
 fn records() -> Vec<Record> {

@@ -91,13 +91,6 @@ impl Series {
 }
 
 impl ParetoPoint {
-    /// Whether this point is at least as good as the other in completion latency and per-GPU
-    /// throughput, and better in one.
-    pub fn dominates(&self, other: &Self) -> bool {
-        let place = |p: &Self| (p.completion_ms, p.tokens_per_s_per_gpu);
-        Axes::default().dominates(place(self), place(other))
-    }
-
     /// Whether it is of `upper-bound`, which nobody can choose: it only shows how far others could go.
     pub fn is_limit(&self) -> bool {
         self.spec.architecture == Architecture::UpperBound

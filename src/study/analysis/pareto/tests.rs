@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::area::hypervolume;
 use super::*;
 use crate::plan::{Architecture, LadderLayers};
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, P2p, Record, Status};
 
 /// A record whose metrics are these two numbers.
@@ -65,10 +65,12 @@ proptest! {
         let records: Vec<Record> = values.iter().enumerate().map(|(i, p)| at(i, p.0, p.1)).collect();
         let points = pareto(&records);
         let best = frontier(&points, |_| true);
+        let place = |p: &ParetoPoint| (p.completion_ms, p.tokens_per_s_per_gpu);
         for point in &points {
-            let dominated = points.iter().any(|other| other.dominates(point));
+            let dominates = |other: &ParetoPoint| Axes::default().dominates(place(other), place(point));
+            let dominated = points.iter().any(dominates);
             prop_assert_eq!(point.on_frontier, !dominated);
-            prop_assert_eq!(dominated, best.iter().any(|other| other.dominates(point)));
+            prop_assert_eq!(dominated, best.iter().any(|other| dominates(other)));
         }
         prop_assert_eq!(best.len(), points.iter().filter(|p| p.on_frontier).count());
         prop_assert!(best.windows(2).all(|w| w[0].completion_ms <= w[1].completion_ms));
@@ -369,7 +371,7 @@ fn own_tables_of_points_read_back() {
 #[test]
 fn an_overlay_goes_with_its_model_and_workload() {
     let point = published().unwrap().remove(0);
-    let mut spec = crate::study::analysis::sample_data::spec();
+    let mut spec = crate::study::analysis::testing::spec();
     assert!(!point.goes_with(&spec));
     (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
     assert!(point.goes_with(&spec));

@@ -8,7 +8,8 @@ use foldhash::fast::FixedState;
 
 use rayon::prelude::*;
 
-use super::{Column, Lower, NOTHING, Values, natural_order};
+use super::{Column, Lower, NOTHING, Values};
+use crate::base::natural::natural_order;
 use crate::lab::store::Annotations;
 use crate::table::{Field, Record, Scope, Source};
 

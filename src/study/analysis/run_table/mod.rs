@@ -12,13 +12,11 @@
 mod build;
 mod column;
 mod lower;
-mod natural;
 mod table;
 
 pub use column::{Cell, Column};
 pub(super) use column::{NOTHING, Values};
 pub(super) use lower::Lower;
-pub use natural::compare as natural_order;
 pub use table::{RunTable, SortKeys};
 
 #[cfg(test)]

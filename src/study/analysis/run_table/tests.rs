@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::error::Error;
 use crate::lab::store::Annotations;
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, Record, Spec, Status};
 
 pub(crate) fn records() -> Vec<Record> {

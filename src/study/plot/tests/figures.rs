@@ -35,8 +35,9 @@ fn a_pareto_figure_says_what_and_where_from() {
 fn labels_of_points_stand_for_the_frontier_and_off_the_markers() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    let scene =
-        pareto::scene(&data, &ProvenanceSummary::of_records(&cells()), &Options::default()).unwrap();
+    let scene = pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &Options::default())
+        .unwrap()
+        .scene;
     let labels: Vec<_> = texts(&scene).into_iter().filter(|text| text.inside).collect();
     assert!(labels.len() > 5, "{labels:?}");
     for tip in &scene.tips {
@@ -162,8 +163,9 @@ fn runs_that_are_not_comparable_get_a_panel_each() {
 fn every_point_is_drawn_within_the_data() {
     let points = points();
     let data = ParetoData { points: &points, ..ParetoData::default() };
-    let scene =
-        pareto::scene(&data, &ProvenanceSummary::of_records(&cells()), &Options::default()).unwrap();
+    let scene = pareto_figure(&data, &ProvenanceSummary::of_records(&cells()), &Options::default())
+        .unwrap()
+        .scene;
     let area = scene.data[0];
     for tip in &scene.tips {
         assert!(area.holds(&Area::around(tip.at, 3.0)), "{} is cut", tip.text);
@@ -257,11 +259,13 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
         (Part { step: Some(9), ..part }, "there is no decode step 9"),
         (Part { rank: 7, ..part }, "no decode step of rank 7"),
     ] {
-        let error = overlap::scene(&[&standard], &wrong, &provenance, &Options::default()).unwrap_err();
+        let error = overlap_figure(&[&standard], &wrong, &provenance, &Options::default()).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
     let whole = Part { layers: 1000, ..part };
-    assert_legible(&overlap::scene(&[&standard], &whole, &provenance, &Options::default()).unwrap());
+    assert_legible(
+        &overlap_figure(&[&standard], &whole, &provenance, &Options::default()).unwrap().scene,
+    );
 }
 
 #[test]
@@ -275,15 +279,16 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
     for records in [one, zero] {
         let (points, provenance) = (analysis::pareto(&records), ProvenanceSummary::of_records(&records));
         let data = ParetoData { points: &points, ..ParetoData::default() };
-        assert_legible(&pareto::scene(&data, &provenance, &Options::default()).unwrap());
+        assert_legible(&pareto_figure(&data, &provenance, &Options::default()).unwrap().scene);
         let set = &analysis::comparable(&records)[0];
-        assert_legible(&throughput::scene(set, &provenance, &Options::default()).unwrap());
+        assert_legible(&throughput_figure(set, &provenance, &Options::default()).unwrap().scene);
     }
     // A trace that communicates nothing.
     let mut quiet = step(false);
     quiet.spans.retain(|span| span.lane == Lane::Compute);
     let provenance = ProvenanceSummary::of_traces([&quiet]);
-    let scene = overlap::scene(&[&quiet], &Part::default(), &provenance, &Options::default()).unwrap();
+    let scene =
+        overlap_figure(&[&quiet], &Part::default(), &provenance, &Options::default()).unwrap().scene;
     assert!(texts(&scene).iter().any(|text| text.text.contains("no communication")));
 }
 

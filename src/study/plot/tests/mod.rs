@@ -5,13 +5,12 @@ mod files;
 
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
-    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, comparison, comparison_figure,
-    improvement, improvement_figure, overlap, p2p, p2p_figure, pareto, pareto_figure, throughput,
-    throughput_figure, timeline, timeline_figure,
+    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, comparison_figure, improvement_figure,
+    overlap_figure, p2p_figure, pareto_figure, throughput_figure, timeline_figure,
 };
 use crate::base::error::{Error, Result};
 use crate::plan::{Architecture, Lane};
-use crate::study::analysis::sample_data::{record, sim_record, span, trace};
+use crate::study::analysis::testing::{record, sim_record, span, trace};
 use crate::study::analysis::{self, CellSet, ParetoPoint, compare};
 use crate::table::{P2p, Record};
 use crate::trace::{Span, Trace};
@@ -191,18 +190,19 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
     let data = ParetoData { points: &points, ..ParetoData::default() };
     let (standard, ladder) = (step(false), step(true));
     let traces = [&standard, &ladder];
-    vec![
-        ("pareto", pareto::scene(&data, &provenance, options)),
-        ("throughput", throughput::scene(&set, &provenance, options)),
-        ("improvement", improvement::scene(std::slice::from_ref(&set), &by, &provenance, options)),
-        ("p2p", p2p::scene(&set, &provenance, options)),
-        ("overlap", overlap::scene(&traces, &Part::default(), &provenance, options)),
-        ("timeline", timeline::scene(&layers(), 0, 90_000, options)),
+    let figures = [
+        ("pareto", pareto_figure(&data, &provenance, options)),
+        ("throughput", throughput_figure(&set, &provenance, options)),
+        ("improvement", improvement_figure(std::slice::from_ref(&set), &by, &provenance, options)),
+        ("p2p", p2p_figure(&set, &provenance, options)),
+        ("overlap", overlap_figure(&traces, &Part::default(), &provenance, options)),
+        ("timeline", timeline_figure(&layers(), 0, 90_000, options)),
         (
             "comparison",
-            comparison::scene(&compare(&measured, "architecture").unwrap(), &provenance, options),
+            comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),
         ),
-    ]
+    ];
+    figures.map(|(kind, figure)| (kind, figure.map(|figure| figure.scene))).into()
 }
 
 #[test]

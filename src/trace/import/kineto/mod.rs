@@ -31,4 +31,4 @@ mod table;
 mod tests;
 mod top;
 
-pub use open::{Options, import, import_bytes, import_files, import_with};
+pub use open::{Options, import_bytes, import_files};

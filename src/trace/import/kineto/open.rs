@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rayon::prelude::*;
 
@@ -31,43 +31,6 @@ impl Default for Options {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self { operators: false, parsers: cores.min(8), piece: PIECE }
     }
-}
-
-/// Reads a trace of the PyTorch profiler: a file, or a directory whose files are ranks.
-///
-/// # Errors
-///
-/// An input error for a file that is no profiler's JSON, with the byte, or whose elements are no trace events.
-pub fn import(path: &Path) -> Result<Trace> {
-    import_with(path, Options::default())
-}
-
-/// Imports a file, or a directory of them, a rank each, with the options given.
-///
-/// # Errors
-///
-/// An input error for a file that is no profiler's JSON, with the byte, or whose elements are no trace events.
-pub fn import_with(path: &Path, options: Options) -> Result<Trace> {
-    if !path.is_dir() {
-        return import_files(&[path.to_path_buf()], options);
-    }
-    let entries = std::fs::read_dir(path).map_err(Error::io(path))?;
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in entries {
-        let file = entry.map_err(Error::io(path))?.path();
-        let name = file.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        if file.is_file() && [".json", ".json.gz", ".json.zst"].iter().any(|end| name.ends_with(end)) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err(Error::input_help(
-            format!("{}: no traces in this directory", path.display()),
-            "expected files that end in .json, .json.gz or .json.zst, one a rank",
-        ));
-    }
-    import_files(&files, options)
 }
 
 /// Reads several files as one trace, a rank a file: the rank that `distributedInfo` names, else the one in

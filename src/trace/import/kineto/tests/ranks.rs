@@ -3,8 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::{import, import_with};
+use super::super::import_files;
 use super::*;
+use crate::base::error::Result;
+use crate::trace::import::directory;
+
+fn import(dir: &Path) -> Result<Trace> {
+    import_files(&directory::look(dir)?.files, Options::default())
+}
 
 fn gpu(device: u32, at: u32, category: &str) -> String {
     format!(
@@ -93,14 +99,13 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
 }
 
 #[test]
-fn a_directory_without_traces_and_a_missing_file_are_named() {
+fn a_missing_file_and_one_that_is_no_json_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(import(dir.path()).unwrap_err().to_string().contains("no traces in this directory"));
     let missing = dir.path().join("gone.json");
-    let error = import_with(&missing, small()).unwrap_err();
+    let error = import_files(&[missing], small()).unwrap_err();
     assert!(error.to_string().contains("gone.json"));
     assert_eq!(error.exit_code(), 2);
     write(dir.path(), "bad.json", "nope");
-    let error = import(dir.path()).unwrap_err().to_string();
+    let error = import_files(&[dir.path().join("bad.json")], small()).unwrap_err().to_string();
     assert!(error.contains("bad.json: byte 0"), "{error}");
 }

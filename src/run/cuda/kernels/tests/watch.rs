@@ -2,8 +2,8 @@
 
 use super::{Argument, assert_close, shim};
 use crate::base::panic::caught;
+use crate::machine::driver::Launch;
 use crate::plan::DType;
-use crate::run::cuda::kernels::geometry::Geometry;
 use crate::run::cuda::kernels::sources::Unit;
 
 static MISTAKES: Unit = Unit {
@@ -106,7 +106,7 @@ fn failure(order: u64, kernel: &str, x: bool, shared_bytes: u32, count: usize) -
         let numbers: Vec<f32> = (0..128).map(|i| i as f32).collect();
         let input = bench.numbers(&numbers);
         let out = bench.output_numbers(count);
-        let geometry = Geometry { grid: [1, 1, 1], block: [64, 1, 1], shared_bytes };
+        let geometry = Launch { shared_bytes, ..Launch::flat(1, 64) };
         let mut arguments: Vec<Argument> = Vec::new();
         if x {
             arguments.push(input.into());
@@ -206,7 +206,7 @@ fn a_launch_with_too_few_arguments_or_too_many_threads_is_refused() {
         for (threads, arguments, why) in
             [(64, vec![], "takes 1 arguments, not 0"), (1025, vec![out.into()], "out of bounds")]
         {
-            let geometry = Geometry::flat(1, threads);
+            let geometry = Launch::flat(1, threads);
             let check = || bench.launch("forgets_one", &geometry, &arguments);
             let message = caught(check).expect_err("refused");
             assert!(message.contains(why), "{message}");

@@ -71,12 +71,7 @@ impl Device for OnGpu {
             if launch.geometry.shared_bytes > 48 << 10 {
                 function.set_shared(launch.geometry.shared_bytes)?;
             }
-            let geometry = driver::Launch {
-                grid: launch.geometry.grid,
-                block: launch.geometry.block,
-                shared_bytes: launch.geometry.shared_bytes,
-                programmatic: self.programmatic,
-            };
+            let geometry = driver::Launch { programmatic: self.programmatic, ..*launch.geometry };
             let mut words = Arguments::new();
             for word in arguments {
                 words.u64(*word);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Allocation, Device, Launch};
+use crate::machine::driver;
 use crate::plan::DType;
 use crate::run::cuda::kernels::KernelOptions;
-use crate::run::cuda::kernels::geometry::Geometry;
 
 /// Bytes before and after each buffer that nobody may write.
 const GUARD: usize = 256;
@@ -154,7 +154,12 @@ impl<'a> Bench<'a> {
 
     /// Runs a kernel and looks whether it wrote where it must not. Returns how long it ran, at the least.
     #[track_caller]
-    pub fn launch(&mut self, kernel: &str, geometry: &Geometry, arguments: &[Argument]) -> Duration {
+    pub fn launch(
+        &mut self,
+        kernel: &str,
+        geometry: &driver::Launch,
+        arguments: &[Argument],
+    ) -> Duration {
         self.launch_with(kernel, &[], geometry, arguments)
     }
 
@@ -165,7 +170,7 @@ impl<'a> Bench<'a> {
         &mut self,
         kernel: &str,
         constants: &[(&str, u32)],
-        geometry: &Geometry,
+        geometry: &driver::Launch,
         arguments: &[Argument],
     ) -> Duration {
         let words: Vec<u64> = arguments

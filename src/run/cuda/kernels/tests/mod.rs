@@ -31,7 +31,7 @@ pub(super) use bench::{Argument, Bench, Handle};
 use std::time::Duration;
 
 use super::KernelOptions;
-use super::geometry::Geometry;
+use crate::machine::driver;
 use crate::plan::DType;
 
 /// A device that checks run kernels on: a GPU, or the CPU through the shim.
@@ -58,7 +58,7 @@ pub(super) struct Launch<'a> {
     pub kernel: &'a str,
     pub options: &'a KernelOptions,
     pub constants: &'a [(&'a str, u32)],
-    pub geometry: &'a Geometry,
+    pub geometry: &'a driver::Launch,
 }
 
 /// Formats that every kernel is checked in.
@@ -81,14 +81,14 @@ macro_rules! checks {
         mod on_shim {
             $(#[test]
             fn $check() {
-                $crate::run::cuda::kernels::checks::shim::run(super::$check);
+                $crate::run::cuda::kernels::tests::shim::run(super::$check);
             })*
         }
         mod gpu {
             $(#[test]
             #[ignore = "needs an NVIDIA GPU"]
             fn $check() {
-                $crate::run::cuda::kernels::checks::gpu::run(super::$check);
+                $crate::run::cuda::kernels::tests::gpu::run(super::$check);
             })*
         }
     };

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// Compares two texts so; equal ones are equal to the letter.
-pub fn compare(a: &str, b: &str) -> Ordering {
+pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut x, mut y) = (a.as_bytes(), b.as_bytes());
     loop {
         let same = x.iter().zip(y).take_while(|(p, q)| p == q && !p.is_ascii_digit()).count();
@@ -46,7 +46,7 @@ mod tests {
     fn numbers_within_names_are_numbers() {
         let mut names =
             ["ladder:16", "ladder:8", "b:10", "b:9", "ladder", "1b", "34b", "3b", "a01", "a1"];
-        names.sort_by(|a, b| compare(a, b));
+        names.sort_by(|a, b| natural_order(a, b));
         assert_eq!(
             names,
             ["1b", "3b", "34b", "a01", "a1", "b:9", "b:10", "ladder", "ladder:8", "ladder:16"]
@@ -57,10 +57,10 @@ mod tests {
         #[test]
         fn it_is_an_order(texts in prop::collection::vec("[a0-2]{0,6}", 3)) {
             let (a, b, c) = (&texts[0], &texts[1], &texts[2]);
-            prop_assert_eq!(compare(a, b), compare(b, a).reverse());
-            prop_assert_eq!(compare(a, b).is_eq(), a == b);
-            if compare(a, b).is_le() && compare(b, c).is_le() {
-                prop_assert!(compare(a, c).is_le());
+            prop_assert_eq!(natural_order(a, b), natural_order(b, a).reverse());
+            prop_assert_eq!(natural_order(a, b).is_eq(), a == b);
+            if natural_order(a, b).is_le() && natural_order(b, c).is_le() {
+                prop_assert!(natural_order(a, c).is_le());
             }
         }
     }
