@@ -1,7 +1,7 @@
-//! Figures fit for a paper, as SVG and PNG, with a bundled open font.
+//! Figures fit for a paper, as SVG and PNG, drawn through plotters with a bundled open font.
 //!
 //! A figure is first laid out as a scene (shapes and texts at their places in points, pure and
-//! testable; `layout` has what figures have in common), then written as an SVG (`svg`),
+//! testable; `layout` has what figures have in common), then painted by plotters into an SVG (`svg`),
 //! of which a PNG is a picture (`png`). Sizes are inches, text keeps its size in points whatever the
 //! figure's, the same data give the same bytes, and every figure says under it and in its file where
 //! its numbers come from ([`ProvenanceSummary`]).

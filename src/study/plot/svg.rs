@@ -1,8 +1,21 @@
-//! SVG text of a [`Scene`], in hundredths of points, with outlines for text (see [`super::font`]) and
-//! what the file says of itself.
+//! SVG text of a [`Scene`]: a backend of plotters that knows hundredths of points, outlines for text
+//! (see [`super::font`]) and what the file says of itself. Plotters' own knows whole pixels only and
+//! leaves text to the viewer's font.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fmt::Write as _;
+
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{Circle, PathElement, Polygon, Rectangle};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color as _, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
+};
+use plotters_backend::{
+    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
+};
 
 use super::font::{self, Glyph};
 use super::provenance::ProvenanceSummary;
@@ -10,7 +23,7 @@ use super::scene::{Align, Color, Point, Scene, Shape, Text};
 use super::style::{GREY, GRID, INK, WHITE, unfaded};
 use crate::base::text::escape;
 
-/// Units of a place in a point.
+/// Units of the backend in a point.
 const FINE: f64 = 100.0;
 
 /// Where the SVG will lie.
@@ -28,11 +41,74 @@ pub fn svg(scene: &Scene, provenance: &ProvenanceSummary, place: Place<'_>) -> O
     if !font::is_there() {
         return None;
     }
-    let mut body = Body::new(scene, place);
-    body.rect((0, 0), body.size, scene.paper);
-    scene.shapes.iter().for_each(|shape| body.shape(shape));
+    let mut body = Body { place, ..Body::new(scene) };
+    // The backend cannot fail: it writes into memory.
+    let _ = paint(scene, &(&mut body).into_drawing_area());
     body.end_path();
     Some(body.document(scene, provenance))
+}
+
+type Outcome = Result<(), DrawingErrorKind<Infallible>>;
+
+/// Paints all shapes through plotters.
+fn paint<B: DrawingBackend<ErrorType = Infallible>>(
+    scene: &Scene,
+    area: &DrawingArea<B, Shift>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let result = (|| {
+        let page = [(0, 0), unit((scene.width, scene.height))];
+        area.draw(&Rectangle::new(page, rgb(scene.paper).filled()))?;
+        for shape in &scene.shapes {
+            match shape {
+                Shape::Rect(place, color) => {
+                    let corners = [unit((place.left, place.top)), unit((place.right, place.bottom))];
+                    area.draw(&Rectangle::new(corners, rgb(*color).filled()))?;
+                }
+                Shape::Lines(lines, color, width) => {
+                    let width = (width * FINE).round() as u32;
+                    let style = ShapeStyle::from(rgb(*color)).stroke_width(width);
+                    for points in lines {
+                        let points: Vec<_> = points.iter().copied().map(unit).collect();
+                        area.draw(&PathElement::new(points, style))?;
+                    }
+                }
+                Shape::Polygon(points, color) => {
+                    let points: Vec<_> = points.iter().copied().map(unit).collect();
+                    area.draw(&Polygon::new(points, rgb(*color).filled()))?;
+                }
+                Shape::Disc(at, radius, color) => {
+                    let radius = (radius * FINE).round() as i32;
+                    area.draw(&Circle::new(unit(*at), radius, rgb(*color).filled()))?;
+                }
+                Shape::Text(text) => write_text(text, area)?,
+            }
+        }
+        area.present()
+    })();
+    result.map_err(|error| error.to_string().into())
+}
+
+fn write_text<B: DrawingBackend>(
+    text: &Text,
+    area: &DrawingArea<B, Shift>,
+) -> Result<(), plotters::drawing::DrawingAreaErrorKind<B::ErrorType>> {
+    let horizontal = match text.align {
+        Align::Left => HPos::Left,
+        Align::Middle => HPos::Center,
+        Align::Right => HPos::Right,
+    };
+    let weight = if text.bold { FontStyle::Bold } else { FontStyle::Normal };
+    let mut font = FontDesc::new(FontFamily::SansSerif, text.size * FINE, weight);
+    if text.upwards {
+        font = font.transform(FontTransform::Rotate270);
+    }
+    let color = rgb(text.color);
+    let style = TextStyle::from(font).pos(Pos::new(horizontal, VPos::Center)).color(&color);
+    area.draw_text(&text.text, &style, unit(text.at))
+}
+
+fn rgb(color: Color) -> RGBColor {
+    RGBColor(color.0, color.1, color.2)
 }
 
 fn unit(point: Point) -> (i32, i32) {
@@ -49,18 +125,18 @@ fn points(units: i32) -> String {
 /// What is drawn, as it comes.
 struct Body<'a> {
     place: Place<'a>,
-    /// Width and height of the page, in units.
-    size: (i32, i32),
+    size: (u32, u32),
     text: String,
     glyphs: BTreeSet<Glyph>,
     /// Lines of one colour and width that follow each other are one path.
     path: Option<(Color, u32, String)>,
 }
 
-impl<'a> Body<'a> {
-    fn new(scene: &Scene, place: Place<'a>) -> Self {
-        let size = unit((scene.width, scene.height));
-        Self { place, size, text: String::new(), glyphs: BTreeSet::new(), path: None }
+impl Body<'_> {
+    fn new(scene: &Scene) -> Self {
+        let (width, height) = unit((scene.width, scene.height));
+        let size = (width.unsigned_abs(), height.unsigned_abs());
+        Self { place: Place::File, size, text: String::new(), glyphs: BTreeSet::new(), path: None }
     }
 
     fn color(&self, color: Color) -> String {
@@ -110,7 +186,7 @@ impl<'a> Body<'a> {
     }
 
     fn document(&self, scene: &Scene, provenance: &ProvenanceSummary) -> String {
-        let (width, height) = (points(self.size.0), points(self.size.1));
+        let (width, height) = (points(self.size.0 as i32), points(self.size.1 as i32));
         let mut out = String::new();
         let title = escape(&scene.title);
         let caption = escape(&provenance.caption());
@@ -174,87 +250,124 @@ impl<'a> Body<'a> {
         out.push_str("</svg>\n");
         out
     }
+}
 
-    /// A place on the page: what lies beside it is moved to its edge.
-    fn on_page(&self, point: Point) -> (i32, i32) {
-        let (x, y) = unit(point);
-        (x.clamp(0, self.size.0), y.clamp(0, self.size.1))
+impl DrawingBackend for &mut Body<'_> {
+    type ErrorType = Infallible;
+
+    fn get_size(&self) -> (u32, u32) {
+        self.size
     }
 
-    fn shape(&mut self, shape: &Shape) {
-        if !matches!(shape, Shape::Lines(..)) {
-            self.end_path();
-        }
-        match shape {
-            Shape::Rect(area, color) => {
-                let from = self.on_page((area.left, area.top));
-                self.rect(from, self.on_page((area.right, area.bottom)), *color);
-            }
-            Shape::Lines(lines, color, width) => {
-                let width = (width * FINE).round() as u32;
-                lines.iter().for_each(|points| self.line(points, *color, width));
-            }
-            Shape::Polygon(corners, color) => {
-                let color = self.color(*color);
-                let corner = |at: &Point| {
-                    let (x, y) = self.on_page(*at);
-                    format!("{},{}", points(x), points(y))
-                };
-                let corners = corners.iter().map(corner).collect::<Vec<_>>().join(" ");
-                let _ = writeln!(self.text, "<polygon points=\"{corners}\" fill=\"{color}\"/>");
-            }
-            Shape::Disc(at, radius, color) => {
-                let color = self.color(*color);
-                let (x, y) = self.on_page(*at);
-                let (x, y, r) = (points(x), points(y), points((radius * FINE).round() as i32));
-                let _ =
-                    writeln!(self.text, "<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\" fill=\"{color}\"/>");
-            }
-            Shape::Text(text) => self.write_text(text),
-        }
+    fn ensure_prepared(&mut self) -> Outcome {
+        Ok(())
     }
 
-    fn rect(&mut self, from: (i32, i32), to: (i32, i32), color: Color) {
-        let color = self.color(color);
+    fn present(&mut self) -> Outcome {
+        Ok(())
+    }
+
+    fn draw_pixel(&mut self, at: BackendCoord, color: BackendColor) -> Outcome {
+        self.draw_rect(at, (at.0 + 1, at.1 + 1), &color, true)
+    }
+
+    fn draw_line<S: BackendStyle>(
+        &mut self,
+        from: BackendCoord,
+        to: BackendCoord,
+        style: &S,
+    ) -> Outcome {
+        self.draw_path([from, to], style)
+    }
+
+    fn draw_rect<S: BackendStyle>(
+        &mut self,
+        from: BackendCoord,
+        to: BackendCoord,
+        style: &S,
+        fill: bool,
+    ) -> Outcome {
+        let corners = [from, (to.0, from.1), to, (from.0, to.1)];
+        if !fill {
+            return self.draw_path(corners.into_iter().chain([from]), style);
+        }
+        self.end_path();
+        let color = self.color(style.color().rgb);
+        let (left, right) = (from.0.min(to.0), from.0.max(to.0));
+        let (top, bottom) = (from.1.min(to.1), from.1.max(to.1));
         let _ = writeln!(
             self.text,
             "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{color}\"/>",
-            points(from.0.min(to.0)),
-            points(from.1.min(to.1)),
-            points((to.0 - from.0).abs()),
-            points((to.1 - from.1).abs())
+            points(left),
+            points(top),
+            points(right - left),
+            points(bottom - top)
         );
+        Ok(())
     }
 
-    fn line(&mut self, line: &[Point], color: Color, width: u32) {
+    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        path: I,
+        style: &S,
+    ) -> Outcome {
+        let (color, width) = (style.color().rgb, style.stroke_width());
         if self.path.as_ref().is_none_or(|(c, w, _)| (*c, *w) != (color, width)) {
             self.end_path();
         }
-        let (_, _, mut data) = self.path.take().unwrap_or((color, width, String::new()));
-        for (index, at) in line.iter().enumerate() {
-            let (x, y) = self.on_page(*at);
+        let (_, _, data) = self.path.get_or_insert_with(|| (color, width, String::new()));
+        for (index, (x, y)) in path.into_iter().enumerate() {
             let _ = write!(data, "{}{} {}", if index == 0 { 'M' } else { 'L' }, points(x), points(y));
         }
-        self.path = Some((color, width, data));
+        Ok(())
     }
 
-    fn write_text(&mut self, text: &Text) {
-        let (glyphs, width) = font::glyphs(&text.text, text.bold);
-        let before = match text.align {
-            Align::Left => 0.0,
-            Align::Middle => width / 2.0,
-            Align::Right => width,
+    fn draw_circle<S: BackendStyle>(
+        &mut self,
+        center: BackendCoord,
+        radius: u32,
+        style: &S,
+        _fill: bool,
+    ) -> Outcome {
+        self.end_path();
+        let color = self.color(style.color().rgb);
+        let (x, y, r) = (points(center.0), points(center.1), points(radius as i32));
+        let _ = writeln!(self.text, "<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\" fill=\"{color}\"/>");
+        Ok(())
+    }
+
+    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        corners: I,
+        style: &S,
+    ) -> Outcome {
+        self.end_path();
+        let color = self.color(style.color().rgb);
+        let corners: Vec<String> =
+            corners.into_iter().map(|(x, y)| format!("{},{}", points(x), points(y))).collect();
+        let _ = writeln!(self.text, "<polygon points=\"{}\" fill=\"{color}\"/>", corners.join(" "));
+        Ok(())
+    }
+
+    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, at: BackendCoord) -> Outcome {
+        self.end_path();
+        let bold = matches!(style.style(), FontStyle::Bold);
+        let (glyphs, width) = font::glyphs(text, bold);
+        let before = match style.anchor().h_pos {
+            HPos::Left => 0.0,
+            HPos::Center => width / 2.0,
+            HPos::Right => width,
         };
-        let (size, at) = (text.size * FINE, unit(text.at));
-        let scale = size / FINE / font::units(text.bold);
+        let scale = style.size() / FINE / font::units(bold);
         // The middle of capitals, which are 0.73 em high, lies at the place.
-        let (x, y) = (-before * scale, 0.365 * size / FINE);
-        let turn = if text.upwards { "rotate(-90) " } else { "" };
-        let color = self.color(text.color);
+        let (x, y) = (-before * scale, 0.365 * style.size() / FINE);
+        let turn =
+            if matches!(style.transform(), FontTransform::Rotate270) { "rotate(-90) " } else { "" };
+        let color = self.color(style.color().rgb);
         let _ = write!(
             self.text,
             "<g aria-label=\"{}\" fill=\"{color}\" transform=\"translate({} {}) {turn}translate({x:.2} {y:.2}) scale({scale:.6} {:.6})\">",
-            escape(&text.text),
+            escape(text),
             points(at.0),
             points(at.1),
             -scale
@@ -268,6 +381,7 @@ impl<'a> Body<'a> {
             let _ = write!(self.text, "<use xlink:href=\"#{id}\" x=\"{}\"/>", x.round());
         }
         self.text.push_str("</g>\n");
+        Ok(())
     }
 }
 
