@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::LadderLayers;
-use crate::study::analysis::sample_data::{record, sim_record};
+use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, Spec};
 
 const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);

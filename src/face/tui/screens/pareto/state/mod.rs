@@ -206,7 +206,8 @@ impl Pareto {
             let bound = self.filter.bind(&stored.table);
             let run = |row: u32| Some(stored.records.get(row as usize)?.run.as_str());
             let rows = || bound.rows(&stored.table).into_iter();
-            (!bound.is_empty()).then(|| rows().filter_map(run).collect::<HashSet<&str>>())
+            (!self.filter.value().trim().is_empty())
+                .then(|| rows().filter_map(run).collect::<HashSet<&str>>())
         });
         let points = self.points.as_deref().unwrap_or_default();
         let group = self.groups.get(self.group);
