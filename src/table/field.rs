@@ -31,6 +31,8 @@ pub(crate) enum Source {
     /// The tags that people gave the run.
     Tags,
     Note,
+    /// What sets the run apart from the others of its experiment, which only all of them tell.
+    Setting,
     /// A variable of the environment or an override, by its name.
     Variable,
     Override,
@@ -100,7 +102,7 @@ impl Field {
     /// Whether a record alone fills it: neither people nor other runs do.
     pub fn is_of_record(&self) -> bool {
         let of_runs = matches!(self.source, Source::Measure(measure) if measure.scope == Scope::Runs);
-        !of_runs && !self.is_of_people()
+        !of_runs && !self.is_of_people() && !matches!(self.source, Source::Setting)
     }
 
     /// Whether it goes by this name.
@@ -172,6 +174,7 @@ pub(crate) fn fields() -> Vec<Field> {
         text("warnings", &[], Words, |r| (!r.warnings.is_empty()).then(|| r.warnings.join("; ").into())),
         of("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
         of("note", &[], "note", Unit::Text, Words, Source::Note),
+        of("setting", &[], "differs in", Unit::Text, Words, Source::Setting),
         // of simulations none: it does not matter to them
         text("host", &[], Letters, |r| host(r).map(Cow::from)),
         // `tp8 b16 p2p-on`: how labels elsewhere write these, so that it can be searched for

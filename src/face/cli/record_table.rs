@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::desk;
 use crate::lab::store::{Annotation, Annotations};
-use crate::study::analysis::RunTable;
+use crate::study::analysis::{RunTable, settings};
 use crate::table::options::option;
 use crate::table::render::{Shown, Table};
 use crate::table::{Record, measure};
@@ -24,7 +24,7 @@ pub fn contract_object(record: &Record) -> Value {
 
 /// What a person scans: options and measures by their names, and what is put together here; where there
 /// are any, tags and notes too.
-const NARROW: [&str; 20] = [
+const NARROW: [&str; 21] = [
     "run",
     "status",
     "architecture",
@@ -36,6 +36,7 @@ const NARROW: [&str; 20] = [
     "p2p",
     "on",
     "link",
+    "setting|differs in",
     "completion_ms|completion ms",
     "tpot_p50_ms|TPOT ms",
     "tokens_per_s|tok/s",
@@ -50,13 +51,19 @@ const NARROW: [&str; 20] = [
 /// A record a row under the columns of [`NARROW`].
 pub fn narrow(records: &[Record], annotations: &Annotations) -> Table {
     let mut rows = Table::new(NARROW);
-    for record in records {
+    // what has a column here
+    let told =
+        ["architecture", "model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "p2p"];
+    let told = [&told[..], &["hardware", "link", "backend"]].concat();
+    let settings = settings(records, &told);
+    for (record, setting) in records.iter().zip(settings) {
         let (spec, annotation) = (&record.spec, annotations.of(&record.run));
         let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
         let cell = |column: &str| match column.split('|').next().unwrap_or_default() {
             "run" => Shown::text(&record.run),
             "status" => Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
             "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
+            "setting" => Shown::some(&setting),
             "on" => Shown::text(desk::platform(record)),
             "provenance" => Shown::text(record.provenance),
             "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),

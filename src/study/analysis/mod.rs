@@ -51,4 +51,4 @@ pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};
-pub use varied::Varied;
+pub use varied::{Varied, settings};

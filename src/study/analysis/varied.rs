@@ -1,11 +1,11 @@
 //! What cells differ in, and what they have in common, in words: a table whose rows look alike says
 //! nothing, and what all rows share needs to be said once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::compare::Axis;
 use crate::table::options::{self, OPTIONS};
-use crate::table::{P2p, Spec};
+use crate::table::{P2p, Record, Spec};
 
 /// What is said of all cells in any case; other options where they are not at their defaults.
 const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens"];
@@ -37,9 +37,19 @@ impl Varied {
             keys.extend(spec.set.keys().cloned().map(Axis::Set));
         }
         let axes = OPTIONS.iter().map(|option| Axis::Option(option.name)).chain(keys);
-        let differs = |axis: &Axis| {
-            let value = axis.value(first);
-            specs.clone().any(|spec| axis.value(spec) != value)
+        let differs = |axis: &Axis| match axis {
+            Axis::Option(name) => options::option(name).is_some_and(|option| {
+                let (number, text) = (option.number(first), option.text(first));
+                // numbers are compared without making texts of them
+                specs.clone().any(|spec| match number {
+                    Some(_) => option.number(spec) != number,
+                    None => option.text(spec) != text,
+                })
+            }),
+            _ => {
+                let value = axis.value(first);
+                specs.clone().any(|spec| axis.value(spec) != value)
+            }
         };
         let axes: Vec<Axis> = axes.filter(differs).collect();
         let mut links: BTreeMap<P2p, BTreeSet<String>> = BTreeMap::new();
@@ -89,6 +99,28 @@ impl Varied {
         let same = options.chain(keys).filter(|axis| !self.axes.contains(axis));
         joined(same.map(|axis| axis.label(spec)))
     }
+}
+
+/// What sets each run apart from the others of its experiment, but for the options of these names, which
+/// stand beside it: `link.alpha_us=20`; empty where nothing does.
+pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
+    let mut experiments: HashMap<Option<&str>, Vec<usize>> = HashMap::new();
+    for (at, record) in records.iter().enumerate() {
+        experiments.entry(record.experiment.as_deref()).or_default().push(at);
+    }
+    let mut settings = vec![String::new(); records.len()];
+    for (experiment, runs) in experiments {
+        let mut varied = Varied::of(runs.iter().map(|at| &records[*at].spec));
+        varied.axes.retain(|axis| match axis {
+            // runs of no experiment were never meant to differ in what they are of
+            Axis::Option(name) => experiment.is_some() && !but.contains(name),
+            Axis::Env(_) | Axis::Set(_) => true,
+        });
+        if !varied.is_empty() {
+            runs.into_iter().for_each(|at| settings[at] = varied.words(&records[at].spec));
+        }
+    }
+    settings
 }
 
 impl Axis {

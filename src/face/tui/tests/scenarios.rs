@@ -310,7 +310,7 @@ fn cells_and_sweeps_can_be_cancelled() {
     assert!(driver.keys("C").is_empty(), "asks first");
     assert!(matches!(driver.keys("y")[..], [Effect::Sweep(SweepOrder::CancelAll)]));
     let effects = driver.send(ended(0, true));
-    assert!(matches!(effects[..], [Effect::Store(StoreTask::Read)]));
+    assert!(effects.iter().any(|e| matches!(e, Effect::Store(StoreTask::Read))));
     assert_eq!(driver.state.live.cells[1].state, CellState::Done(Status::Interrupted));
     assert!(driver.keys("c").is_empty());
 }

@@ -11,7 +11,11 @@ use rayon::prelude::*;
 use super::{Column, Lower, NOTHING, Values};
 use crate::base::natural::natural_order;
 use crate::lab::store::Annotations;
+use crate::study::analysis::settings;
 use crate::table::{Field, Record, Scope, Source};
+
+/// Options that have columns of their own wherever runs are listed.
+const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
 
 /// The built-in fields, and one for each variable and override that some run has.
 pub(super) fn fields(records: &[Record]) -> Vec<Field> {
@@ -41,6 +45,11 @@ impl Column {
                 Values::Number(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
             }
             Source::Tags => texts(records, |r| some(of(r)?.tags_in_a_line().into())),
+            Source::Setting => {
+                let settings = settings(records, &TOLD);
+                let mut settings = settings.into_iter();
+                texts(records, |_| some(settings.next()?.into()))
+            }
             Source::Note => texts(records, |r| some(of(r)?.note.as_str().into())),
             _ if field.unit.is_number() => {
                 Values::Number(records.iter().map(|r| field.number(r).unwrap_or(f64::NAN)).collect())
@@ -56,7 +65,7 @@ impl Column {
 }
 
 /// Texts by number: most columns hold a few different ones.
-fn texts<'a>(records: &'a [Record], get: impl Fn(&'a Record) -> Option<Cow<'a, str>>) -> Values {
+fn texts<'a>(records: &'a [Record], mut get: impl FnMut(&'a Record) -> Option<Cow<'a, str>>) -> Values {
     let mut known: HashMap<Cow<'a, str>, u32, FixedState> = HashMap::default();
     let mut texts: Vec<String> = Vec::new();
     let code = |record: &'a Record| {

@@ -21,15 +21,17 @@ use crate::face::tui::format::{clock, digits};
 use crate::face::tui::screens::experiments;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
+use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select, wrap};
 use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::study::answer::Answer;
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     Column::text("  cell", 30, 0).growing(10),
     Column::number("round", 5, 5),
     Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),
     Column::number("TPOT ms", 7, 1),
+    Column::number("95 %", 12, 5),
     Column::number("elapsed", 7, 4),
     Column::text("provenance", 13, 2),
     Column::text("note", 12, 6),
@@ -60,8 +62,31 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     if !live.queue.is_empty() {
         queue(buf, areas.queue, live, cx);
     }
-    if let Some(cell) = live.selected() {
-        detail::draw(buf, areas.detail, live, cx, cell);
+    match (&live.answers, live.selected()) {
+        (Some(answers), _) if live.shows_answer() => result(buf, areas.detail, answers, cx),
+        (_, Some(cell)) => detail::draw(buf, areas.detail, live, cx, cell),
+        (_, None) => {}
+    }
+}
+
+/// What the sweep answers, since it has ended.
+fn result(buf: &mut Buffer, area: Rect, answers: &[Answer], cx: &Context) {
+    let theme = cx.theme;
+    let key = cx.key::<Live>(Act::Result);
+    let inner = frame(buf, area, &format!("result; {key}: the selected cell"), theme);
+    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
+    let width = usize::from(inner.width.saturating_sub(2));
+    let mut row = 0;
+    for answer in answers {
+        let basis = wrap(&answer.basis, width).into_iter().map(|words| (words, dim));
+        let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
+        let (table, _) = answer.table.fitted(width, &["exposed %", "differs", "TPOT ms"]);
+        let table = table.lines().map(|line| (line.to_owned(), text)).collect::<Vec<_>>();
+        let lines = basis.chain(sentences.map(|words| (words, text))).chain(table);
+        for (words, style) in lines {
+            line(buf, inner, row, &[(" ", text), (&words, style)]);
+            row += 1;
+        }
     }
 }
 
@@ -96,6 +121,10 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     };
     let (title, text) = (theme.style(Role::Title), theme.style(Role::Text));
     let follow = if live.follow && live.is_running() { "  following" } else { "" };
+    let common = match live.cells.first() {
+        Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
+        _ => String::new(),
+    };
     line(
         buf,
         area,
@@ -107,6 +136,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
             (word, theme.style(role)),
             (&failed, theme.style(Role::Bad)),
             (follow, theme.style(Role::Dim)),
+            (&common, theme.style(Role::Dim)),
         ],
     );
     line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
@@ -148,7 +178,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
                 CellState::Running => theme.style(Role::Active),
                 CellState::Done(status) => theme.status(status),
             };
-            (format!("{} {}", cell.state.glyph(), cell.spec.label()), style)
+            (format!("{} {}", cell.state.glyph(), live.title(&cell.spec)), style)
         }
         1 => (format!("{}/{}", cell.round + 1, live.rounds), text),
         2 => {
@@ -159,10 +189,14 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
         3 => number(cell.tokens_per_s),
         4 => number(cell.tpot_ms),
         5 => {
+            let ends = cell.tpot_ms_ci95.map(|[low, high]| format!("{}..{}", digits(low), digits(high)));
+            (ends.unwrap_or_else(|| "-".into()), text)
+        }
+        6 => {
             let since = cell.since_ms.map(|since| now_ms.saturating_sub(since));
             (since.or(cell.took_ms).map_or("-".into(), clock), text)
         }
-        6 => {
+        7 => {
             let provenance = cell.spec.provenance();
             (provenance.to_string(), theme.provenance(provenance))
         }

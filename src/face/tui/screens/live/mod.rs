@@ -24,12 +24,15 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::{Choice, Experiment};
+use crate::study::answer::Answer;
 use crate::table::Status;
 use crate::table::render::{Shown, Table};
 
 /// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
 /// there are, each of which is copied.
 const HAND_OVER_MS: u64 = 500;
+/// Cells of a sweep that is answered in sentences here; a grid of more is for the comparison's screen.
+const MOST_ANSWERED: usize = 3000;
 /// How many finished runs make the interval of handing over a millisecond longer.
 const RECORDS_A_MS: usize = 20;
 
@@ -42,6 +45,7 @@ acts! {
     Follow: "follow", "f", "follow the cell under way, or stay on this one", Some("follow");
     LogUp: "log-up", "[", "scroll the log up", None;
     LogDown: "log-down", "]", "scroll the log down", None;
+    Result: "result", "a", "what the sweep answers, or the selected cell", Some("result");
     Queue: "queue", "Q", "into the queue of sweeps, and back", Some("queue");
     Earlier: "earlier", "<", "queue: the sweep earlier", None;
     Later: "later", ">", "queue: the sweep later", None;
@@ -83,6 +87,8 @@ impl Acts for Live {
             Act::CancelAll | Act::CancelCell | Act::Pause => cx.inform("nothing runs"),
             Act::RetryFailed => self.retry(cx),
             Act::Follow => self.toggle_follow(cx),
+            Act::Result if self.answers.is_some() => self.show_cell = !self.show_cell,
+            Act::Result => cx.inform("a sweep answers when it has ended"),
             Act::LogUp => self.scroll_log(1),
             Act::LogDown => self.scroll_log(-1),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
@@ -135,6 +141,7 @@ impl Screen for Live {
         } else {
             self.list.move_by(rows, self.cells.len());
             self.follow = false;
+            self.show_cell = true;
             self.log_scroll = 0;
         }
     }
@@ -307,6 +314,16 @@ impl Live {
         if let Some(Ended { failed: failed @ 1.., .. }) = cx.told(result) {
             cx.fail(format!("{failed} of the sweep's runs failed; the others are stored"));
         }
+        if self.cells.len() <= MOST_ANSWERED {
+            let results = self.results();
+            cx.ask(
+                "answer",
+                move |_: &_| Ok(Answer::of(&results)),
+                |live: &mut Self, answers, cx| {
+                    live.answers = cx.told(answers);
+                },
+            );
+        }
         cx.perform(Effect::Store(StoreTask::Read));
         self.next_sweep(ended.interrupted, cx);
     }
@@ -349,6 +366,11 @@ impl Live {
 }
 
 impl Live {
+    /// Whether the answer stands where else the selected cell does.
+    fn shows_answer(&self) -> bool {
+        !self.show_cell && self.answers.as_ref().is_some_and(|answers| !answers.is_empty())
+    }
+
     fn toggle_follow(&mut self, cx: &mut Context) {
         self.follow = !self.follow;
         let running = self.cells.iter().position(|cell| cell.state == CellState::Running);

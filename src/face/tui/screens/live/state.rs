@@ -9,7 +9,9 @@ use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::{RunEvent, StepLanes};
-use crate::table::{Record, Spec, Status};
+use crate::study::analysis::Varied;
+use crate::study::answer::Answer;
+use crate::table::{Record, Spec, Status, aggregate};
 
 /// Lines of a cell's log that are kept.
 const LOG_LINES: usize = 200;
@@ -57,6 +59,12 @@ pub struct Live {
     pub handed_ms: u64,
     /// Runs that were executed (not found finished) by now.
     executed: usize,
+    /// What the cells differ in.
+    pub varied: Varied,
+    /// What the sweep answers, since it has ended; `None` until that is known.
+    pub answers: Option<Vec<Answer>>,
+    /// The selected cell is described although there is an answer.
+    pub show_cell: bool,
 }
 
 /// Whether a sweep starts runs.
@@ -146,10 +154,14 @@ pub struct LiveCell {
     pub note: String,
     /// Samples done and in all, of the current run.
     pub samples: (u32, u32),
-    /// Throughput of the newest sample or of the run (tokens/s).
+    /// Throughput (tokens/s): of the rounds that have ended together, before the first has of its newest sample.
     pub tokens_per_s: Option<f64>,
-    /// TPOT of the newest sample or of the run (ms).
+    /// TPOT (ms), of the same samples.
     pub tpot_ms: Option<f64>,
+    /// The 95 % interval of the TPOT (ms), once there are samples enough.
+    pub tpot_ms_ci95: Option<[f64; 2]>,
+    /// The rounds that ended well.
+    pub rounds: BTreeMap<u32, Record>,
     /// When the current run began (ms of the workbench's clock).
     pub since_ms: Option<u64>,
     /// How long the last run took (ms).
@@ -194,6 +206,7 @@ impl Live {
             experiment: Some(experiment.name.clone()),
             cells: experiment.cells.iter().map(|c| LiveCell::new(&c.spec, &c.feasibility)).collect(),
             rounds: experiment.rounds.max(1),
+            varied: Varied::of(experiment.cells.iter().map(|cell| &cell.spec)),
             started_ms: now_ms,
             ..Self::default()
         };
@@ -202,6 +215,26 @@ impl Live {
     /// Whether a sweep is under way.
     pub fn is_running(&self) -> bool {
         self.experiment.is_some() && self.ended.is_none()
+    }
+
+    /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
+    pub fn results(&self) -> Vec<Record> {
+        let of = |cell: &LiveCell| match cell.rounds.is_empty() {
+            false => cell.rounds.values().cloned().collect(),
+            true => match (&cell.record, cell.state) {
+                (Some(record), _) => vec![Record::clone(record)],
+                (None, CellState::Done(status)) => {
+                    vec![Record::new(cell.spec.clone(), status, Some(cell.note.clone()))]
+                }
+                (None, _) => Vec::new(),
+            },
+        };
+        self.cells.iter().flat_map(of).collect()
+    }
+
+    /// A cell by what sets it apart from the others of the sweep.
+    pub fn title(&self, spec: &Spec) -> String {
+        if self.varied.is_empty() { spec.label() } else { self.varied.words(spec) }
     }
 
     /// The cell that is selected.
@@ -339,11 +372,14 @@ impl LiveCell {
             RunEvent::Phase { name } => self.note = name,
             RunEvent::SampleDone { index, of, sample } => {
                 self.samples = (index.saturating_add(1), of);
-                let completion = sample.prefill_ms + sample.decode_ms;
-                let tokens = f64::from(self.spec.batch) * f64::from(self.spec.output_tokens);
-                self.tokens_per_s = (completion > 0.0).then(|| tokens / completion * 1e3);
-                let steps = self.spec.output_tokens.saturating_sub(1);
-                self.tpot_ms = (steps > 0).then(|| sample.decode_ms / f64::from(steps));
+                // one sample says less than the rounds before it
+                if self.rounds.is_empty() {
+                    let completion = sample.prefill_ms + sample.decode_ms;
+                    let tokens = f64::from(self.spec.batch) * f64::from(self.spec.output_tokens);
+                    self.tokens_per_s = (completion > 0.0).then(|| tokens / completion * 1e3);
+                    let steps = self.spec.output_tokens.saturating_sub(1);
+                    self.tpot_ms = (steps > 0).then(|| sample.decode_ms / f64::from(steps));
+                }
             }
             RunEvent::Warning { message } => self.log_line(format!("warning: {message}")),
             RunEvent::Error { message, .. } => self.log_line(format!("error: {message}")),
@@ -362,8 +398,14 @@ impl LiveCell {
         self.note = record.reason.clone().unwrap_or_default();
         if let Some(metrics) = &record.metrics {
             self.samples = (metrics.samples, metrics.samples);
-            self.tokens_per_s = Some(metrics.tokens_per_s);
-            self.tpot_ms = Some(metrics.tpot_ms.p50);
+        }
+        if record.status == Status::Ok {
+            self.rounds.insert(round, Record::clone(&record));
+            let rounds: Vec<Record> = self.rounds.values().cloned().collect();
+            let pooled = aggregate(&rounds).pop().and_then(|record| record.metrics);
+            self.tokens_per_s = pooled.as_ref().map(|metrics| metrics.tokens_per_s);
+            self.tpot_ms = pooled.as_ref().map(|metrics| metrics.tpot_ms.p50);
+            self.tpot_ms_ci95 = pooled.and_then(|metrics| metrics.tpot_ms_ci95);
         }
         self.record = Some(record);
     }

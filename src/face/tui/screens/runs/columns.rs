@@ -37,7 +37,12 @@ pub struct Shown {
 
 /// Lays the columns out: the pinned ones, then the others from the first that is not scrolled out.
 pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
-    let known = |name: &String| Some((table.find(name)?, name.clone()));
+    // what sets runs apart is shown where something does
+    let known = |name: &String| {
+        let column = table.find(name)?;
+        let says = name != "setting" || table.columns().get(column)?.longest > 0;
+        says.then(|| (column, name.clone()))
+    };
     let (pinned, others): (Vec<_>, Vec<_>) =
         runs.columns.iter().filter_map(known).partition(|(_, name)| PINNED.contains(&name.as_str()));
     let left = runs.scroll.min(others.len().saturating_sub(1));

@@ -23,13 +23,14 @@ const SORT_KEYS: usize = 3;
 pub const OFFERS: usize = 8;
 
 /// Columns that are shown as long as nobody chooses others.
-pub const COLUMNS: [&str; 13] = [
+pub const COLUMNS: [&str; 14] = [
     "run",
     "provenance",
     "architecture",
     "tp",
     "batch",
     "p2p",
+    "setting",
     "tpot_p50_ms",
     "tokens_per_s",
     "overlap_pct",
