@@ -3,6 +3,11 @@
 
 use std::borrow::Cow;
 
+/// `1 cell`, `2 cells`: a count of something whose plural only adds an s.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A word as a POSIX shell takes it.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);

@@ -1,18 +1,15 @@
 //! What a sweep answers when it has ended: its runs are gathered as they end, rounds apart.
 
 use crate::lab::sweep::SweepEvent;
-use crate::study::answer::Answer;
+use crate::study::answer::{Answer, MOST_RUNS};
 use crate::table::{Provenance, Record};
 
-/// Runs of one sweep that are kept for its answer. A grid of more is for `compare` and the report: a sweep
-/// of 100,000 cells keeps its memory flat.
-const MOST: usize = 10_000;
-
-/// The runs of a sweep, gathered from its events.
+/// The runs of a sweep, gathered from its events; of more than [`MOST_RUNS`] none are kept, so that memory
+/// stays flat.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     records: Vec<Record>,
-    left_out: usize,
+    left_out: bool,
 }
 
 impl Gathered {
@@ -22,8 +19,10 @@ impl Gathered {
         else {
             return;
         };
-        if self.records.len() >= MOST {
-            self.left_out += 1;
+        if self.records.len() >= MOST_RUNS {
+            (self.records, self.left_out) = (Vec::new(), true);
+        }
+        if self.left_out {
             return;
         }
         let mut record = Record::clone(record);
@@ -36,6 +35,6 @@ impl Gathered {
 
     /// What the sweep answers; nothing where it has too many runs to be told in sentences.
     pub fn answers(&self) -> Vec<Answer> {
-        if self.left_out > 0 { Vec::new() } else { Answer::of(&self.records) }
+        if self.left_out { Vec::new() } else { Answer::of(&self.records) }
     }
 }

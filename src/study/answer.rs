@@ -9,9 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::analysis::{Axis, Cells, Comparison, ComparisonReport, Varied, Verdict};
 use crate::base::statistics::median;
+use crate::base::text::counted;
 use crate::plan::Architecture;
 use crate::table::render::{Shown, Table};
 use crate::table::{P2p, Provenance, Record, Status};
+
+/// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
+pub const MOST_RUNS: usize = 10_000;
 
 /// Rows of the table; the sentences are about all of them.
 const MOST_ROWS: usize = 12;
@@ -106,7 +110,7 @@ impl Answer {
 
 /// What the numbers rest on.
 fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
-    let samples: Vec<u64> = cells.samples().collect();
+    let samples: Vec<usize> = cells.samples().collect();
     let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
     let samples = match (least, most) {
         // a prediction is the same each time
@@ -117,7 +121,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
     let provenance = records.first().map_or("", |record| record.provenance.as_str());
-    format!("{provenance}: {}{samples}; {common}", counted(cells.specs().count() as u64, "cell"))
+    format!("{provenance}: {}{samples}; {common}", counted(cells.specs().count(), "cell"))
 }
 
 /// Cells that cannot be compared with one another: what each took.
@@ -142,7 +146,7 @@ fn unfinished(records: &[&Record]) -> Option<String> {
     let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
     records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
     let part = |(status, records): (&Status, &Vec<&Record>)| {
-        let count = counted(records.len() as u64, "cell");
+        let count = counted(records.len(), "cell");
         let what = match status {
             Status::Oom => "would not fit in memory",
             Status::Skipped => "cannot run",
@@ -282,10 +286,7 @@ impl Question<'_> {
                 );
             }
             (count, false) => {
-                format!(
-                    "; in {} upper-bound was not run or is no faster",
-                    counted(count as u64, "setting")
-                )
+                format!("; in {} upper-bound was not run or is no faster", counted(count, "setting"))
             }
         };
         let shares = self.range(
@@ -331,7 +332,7 @@ impl Question<'_> {
         if !faster.is_empty() {
             sentences.push(format!(
                 "P2P off is faster than on in {}: ask what the two links stand for.",
-                counted(faster.len() as u64, "pair")
+                counted(faster.len(), "pair")
             ));
         }
         sentences
@@ -460,11 +461,6 @@ fn fastest<'a>(pairs: &[&'a Comparison]) -> Option<&'a Comparison> {
 fn times(pair: &Comparison) -> String {
     let ci = pair.speedup_ci95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
     format!("{:.2}x{ci}", pair.speedup)
-}
-
-/// `1 cell`, `2 cells`
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The first few, separated by commas, and how many more; `None` of none.

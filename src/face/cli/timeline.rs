@@ -38,7 +38,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         FileKind::check(path, &FileKind::FIGURES)?;
     } else if !std::io::stdout().is_terminal() {
         return Err(Error::input_help(
-            "the timeline needs a terminal, and standard output is none",
+            "the timeline needs a terminal, and standard output is a file or a pipe",
             "write a figure with --export FILE.svg, or numbers with `ladderscope overlap`",
         ));
     }

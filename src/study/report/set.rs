@@ -7,11 +7,10 @@ use super::commands::Commands;
 use super::html::Html;
 use super::page::{Compared, Report, badge};
 use crate::base::error::{Error, Result};
-use crate::base::statistics::median;
-use crate::plan::Architecture;
 use crate::study::analysis::{
-    self, CellSet, Comparison, ComparisonReport, ParetoPoint, differences_table, pairs_table,
+    self, CellSet, ComparisonReport, ParetoPoint, differences_table, pairs_table,
 };
+use crate::study::answer::Answer;
 use crate::study::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
 use crate::table::render::{Shown, Table};
 use crate::table::{P2p, Record, measure};
@@ -57,7 +56,7 @@ pub fn section(
         html.raw(&badge(*provenance));
     });
     html.raw("</p>\n").element("p class=\"soft\"", &provenance.caption());
-    in_short(html, set, by_architecture, by_p2p);
+    in_short(html, &records);
     html.element("h3", "Figures");
     for (kind, drawn) in figures(set, &points, &provenance, by_architecture) {
         match drawn {
@@ -85,86 +84,17 @@ pub fn section(
 }
 
 /// What the comparisons say, in sentences.
-fn in_short(html: &mut Html, set: &CellSet, by: &ComparisonReport, by_p2p: &ComparisonReport) {
-    let sentences: Vec<String> = answers(set, by, by_p2p);
+fn in_short(html: &mut Html, records: &[Record]) {
+    let answers = Answer::of(records);
+    let sentences: Vec<&String> = answers.iter().flat_map(|answer| &answer.sentences).collect();
     if sentences.is_empty() {
         return;
     }
     html.element("h3", "In short").raw("<ul>\n");
     for sentence in sentences {
-        html.element("li", &sentence);
+        html.element("li", sentence);
     }
     html.raw("</ul>\n");
-}
-
-/// Speed-ups over standard by architecture and P2P setting, and what P2P is worth to each.
-pub fn answers(set: &CellSet, by: &ComparisonReport, by_p2p: &ComparisonReport) -> Vec<String> {
-    let mut sentences = Vec::new();
-    let provenance = set.cells.first().map_or("", |cell| cell.provenance.as_str());
-    let p2p_of =
-        |pair: &Comparison| set.cells.iter().find(|cell| cell.run == pair.run).map(|cell| cell.spec.p2p);
-    let settings = set.values(|spec| spec.p2p);
-    for architecture in set.values(|spec| spec.architecture.clone()) {
-        let name = architecture.to_string();
-        for setting in &settings {
-            let pairs: Vec<&Comparison> =
-                by.pairs.iter().filter(|p| p.value == name && p2p_of(p) == Some(*setting)).collect();
-            let Some(range) = range(&pairs.iter().map(|p| p.speedup).collect::<Vec<_>>(), 3) else {
-                continue;
-            };
-            let differ = pairs.iter().filter(|pair| pair.differs).count();
-            let shares: Vec<f64> = pairs.iter().filter_map(|pair| pair.hidden_share).collect();
-            let hidden = match range_of_shares(&architecture, &shares) {
-                Some(share) => format!("; hidden share {share}"),
-                None => String::new(),
-            };
-            let with = if settings.len() > 1 {
-                format!(" with P2P {}", setting.as_str())
-            } else {
-                String::new()
-            };
-            sentences.push(format!(
-                "{name} over standard{with}: {range} times the tokens/s; {differ} of {} differ{hidden} ({provenance}).",
-                cells_in_words(pairs.len())
-            ));
-        }
-        let pairs: Vec<&Comparison> = by_p2p
-            .pairs
-            .iter()
-            .filter(|p| {
-                set.cells.iter().any(|cell| cell.run == p.run && cell.spec.architecture == architecture)
-            })
-            .collect();
-        if let Some(range) = range(&pairs.iter().map(|p| p.speedup).collect::<Vec<_>>(), 3) {
-            sentences.push(format!(
-                "{name} without P2P: {range} times the tokens/s it has with P2P, in {} ({provenance}).",
-                cells_in_words(pairs.len())
-            ));
-        }
-    }
-    sentences
-}
-
-fn cells_in_words(count: usize) -> String {
-    if count == 1 { "1 matched cell".into() } else { format!("{count} matched cells") }
-}
-
-fn range_of_shares(architecture: &Architecture, shares: &[f64]) -> Option<String> {
-    // The upper bound's share is 1 by definition.
-    if *architecture == Architecture::UpperBound { None } else { range(shares, 2) }
-}
-
-/// `1.234 (median; 1.100 to 1.500)`: median, least and most.
-fn range(values: &[f64], decimals: usize) -> Option<String> {
-    let middle = median(values)?;
-    let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        (low.min(*value), high.max(*value))
-    });
-    Some(if values.len() == 1 {
-        format!("{middle:.decimals$}")
-    } else {
-        format!("{middle:.decimals$} (median; {low:.decimals$} to {high:.decimals$})")
-    })
 }
 
 /// A figure with its caption and the command that makes it.

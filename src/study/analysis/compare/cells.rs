@@ -32,8 +32,8 @@ impl Cells {
     }
 
     /// How many samples each cell has.
-    pub fn samples(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|cell| u64::from(cell.metrics.samples))
+    pub fn samples(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|cell| cell.metrics.samples as usize)
     }
 
     /// The axes along which these cells differ, with the number of pairs each would give.

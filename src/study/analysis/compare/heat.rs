@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Comparison, ComparisonReport};
+use super::{Comparison, ComparisonReport, Verdict};
 
 /// What a map holds fixed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,7 +47,7 @@ pub struct HeatCell {
     pub pair: usize,
     /// Tokens/s over the baseline's.
     pub speedup: f64,
-    /// Whether the ratio is a difference (see [`super::Comparison::differs`]).
+    /// Whether the ratio is a difference that matters ([`super::Comparison::verdict`]).
     pub differs: bool,
     /// Exposed communication of the decode phase (%), the baseline's and its own.
     pub exposed_pct: [Option<f64>; 2],
@@ -159,7 +159,7 @@ impl HeatMap {
                 batch,
                 pair: index,
                 speedup: pair.speedup,
-                differs: pair.differs,
+                differs: matches!(pair.verdict(), Verdict::Faster | Verdict::Slower),
                 exposed_pct: [pair.baseline_side.exposed_pct, pair.side.exposed_pct],
                 hidden_share: [pair.baseline_side.hidden_share, pair.side.hidden_share],
                 more: 0,

@@ -7,7 +7,7 @@ use super::draw::p;
 use crate::face::tui::format::{digits, percent};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{frame, line, put};
-use crate::study::analysis::{Axis, Comparison, Side};
+use crate::study::analysis::{Axis, Comparison, Side, Verdict};
 use crate::table::{Link, Provenance, Spec};
 
 /// A link in few columns: what tells `p2p-on` from `p2p-off` from an emulated one at a glance; nothing
@@ -54,10 +54,12 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     let interval =
         |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.3}, {b:.3}]")).unwrap_or_default();
     let ratio = format!("{:.3}x{}", pair.speedup, interval(pair.speedup_ci95));
-    let differs = match (pair.differs, pair.speedup > 1.0) {
-        (true, true) => "▲ differs",
-        (true, false) => "▼ differs",
-        _ => "· not shown to differ",
+    let differs = match pair.verdict() {
+        Verdict::Faster => "▲ faster",
+        Verdict::Slower => "▼ slower",
+        Verdict::Same => "= too little to matter",
+        Verdict::Chance => "· not shown to differ",
+        Verdict::Unknown => "? too few samples to say",
     };
     let adjusted = match pair.adjusted_p {
         Some(_) => format!(", p {} (adjusted {})", p(pair.p_value), p(pair.adjusted_p)),

@@ -5,19 +5,19 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Compare;
-use super::state::Compared;
+use super::state::{Compared, Order};
 use super::{Act, areas, detail, heat};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{digits, percent};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{empty, frame, line, put, wrap};
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::study::analysis::Comparison;
+use crate::study::analysis::{Comparison, Varied, Verdict};
 
 const COLUMNS: [Column; 12] = [
     Column::text("", 1, 0),
     Column::text("baseline → other", 22, 0).growing(14),
-    Column::number("ratio", 7, 0),
+    Column::number("tok/s x", 7, 0),
     Column::text("95% interval", 14, 6),
     Column::text("differs", 7, 1),
     Column::number("adj. p", 6, 7),
@@ -26,11 +26,14 @@ const COLUMNS: [Column; 12] = [
     Column::text("overlap", 15, 10),
     Column::number("hidden", 6, 5),
     Column::text("provenance", 13, 2),
-    Column::text("cell", 27, 0),
+    Column::text("cell", 12, 0).growing(27),
 ];
 
 /// The column that is left out where all pairs have the same.
 const PROVENANCE: usize = 10;
+
+/// The column of what tells pairs apart.
+const CELL: usize = 11;
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
@@ -102,7 +105,10 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let mut words = format!(" {} of {} pairs", compare.shown.len(), report.pairs.len());
     if compare.map.is_none() {
         let way = if compare.descending { "▼" } else { "▲" };
-        words += &format!(", by {} {way}", compare.order.name());
+        words += &match compare.order {
+            Order::Stored => format!(", {} {way}", compare.order.name()),
+            order => format!(", by {} {way}", order.name()),
+        };
     }
     if !compare.marked.is_empty() {
         words += &format!(", {} marked ●", compare.marked.len());
@@ -112,7 +118,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         let rest = Rect { x: x + 2, width: area.right().saturating_sub(x + 2), y: area.y + 1, ..area };
         compare.filter.draw(buf, rest, theme, " Enter keeps it, Esc drops it")
     } else {
-        put(buf, area, x, area.y + 1, "  above 1 is faster", dim)
+        put(buf, area, x, area.y + 1, &format!("; all {}", compared.common), dim)
     };
     if !report.flags.is_empty() {
         let key = cx.key::<Compare>(Act::Flags);
@@ -142,7 +148,13 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
     let told = compared.provenance.is_some();
-    let kept: Vec<usize> = (0..COLUMNS.len()).filter(|column| *column != PROVENANCE || !told).collect();
+    // what varies comes first; where nothing does, there is nothing to say
+    let says = |column: &usize| match *column {
+        PROVENANCE => !told,
+        CELL => !compared.settings.is_empty(),
+        _ => true,
+    };
+    let kept: Vec<usize> = [0, 1, CELL].into_iter().chain(2..CELL).filter(says).collect();
     let columns: Vec<Column> = kept.iter().map(|column| COLUMNS[*column]).collect();
     let mark = compare
         .order
@@ -154,7 +166,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
         let column = kept[column];
         let pair = compare.shown.get(row).and_then(|index| compared.report.pairs.get(*index));
         pair.map_or_else(Default::default, |pair| {
-            content(pair, column, theme, compare.is_marked(pair), &compared.report.by)
+            content(pair, column, theme, compare.is_marked(pair), &compared.settings)
         })
     });
     if compare.shown.is_empty() {
@@ -162,7 +174,13 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     }
 }
 
-fn content(pair: &Comparison, column: usize, theme: Theme, marked: bool, by: &str) -> (String, Style) {
+fn content(
+    pair: &Comparison,
+    column: usize,
+    theme: Theme,
+    marked: bool,
+    settings: &Varied,
+) -> (String, Style) {
     let text = theme.style(Role::Text);
     let both = |a: String, b: String| (format!("{a} → {b}"), text);
     let sides = [&pair.baseline_side, &pair.side];
@@ -174,16 +192,20 @@ fn content(pair: &Comparison, column: usize, theme: Theme, marked: bool, by: &st
             let interval = pair.speedup_ci95.map(|[a, b]| format!("{a:.3} to {b:.3}"));
             (interval.unwrap_or_else(|| "-".into()), text)
         }
-        4 if pair.differs && pair.speedup > 1.0 => ("▲ yes".into(), theme.style(Role::Good)),
-        4 if pair.differs => ("▼ yes".into(), theme.style(Role::Bad)),
-        4 => ("· no".into(), theme.style(Role::Dim)),
+        4 => match pair.verdict() {
+            Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
+            Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
+            Verdict::Same => ("= same".into(), theme.style(Role::Dim)),
+            Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
+            Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
+        },
         5 => (p(pair.adjusted_p), text),
         6 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
         7 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
         8 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
         9 => (sides[1].hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}")), text),
         10 => (pair.provenance.to_string(), theme.provenance(pair.provenance)),
-        _ => (short_cell(pair, by), theme.style(Role::Dim)),
+        _ => (settings.words(&pair.side.spec), text),
     }
 }
 
@@ -194,29 +216,6 @@ pub fn p(value: Option<f64>) -> String {
         Some(p) if p < 0.001 => "<.001".into(),
         Some(p) => format!("{p:.3}"),
     }
-}
-
-/// What a pair has in common, in the order of what tells pairs apart on a narrow screen: TP and batch,
-/// the link where it is not the machine's own, then the rest.
-fn short_cell(pair: &Comparison, by: &str) -> String {
-    let spec = &pair.side.spec;
-    let mut words = Vec::new();
-    if by != "tp" {
-        words.push(format!("tp{}", spec.tp));
-    }
-    if by != "batch" {
-        words.push(format!("b{}", spec.batch));
-    }
-    if by != "p2p" {
-        words.push(format!("p2p-{}", spec.p2p.as_str()));
-    }
-    let link = detail::link(&pair.side.spec);
-    if by != "link" && !link.is_empty() {
-        words.push(link);
-    }
-    let told = |word: &&str| word.starts_with("p2p-") || *word == spec.link.to_string();
-    words.extend(pair.rest.split(' ').filter(|word| !told(word)).map(str::to_owned));
-    words.join(" ")
 }
 
 fn flags(buf: &mut Buffer, area: Rect, theme: Theme, flags: &[String]) {

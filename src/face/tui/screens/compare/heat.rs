@@ -19,7 +19,25 @@ const LABELS: u16 = 7;
 /// Rows above the cells: what is fixed, and the batches.
 const HEAD: u16 = 3;
 
-/// Which of the shades a number has: fifths of the range.
+/// Which of the shades a number has: fifths of the range. Ratios are shaded by how far they are from 1, up
+/// or down: what is slowed most is as solid as what gains most, in another colour.
+fn shade_of(value: HeatValue, number: f64, range: [f64; 2]) -> usize {
+    match value {
+        HeatValue::Speedup => shade(distance(number), [0.0, farthest(range)]),
+        _ => shade(number, range),
+    }
+}
+
+/// How far a ratio is from 1, the same for twice as fast and half as fast.
+fn distance(ratio: f64) -> f64 {
+    ratio.max(f64::MIN_POSITIVE).ln().abs()
+}
+
+fn farthest([low, high]: [f64; 2]) -> f64 {
+    distance(low).max(distance(high))
+}
+
+/// Fifths of the range.
 fn shade(number: f64, [low, high]: [f64; 2]) -> usize {
     // what lies on a boundary belongs above it, whatever was lost in rounding
     if high > low { (((number - low) / (high - low) * 5.0 + 1e-9) as usize).min(4) } else { 2 }
@@ -91,7 +109,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
                 put(buf, area, x, y, "  not run", dim);
                 continue;
             };
-            let shown = value.of(cell).zip(range).map(|(v, range)| SHADES[shade(v, range)]);
+            let shown = value.of(cell).zip(range).map(|(v, range)| SHADES[shade_of(value, v, range)]);
             let role = match value {
                 HeatValue::Speedup if !cell.differs => Role::Dim,
                 HeatValue::Speedup if cell.speedup < 1.0 => Role::Bad,
@@ -116,14 +134,18 @@ fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize
     let Some([low, high]) = range else { return " nothing is known of these cells".into() };
     let decimals = value.decimals();
     let mut words = format!(" {slice} of {slices} ");
+    if value == HeatValue::Speedup {
+        for (index, shade) in SHADES.iter().enumerate() {
+            let from = (farthest([low, high]) * index as f64 / 5.0).exp();
+            words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
+        }
+        return words + " times as fast or as slow or more; ( ) not shown to differ";
+    }
     for (index, shade) in SHADES.iter().enumerate() {
         let from = low + (high - low) * index as f64 / 5.0;
         words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
     }
     words += &format!(" to {high:.decimals$}");
-    if value == HeatValue::Speedup {
-        words += "  ( ) not shown to differ";
-    }
     words
 }
 
@@ -136,5 +158,8 @@ mod tests {
         let shades: Vec<usize> = [1.0, 1.19, 1.2, 1.5, 1.99, 2.0].map(|v| shade(v, [1.0, 2.0])).into();
         assert_eq!(shades, [0, 0, 1, 2, 4, 4]);
         assert_eq!(shade(1.0, [1.0, 1.0]), 2, "all alike");
+        // half as fast is as far from 1 as twice as fast
+        let ratios = [0.5, 0.96, 1.04, 2.0].map(|v| shade_of(HeatValue::Speedup, v, [0.5, 2.0]));
+        assert_eq!(ratios, [4, 0, 0, 4]);
     }
 }

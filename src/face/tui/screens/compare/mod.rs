@@ -14,6 +14,7 @@ use ratatui::layout::Rect;
 
 pub use self::state::Compare;
 use self::state::{Compared, Order};
+use crate::base::text::counted;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
@@ -268,7 +269,7 @@ impl Compare {
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             _ => {
-                let of = |slice: &HeatSlice| (slice.name(), format!("{} cells", slice.pairs));
+                let of = |slice: &HeatSlice| (slice.name(), counted(slice.pairs, "cell"));
                 ("the map holds fixed", compared.slices.iter().map(of).collect())
             }
         };

@@ -8,7 +8,7 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied, slices,
 };
 use crate::table::Provenance;
 
@@ -38,6 +38,10 @@ pub struct Compared {
     pub slices: Vec<HeatSlice>,
     /// The provenance of all pairs, if it is one: said once, above them.
     pub provenance: Option<Provenance>,
+    /// What tells pairs apart, beside the axis.
+    pub settings: Varied,
+    /// What all cells have in common, in words.
+    pub common: String,
     /// Of each pair, the text that a filter looks into, in lower case.
     texts: Vec<String>,
 }
@@ -60,7 +64,18 @@ impl Compared {
         let texts = report.pairs.iter().map(|pair| text(pair).to_lowercase()).collect();
         let mut all = report.pairs.iter().map(|pair| pair.provenance);
         let provenance = all.next().filter(|first| all.all(|other| other == *first));
-        Ok(Self { axes: cells.axes.clone(), slices: slices(&report), texts, provenance, report })
+        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+        let varied = Varied::of(sides);
+        let common = report.pairs.first().map(|pair| varied.common(&pair.side.spec));
+        Ok(Self {
+            axes: cells.axes.clone(),
+            slices: slices(&report),
+            settings: varied.without(&asked.axis),
+            common: common.unwrap_or_default(),
+            texts,
+            provenance,
+            report,
+        })
     }
 }
 

@@ -9,6 +9,8 @@ use crate::base::error::Error;
 use crate::face::tui::snapshot::Snapshot;
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::forecast::{History, Past, forecast};
+use crate::study::answer::{Answer, MOST_RUNS};
+use crate::table::{Record, Status};
 
 /// Stored runs that predictions are scaled by, at most.
 const EXECUTED: usize = 8;
@@ -25,10 +27,23 @@ pub fn check(
         Ok(experiment) => {
             let history = stored.map(|stored| history(&experiment, stored)).unwrap_or_default();
             let forecast = forecast(&experiment, &history, stop);
-            Checked { serial, experiment: Ok(Arc::new(experiment)), forecast }
+            let answers = stored.map(|stored| answers(&experiment, stored)).unwrap_or_default();
+            Checked { serial, experiment: Ok(Arc::new(experiment)), forecast, answers }
         }
-        Err(error) => Checked { serial, experiment: Err(said(&error)), forecast: None },
+        Err(error) => {
+            Checked { serial, experiment: Err(said(&error)), forecast: None, answers: Vec::new() }
+        }
     }
+}
+
+/// What the stored runs of these cells answer.
+fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
+    if experiment.cells.len() * experiment.rounds as usize > MOST_RUNS {
+        return Vec::new();
+    }
+    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    let of = |record: &&Record| record.status == Status::Ok && keys.contains(&record.spec.key());
+    Answer::of(&stored.records.iter().filter(of).cloned().collect::<Vec<_>>())
 }
 
 /// An error whose message has its place already, and its advice.

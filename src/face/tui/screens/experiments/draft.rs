@@ -9,6 +9,7 @@ use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::edit::{Edit, EntryKind, Outline, Revisions};
 use crate::lab::sweep::forecast::Forecast;
+use crate::study::answer::Answer;
 use crate::table::options::value;
 
 /// Settings that are shown even where the text leaves them to their defaults.
@@ -86,6 +87,8 @@ pub struct Checked {
     pub experiment: Result<Arc<Experiment>, String>,
     /// What a sweep of it would do.
     pub forecast: Option<Forecast>,
+    /// What its stored runs answer.
+    pub answers: Vec<Answer>,
 }
 
 impl Draft {

@@ -282,6 +282,10 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
         Some(checked) => match &checked.experiment {
             Err(error) => lines.push((format!("✘ {error}"), theme.style(Role::Bad))),
             Ok(experiment) => {
+                for answer in &checked.answers {
+                    lines.push((format!("stored runs answer ({})", answer.basis), dim));
+                    lines.extend(answer.sentences.iter().map(|sentence| (sentence.clone(), text)));
+                }
                 if let Some(forecast) = &checked.forecast {
                     lines.push((counts(forecast), text));
                     lines.extend(time(forecast).map(|line| (line, text)));

@@ -24,15 +24,13 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::{Choice, Experiment};
-use crate::study::answer::Answer;
+use crate::study::answer::{Answer, MOST_RUNS};
 use crate::table::Status;
 use crate::table::render::{Shown, Table};
 
 /// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
 /// there are, each of which is copied.
 const HAND_OVER_MS: u64 = 500;
-/// Cells of a sweep that is answered in sentences here; a grid of more is for the comparison's screen.
-const MOST_ANSWERED: usize = 3000;
 /// How many finished runs make the interval of handing over a millisecond longer.
 const RECORDS_A_MS: usize = 20;
 
@@ -314,7 +312,7 @@ impl Live {
         if let Some(Ended { failed: failed @ 1.., .. }) = cx.told(result) {
             cx.fail(format!("{failed} of the sweep's runs failed; the others are stored"));
         }
-        if self.cells.len() <= MOST_ANSWERED {
+        if self.cells.len() * self.rounds as usize <= MOST_RUNS {
             let results = self.results();
             cx.ask(
                 "answer",

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::state::Pareto;
+use crate::base::text::counted;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
 use crate::face::tui::theme::Role;
@@ -78,6 +79,15 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
 
 /// The area gained in one line, with its reference point, scales, provenance.
 fn gained(pareto: &Pareto, a: &AreaGained) -> String {
+    if a.cells < 2 {
+        return format!(
+            "area gained by {} over {} (P2P {}): two matched cells make one, and there is {}",
+            a.architecture,
+            a.baseline,
+            a.p2p.as_str(),
+            a.cells
+        );
+    }
     let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1}%"));
     let interval = match a.gained_pct_ci95 {
         Some([low, high]) => format!(" [{low:+.1}, {high:+.1}]"),
@@ -89,11 +99,11 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
         format!("{} x, {} y", a.x_scale, a.y_scale)
     };
     format!(
-        "area gained by {} over {} (P2P {}): {percent}{interval}, {} cells, to {} {} and {} {}, {scale}, {}",
+        "area gained by {} over {} (P2P {}): {percent}{interval}, {}, to {} {} and {} {}, {scale}, {}",
         a.architecture,
         a.baseline,
         a.p2p.as_str(),
-        a.cells,
+        counted(a.cells, "matched cell"),
         digits(a.reference[0]),
         pareto.axes.x.unit(),
         digits(a.reference[1]),

@@ -349,8 +349,8 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
                         Over::GbS => "at any bandwidth".into(),
                     },
                     Crossing::Never => match found.over {
-                        Over::AlphaUs => "at no alpha".into(),
-                        Over::GbS => "at no bandwidth".into(),
+                        Over::AlphaUs => "at no latency, not even 0 us".into(),
+                        Over::GbS => "however fast the link".into(),
                     },
                 });
             }
