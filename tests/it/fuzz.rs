@@ -2,7 +2,6 @@
 //! every time. Where one panics it is written to a file, so that the target can be run on it alone.
 
 #[path = "../../fuzz/src/lib.rs"]
-#[expect(dead_code, reason = "each of libFuzzer's targets is called through the list here")]
 mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -263,13 +263,13 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let mut driver = driver(120, 40);
     let text = driver.screen();
     assert!(text.contains("area gained by") && text.contains("over standard (P2P "), "{text}");
-    assert!(text.contains("], 6 cells, to") && text.contains("emulated-link"), "{text}");
+    assert!(text.contains("], 6 matched cells, to") && text.contains("emulated-link"), "{text}");
     keys(&mut driver, "g");
     press(&mut driver, KeyCode::End);
     press(&mut driver, KeyCode::Enter);
     let text = driver.screen();
     assert!(
-        text.contains("12 cells, to") && !text.contains("], 12 cells"),
+        text.contains("12 matched cells, to") && !text.contains("], 12 matched cells"),
         "no interval of a simulation: {text}"
     );
 }
