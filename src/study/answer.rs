@@ -30,7 +30,7 @@ pub struct Answer {
     pub basis: String,
     /// The answer, what matters most first.
     pub sentences: Vec<String>,
-    /// The cells with their ratios, in the order in which they were compared; at most [`MOST_ROWS`].
+    /// The cells with their ratios, in the order in which they were compared; twelve at most.
     pub table: Table,
     /// How many rows the table leaves out.
     pub left_out: usize,

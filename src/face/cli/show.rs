@@ -139,7 +139,7 @@ pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {
             ("module", &|r: &BreakdownRow| Shown::text(&r.module)),
             ("kind", &|r| Shown::text(&r.kind)),
             ("lane", &|r| Shown::text(&r.lane)),
-            ("count", &|r| r.count.into()),
+            ("count|count, all ranks", &|r| r.count.into()),
             ("total_us", &|r| Shown::Number(r.total_us, 1)),
             ("exposed_us", &|r| Shown::Number(r.exposed_us, 1)),
             ("share_of_lane_pct", &|r| Shown::Number(100.0 * r.share, 1)),

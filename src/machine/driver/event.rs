@@ -85,7 +85,7 @@ impl Event {
         }
     }
 
-    /// Waits like [`Event::synchronize`], but at most this long, as
+    /// Waits until what was enqueued before the event has ended, but at most this long, as
     /// [`super::Stream::synchronize_within`] does for a whole stream.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use super::scene::{Align, Area, Text};
 use super::style::{GREY, INK, Sizes};
 use crate::base::error::{Error, Result};
 use crate::plan::{Lane, Phase};
+use crate::study::analysis::{self, Varied};
 use crate::trace::overlap::{Selection, origin_ns, overlap};
 use crate::trace::{Span, Trace};
 
@@ -70,18 +71,26 @@ pub fn overlap_figure(
         true => format!("layer {from} of {all}"),
         false => format!("layers {from} to {to} of {all}"),
     };
-    let spec = traces.iter().find_map(|trace| trace.meta.spec.as_ref());
-    let title = match spec {
-        Some(spec) => format!(
-            "{}, TP {}, batch {}, P2P {}: {layers} of decode step {}",
-            spec.model,
-            spec.tp,
-            spec.batch,
-            spec.p2p.as_str(),
-            first.step
-        ),
+    let specs = || traces.iter().filter_map(|trace| trace.meta.spec.as_ref());
+    let varied = Varied::of(specs());
+    // the title says what is true of all: what the runs differ in stands beside each
+    let common = specs().next().map(|spec| {
+        let words = [
+            ("model", spec.model.clone()),
+            ("tp", format!("TP {}", spec.tp)),
+            ("batch", format!("batch {}", spec.batch)),
+            ("p2p", format!("P2P {}", spec.p2p.as_str())),
+        ];
+        let same = words.into_iter().filter(|(name, _)| !varied.axes().any(|axis| axis.key() == *name));
+        same.map(|(_, word)| word).collect::<Vec<_>>().join(", ")
+    });
+    let title = match common.filter(|common| !common.is_empty()) {
+        Some(common) => format!("{common}: {layers} of decode step {}", first.step),
         None => format!("{layers} of decode step {}", first.step),
     };
+    let settings = varied.without(&analysis::Axis::ARCHITECTURE);
+    // a ratio of runs that differ in more than one thing would be of no one's doing
+    let comparable = varied.axes().count() <= 1;
     let sheet = Sheet {
         options,
         provenance,
@@ -105,7 +114,9 @@ pub fn overlap_figure(
         let top = all.top + index as f64 * block;
         let area = Area { left, right, top: top + head, bottom: top + block };
         let name = match &excerpt.trace.meta.spec {
-            Some(spec) => spec.architecture.to_string(),
+            Some(spec) => {
+                format!("{} {}", spec.architecture, settings.words(spec)).trim_end().to_owned()
+            }
             None => super::timeline::title(excerpt.trace),
         };
         let at = (left, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
@@ -131,7 +142,7 @@ pub fn overlap_figure(
         // What the layers take, against the first.
         let took = excerpt.layers.1 - from;
         let mut text = format!("{:.1} {unit}", took as f64 / unit_ns);
-        if index > 0 && reference > 0 {
+        if index > 0 && reference > 0 && comparable {
             let change = 100.0 * (took as f64 / reference as f64 - 1.0);
             text = format!("{text} ({}{:.1}%)", if change < 0.0 { "−" } else { "+" }, change.abs());
         }

@@ -214,6 +214,7 @@ fn the_edited_experiment_runs_as_it_is_shown() {
         panic!("{effects:?}")
     };
     assert_eq!((experiment.cells.len(), look.slot.name), (24, "look"));
+    assert_eq!(experiment.name, "hide-edited", "what nobody saved is not stored under the file's name");
     assert_eq!(driver.state.cx.tab, Tab::Live);
 }
 

@@ -87,7 +87,7 @@ impl Axis {
     }
 
     /// The name of the axis among the fields that cells are matched by (see `matching::fields`).
-    pub(super) fn key(&self) -> String {
+    pub(in crate::study) fn key(&self) -> String {
         match self {
             Self::Option(name) => (*name).to_owned(),
             Self::Env(key) => format!("env:{key}"),

@@ -255,6 +255,13 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
             "exposed communication",
         ],
     );
+    // runs that differ in more than the architecture are told apart, and no percentage joins them
+    let mut other = step(true);
+    other.meta.spec.as_mut().unwrap().tp = 8;
+    let figure = overlap_figure(&[&standard, &other], &part, &provenance, &Options::default()).unwrap();
+    let drawn = texts(&figure.scene);
+    assert!(drawn.iter().any(|text| text.text.ends_with(" tp8")), "each says its own TP");
+    assert!(!drawn.iter().any(|text| text.text.contains("TP 2") || text.text.contains("−42.9%")));
     for (wrong, says) in [
         (Part { step: Some(9), ..part }, "there is no decode step 9"),
         (Part { rank: 7, ..part }, "no decode step of rank 7"),

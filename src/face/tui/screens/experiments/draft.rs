@@ -91,6 +91,9 @@ pub struct Checked {
     pub answers: Vec<Answer>,
 }
 
+/// What stands behind the name of an experiment whose edits were run and not saved.
+pub const EDITED: &str = "-edited";
+
 impl Draft {
     /// Of an experiment's text.
     pub fn new(text: String, path: PathBuf) -> Self {

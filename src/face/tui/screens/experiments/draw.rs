@@ -14,6 +14,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::Experiments;
+use super::draft::EDITED;
 use super::{areas, editor};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
@@ -64,8 +65,9 @@ fn draw_entry(
 ) {
     let theme = cx.theme;
     let draft = experiments.drafts.get(&entry.name);
-    let running = cx.sweeps.running.as_deref() == Some(&entry.name);
-    let queued = cx.sweeps.queued.contains(&entry.name);
+    let is_this = |name: &String| name.strip_suffix(EDITED).unwrap_or(name) == entry.name;
+    let running = cx.sweeps.running.as_ref().is_some_and(is_this);
+    let queued = cx.sweeps.queued.iter().any(is_this);
     let broken = match draft.and_then(|draft| draft.checked.as_ref()) {
         Some(checked) => checked.experiment.is_err(),
         None => entry.experiment.is_err(),

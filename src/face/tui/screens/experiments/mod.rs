@@ -373,6 +373,11 @@ impl Experiments {
             }
         };
         match experiment {
+            // runs of what nobody saved are not the file's
+            Ok(mut experiment) if edited => {
+                Arc::make_mut(&mut experiment).name += draft::EDITED;
+                cx.request(Request::Sweep { experiment, choice: Choice::Missing });
+            }
             Ok(experiment) => cx.request(Request::Sweep { experiment, choice: Choice::Missing }),
             Err(error) => cx.fail(error),
         }
