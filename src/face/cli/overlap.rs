@@ -24,7 +24,7 @@ pub struct Args {
     pub source: String,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// One table instead of the report: step, layer, collective, range (NVTX), kind (JSON has them all)
+    /// One table instead of the report: step, layer, collective, range (NVTX), kind, name (JSON has them all)
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
     #[command(flatten)]
@@ -46,6 +46,8 @@ pub enum By {
     Range,
     /// Each kind of operation
     Kind,
+    /// Each name of an operation: a kernel, or what a plan does in all layers
+    Name,
 }
 
 /// Prints the report of a trace, or one of its tables.

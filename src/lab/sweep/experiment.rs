@@ -89,7 +89,22 @@ impl Experiment {
             .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
             .collect::<Result<_>>()?;
         let mut seen = HashSet::new();
-        Ok(notes.into_iter().flatten().filter(|note| seen.insert(note.clone())).collect())
+        let alike = self.sets_both_links().map(|key| {
+            let name = key.trim_start_matches("link.");
+            format!(
+                "{key} sets the links of P2P on and off alike, so that off may seem no slower; \
+                 link.p2p_on.{name} or link.p2p_off.{name} names one"
+            )
+        });
+        let notes = notes.into_iter().flatten().chain(alike);
+        Ok(notes.filter(|note| seen.insert(note.clone())).collect())
+    }
+
+    /// A profile value that is set for all links where P2P is compared.
+    fn sets_both_links(&self) -> Option<&'static str> {
+        let several = self.cells.iter().any(|cell| cell.spec.p2p != self.cells[0].spec.p2p);
+        let set = |key: &&str| self.cells.iter().any(|cell| cell.spec.set.contains_key(*key));
+        ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| several).find(set)
     }
 }
 
@@ -116,5 +131,31 @@ fn in_cell(path: &Path, cell: &str, error: Error) -> Error {
             Error::Input { message: format!("{}: cell ({cell}): {message}", path.display()), help }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_sets_both_links_where_p2p_is_compared_is_noted() {
+        let text = |key: &str, p2p: &str| {
+            format!(
+                "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-8b\"\n[workload]\ntp = 2\n\
+                 [grid]\np2p = {p2p}\n[grid.set]\n\"{key}\" = [5, 20]\n"
+            )
+        };
+        let notes = |key, p2p| {
+            Experiment::from_str(&text(key, p2p), Path::new("x.toml"))
+                .unwrap()
+                .notes()
+                .unwrap()
+                .join("\n")
+        };
+        let both = notes("link.alpha_us", "[\"on\", \"off\"]");
+        assert!(both.contains("link.p2p_on.alpha_us or link.p2p_off.alpha_us names one"), "{both}");
+        assert!(!notes("link.alpha_us", "[\"on\"]").contains("alike"));
+        assert!(!notes("link.p2p_on.alpha_us", "[\"on\", \"off\"]").contains("alike"));
     }
 }

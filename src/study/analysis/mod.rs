@@ -45,7 +45,7 @@ pub use pareto::{
     read_overlay, round_limits,
 };
 pub use ranges::{RangeRow, layer_of};
-pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
+pub use report::{GroupRow, LayerRow, NameRow, TraceReport, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
 pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};

@@ -32,13 +32,14 @@ pub struct BreakdownRow {
     pub share: f64,
 }
 
-/// Executions of something: how many, how long together, how much of that was exposed. Sums of
+/// Executions of something: how many, how long together, how long the longest, how much was exposed. Sums of
 /// durations, not unions: what ran twice at once counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub count: u64,
     pub total_ns: i64,
     pub exposed_ns: i64,
+    pub longest_ns: i64,
 }
 
 impl Cell {
@@ -46,6 +47,7 @@ impl Cell {
         self.count += other.count;
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 }
 
@@ -71,6 +73,7 @@ impl Tally {
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.count += 1;
                     cell.total_ns = cell.total_ns.saturating_add(duration);
+                    cell.longest_ns = cell.longest_ns.max(duration);
                     if span.lane == Lane::Comm {
                         cell.exposed_ns += duration - compute.near(interval, &mut near);
                     }

@@ -257,7 +257,8 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     );
     // runs that differ in more than the architecture are told apart, and no percentage joins them
     let mut other = step(true);
-    other.meta.spec.as_mut().unwrap().tp = 8;
+    let spec = other.meta.spec.as_mut().unwrap();
+    (spec.tp, spec.architecture) = (8, Architecture::Parallel);
     let figure = overlap_figure(&[&standard, &other], &part, &provenance, &Options::default()).unwrap();
     let drawn = texts(&figure.scene);
     assert!(drawn.iter().any(|text| text.text.ends_with(" tp8")), "each says its own TP");
