@@ -111,7 +111,8 @@ fn a_report_is_one_page_that_asks_for_nothing() {
         "none of them is a measurement",
         "ladderscope report -o report.html",
         "ladderscope compare --by architecture",
-        "ladder over standard with P2P off",
+        "the tokens/s of standard",
+        "Without P2P, of the tokens/s with it: standard ",
         "<figure id=\"f0overlap\">",
         "What looks wrong",
     ] {

@@ -235,13 +235,19 @@ fn what_a_newer_version_stored_is_named_with_its_version_and_left_as_it_is() {
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores/3"), &runs);
     let record = runs.join("20261122-192855-ladder-ecee5d/record.json");
     let newer = fs::read_to_string(&record).unwrap().replace("\"schema\": 1,", "\"schema\": 7,");
+    // what this build knows of it is read, and said to be of another format
     fs::write(&record, &newer).unwrap();
-    let listed = place.run(&["runs", "--all"]).exits(0);
-    assert!(listed.stderr.contains("record.json") && listed.stderr.contains("format 7"), "{listed:?}");
-    assert!(listed.stdout.contains(":1"), "the others are there: {listed:?}");
-    let shown = place.run(&["show", "20261122-192855-ladder-ecee5d"]);
-    assert!(shown.stderr.contains("format 7"), "{shown:?}");
-    assert_eq!(fs::read_to_string(&record).unwrap(), newer);
+    let shown =
+        place.run(&["show", "20261122-192855-ladder-ecee5d", "--format", "json"]).exits(0).json();
+    let warnings = shown["warnings"].to_string();
+    assert!(warnings.contains("record format 7 is newer than this build's 1"), "{warnings}");
+    // what it does not know is refused with the format
+    let strange = newer.replace("\"emulated-link\"", "\"entangled\"");
+    fs::write(&record, &strange).unwrap();
+    let listed = place.run(&["runs", "--all"]);
+    let refused = listed.stderr.contains("record.json: record format 7 is newer than this build's 1");
+    assert!(refused && listed.stdout.contains(":1"), "the others are there: {listed:?}");
+    assert_eq!(fs::read_to_string(&record).unwrap(), strange);
 }
 
 fn copy(from: &Path, to: &Path) {
