@@ -294,10 +294,13 @@ impl Question<'_> {
             |pair| pair.hidden_share,
             |pair| {
                 let share = pair.hidden_share.unwrap_or_default();
-                let ci = pair.hidden_share_ci95;
-                let ci =
-                    ci.map_or(String::new(), |[a, b]| format!(" [{:.0}, {:.0}]", 100.0 * a, 100.0 * b));
-                format!("{:.0} %{ci}", 100.0 * share)
+                let sure = match pair.hidden_share_ci95 {
+                    Some([low, high]) => format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high),
+                    None if pair.provenance == Provenance::Simulated => String::new(),
+                    // the gap to the bound may be nothing, or there are too few samples
+                    None => " (no interval)".into(),
+                };
+                format!("{:.0} %{sure}", 100.0 * share)
             },
         );
         Some(format!("{value} hid {shares} of the time that communication costs standard{nothing}."))

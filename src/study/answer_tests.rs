@@ -85,6 +85,16 @@ fn a_tie_is_told_as_one() {
 }
 
 #[test]
+fn a_share_without_an_interval_says_so() {
+    // one round of three samples each
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    records.retain(|record| record.round == 0);
+    let text = one(&records).sentences.join("\n");
+    assert!(text.contains("75 % (no interval) (p2p-on)"), "{text}");
+    assert!(text.contains("have too few samples for an interval"), "{text}");
+}
+
+#[test]
 fn contradictions_are_named() {
     // upper-bound slower than standard with P2P; faster without P2P than with
     let answer = one(&quickstart([20.0, 15.0, 21.0], [18.0, 14.0, 12.0]));
