@@ -1,4 +1,4 @@
-// Measuring the device: how fast memory can be read.
+// Measuring the device: how fast memory can be read, and how its clock ticks.
 
 #include "block.cuh"
 
@@ -26,4 +26,17 @@ BOUNDED_KERNEL(read_bandwidth, 512, 2, const uint4* data, u64 n, u32* sink) {
 #pragma unroll
     for (u32 by = WARP / 2; by > 0; by /= 2) word ^= shuffle_xor(word, by);
     if (lane_index() == 0) atomicXor(sink, word);
+}
+
+// out[0..n]: the first n distinct times (ns) that the shared clock shows, so its tick and the cost of a look.
+// Grid (1), one thread.
+KERNEL(clock_probe, u64* out, u32 n) {
+    let_next_start();
+    wait_for_previous();
+    u64 last = global_time();
+    for (u32 i = 0; i < n; i++) {
+        u64 now = global_time();
+        while (now == last) now = global_time();
+        out[i] = last = now;
+    }
 }

@@ -48,7 +48,7 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
     unit!("collective.cu", ["loopback_sum", "emulated_all_reduce"], []),
     unit!("random.cu", ["random_fill"], []),
-    unit!("measure.cu", ["read_bandwidth"], []),
+    unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
 ];
 
 /// All headers: name and text.
