@@ -34,7 +34,7 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "kineto", check: kineto, seeds: &[include_bytes!("../seeds/kineto.json")] },
-    Target { name: "nsight", check: nsight, seeds: &[&[0, 16, 13, 7, 200, 1]] },
+    Target { name: "nsight", check: nsight, seeds: &[&[0, 16, 13, 7, 200, 1, 0, 9]] },
     Target { name: "own", check: own, seeds: &[&[0, 40, 200, 9], &[1, 0, 0, 255, 0, 0, 9, 1]] },
     Target {
         name: "rules",
@@ -45,7 +45,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "store",
         check: store,
-        seeds: &[&[0, 0, 60, 7], &[1, 1, 3, 0], &[2, 0, 9, 34], &[3, 0, 3, 1]],
+        seeds: &[&[0, 0, 60, 7, 9], &[1, 1, 3, 0, 9], &[2, 0, 9, 34, 9], &[3, 0, 3, 1, 9]],
     },
     Target {
         name: "experiment",
@@ -84,13 +84,13 @@ fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// A whole file with changes: two bytes a place (scaled to the file's length), one its value.
+/// A whole file with changes: three bytes a place (scaled to the file's length), one its value.
 fn changed(whole: &[u8], changes: &[u8]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
-    for change in changes.chunks_exact(3) {
-        let share = usize::from(u16::from_be_bytes([change[0], change[1]]));
-        let at = share * bytes.len() / (1 << 16);
-        bytes[at] = change[2];
+    for change in changes.chunks_exact(4) {
+        let share = usize::from(change[0]) << 16 | usize::from(change[1]) << 8 | usize::from(change[2]);
+        let at = share * bytes.len() / (1 << 24);
+        bytes[at] = change[3];
     }
     bytes
 }
@@ -148,36 +148,50 @@ pub fn record(bytes: &[u8]) {
 }
 
 /// A store in which one file is damaged (the first byte says which) is listed: what is not damaged is
-/// there as before, and what is damaged is named. Listing and reading one by one agree.
+/// listed as before and read one by one, and what is gone is named.
 pub fn store(bytes: &[u8]) {
     let Some((which, changes)) = bytes.split_first() else { return };
     let dir = tempfile::tempdir().expect("a temporary directory");
     let which = usize::from(*which) % STORE.len();
-    for (at, (name, whole)) in STORE.iter().enumerate() {
-        let path = dir.path().join(name);
-        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-        let bytes = if at == which { changed(whole, changes) } else { whole.to_vec() };
-        fs::write(&path, bytes).expect("written");
-    }
+    put(dir.path(), |at, whole| if at == which { changed(whole, changes) } else { whole.to_vec() });
     let store = Store::open(dir.path());
     let Ok(listing) = store.list() else { return };
-    let (_, damaged) = store.batches().unwrap_or_default();
+    let (_, damaged) = store.batches().expect("batches that cannot be read are named");
     let name = STORE[which].0;
+    // the run, or the batch, that the damaged file is of
     let spoiled = name.split('/').nth(usize::from(name.starts_with("batches/"))).unwrap_or_default();
     let spoiled = spoiled.trim_end_matches(".parquet");
-    for id in RUNS {
-        let listed = listing.records.iter().any(|record| record.run == *id);
-        assert!(listed || id.starts_with(spoiled), "{id} is gone with a damaged {name}: {damaged:?}");
-    }
-    for record in &listing.records {
-        let _ = store.get(&record.run);
+    let named = listing.damaged.iter().chain(&damaged).any(|why| why.contains(spoiled));
+    for whole in WHOLE.iter() {
+        let listed = listing.records.iter().find(|record| record.run == whole.run);
+        if whole.run.starts_with(spoiled) {
+            assert!(listed.is_some() || named, "{} is gone, and nobody says why", whole.run);
+            continue;
+        }
+        let record = listed.unwrap_or_else(|| panic!("{} is gone with a damaged {name}", whole.run));
+        assert_eq!(record, whole, "damage of {name}");
+        assert_eq!(store.get(&whole.run).expect("what is listed is there").metrics, whole.metrics);
     }
     let _ = (store.finished().map(|finished| finished.len()), store.trash());
 }
 
-/// Runs of the store that is damaged.
-const RUNS: &[&str] =
-    &["20261122-192855-ladder-ecee5d", "20261122-192855-sim-9042f3:0", "20261122-192855-sim-9042f3:1"];
+/// The runs of the store before it is damaged.
+static WHOLE: LazyLock<Vec<Record>> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    put(dir.path(), |_, whole| whole.to_vec());
+    let records = Store::open(dir.path()).list().expect("the store is fine").records;
+    assert_eq!(records.len(), 3);
+    records
+});
+
+/// Writes the store, each file as it is made of its place and of what is in it.
+fn put(dir: &Path, made: impl Fn(usize, &[u8]) -> Vec<u8>) {
+    for (at, (name, whole)) in STORE.iter().enumerate() {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(&path, made(at, whole)).expect("written");
+    }
+}
 
 /// A file of the store in `tests/stores/3`: its name there, and what is in it.
 macro_rules! stored {

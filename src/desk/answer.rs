@@ -34,7 +34,7 @@ impl Gathered {
     }
 
     /// What the sweep answers; nothing where it has too many runs to be told in sentences.
-    pub fn answers(&self) -> Vec<Answer> {
-        if self.left_out { Vec::new() } else { Answer::of(&self.records) }
+    pub fn answers(self) -> Vec<Answer> {
+        if self.left_out { Vec::new() } else { Answer::of(self.records) }
     }
 }

@@ -87,6 +87,11 @@ impl Architecture {
         }
     }
 
+    /// Whether it is a limit and no choice: it computes nothing right, and shows how far others could go.
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Self::UpperBound)
+    }
+
     /// The ladder of an HF config's `ladder_layers`, if it has one.
     pub fn from_ladder_layers(value: &LadderLayers) -> Self {
         Self::Ladder(value.clone())

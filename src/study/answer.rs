@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::analysis::{Axis, Cells, Comparison, ComparisonReport, Varied, Verdict};
+use super::analysis::{Axis, Cells, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict};
 use crate::base::statistics::median;
 use crate::base::text::counted;
 use crate::plan::Architecture;
 use crate::table::render::{Shown, Table};
-use crate::table::{P2p, Provenance, Record, Status};
+use crate::table::{P2p, Provenance, Record, Status, host};
 
 /// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
@@ -36,19 +36,24 @@ pub struct Answer {
     pub left_out: usize,
 }
 
+/// Titles of columns of the table that a narrow window does without, the first to go last.
+pub const LEAST: [&str; 3] = ["exposed %", "differs", "TPOT ms"];
+
 impl Answer {
-    /// What these runs answer, for each provenance among them: numbers of different origin are never
-    /// compared. Runs without numbers are counted in the first answer.
-    pub fn of(records: &[Record]) -> Vec<Self> {
-        let kinds: BTreeSet<Provenance> = records.iter().map(|record| record.provenance).collect();
-        let numbers = |record: &&Record| record.status == Status::Ok && record.metrics.is_some();
-        let mut answers: Vec<Self> = Vec::new();
-        for kind in kinds {
-            let own: Vec<Record> =
-                records.iter().filter(numbers).filter(|r| r.provenance == kind).cloned().collect();
-            answers.extend((!own.is_empty()).then(|| Self::of_kind(&own)));
+    /// What these runs answer, for each provenance and machine among them: numbers of different origin are
+    /// never compared. Runs without numbers are counted in the first answer.
+    pub fn of(records: Vec<Record>) -> Vec<Self> {
+        let numbers = |record: &Record| record.status == Status::Ok && record.metrics.is_some();
+        let (with, without): (Vec<Record>, Vec<Record>) = records.into_iter().partition(numbers);
+        let mut origins: BTreeMap<(Provenance, Option<String>), Vec<Record>> = BTreeMap::new();
+        for record in with {
+            origins.entry((record.provenance, host(&record))).or_default().push(record);
         }
-        let without: Vec<&Record> = records.iter().filter(|record| !numbers(record)).collect();
+        let several = origins.len() > 1;
+        let of = |((_, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
+            Self::of_origin(records, host.as_deref().filter(|_| several))
+        };
+        let mut answers: Vec<Self> = origins.iter().map(of).collect();
         let unfinished = unfinished(&without);
         match answers.first_mut() {
             Some(first) => first.sentences.extend(unfinished),
@@ -62,35 +67,26 @@ impl Answer {
         answers
     }
 
-    /// The lines of a terminal: the basis, a sentence a line, the table.
-    pub fn text(&self) -> String {
-        let sentences = self.sentences.iter().map(|sentence| format!("  {sentence}\n"));
-        let rows = match self.left_out {
-            0 => String::new(),
-            rows => format!("... and {rows} more rows: `ladderscope compare` has all\n"),
-        };
-        let table =
-            if self.table.is_empty() { String::new() } else { format!("\n{}", self.table.aligned()) };
-        format!("{}\n{}{table}{rows}", self.basis, sentences.collect::<String>())
-    }
-
-    fn of_kind(records: &[Record]) -> Self {
+    /// What runs of one provenance and machine answer; the machine's name, where there are several.
+    fn of_origin(records: &[Record], host: Option<&str>) -> Self {
         let cells = Cells::of(records);
         let specs = || cells.specs();
         let varied = Varied::of(specs());
-        let basis = basis(records, &cells, &varied);
+        let mut basis = basis(records, &cells, &varied);
+        basis.extend(host.map(|host| format!(" on {host}")));
         let axes = cells.axes();
         let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
         let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
         let first = || axes.iter().find(|count| count.pairs > 0).map(|count| count.axis.clone());
-        let Some(axis) = natural.or_else(first) else {
+        let compared = natural.or_else(first).and_then(|axis| {
+            let report = cells.compare(&axis, None).ok()?;
+            Some((axis, report))
+        });
+        let Some((axis, report)) = compared else {
             return Self { basis, sentences: alone(records), table: Table::default(), left_out: 0 };
         };
         let settings = varied.without(&axis);
-        let Ok(report) = cells.compare(&axis, None) else {
-            return Self { basis, sentences: alone(records), table: Table::default(), left_out: 0 };
-        };
-        let question = Question { report: &report, settings: &settings };
+        let question = Question { axis: &axis, report: &report, settings: &settings };
         let mut sentences = question.winner();
         if axis == Axis::ARCHITECTURE {
             sentences.extend(question.hidden());
@@ -98,7 +94,9 @@ impl Answer {
                 && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
             {
                 let settings = varied.without(&Axis::P2P);
-                sentences.extend(Question { report: &by_p2p, settings: &settings }.without_p2p());
+                sentences.extend(
+                    Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings }.without_p2p(),
+                );
             }
         }
         sentences.extend(question.unclear());
@@ -142,7 +140,7 @@ fn alone(records: &[Record]) -> Vec<String> {
 }
 
 /// What has no numbers, and why.
-fn unfinished(records: &[&Record]) -> Option<String> {
+fn unfinished(records: &[Record]) -> Option<String> {
     let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
     records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
     let part = |(status, records): (&Status, &Vec<&Record>)| {
@@ -173,16 +171,27 @@ fn warnings(flags: &[String]) -> Option<String> {
 
 /// A comparison whose result is to be told.
 struct Question<'a> {
+    axis: &'a Axis,
     report: &'a ComparisonReport,
     /// What varies beside the axis.
     settings: &'a Varied,
 }
 
 impl Question<'_> {
+    /// What was compared, by its value on the axis: `ladder`, `tp8`, `NCCL_ALGO=Ring`.
+    fn value(&self, pair: &Comparison) -> String {
+        self.axis.label(&pair.side.spec)
+    }
+
+    /// What it was compared with.
+    fn baseline(&self, pair: &Comparison) -> String {
+        self.axis.label(&pair.baseline_side.spec)
+    }
+
     /// The pairs that are of a choice, by their setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        for pair in self.report.pairs.iter().filter(|pair| !is_limit(pair)) {
+        for pair in self.report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
             let setting = self.settings.words(&pair.side.spec);
             match by.iter_mut().find(|(known, _)| *known == setting) {
                 Some((_, pairs)) => pairs.push(pair),
@@ -197,9 +206,10 @@ impl Question<'_> {
         let fastest = self.choices().into_iter().filter_map(|(_, pairs)| fastest(&pairs));
         let mut wins: Vec<(String, Vec<&Comparison>)> = Vec::new();
         for pair in fastest {
-            match wins.iter_mut().find(|(value, _)| *value == pair.value) {
+            let value = self.value(pair);
+            match wins.iter_mut().find(|(known, _)| *known == value) {
                 Some((_, pairs)) => pairs.push(pair),
-                None => wins.push((pair.value.clone(), vec![pair])),
+                None => wins.push((value, vec![pair])),
             }
         }
         wins.into_iter().rev().max_by_key(|(_, pairs)| pairs.len())
@@ -209,23 +219,33 @@ impl Question<'_> {
     fn winner(&self) -> Vec<String> {
         let choices = self.choices();
         let total = choices.len();
-        let Some(baseline) = self.report.pairs.first().map(|pair| pair.baseline.clone()) else {
+        let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
             return vec!["No cell has a baseline to be compared with.".into()];
         };
         if choices.is_empty() {
             return vec![format!("Nothing but upper-bound was compared with {baseline}.")];
         }
-        let rivals: BTreeSet<&str> =
-            choices.iter().flat_map(|(_, pairs)| pairs.iter().map(|pair| pair.value.as_str())).collect();
+        let all: Vec<&Comparison> =
+            choices.iter().flat_map(|(_, pairs)| pairs.iter().copied()).collect();
+        let rivals: BTreeSet<String> = all.iter().map(|pair| self.value(pair)).collect();
         let Some((best, pairs)) = self.best() else {
-            let named: Vec<String> = rivals.iter().take(MOST_NAMED).map(ToString::to_string).collect();
-            let more = rivals.len().saturating_sub(MOST_NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            return vec![format!(
-                "Nothing is shown to be faster than {baseline}{}: not {}{more}.",
-                if total > 1 { format!(" in any of {total} settings") } else { String::new() },
-                named.join(", "),
+            let anywhere =
+                if total > 1 { format!(" in any of {total} settings") } else { String::new() };
+            let mut sentences = vec![format!(
+                "Nothing is shown to be faster than {baseline}{anywhere}: not {}.",
+                listed(rivals.iter().cloned().collect()).unwrap_or_default()
             )];
+            // what is shown to be slower, and by how much
+            for rival in rivals.iter().take(MOST_NAMED) {
+                let slower =
+                    |pair: &&Comparison| pair.verdict() == Verdict::Slower && self.value(pair) == *rival;
+                let slower: Vec<&Comparison> = all.iter().copied().filter(slower).collect();
+                if !slower.is_empty() {
+                    let range = self.range(&slower, |pair| Some(pair.speedup), times);
+                    sentences.push(format!("{rival} is slower: {range} the tokens/s of {baseline}."));
+                }
+            }
+            return sentences;
         };
         let of = if rivals.len() > 1 {
             format!(", the fastest of {}", rivals.len() + 1)
@@ -250,12 +270,10 @@ impl Question<'_> {
             }
         }];
         // who wins elsewhere
-        let elsewhere = choices.iter().filter_map(|(setting, pairs)| {
-            let won = fastest(pairs).filter(|pair| pair.value == best).is_none();
-            won.then(|| match fastest(pairs) {
-                Some(pair) => format!("{} at {setting} ({})", pair.value, times(pair)),
-                None => format!("nothing beats {baseline} at {setting}"),
-            })
+        let elsewhere = choices.iter().filter_map(|(setting, pairs)| match fastest(pairs) {
+            Some(pair) if self.value(pair) == best => None,
+            Some(pair) => Some(format!("{} at {setting} ({})", self.value(pair), times(pair))),
+            None => Some(format!("nothing beats {baseline} at {setting}")),
         });
         sentences.extend(listed(elsewhere.collect()).map(|list| format!("Elsewhere: {list}.")));
         sentences
@@ -263,7 +281,8 @@ impl Question<'_> {
 
     /// How much of the communication the winner (or else the first choice) hid.
     fn hidden(&self) -> Option<String> {
-        let limits = self.report.pairs.iter().filter(|pair| is_limit(pair)).count();
+        let limits =
+            self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
             return Some(
                 "How much of the communication was hidden is not known: upper-bound was not run.".into(),
@@ -271,10 +290,10 @@ impl Question<'_> {
         }
         let choices = self.choices();
         let value = self.best().map(|(value, _)| value).or_else(|| {
-            choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| pair.value.clone())
+            choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| self.value(pair))
         })?;
         let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let pairs: Vec<&Comparison> = all.filter(|pair| pair.value == value).collect();
+        let pairs: Vec<&Comparison> = all.filter(|pair| self.value(pair) == value).collect();
         let with: Vec<&Comparison> =
             pairs.iter().copied().filter(|p| p.hidden_share.is_some()).collect();
         let nothing = pairs.len() - with.len();
@@ -282,7 +301,8 @@ impl Question<'_> {
             (0, _) => String::new(),
             (_, true) => {
                 return Some(
-                    "There was nothing to hide: upper-bound is no faster than standard.".into(),
+                    "How much was hidden is not known: where upper-bound was run it is no faster than standard."
+                        .into(),
                 );
             }
             (count, false) => {
@@ -309,7 +329,9 @@ impl Question<'_> {
     /// What is left of each architecture's throughput without P2P.
     fn without_p2p(&self) -> Vec<String> {
         let mut by: Vec<(&Architecture, Vec<&Comparison>)> = Vec::new();
-        let off = |pair: &&Comparison| pair.side.spec.p2p == P2p::Off && !is_limit(pair);
+        let off = |pair: &&Comparison| {
+            pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
+        };
         for pair in self.report.pairs.iter().filter(off) {
             let architecture = &pair.side.spec.architecture;
             match by.iter_mut().find(|(known, _)| *known == architecture) {
@@ -324,7 +346,7 @@ impl Question<'_> {
             .collect();
         let settings = self.settings.without(&Axis::ARCHITECTURE);
         let kept = by.iter().map(|(architecture, pairs)| {
-            let inner = Question { report: self.report, settings: &settings };
+            let inner = Question { settings: &settings, ..*self };
             format!("{architecture} {}", inner.range(pairs, |pair| Some(pair.speedup), times))
         });
         let kept = listed(kept.collect());
@@ -358,15 +380,16 @@ impl Question<'_> {
         };
         part(of(Verdict::Chance), "cannot be told from chance");
         part(of(Verdict::Unknown), "have too few samples for an interval");
-        part(of(Verdict::Same), "differ by less than half a percent");
+        let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
+        part(of(Verdict::Same), &least);
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }
 
     /// A pair by its value and, where several settings were run, its setting.
     fn named(&self, pair: &Comparison) -> String {
         match self.settings.words(&pair.side.spec) {
-            setting if setting.is_empty() => pair.value.clone(),
-            setting => format!("{} at {setting}", pair.value),
+            setting if setting.is_empty() => self.value(pair),
+            setting => format!("{} at {setting}", self.value(pair)),
         }
     }
 
@@ -404,7 +427,7 @@ impl Question<'_> {
     /// The cells with their ratios, the baseline of each setting first; and how many are left out.
     fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
-        let baseline = self.report.pairs.first().map_or("", |pair| pair.baseline.as_str());
+        let baseline = self.report.pairs.first().map(|pair| self.baseline(pair)).unwrap_or_default();
         let ratio = format!("x {baseline}'s tokens/s");
         let mut table =
             Table::new(["setting", &by, "TPOT ms", &ratio, "hidden share", "exposed %", "differs"]);
@@ -424,7 +447,7 @@ impl Question<'_> {
                 settings.push(setting.clone());
                 table.push(vec![
                     Shown::some(&setting),
-                    Shown::text(&pair.baseline),
+                    Shown::text(self.baseline(pair)),
                     Shown::interval(Some(pair.baseline_tpot_ms), pair.baseline_side.tpot_ms_ci95, 2),
                     Shown::None,
                     Shown::None,
@@ -433,25 +456,24 @@ impl Question<'_> {
                 ]);
                 rows += 1;
             }
-            let share = pair.hidden_share.filter(|_| !is_limit(pair));
+            let share = pair.hidden_share.filter(|_| !pair.side.spec.architecture.is_limit());
             table.push(vec![
                 Shown::text(""),
-                Shown::text(&pair.value),
+                Shown::text(self.value(pair)),
                 Shown::interval(Some(pair.tpot_ms), pair.side.tpot_ms_ci95, 2),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::interval(share, pair.hidden_share_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
-                Shown::text(if is_limit(pair) { "the limit" } else { pair.verdict().as_str() }),
+                Shown::text(if pair.side.spec.architecture.is_limit() {
+                    "the limit"
+                } else {
+                    pair.verdict().as_str()
+                }),
             ]);
             rows += 1;
         }
         (table, left_out)
     }
-}
-
-/// Whether a pair compares the limit, which is no choice.
-fn is_limit(pair: &Comparison) -> bool {
-    pair.side.spec.architecture == Architecture::UpperBound
 }
 
 /// The fastest of what differs from the baseline, and is faster.

@@ -32,7 +32,7 @@ fn quickstart(on: [f64; 3], off: [f64; 3]) -> Vec<Record> {
 }
 
 fn one(records: &[Record]) -> Answer {
-    let mut answers = Answer::of(records);
+    let mut answers = Answer::of(records.to_vec());
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
@@ -60,7 +60,7 @@ fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
         "{text}"
     );
     assert!(!text.contains("upper-bound is fastest") && !text.contains("link"), "{text}");
-    let table = answer.text();
+    let table = answer.table.aligned();
     assert!(table.contains("the limit") && table.contains("x standard's tokens/s"), "{table}");
     assert_eq!((answer.table.len(), answer.left_out), (6, 0));
 }
@@ -134,10 +134,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
         ],
         "{text}"
     );
-    assert!(
-        text.contains("1 of 6 comparisons differ by less than half a percent: ladder at tp8."),
-        "{text}"
-    );
+    assert!(text.contains("1 of 6 comparisons differ by less than 0.5 %: ladder at tp8."), "{text}");
     assert!(!answer.basis.contains("samples"), "a prediction has none worth telling: {}", answer.basis);
 
     // what did not run is counted with its reason
@@ -153,7 +150,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
 fn cells_of_different_provenance_are_answered_apart_and_nothing_alone_is_compared() {
     let measured = cell("s", &Architecture::Standard, P2p::On, 2.0);
     let predicted = sim_record("l", |spec| spec.architecture = LADDER, 0.0, 1.0);
-    let answers = Answer::of(&[measured, vec![predicted]].concat());
+    let answers = Answer::of([measured, vec![predicted]].concat());
     assert_eq!(answers.len(), 2);
     for answer in &answers {
         assert!(answer.sentences.last().unwrap().contains("nothing is compared"), "{answer:?}");
@@ -162,5 +159,33 @@ fn cells_of_different_provenance_are_answered_apart_and_nothing_alone_is_compare
     let failed = Record::new(Spec::default(), Status::Failed, Some("no driver".into()));
     let answer = one(&[failed]);
     assert!(answer.sentences[0].starts_with("1 cell failed ("), "{answer:?}");
-    assert!(Answer::of(&[]).is_empty());
+    assert!(Answer::of(Vec::new()).is_empty());
+}
+
+#[test]
+fn other_axes_are_named_with_their_values_and_losses_are_told() {
+    let sim = |name: &str, tp, step| sim_record(name, move |spec| spec.tp = tp, 0.0, step);
+    let answer = one(&[sim("a", 2, 8.0), sim("b", 4, 5.0), sim("c", 8, 4.0)]);
+    assert_eq!(answer.sentences[0], "tp8 reaches 2.00x the tokens/s of tp2, the fastest of 3.");
+    // one architecture with and without P2P: what is lost is the answer
+    let [on, off] = [(P2p::On, 2.0), (P2p::Off, 3.0)]
+        .map(|(p2p, step)| cell(p2p.as_str(), &Architecture::Standard, p2p, step));
+    let text = one(&[on, off].concat()).sentences.join("\n");
+    assert!(text.starts_with("Nothing is shown to be faster than p2p-on: not p2p-off.\n"), "{text}");
+    assert!(text.contains("p2p-off is slower: 0.67x ["), "{text}");
+}
+
+#[test]
+fn runs_of_two_machines_are_answered_apart() {
+    let on = |host: &str| {
+        let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+        for record in &mut records {
+            record.environment.insert("host".into(), host.into());
+        }
+        records
+    };
+    let answers = Answer::of([on("one"), on("two")].concat());
+    let bases: Vec<&str> = answers.iter().map(|answer| answer.basis.as_str()).collect();
+    assert!(bases[0].ends_with(" on one") && bases[1].ends_with(" on two"), "{bases:?}");
+    assert!(answers.iter().all(|answer| answer.sentences[0].starts_with("ladder is faster in all 2")));
 }

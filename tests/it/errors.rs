@@ -55,6 +55,30 @@ fn missing_files_are_named() {
 }
 
 #[test]
+fn a_wrong_name_of_an_experiment_is_told_the_nearest() {
+    refused(&["sweep", "quickstrat"], &["quickstrat", "did you mean 'quickstart'"]);
+}
+
+#[test]
+fn a_sweep_of_which_nothing_can_run_ends_as_a_cell_that_cannot() {
+    let place = Place::new();
+    let file = |tp: &str| {
+        format!(
+            "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"llama-3-8b\"\n[workload]\n\
+             output_tokens = 4\n[grid]\ntp = {tp}\n"
+        )
+    };
+    place.write("none.toml", &file("[3, 5]"));
+    let done = place.run(&["sweep", "none.toml"]).exits(2);
+    assert!(done.stdout.contains("2 cells cannot run ("), "{done:?}");
+    place.write("one.toml", &file("[2, 3]"));
+    let done = place.run(&["sweep", "one.toml"]).exits(0);
+    assert!(done.stdout.contains("1 cell cannot run ("), "{done:?}");
+    // finished before: nothing runs now, and nothing is wrong
+    place.run(&["sweep", "one.toml"]).exits(0);
+}
+
+#[test]
 fn a_runs_directory_that_is_a_file_is_refused() {
     let place = Place::new();
     place.write("file", "");

@@ -57,13 +57,18 @@ fn write(text: &str) -> Result<()> {
 /// A table as wide as the terminal is, without some of its `least` important columns, the last ones first,
 /// where it would be wider; a note says which. Whole where the output is no terminal.
 pub fn fitted(table: &Table, least: &[&str]) -> String {
-    let size = std::io::stdout().is_terminal().then(crossterm::terminal::size);
-    let Some(Ok((width, _))) = size else { return table.aligned() };
-    let (text, left_out) = table.fitted(width.into(), least);
+    let Some(width) = width() else { return table.aligned() };
+    let (text, left_out) = table.fitted(width, least);
     if !left_out.is_empty() {
         report::note(&format!("too narrow for {}; --format csv has every column", left_out.join(", ")));
     }
     text
+}
+
+/// Columns of the terminal that standard output is; `None` where it is none.
+pub fn width() -> Option<usize> {
+    let size = std::io::stdout().is_terminal().then(crossterm::terminal::size)?;
+    size.ok().map(|(columns, _)| columns.into())
 }
 
 /// Writes `value` as indented JSON.

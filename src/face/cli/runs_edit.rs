@@ -9,6 +9,7 @@ use clap::Subcommand;
 use super::output::{self, Format, FormatArgs};
 use super::{report, runs};
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::desk;
 use crate::lab::store::{self, Store};
 use crate::table::render::{Shown, Table};
@@ -112,7 +113,7 @@ pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
             store.delete(&ids)?;
             report::note(&format!(
                 "deleted {}; to have them back: ladderscope runs restore",
-                runs_of(ids.len())
+                counted(ids.len(), "run")
             ));
         }
         Edit::Restore { runs } => restore(&store, runs)?,
@@ -125,7 +126,7 @@ pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
             };
             report::note(&format!(
                 "removed {} and {} batch file(s){hidden}",
-                runs_of(emptied.runs),
+                counted(emptied.runs, "run"),
                 emptied.batches
             ));
         }
@@ -136,7 +137,7 @@ pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
 fn annotate(store: &Store, which: &Which, edit: &store::Edit, done: &str) -> Result<()> {
     let ids = which.ids(store)?;
     store.annotate(&ids, edit)?;
-    report::note(&format!("{done} {}", runs_of(ids.len())));
+    report::note(&format!("{done} {}", counted(ids.len(), "run")));
     Ok(())
 }
 
@@ -144,7 +145,7 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
     if runs.is_empty() {
         match store.restore_last()?.len() {
             0 => report::note("the trash is empty: nothing to restore"),
-            count => report::note(&format!("restored {}", runs_of(count))),
+            count => report::note(&format!("restored {}", counted(count, "run"))),
         }
         return Ok(());
     }
@@ -161,7 +162,7 @@ fn restore(store: &Store, runs: &[String]) -> Result<()> {
         }
         restored += count;
     }
-    report::note(&format!("restored {}", runs_of(restored)));
+    report::note(&format!("restored {}", counted(restored, "run")));
     Ok(())
 }
 
@@ -183,8 +184,4 @@ fn list(store: &Store, format: Format) -> Result<()> {
         }
         Format::Table => output::emit(&rows.aligned()),
     }
-}
-
-fn runs_of(count: usize) -> String {
-    if count == 1 { "1 run".into() } else { format!("{count} runs") }
 }

@@ -9,15 +9,17 @@ use super::progress::Progress;
 use super::record_printer::RecordPrinter;
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::desk::{Gathered, Start};
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
+use crate::study::answer::{Answer, LEAST};
 use crate::table::Status;
 
 /// Exit status when some cells failed and the others are stored.
 const SOME_FAILED: u8 = 3;
 
 /// Exit status when no cell can run: as where one cell was asked for that cannot.
-const NOTHING_RAN: u8 = 2;
+const NONE_CAN_RUN: u8 = 2;
 
 /// The command line's arguments of `ladderscope sweep`.
 #[derive(Debug, clap::Args)]
@@ -64,10 +66,11 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
     let mut printer = RecordPrinter::new(args.output.format);
     let mut printed = Ok(());
-    let mut gathered = Gathered::default();
+    // other formats are for programs, which read the records
+    let mut gathered = (args.output.format == Format::Table).then(Gathered::default);
     let outcome = start.experiment(&experiment, args.choice(), &mut |event| {
         progress.event(&event);
-        gathered.event(&event);
+        gathered.iter_mut().for_each(|gathered| gathered.event(&event));
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // whoever read our output may be gone: the sweep goes on, and is stored
             printed = printer.print(*record);
@@ -76,10 +79,8 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     progress.finish();
     let outcome = outcome?;
     printed.and_then(|()| printer.finish())?;
-    if args.output.format == Format::Table {
-        for answer in gathered.answers() {
-            output::emit(&format!("\n{}", answer.text()))?;
-        }
+    for answer in gathered.into_iter().flat_map(Gathered::answers) {
+        output::emit(&told(&answer))?;
     }
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
@@ -107,10 +108,26 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         INTERRUPTED
     } else if outcome.failed > 0 {
         SOME_FAILED
-    } else if count(Status::Ok) == 0 && !experiment.cells.is_empty() {
-        // nothing of what was asked for can run
-        NOTHING_RAN
+    } else if count(Status::Skipped) + count(Status::Oom) == experiment.cells.len() {
+        NONE_CAN_RUN
     } else {
         0
     })
+}
+
+/// An answer as a terminal has it: what it rests on, a sentence a line, the table.
+fn told(answer: &Answer) -> String {
+    let sentences: String = answer.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
+    let table = match answer.table.is_empty() {
+        true => String::new(),
+        false => {
+            let fitted = output::width().map(|width| answer.table.fitted(width, &LEAST).0);
+            format!("\n{}", fitted.unwrap_or_else(|| answer.table.aligned()))
+        }
+    };
+    let rows = match answer.left_out {
+        0 => String::new(),
+        rows => format!("... and {}: `ladderscope compare` has all\n", counted(rows, "more row")),
+    };
+    format!("\n{}\n{sentences}{table}{rows}", answer.basis)
 }

@@ -31,6 +31,8 @@ pub struct Known {
     pub rounds: BTreeSet<u32>,
     /// Completion latency of the newest run (ms).
     pub completion_ms: f64,
+    /// The places of its runs among the records.
+    pub runs: Vec<usize>,
 }
 
 impl Snapshot {
@@ -44,11 +46,12 @@ impl Snapshot {
         let key = |record: &Record| record.metrics.is_some().then(|| record.spec.key());
         let keys: Vec<Option<String>> = records.par_iter().map(key).collect();
         let mut known: HashMap<String, Known> = HashMap::new();
-        for (record, key) in records.iter().zip(keys) {
+        for (place, (record, key)) in records.iter().zip(keys).enumerate() {
             if let (Some(metrics), Some(key)) = (&record.metrics, key) {
                 let cell = known.entry(key).or_default();
                 cell.rounds.insert(record.round);
                 cell.completion_ms = metrics.completion_ms;
+                cell.runs.push(place);
             }
         }
         let table = RunTable::new(&records, &annotations);

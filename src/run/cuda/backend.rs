@@ -7,6 +7,7 @@ use std::process::Command;
 use super::gpus::Gpus;
 use super::usable;
 use crate::base::error::Result;
+use crate::base::text::counted;
 use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
 use crate::machine::hardware::{MemoryNeed, profile_of};
@@ -130,7 +131,7 @@ impl PlanBackend for CudaBackend {
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {
         match usable::gpus().map(|gpus| gpus.len()) {
             Ok(0) => Err("no GPU".into()),
-            Ok(count) => Ok(format!("{count} GPU{}", if count == 1 { "" } else { "s" })),
+            Ok(count) => Ok(counted(count, "GPU")),
             Err(error) if dtype == Some(DType::F16) => {
                 Ok(format!("only it computes in f16; but {error}"))
             }

@@ -1,7 +1,6 @@
 //! What looks wrong in a set of cells, whatever they are compared by.
 
 use super::compare::{Axis, Label, Matching, Pair, PooledCell};
-use crate::plan::Architecture;
 
 /// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
 /// cells' own runs warned of.
@@ -50,7 +49,7 @@ fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<String> {
     let matching = Matching::new(cells, &Axis::P2P, None);
     let label = Label::new(cells, Some(&Axis::P2P));
     let pairs = matching.pairs().into_iter();
-    let bounds = pairs.filter(|pair| pair.other.record.spec.architecture == Architecture::UpperBound);
+    let bounds = pairs.filter(|pair| pair.other.record.spec.architecture.is_limit());
     bounds
         .map(|pair| (pair, pair.ratio()))
         .filter(|(_, ratio)| ratio.differs)

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::style;
+use crate::base::text::counted;
 use crate::table::{Environment, Provenance, Record, Spec};
 use crate::trace::Trace;
 
@@ -104,11 +105,7 @@ impl ProvenanceSummary {
         let mut words = vec![self.origin()];
         words.extend(listed("machines", &self.hardware));
         words.extend(listed("versions of software", &self.software));
-        match self.runs {
-            0 => {}
-            1 => words.push("1 run".into()),
-            runs => words.push(format!("{runs} runs")),
-        }
+        words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
             Some(commits) => format!("ladderscope {} {commits}", env!("CARGO_PKG_VERSION")),
             None => format!("ladderscope {}", env!("CARGO_PKG_VERSION")),

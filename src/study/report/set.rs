@@ -85,16 +85,18 @@ pub fn section(
 
 /// What the comparisons say, in sentences.
 fn in_short(html: &mut Html, records: &[Record]) {
-    let answers = Answer::of(records);
-    let sentences: Vec<&String> = answers.iter().flat_map(|answer| &answer.sentences).collect();
-    if sentences.is_empty() {
+    let answers = Answer::of(records.to_vec());
+    if answers.is_empty() {
         return;
     }
-    html.element("h3", "In short").raw("<ul>\n");
-    for sentence in sentences {
-        html.element("li", sentence);
+    html.element("h3", "In short");
+    for answer in answers {
+        html.element("p class=\"soft\"", &answer.basis).raw("<ul>\n");
+        for sentence in &answer.sentences {
+            html.element("li", sentence);
+        }
+        html.raw("</ul>\n");
     }
-    html.raw("</ul>\n");
 }
 
 /// A figure with its caption and the command that makes it.

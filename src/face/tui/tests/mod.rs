@@ -3,6 +3,7 @@
 pub mod fixtures;
 mod fuzz;
 mod looks;
+mod results;
 mod runs;
 mod scenarios;
 mod sweeping;

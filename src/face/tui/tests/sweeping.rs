@@ -19,7 +19,7 @@ use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::{RunEvent, StepLanes};
 use crate::table::{Backend, P2p, Sample, Status};
 
-const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+pub(super) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 const TEXT: &str = r#"# Six architectures, one model.
 question = "Without P2P, is it better to hide all-reduces or to make fewer of them?"
@@ -62,13 +62,13 @@ fn workbench((columns, rows): (u16, u16)) -> Driver {
 }
 
 /// Sends a message and answers the questions of the experiments that it leads to; the other effects.
-fn send(driver: &mut Driver, message: Message) -> Vec<Effect> {
+pub(super) fn send(driver: &mut Driver, message: Message) -> Vec<Effect> {
     let effects = driver.send(message);
     perform(driver, effects)
 }
 
 /// Shows experiments as if their files had been read.
-fn read(driver: &mut Driver, entries: Vec<Entry>) {
+pub(super) fn read(driver: &mut Driver, entries: Vec<Entry>) {
     let effects = driver.read(entries);
     perform(driver, effects);
 }
@@ -78,7 +78,7 @@ fn perform(driver: &mut Driver, effects: Vec<Effect>) -> Vec<Effect> {
     let mut left = Vec::new();
     while let Some(effect) = effects.pop_front() {
         match effect {
-            Effect::Ask(task) if ["check", "save", "points"].contains(&task.slot.name) => {
+            Effect::Ask(task) if ["check", "save", "points", "medians"].contains(&task.slot.name) => {
                 effects.extend(driver.send(Message::Answered(task.run())));
             }
             other => left.push(other),
@@ -93,11 +93,11 @@ fn perform(driver: &mut Driver, effects: Vec<Effect>) -> Vec<Effect> {
     left
 }
 
-fn press(driver: &mut Driver, code: KeyCode) -> Vec<Effect> {
+pub(super) fn press(driver: &mut Driver, code: KeyCode) -> Vec<Effect> {
     send(driver, Message::Key(KeyEvent::new(code, KeyModifiers::NONE)))
 }
 
-fn keys(driver: &mut Driver, text: &str) -> Vec<Effect> {
+pub(super) fn keys(driver: &mut Driver, text: &str) -> Vec<Effect> {
     text.chars().flat_map(|c| press(driver, KeyCode::Char(c))).collect()
 }
 
@@ -650,60 +650,5 @@ fn looks_of_a_run_under_way() {
         keys(&mut driver, "r2Q");
         driver.state.cx.notice = None;
         insta::assert_snapshot!(format!("live_queue_{}x{}", size.0, size.1), driver.screen());
-    }
-}
-
-/// A sweep of three architectures over a link each for P2P on and off, run to its end.
-fn ended_sweep(size: (u16, u16)) -> Driver {
-    let text = "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[workload]\ntp = 2\nrounds = 3\n\
-                [grid]\narchitecture = [\"standard\", \"ladder\", \"upper-bound\"]\np2p = [\"on\", \"off\"]\n\
-                [links]\non = \"emulated:alpha_us=200,gb_s=5\"\noff = \"emulated:alpha_us=600,gb_s=1\"\n";
-    let mut driver = Driver::empty(size.0, size.1);
-    driver.state.cx.theme = crate::face::tui::theme::Theme::new(true);
-    let experiment = Experiment::from_str(text, Path::new("hide.toml")).unwrap();
-    let entry = Entry::new("hide", "hide.toml", text.into(), Ok(experiment.clone()));
-    read(&mut driver, vec![entry]);
-    driver.state.live.start(&Arc::new(experiment), 1000);
-    driver.state.cx.tab = Tab::Live;
-    let steps = [5.0, 6.0, 4.0, 4.5, 3.5, 3.5];
-    for round in 0..3 {
-        for (cell, step) in steps.into_iter().enumerate() {
-            let spec = driver.state.live.cells[cell].spec.clone();
-            let record = super::fixtures::rounds(&format!("c{cell}"), &spec, step, 3).remove(round);
-            let round = round as u32;
-            send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
-        }
-    }
-    for effect in send(&mut driver, ended(0, false)) {
-        if let Effect::Ask(task) = effect
-            && task.slot.name == "answer"
-        {
-            send(&mut driver, Message::Answered(task.run()));
-        }
-    }
-    driver
-}
-
-#[test]
-fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
-    let mut driver = ended_sweep((120, 40));
-    let screen = driver.screen();
-    assert!(screen.contains("ladder p2p-off") && screen.contains("all tiny f32 tp2"), "{screen}");
-    assert!(screen.contains("ladder is faster in all 2 settings, 1.25x ["), "{screen}");
-    // medians of all rounds, not the last one's: that was slower by a tenth twice
-    let cell = &driver.state.live.cells[0];
-    assert!((cell.tpot_ms.unwrap() - 5.5).abs() < 1e-9, "{:?}", cell.tpot_ms);
-    assert!(cell.tpot_ms_ci95.is_some_and(|[low, high]| low < 5.5 && 5.5 < high));
-    // moving to a cell describes it; the key shows the result again
-    press(&mut driver, KeyCode::Up);
-    assert!(!driver.screen().contains("ladder is faster"));
-    keys(&mut driver, "a");
-    assert!(driver.screen().contains("ladder is faster"));
-}
-
-#[test]
-fn looks_of_a_result() {
-    for size in SIZES {
-        insta::assert_snapshot!(format!("result_{}x{}", size.0, size.1), ended_sweep(size).screen());
     }
 }

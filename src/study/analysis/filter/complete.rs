@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::base::text::counted;
 use crate::study::analysis::run_table::RunTable;
 use crate::table::Unit;
 
@@ -115,7 +116,7 @@ fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most
     let offer = |(_, value, count): (usize, String, usize)| {
         let blank = value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '|'));
         let text = if blank { format!("\"{}\"", value.replace('"', "\\\"")) } else { value };
-        Offer { text, about: if count == 1 { "1 run".into() } else { format!("{count} runs") } }
+        Offer { text, about: counted(count, "run") }
     };
     fitting.into_iter().take(most).map(offer).collect()
 }

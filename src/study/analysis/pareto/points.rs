@@ -93,7 +93,7 @@ impl Series {
 impl ParetoPoint {
     /// Whether it is of `upper-bound`, which nobody can choose: it only shows how far others could go.
     pub fn is_limit(&self) -> bool {
-        self.spec.architecture == Architecture::UpperBound
+        self.spec.architecture.is_limit()
     }
 
     /// The series that the point belongs to.

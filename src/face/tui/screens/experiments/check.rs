@@ -10,7 +10,6 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::forecast::{History, Past, forecast};
 use crate::study::answer::{Answer, MOST_RUNS};
-use crate::table::{Record, Status};
 
 /// Stored runs that predictions are scaled by, at most.
 const EXECUTED: usize = 8;
@@ -42,8 +41,11 @@ fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
         return Vec::new();
     }
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
-    let of = |record: &&Record| record.status == Status::Ok && keys.contains(&record.spec.key());
-    Answer::of(&stored.records.iter().filter(of).cloned().collect::<Vec<_>>())
+    let runs = keys.iter().filter_map(|key| stored.known.get(key)).flat_map(|known| &known.runs);
+    let mut runs: Vec<usize> = runs.copied().collect();
+    // as they were stored
+    runs.sort_unstable();
+    Answer::of(runs.into_iter().map(|run| stored.records[run].clone()).collect())
 }
 
 /// An error whose message has its place already, and its advice.

@@ -10,6 +10,7 @@ use super::Act;
 use super::Experiments;
 use super::draft::{Draft, Row, RowKind};
 use super::typing::{Typing, What};
+use crate::base::text::counted;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{clock, digits};
 use crate::face::tui::layout::{cut_bottom, cut_top, inside};
@@ -293,12 +294,10 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
                 lines.extend(provenances(experiment, theme));
                 for unable in checked.forecast.iter().flat_map(|forecast| &forecast.unable) {
                     let (glyph, word) = (unable.status.glyph(), unable.status.as_str());
-                    let cells = if unable.cells == 1 { "cell" } else { "cells" };
+                    let cells = counted(unable.cells, "cell");
                     let first = if unable.cells == 1 { "" } else { "the first, " };
-                    let said = format!(
-                        "{glyph} {} {cells} {word}: {first}{}: {}",
-                        unable.cells, unable.example, unable.reason
-                    );
+                    let said =
+                        format!("{glyph} {cells} {word}: {first}{}: {}", unable.example, unable.reason);
                     lines.push((said, theme.status(unable.status)));
                 }
             }
@@ -310,13 +309,12 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
 /// `24 cells x 3 rounds, 18 can run: 54 runs, 12 of them stored`.
 fn counts(forecast: &Forecast) -> String {
     let unable: usize = forecast.unable.iter().map(|unable| unable.cells).sum();
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-    let mut text = plural(forecast.cells, "cell");
+    let mut text = counted(forecast.cells, "cell");
     if unable > 0 {
         text.push_str(&format!(", {} can run", forecast.cells - unable));
     }
-    let rounds = plural(forecast.rounds as usize, "round");
-    text.push_str(&format!(" x {rounds} = {}", plural(forecast.runs, "run")));
+    let rounds = counted(forecast.rounds as usize, "round");
+    text.push_str(&format!(" x {rounds} = {}", counted(forecast.runs, "run")));
     match forecast.runs - forecast.stored {
         _ if forecast.stored == 0 => {}
         0 => text.push_str(", all stored: nothing would run"),

@@ -21,9 +21,8 @@ use crate::face::tui::format::{clock, digits};
 use crate::face::tui::screens::experiments;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select, wrap};
+use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::study::answer::Answer;
 
 const COLUMNS: [Column; 9] = [
     Column::text("  cell", 30, 0).growing(10),
@@ -62,31 +61,19 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     if !live.queue.is_empty() {
         queue(buf, areas.queue, live, cx);
     }
-    match (&live.answers, live.selected()) {
-        (Some(answers), _) if live.shows_answer() => result(buf, areas.detail, answers, cx),
-        (_, Some(cell)) => detail::draw(buf, areas.detail, live, cx, cell),
-        (_, None) => {}
+    match live.selected() {
+        _ if live.shows_answer() => result(buf, areas.detail, live, cx),
+        Some(cell) => detail::draw(buf, areas.detail, live, cx, cell),
+        None => {}
     }
 }
 
 /// What the sweep answers, since it has ended.
-fn result(buf: &mut Buffer, area: Rect, answers: &[Answer], cx: &Context) {
-    let theme = cx.theme;
+fn result(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let key = cx.key::<Live>(Act::Result);
-    let inner = frame(buf, area, &format!("result; {key}: the selected cell"), theme);
-    let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
-    let width = usize::from(inner.width.saturating_sub(2));
-    let mut row = 0;
-    for answer in answers {
-        let basis = wrap(&answer.basis, width).into_iter().map(|words| (words, dim));
-        let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
-        let (table, _) = answer.table.fitted(width, &["exposed %", "differs", "TPOT ms"]);
-        let table = table.lines().map(|line| (line.to_owned(), text)).collect::<Vec<_>>();
-        let lines = basis.chain(sentences.map(|words| (words, text))).chain(table);
-        for (words, style) in lines {
-            line(buf, inner, row, &[(" ", text), (&words, style)]);
-            row += 1;
-        }
+    let inner = frame(buf, area, &format!("result; {key}: the selected cell"), cx.theme);
+    for (row, (words, role)) in (0..inner.height).zip(&live.told.1) {
+        line(buf, inner, row, &[(" ", cx.theme.style(*role)), (words, cx.theme.style(*role))]);
     }
 }
 

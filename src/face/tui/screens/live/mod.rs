@@ -25,8 +25,8 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::{Choice, Experiment};
 use crate::study::answer::{Answer, MOST_RUNS};
-use crate::table::Status;
 use crate::table::render::{Shown, Table};
+use crate::table::{Record, Status, aggregate};
 
 /// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
 /// there are, each of which is copied.
@@ -112,8 +112,8 @@ impl Acts for Live {
                     cx.inform(format!("{} will not run", gone.title()));
                 }
             }
-            Act::OpenCell => match self.selected().and_then(|cell| cell.record.clone()) {
-                Some(record) => cx.request(Request::OpenRecord(record)),
+            Act::OpenCell => match self.selected().and_then(|cell| cell.record.as_deref()) {
+                Some(record) => cx.request(Request::OpenRecord(Box::new(record.clone()))),
                 None => cx.inform("this cell has no finished run yet"),
             },
         }
@@ -190,6 +190,8 @@ impl Screen for Live {
                 },
             );
         }
+        self.pool(cx);
+        self.tell(usize::from(areas.detail.width.saturating_sub(4)));
         self.hand_over(cx);
         cx.sweeps = Sweeps {
             running: self.experiment.clone().filter(|_| self.is_running()),
@@ -296,7 +298,8 @@ impl Live {
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
-        cx.forget::<Self>("look");
+        // what is asked of the sweep before must not be told of this one
+        ["look", "medians", "answer"].into_iter().for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
     }
@@ -314,13 +317,10 @@ impl Live {
         }
         if self.cells.len() * self.rounds as usize <= MOST_RUNS {
             let results = self.results();
-            cx.ask(
-                "answer",
-                move |_: &_| Ok(Answer::of(&results)),
-                |live: &mut Self, answers, cx| {
-                    live.answers = cx.told(answers);
-                },
-            );
+            let work = move |_: &_| {
+                Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()))
+            };
+            cx.ask("answer", work, |live: &mut Self, answers, cx| live.answers = cx.told(answers));
         }
         cx.perform(Effect::Store(StoreTask::Read));
         self.next_sweep(ended.interrupted, cx);
@@ -346,6 +346,28 @@ impl Live {
     fn cancel(&mut self, cx: &mut Context) {
         self.cancelling = true;
         cx.perform(Effect::Sweep(SweepOrder::CancelAll));
+    }
+
+    /// Pools the rounds of a cell of which another has ended: its interval takes a while.
+    fn pool(&mut self, cx: &mut Context) {
+        let Some((at, cell)) = self.unpooled.last().and_then(|at| Some((*at, self.cells.get(*at)?)))
+        else {
+            return;
+        };
+        let (rounds, count) = (cell.rounds.clone(), cell.rounds.len());
+        let work = move |_: &_| {
+            let rounds: Vec<Record> = rounds.values().map(|record| Record::clone(record)).collect();
+            Ok(aggregate(&rounds).pop().and_then(|cell| cell.metrics))
+        };
+        cx.follow("medians", &(at, count), work, move |live: &mut Self, metrics, cx| {
+            let metrics = cx.told(metrics).flatten();
+            if let Some(cell) = live.cells.get_mut(at) {
+                cell.pooled(metrics.as_ref());
+                // a round that has ended meanwhile is pooled next
+                let whole = cell.rounds.len() == count;
+                live.unpooled.retain(|other| *other != at || !whole);
+            }
+        });
     }
 
     /// Hands finished runs to the screens that show stored ones, now and then.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::progress::Doing;
 use crate::face::tui::message::Ended;
+use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::paint::wrap;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::{RunEvent, StepLanes};
 use crate::study::analysis::Varied;
-use crate::study::answer::Answer;
-use crate::table::{Record, Spec, Status, aggregate};
+use crate::study::answer::{Answer, LEAST};
+use crate::table::{Metrics, Record, Spec, Status};
 
 /// Lines of a cell's log that are kept.
 const LOG_LINES: usize = 200;
@@ -61,8 +63,12 @@ pub struct Live {
     executed: usize,
     /// What the cells differ in.
     pub varied: Varied,
+    /// Cells of which a second round has ended or a later one, and whose numbers are still those before it.
+    pub unpooled: Vec<usize>,
     /// What the sweep answers, since it has ended; `None` until that is known.
     pub answers: Option<Vec<Answer>>,
+    /// The lines that say so in a window of so many columns.
+    pub told: (usize, Vec<(String, Role)>),
     /// The selected cell is described although there is an answer.
     pub show_cell: bool,
 }
@@ -161,13 +167,13 @@ pub struct LiveCell {
     /// The 95 % interval of the TPOT (ms), once there are samples enough.
     pub tpot_ms_ci95: Option<[f64; 2]>,
     /// The rounds that ended well.
-    pub rounds: BTreeMap<u32, Record>,
+    pub rounds: BTreeMap<u32, Arc<Record>>,
     /// When the current run began (ms of the workbench's clock).
     pub since_ms: Option<u64>,
     /// How long the last run took (ms).
     pub took_ms: Option<u64>,
     /// Its last run's record.
-    pub record: Option<Box<Record>>,
+    pub record: Option<Arc<Record>>,
     /// The last lines that its runs wrote.
     pub log: VecDeque<String>,
     /// How far its run is, step by step.
@@ -218,18 +224,30 @@ impl Live {
     }
 
     /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
-    pub fn results(&self) -> Vec<Record> {
-        let of = |cell: &LiveCell| match cell.rounds.is_empty() {
-            false => cell.rounds.values().cloned().collect(),
-            true => match (&cell.record, cell.state) {
-                (Some(record), _) => vec![Record::clone(record)],
-                (None, CellState::Done(status)) => {
-                    vec![Record::new(cell.spec.clone(), status, Some(cell.note.clone()))]
-                }
-                (None, _) => Vec::new(),
-            },
+    pub fn results(&self) -> Vec<Arc<Record>> {
+        let of = |cell: &LiveCell| match (&cell.record, cell.state) {
+            _ if !cell.rounds.is_empty() => cell.rounds.values().cloned().collect(),
+            (Some(record), _) => vec![Arc::clone(record)],
+            (None, CellState::Done(status)) => {
+                vec![Arc::new(Record::new(cell.spec.clone(), status, Some(cell.note.clone())))]
+            }
+            (None, _) => Vec::new(),
         };
         self.cells.iter().flat_map(of).collect()
+    }
+
+    /// Lays the answer out for a window of so many columns, where that has not been done.
+    pub fn tell(&mut self, width: usize) {
+        let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != width) else { return };
+        let mut lines = Vec::new();
+        for answer in answers {
+            lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
+            let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
+            lines.extend(sentences.map(|words| (words, Role::Text)));
+            let (table, _) = answer.table.fitted(width, &LEAST);
+            lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
+        }
+        self.told = (width, lines);
     }
 
     /// A cell by what sets it apart from the others of the sweep.
@@ -258,14 +276,17 @@ impl Live {
     pub fn apply(&mut self, event: SweepEvent, now_ms: u64) {
         let rounds = self.rounds;
         match event {
-            SweepEvent::CellSettled { cell, round, record } => {
-                let Some(cell) = self.cells.get_mut(cell) else { return };
+            SweepEvent::CellSettled { cell: index, round, record } => {
+                let Some(cell) = self.cells.get_mut(index) else { return };
                 if matches!(record.status, Status::Skipped | Status::Oom) {
                     cell.settled.extend(0..rounds);
                 } else {
                     cell.settled.insert(round);
                 }
                 cell.finish(round, record);
+                if cell.rounds.len() > 1 {
+                    self.unpooled.push(index);
+                }
             }
             // runs were told one by one
             SweepEvent::CellDone { .. } => {}
@@ -301,8 +322,8 @@ impl Live {
                     cell.log_line(line);
                 }
             }
-            SweepEvent::RunEnded { cell, round, record } => {
-                let Some(cell) = self.cells.get_mut(cell) else { return };
+            SweepEvent::RunEnded { cell: index, round, record } => {
+                let Some(cell) = self.cells.get_mut(index) else { return };
                 self.executed += 1;
                 if record.status == Status::Ok {
                     self.fresh.push((*record).clone());
@@ -310,6 +331,9 @@ impl Live {
                 cell.settled.insert(round);
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
                 cell.finish(round, record);
+                if cell.rounds.len() > 1 {
+                    self.unpooled.push(index);
+                }
             }
         }
     }
@@ -387,6 +411,13 @@ impl LiveCell {
         }
     }
 
+    /// Takes the numbers of all rounds that ended well.
+    pub fn pooled(&mut self, metrics: Option<&Metrics>) {
+        self.tokens_per_s = metrics.map(|metrics| metrics.tokens_per_s);
+        self.tpot_ms = metrics.map(|metrics| metrics.tpot_ms.p50);
+        self.tpot_ms_ci95 = metrics.and_then(|metrics| metrics.tpot_ms_ci95);
+    }
+
     fn finish(&mut self, round: u32, record: Box<Record>) {
         match record.status {
             Status::Failed | Status::Interrupted => drop(self.bad.insert(round, record.status)),
@@ -399,13 +430,13 @@ impl LiveCell {
         if let Some(metrics) = &record.metrics {
             self.samples = (metrics.samples, metrics.samples);
         }
+        let record = Arc::<Record>::from(record);
         if record.status == Status::Ok {
-            self.rounds.insert(round, Record::clone(&record));
-            let rounds: Vec<Record> = self.rounds.values().cloned().collect();
-            let pooled = aggregate(&rounds).pop().and_then(|record| record.metrics);
-            self.tokens_per_s = pooled.as_ref().map(|metrics| metrics.tokens_per_s);
-            self.tpot_ms = pooled.as_ref().map(|metrics| metrics.tpot_ms.p50);
-            self.tpot_ms_ci95 = pooled.and_then(|metrics| metrics.tpot_ms_ci95);
+            self.rounds.insert(round, Arc::clone(&record));
+        }
+        // several rounds are pooled in the background
+        if self.rounds.len() == 1 {
+            self.pooled(record.metrics.as_ref());
         }
         self.record = Some(record);
     }

@@ -1,0 +1,83 @@
+//! What a sweep answers when it has ended, and cells told apart by what varies.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+
+use super::fixtures::{Driver, ended, news, rounds};
+use super::sweeping::{SIZES, keys, press, read, send};
+use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screens::experiments::entries::Entry;
+use crate::face::tui::state::Tab;
+use crate::face::tui::theme::Theme;
+use crate::lab::sweep::{Experiment, SweepEvent};
+
+/// A sweep of three architectures over a link each for P2P on and off, run to its end.
+fn ended_sweep(size: (u16, u16)) -> Driver {
+    let text = "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[workload]\ntp = 2\nrounds = 3\n\
+                [grid]\narchitecture = [\"standard\", \"ladder\", \"upper-bound\"]\np2p = [\"on\", \"off\"]\n\
+                [links]\non = \"emulated:alpha_us=200,gb_s=5\"\noff = \"emulated:alpha_us=600,gb_s=1\"\n";
+    let mut driver = Driver::empty(size.0, size.1);
+    driver.state.cx.theme = Theme::new(true);
+    let experiment = Experiment::from_str(text, Path::new("hide.toml")).unwrap();
+    let entry = Entry::new("hide", "hide.toml", text.into(), Ok(experiment.clone()));
+    read(&mut driver, vec![entry]);
+    driver.state.live.start(&Arc::new(experiment), 1000);
+    driver.state.cx.tab = Tab::Live;
+    let steps = [5.0, 6.0, 4.0, 4.5, 3.5, 3.5];
+    for round in 0..3 {
+        for (cell, step) in steps.into_iter().enumerate() {
+            let spec = driver.state.live.cells[cell].spec.clone();
+            let record = rounds(&format!("c{cell}"), &spec, step, 3).remove(round);
+            let round = round as u32;
+            send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
+        }
+    }
+    for effect in send(&mut driver, ended(0, false)) {
+        if let Effect::Ask(task) = effect
+            && task.slot.name == "answer"
+        {
+            send(&mut driver, Message::Answered(task.run()));
+        }
+    }
+    driver
+}
+
+#[test]
+fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
+    let mut driver = ended_sweep((120, 40));
+    let screen = driver.screen();
+    assert!(screen.contains("ladder p2p-off") && screen.contains("all tiny f32 tp2"), "{screen}");
+    assert!(screen.contains("ladder is faster in all 2 settings, 1.25x ["), "{screen}");
+    // medians of all rounds, not the last one's: that was slower by a tenth twice
+    let cell = &driver.state.live.cells[0];
+    assert!((cell.tpot_ms.unwrap() - 5.5).abs() < 1e-9, "{:?}", cell.tpot_ms);
+    assert!(cell.tpot_ms_ci95.is_some_and(|[low, high]| low < 5.5 && 5.5 < high));
+    // moving to a cell describes it; the key shows the result again
+    press(&mut driver, KeyCode::Up);
+    assert!(!driver.screen().contains("ladder is faster"));
+    keys(&mut driver, "a");
+    assert!(driver.screen().contains("ladder is faster"));
+}
+
+#[test]
+fn looks_of_a_result() {
+    for size in SIZES {
+        insta::assert_snapshot!(format!("result_{}x{}", size.0, size.1), ended_sweep(size).screen());
+    }
+}
+
+#[test]
+fn the_answer_to_an_older_sweep_is_not_told_of_a_newer_one() {
+    let mut driver = ended_sweep((120, 40));
+    driver.state.live.answers = None;
+    let asked = send(&mut driver, ended(0, false)).into_iter().find_map(|effect| match effect {
+        Effect::Ask(task) if task.slot.name == "answer" => Some(task),
+        _ => None,
+    });
+    press(&mut driver, KeyCode::Char('1'));
+    keys(&mut driver, "r");
+    send(&mut driver, Message::Answered(asked.expect("asked at the end").run()));
+    assert!(driver.state.live.is_running() && driver.state.live.answers.is_none());
+}
