@@ -260,8 +260,11 @@ impl Question<'_> {
                 self.settings.words(&pairs[0].side.spec)
             ),
             (wins, _) => {
-                let wins =
-                    if wins == total { format!("all {total}") } else { format!("{wins} of {total}") };
+                let wins = match wins {
+                    2 if total == 2 => "both".into(),
+                    _ if wins == total => format!("all {total}"),
+                    _ => format!("{wins} of {total}"),
+                };
                 format!(
                     "{best} is {} in {wins} settings, {} the tokens/s of {baseline}.",
                     if rivals.len() > 1 { "fastest" } else { "faster" },

@@ -47,7 +47,7 @@ fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
     );
     assert!(!answer.basis.contains("p2p") && answer.basis.contains("tp2"), "{}", answer.basis);
     let text = answer.sentences.join("\n");
-    assert!(answer.sentences[0].starts_with("ladder is faster in all 2 settings, 1.14x ["), "{text}");
+    assert!(answer.sentences[0].starts_with("ladder is faster in both settings, 1.14x ["), "{text}");
     assert!(
         answer.sentences[0].contains("(p2p-on) and 1.40x [")
             && text.contains("(p2p-off) the tokens/s of standard."),
@@ -187,5 +187,5 @@ fn runs_of_two_machines_are_answered_apart() {
     let answers = Answer::of([on("one"), on("two")].concat());
     let bases: Vec<&str> = answers.iter().map(|answer| answer.basis.as_str()).collect();
     assert!(bases[0].ends_with(" on one") && bases[1].ends_with(" on two"), "{bases:?}");
-    assert!(answers.iter().all(|answer| answer.sentences[0].starts_with("ladder is faster in all 2")));
+    assert!(answers.iter().all(|answer| answer.sentences[0].starts_with("ladder is faster in both")));
 }

@@ -49,7 +49,7 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     let mut driver = ended_sweep((120, 40));
     let screen = driver.screen();
     assert!(screen.contains("ladder p2p-off") && screen.contains("all tiny f32 tp2"), "{screen}");
-    assert!(screen.contains("ladder is faster in all 2 settings, 1.25x ["), "{screen}");
+    assert!(screen.contains("ladder is faster in both settings, 1.25x ["), "{screen}");
     // medians of all rounds, not the last one's: that was slower by a tenth twice
     let cell = &driver.state.live.cells[0];
     assert!((cell.tpot_ms.unwrap() - 5.5).abs() < 1e-9, "{:?}", cell.tpot_ms);

@@ -191,7 +191,8 @@ impl Screen for Live {
             );
         }
         self.pool(cx);
-        self.tell(usize::from(areas.detail.width.saturating_sub(4)));
+        let detail = areas.detail;
+        self.tell((detail.width.saturating_sub(4).into(), detail.height.saturating_sub(2).into()));
         self.hand_over(cx);
         cx.sweeps = Sweeps {
             running: self.experiment.clone().filter(|_| self.is_running()),
@@ -320,7 +321,9 @@ impl Live {
             let work = move |_: &_| {
                 Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()))
             };
-            cx.ask("answer", work, |live: &mut Self, answers, cx| live.answers = cx.told(answers));
+            cx.ask("answer", work, |live: &mut Self, answers, cx| {
+                (live.answers, live.told) = (cx.told(answers), Default::default());
+            });
         }
         cx.perform(Effect::Store(StoreTask::Read));
         self.next_sweep(ended.interrupted, cx);

@@ -67,8 +67,8 @@ pub struct Live {
     pub unpooled: Vec<usize>,
     /// What the sweep answers, since it has ended; `None` until that is known.
     pub answers: Option<Vec<Answer>>,
-    /// The lines that say so in a window of so many columns.
-    pub told: (usize, Vec<(String, Role)>),
+    /// The lines that say so in so many columns and rows.
+    pub told: ((usize, usize), Vec<(String, Role)>),
     /// The selected cell is described although there is an answer.
     pub show_cell: bool,
 }
@@ -236,18 +236,23 @@ impl Live {
         self.cells.iter().flat_map(of).collect()
     }
 
-    /// Lays the answer out for a window of so many columns, where that has not been done.
-    pub fn tell(&mut self, width: usize) {
-        let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != width) else { return };
+    /// Lays the answer out in so many columns and rows, where that has not been done. A table of which no row
+    /// has room is left out.
+    pub fn tell(&mut self, (width, height): (usize, usize)) {
+        let told = self.told.0 == (width, height);
+        let Some(answers) = self.answers.as_ref().filter(|_| !told) else { return };
         let mut lines = Vec::new();
         for answer in answers {
             lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
             let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
             lines.extend(sentences.map(|words| (words, Role::Text)));
             let (table, _) = answer.table.fitted(width, &LEAST);
-            lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
+            // the titles, the rule, a row
+            if lines.len() + 3 <= height {
+                lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
+            }
         }
-        self.told = (width, lines);
+        self.told = ((width, height), lines);
     }
 
     /// A cell by what sets it apart from the others of the sweep.
