@@ -1,10 +1,10 @@
 //! What cells differ in, and what they have in common, in words: a table whose rows look alike says
 //! nothing, and what all rows share needs to be said once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::compare::Axis;
-use crate::table::options::{self, OPTIONS};
+use crate::table::options::{self, OPTIONS, OptionEntry};
 use crate::table::{P2p, Record, Spec};
 
 /// What is said of all cells in any case; other options where they are not at their defaults.
@@ -28,35 +28,35 @@ pub struct Varied {
 impl Varied {
     /// What these cells differ in. Costs a look at every option of every cell.
     pub fn of<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        Self::in_options(specs, OPTIONS)
+    }
+
+    /// What these cells differ in, of these options, variables and profile values; others are not looked at.
+    fn in_options<'a>(
+        specs: impl Iterator<Item = &'a Spec> + Clone,
+        among: impl IntoIterator<Item = &'static OptionEntry>,
+    ) -> Self {
         let Some(first) = specs.clone().next() else { return Self::default() };
+        let differs = |option: &&OptionEntry| specs.clone().any(|spec| !option.same(spec, first));
+        let options = among.into_iter().filter(differs).map(|option| Axis::Option(option.name));
+        let mut axes: Vec<Axis> = options.collect();
         let mut keys: BTreeSet<Axis> = BTreeSet::new();
         for spec in specs.clone() {
-            keys.extend(
-                spec.env.keys().filter(|key| !key.starts_with("NCCL_P2P_")).cloned().map(Axis::Env),
-            );
+            let env = spec.env.keys().filter(|key| !key.starts_with("NCCL_P2P_"));
+            keys.extend(env.cloned().map(Axis::Env));
             keys.extend(spec.set.keys().cloned().map(Axis::Set));
         }
-        let axes = OPTIONS.iter().map(|option| Axis::Option(option.name)).chain(keys);
-        let differs = |axis: &Axis| match axis {
-            Axis::Option(name) => options::option(name).is_some_and(|option| {
-                let (number, text) = (option.number(first), option.text(first));
-                // numbers are compared without making texts of them
-                specs.clone().any(|spec| match number {
-                    Some(_) => option.number(spec) != number,
-                    None => option.text(spec) != text,
-                })
-            }),
-            _ => {
-                let value = axis.value(first);
-                specs.clone().any(|spec| axis.value(spec) != value)
-            }
+        axes.extend(keys.into_iter().filter(|axis| {
+            let value = axis.value(first);
+            specs.clone().any(|spec| axis.value(spec) != value)
+        }));
+        // whether the first link met of each setting of P2P is that of all
+        let link_of = |p2p| specs.clone().find(|spec| spec.p2p == p2p).map(|spec| spec.link);
+        let link_follows = axes.contains(&Axis::Option("link")) && {
+            let [on, off] = [P2p::On, P2p::Off].map(link_of);
+            let own = |spec: &Spec| Some(spec.link) == if spec.p2p == P2p::On { on } else { off };
+            on.is_some() && off.is_some() && specs.clone().all(own)
         };
-        let axes: Vec<Axis> = axes.filter(differs).collect();
-        let mut links: BTreeMap<P2p, BTreeSet<String>> = BTreeMap::new();
-        specs.for_each(|spec| {
-            links.entry(spec.p2p).or_default().insert(spec.link.to_string());
-        });
-        let link_follows = links.len() > 1 && links.values().all(|links| links.len() == 1);
         Self { axes, link_follows }
     }
 
@@ -110,12 +110,9 @@ pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
     }
     let mut settings = vec![String::new(); records.len()];
     for (experiment, runs) in experiments {
-        let mut varied = Varied::of(runs.iter().map(|at| &records[*at].spec));
-        varied.axes.retain(|axis| match axis {
-            // runs of no experiment were never meant to differ in what they are of
-            Axis::Option(name) => experiment.is_some() && !but.contains(name),
-            Axis::Env(_) | Axis::Set(_) => true,
-        });
+        // runs of no experiment were never meant to differ in what they are of
+        let asked = OPTIONS.iter().filter(|option| experiment.is_some() && !but.contains(&option.name));
+        let varied = Varied::in_options(runs.iter().map(|at| &records[*at].spec), asked);
         if !varied.is_empty() {
             runs.into_iter().for_each(|at| settings[at] = varied.words(&records[at].spec));
         }
@@ -132,5 +129,42 @@ impl Axis {
             }
             Self::Env(key) | Self::Set(key) => format!("{key}={}", self.value(spec)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::testing::sim_record;
+    use crate::table::Link;
+
+    #[test]
+    fn runs_are_set_apart_within_their_experiment_by_what_has_no_column() {
+        let of = |experiment: Option<&str>, tp, p2p, alpha_us, key: &str| {
+            let link = Link::Emulated { alpha_us, gb_s: 5.0 };
+            let change = move |spec: &mut Spec| (spec.tp, spec.p2p, spec.link) = (tp, p2p, link);
+            let mut record = sim_record("run", change, 0.0, 1.0);
+            record.spec.set.insert("link.alpha_us".into(), key.into());
+            record.experiment = experiment.map(str::to_owned);
+            record
+        };
+        let [on, off] = [P2p::On, P2p::Off];
+        let mut records = vec![
+            of(Some("a"), 2, on, 1.0, "5"),
+            of(Some("a"), 4, off, 9.0, "5"),
+            of(Some("b"), 2, on, 1.0, "5"),
+            of(Some("b"), 2, on, 1.0, "20"),
+            of(None, 2, on, 1.0, "5"),
+            of(None, 8, off, 9.0, "5"),
+        ];
+        let but = ["tp", "p2p"];
+        let shown = settings(&records, &but);
+        // the link follows P2P, and runs of no experiment are not compared in their options
+        assert_eq!(shown, ["", "", "link.alpha_us=5", "link.alpha_us=20", "", ""]);
+        // another link at the same P2P does not
+        records.push(of(Some("a"), 2, on, 3.0, "5"));
+        let shown = settings(&records, &but);
+        assert_eq!(shown[0], "emulated:alpha_us=1,gb_s=5");
+        assert_eq!(shown[6], "emulated:alpha_us=3,gb_s=5");
     }
 }

@@ -94,6 +94,7 @@ pub(super) struct Access {
     pub read: fn(&mut Spec, &OptionEntry, &str) -> Result<()>,
     pub put: fn(&mut Spec, u64) -> bool,
     pub is_default: fn(&Spec) -> bool,
+    pub same: fn(&Spec, &Spec) -> bool,
     pub ask: fn(&mut CellOptions, &OptionEntry, &str) -> Result<()>,
     pub asked: fn(&CellOptions) -> Option<Cow<'_, str>>,
     pub asked_number: fn(&CellOptions) -> Option<u64>,
@@ -156,6 +157,11 @@ impl OptionEntry {
     /// Whether a cell has it at the default of [`Spec`].
     pub fn is_default(&self, spec: &Spec) -> bool {
         (self.access.is_default)(spec)
+    }
+
+    /// Whether two cells have the same value of it. Makes no text of values.
+    pub fn same(&self, a: &Spec, b: &Spec) -> bool {
+        (self.access.same)(a, b)
     }
 
     /// Gives a cell the value that a text stands for.

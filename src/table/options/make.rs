@@ -164,6 +164,7 @@ macro_rules! entry {
                     let default: $type = $default;
                     spec.$name == default
                 },
+                same: |a, b| a.$name == b.$name,
                 ask: |options, option, text| {
                     options.$name = Some(Value::read(option, text)?);
                     Ok(())
