@@ -22,12 +22,8 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a file that is to be at `path`.
-    ///
-    /// # Errors
-    ///
-    /// Where nothing can be written beside `path`, also because its directory is not there: a path that
-    /// somebody mistyped is to be refused.
+    /// Starts a file that is to be at `path`. Fails where nothing can be written beside `path`, also
+    /// where its directory is not there: a path that somebody mistyped is to be refused.
     pub fn create(path: &Path) -> Result<Self> {
         let file = tempfile::Builder::new()
             .prefix(UNFINISHED)
@@ -40,11 +36,8 @@ impl AtomicFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Like [`AtomicFile::create`], and makes the directories on the way.
-    ///
-    /// # Errors
-    ///
-    /// Where a directory cannot be made or written to.
+    /// Starts a file like [`AtomicFile::create`], and makes the directories on the way. Fails where one
+    /// of them can neither be made nor written to.
     pub fn create_all(path: &Path) -> Result<Self> {
         let dir = directory(path);
         std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
@@ -61,11 +54,9 @@ impl AtomicFile {
         self.file.as_file_mut()
     }
 
-    /// Syncs the file, renames it into place and syncs the directory.
-    ///
-    /// # Errors
-    ///
-    /// Where the disk is full or `path` cannot be replaced; then what was there stays.
+    /// Syncs the file, renames it into place and syncs the directory. Fails where the disk is full or
+    /// `path` cannot be replaced, and what was there stays then; a directory that cannot be synced is an
+    /// error after the renaming.
     pub fn finish(self) -> Result<()> {
         self.file.as_file().sync_all().map_err(Error::io(&self.path))?;
         self.file.persist(&self.path).map_err(|e| Error::io(&self.path)(e.error))?;
@@ -83,22 +74,16 @@ impl Write for AtomicFile {
     }
 }
 
-/// Writes `bytes` to `path`, all of them or none; makes the directories on the way.
-///
-/// # Errors
-///
-/// Those of [`AtomicFile::create_all`] and [`AtomicFile::finish`].
+/// Writes `bytes` to `path`, all of them or none, and makes the directories on the way. Fails where
+/// [`AtomicFile::create_all`] or [`AtomicFile::finish`] does.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create_all(path)?;
     file.write_all(bytes).map_err(Error::io(path))?;
     file.finish()
 }
 
-/// Makes renames within a directory last, where the file system can do so.
-///
-/// # Errors
-///
-/// Where the disk fails.
+/// Makes renames within a directory last through a power cut. Fails where the disk does; a file system
+/// or a permission that does not allow such a sync is passed over.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         // a directory that may be written but not read, or one of a file system without such a sync

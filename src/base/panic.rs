@@ -10,23 +10,15 @@ thread_local! {
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; its panic becomes `Err` with what the panic said. The panic hook has reported it by then.
-/// What `work` borrows may be left half-changed by a panic: do not look at it afterwards.
-///
-/// # Errors
-///
-/// The message of the panic.
+/// Runs `work`; its panic becomes `Err` with the message of the panic, which the panic hook has reported
+/// by then. What `work` borrows may be left half-changed by a panic: do not look at it afterwards.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| text(&*panic).to_owned())
 }
 
-/// Like [`caught`], and the panic hook is not called. For parsers that panic at damaged files: Polars
-/// does in places. `work` must stay on this thread; panics of other threads, and later ones of this
-/// thread, are reported as ever.
-///
-/// # Errors
-///
-/// The message of the panic.
+/// Runs `work` like [`caught`], and the panic hook is not called. It is for parsers that panic at
+/// damaged files, as Polars does in places. `work` must stay on this thread; panics of other threads,
+/// and later ones of this thread, are reported as ever.
 pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

@@ -9,38 +9,25 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Opens a file to read it.
-///
-/// # Errors
-///
-/// Those of the system; for a link, a pipe, a device or a directory what stands there instead of a file.
+/// Opens a file to read it. Fails as the system does; for a link, a pipe, a device or a directory the
+/// error says what stands there instead of a file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true), true)
 }
 
-/// Opens a file to read and change it, and makes it where there is none.
-///
-/// # Errors
-///
-/// Those of [`open`].
+/// Opens a file to read and change it, and makes an empty one where there is none. Fails like [`open`].
 pub(crate) fn open_or_make(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true).write(true).create(true).truncate(false), true)
 }
 
-/// A file's bytes.
-///
-/// # Errors
-///
-/// Those of [`open`].
+/// Reads a whole file into memory. Fails like [`open`], so that a pipe is an error and
+/// is not waited for.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     whole(open(path)?)
 }
 
-/// The bytes of a file that a user named or linked to: links are followed, pipes and devices are not waited for.
-///
-/// # Errors
-///
-/// Those of [`open`], but for links.
+/// Reads a whole file that a user named or linked to: links are followed, pipes and devices are not
+/// waited for. Fails like [`open`], but for links.
 pub(crate) fn read_linked(path: &Path) -> io::Result<Vec<u8>> {
     whole(open_as(path, OpenOptions::new().read(true), false)?)
 }
@@ -58,11 +45,8 @@ pub(crate) fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
     Some(place)
 }
 
-/// Nothing where there is no such directory or it is one.
-///
-/// # Errors
-///
-/// Where a link or something else stands in its place: what lies behind it is not this program's.
+/// Checks that a directory stands at `path`, or nothing at all. Fails where a link or something else
+/// stands there: what lies behind it is not this program's.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if !there.is_dir() => Err(odd(&there, "a directory")),

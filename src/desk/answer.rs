@@ -4,8 +4,8 @@ use crate::lab::sweep::SweepEvent;
 use crate::study::answer::{Answer, MOST_RUNS};
 use crate::table::{Provenance, Record};
 
-/// The runs of a sweep, gathered from its events; of more than [`MOST_RUNS`] none are kept, so that memory
-/// stays flat.
+/// The runs of a sweep, gathered from its events. Of a sweep of more than [`MOST_RUNS`] runs none are
+/// kept, so that the memory of a large grid stays flat.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     records: Vec<Record>,

@@ -72,20 +72,14 @@ pub struct Link {
     pub remote: Option<String>,
 }
 
-/// The driver's version: `580.65.06`.
-///
-/// # Errors
-///
-/// A failure where NVML is not there or does not answer.
+/// The version of the driver as NVIDIA numbers its releases: `580.65.06`. Fails where NVML is not there
+/// or does not answer.
 pub fn driver_version() -> Result<String> {
     nvml()?.sys_driver_version().map_err(|error| failed(&error))
 }
 
-/// A GPU's state; `uuid` and `pci` as CUDA gives them.
-///
-/// # Errors
-///
-/// A failure where NVML is not there, or knows no such GPU.
+/// A GPU's clocks, power, temperature, errors and processes at this moment; `uuid` and `pci` name it as
+/// CUDA gives them. Fails where NVML is not there, or knows no such GPU.
 pub fn state(uuid: &str, pci: &str) -> Result<State> {
     let device = device(uuid, pci)?;
     let milliseconds =
@@ -111,11 +105,8 @@ pub fn state(uuid: &str, pci: &str) -> Result<State> {
     })
 }
 
-/// A GPU's NVLinks that are up; empty where it has none.
-///
-/// # Errors
-///
-/// A failure where NVML is not there, or knows no such GPU.
+/// A GPU's NVLinks that are up; empty where it has none. Fails where NVML is not there, or
+/// knows no such GPU.
 pub fn links(uuid: &str, pci: &str) -> Result<Vec<Link>> {
     let device = device(uuid, pci)?;
     let speed = link_speed(&device);

@@ -6,7 +6,7 @@ use crate::plan::DType;
 
 /// A format to which weights can be converted while they are loaded.
 pub(super) trait Number: Copy + Default + bytemuck::Pod {
-    /// Rounded to nearest even.
+    /// The number nearest to `x` in this format; of two that are equally near, the even one.
     fn from_f32(x: f32) -> Self;
     /// Rounds like [`Self::from_f32`], for an `x` that is known to be finite and far from overflow:
     /// no NaN to keep.

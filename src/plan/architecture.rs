@@ -34,7 +34,8 @@ pub enum Architecture {
     Stale(u32),
     /// Attention and MLP of a layer read the same residual; one all-reduce for both.
     Parallel,
-    /// `Parallel` with staleness 1.
+    /// Attention and MLP of a layer as in `Parallel`, with staleness 1: their one all-reduce may run
+    /// while the next layer computes.
     ParallelLadder,
     /// Ranks keep their own residual and synchronise after every N-th module, and the last.
     Desync(u32),

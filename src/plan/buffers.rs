@@ -14,7 +14,7 @@ pub struct BufferId(pub u32);
 /// A piece of memory: `rows x columns` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
-    /// Rows in a step.
+    /// How many rows it has in a step: one for each new token, or one for each sequence.
     pub rows: Rows,
     /// How many columns one rank holds.
     pub columns: u32,

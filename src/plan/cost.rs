@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The numbers on which every cost depends, for one step (a prefill or one decode step).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Sequences in the batch.
+    /// How many sequences of the batch are processed together.
     pub sequences: u64,
     /// New tokens of each sequence: the prompt's in prefill, 1 in a decode step.
     pub new_tokens: u64,
@@ -94,7 +94,7 @@ pub struct Cost {
     pub flops: Quantity,
     /// Bytes read from memory: weights, activations, KV cache.
     pub bytes_read: Quantity,
-    /// Bytes written to memory.
+    /// Bytes written to memory: activations and new entries of the KV cache.
     pub bytes_written: Quantity,
     /// Bytes of the message of a collective (not bus bytes); 0 for compute.
     pub message_bytes: Quantity,

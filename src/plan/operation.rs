@@ -15,7 +15,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// The name in files.
+    /// The lane's name in traces, JSON and filters: `compute` or `comm`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Compute => "compute",

@@ -17,7 +17,7 @@ words! {
 }
 
 impl DType {
-    /// Bytes of one number.
+    /// How many bytes one number takes in memory: 4 for f32, 2 for bf16 and f16.
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
@@ -30,7 +30,7 @@ impl DType {
 /// grows with the position.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
-    /// Base of the frequencies.
+    /// The base of the frequencies (`rope_theta` of HF configs): 500000 for Llama 3.
     pub theta: f64,
     /// Llama 3's scaling of low frequencies, if the model has it.
     pub scaling: Option<RopeScaling>,
@@ -91,11 +91,11 @@ pub struct ModelShape {
     /// Key and value heads of an attention module, over all ranks; fewer than query heads where the
     /// model has grouped-query attention (GQA).
     pub kv_heads: u32,
-    /// Width of a head.
+    /// Columns of one attention head; queries of a token have `heads x head_dim` in all.
     pub head_dim: u32,
     /// Width of the MLP (one of gate and up).
     pub intermediate: u32,
-    /// Entries of the vocabulary.
+    /// How many tokens the vocabulary has: rows of the embedding and of the head.
     pub vocab: u32,
     /// The rotary embedding of queries and keys.
     pub rope: Rope,

@@ -16,20 +16,14 @@ pub enum Feasibility {
     Oom(String),
 }
 
-/// Whether a cell can run here, before anything starts: TP divides the model, and its backend can.
-///
-/// # Errors
-///
-/// Where the model or the hardware profile cannot be read.
+/// Whether a cell can run here, before anything starts: TP divides the model, and its backend can. Fails
+/// where the model or the hardware profile cannot be read.
 pub fn of(spec: &Spec) -> Result<Feasibility> {
     of_with(spec, &Shared::default())
 }
 
-/// Like [`of`], for one cell of many.
-///
-/// # Errors
-///
-/// The errors of [`of`], for the same reasons.
+/// Whether a cell can run here, like [`of`], for one cell of many: models and profiles are read once.
+/// Fails where [`of`] does.
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
     match model.shape.tp_problem(spec.tp) {

@@ -79,11 +79,7 @@ impl Launched {
 }
 
 /// What the launcher of this process says; `None` where there is none or where it started one process.
-/// Errors name the variable that is missing or contradicts another.
-///
-/// # Errors
-///
-/// An input error for variables that are missing or do not fit together, by name.
+/// An input error for variables that are missing or contradict one another, by name.
 pub fn of_process() -> Result<Option<&'static Launched>> {
     /// An error's message and advice: errors themselves cannot be copied.
     type Read = Result<Option<Launched>, (String, Option<String>)>;
@@ -100,11 +96,8 @@ pub fn of_process() -> Result<Option<&'static Launched>> {
     }
 }
 
-/// Which of the `count` GPUs that this process sees is its own.
-///
-/// # Errors
-///
-/// An input error where this process sees fewer GPUs than there are ranks on its host.
+/// Which of the `count` GPUs that this process sees is its own: the only one, or the one with the number
+/// of its local rank. An input error where there is no GPU of that number.
 pub fn device(local_rank: usize, local_ranks: Option<usize>, count: usize) -> Result<usize> {
     match count {
         // the launcher shows each process a GPU of its own

@@ -17,7 +17,7 @@ pub(super) struct Times {
     pub step_ends: Vec<i64>,
 }
 
-/// `warm-up 1/2`, `sample 3/10`.
+/// What a generation of a run is called, counted from 1: `warm-up 1/2`, then `sample 3/10`.
 pub(super) fn phase_name(spec: &Spec, generation: u32) -> String {
     match generation.checked_sub(spec.warmup) {
         None => format!("warm-up {}/{}", generation + 1, spec.warmup),

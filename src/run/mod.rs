@@ -64,13 +64,13 @@ pub enum RunEvent {
         /// What the run is doing, in words for people.
         name: String,
     },
-    /// A sample is done.
+    /// A timed generation has ended; warm-ups are not told of.
     SampleDone {
         /// Which sample it is, from 0.
         index: u32,
-        /// How many in all.
+        /// How many samples the run has in all.
         of: u32,
-        /// Which sample it is, from 0.
+        /// The times of the sample.
         sample: Sample,
     },
     /// Decode steps went by; at most ten times a second, and only where [`Job::watch`] asks for it.
@@ -86,7 +86,7 @@ pub enum RunEvent {
         /// The lanes of the last of them, by rank; empty where nothing is recorded (warm-up).
         lanes: Vec<StepLanes>,
     },
-    /// Memory of the process.
+    /// How much of the host's memory the run's process takes.
     Memory {
         /// How many bytes of the process are resident.
         resident_bytes: u64,

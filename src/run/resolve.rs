@@ -17,16 +17,14 @@ impl CellOptions {
     ///
     /// # Errors
     ///
-    /// Where a value is wrong.
+    /// An input error for a value that is out of its bounds or contradicts another, for a model,
+    /// hardware profile or stack that there is not, and where `auto` finds no backend for the cell.
     pub fn resolve(&self) -> Result<(Spec, Option<String>)> {
         self.resolve_with(&Shared::default())
     }
 
-    /// Like [`CellOptions::resolve`], for one cell of many.
-    ///
-    /// # Errors
-    ///
-    /// Where a value is wrong.
+    /// Resolves a cell like [`CellOptions::resolve`], for one cell of many: models and profiles are read
+    /// once. Fails where [`CellOptions::resolve`] does.
     pub fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
         self.check_counts()?;
         let model = shared.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;

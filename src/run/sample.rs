@@ -3,7 +3,7 @@
 //! Random draws depend on (seed, sequence, position) alone, so every rank draws the same token from
 //! the same logits, whatever TP and batch are.
 
-/// How tokens are chosen.
+/// How the next token of a sequence is chosen from its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
     /// The highest logit; the first of equals.

@@ -37,20 +37,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The model that [`Model::resolve`] finds for a name or directory, kept for the next cell.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Model::resolve`], each time that it is asked.
+    /// The model that [`Model::resolve`] finds for a name or directory, kept for the next cell. Fails
+    /// where that does, each time that it is asked.
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
         self.models.get(name_or_dir.to_owned(), SMALL, || Model::resolve(name_or_dir))
     }
 
-    /// A hardware profile and a stack, with these overrides.
-    ///
-    /// # Errors
-    ///
-    /// Input errors for a profile or stack that there is not, and for an override that neither knows.
+    /// A hardware profile and a stack, with these overrides, kept for the next cell. An input error for
+    /// a profile or stack that there is not, and for an override that neither knows.
     pub fn target(
         &self,
         hardware: &str,
@@ -72,11 +66,8 @@ impl Shared {
         self.targets.get(key(set), SMALL, || plain()?.with(set))
     }
 
-    /// The simulator's plans of a cell.
-    ///
-    /// # Errors
-    ///
-    /// An input error where TP does not divide the model.
+    /// The simulator's plans of a cell, kept for all cells of the same model, architecture, TP and dtype
+    /// whose stacks lower plans in the same way. An input error where TP does not divide the model.
     pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
         let lowering = target.stack.lowering();
         let Spec { model, architecture, tp, dtype, .. } = spec;
@@ -84,11 +75,8 @@ impl Shared {
         self.plans.get(key, LARGE, || Plans::new(spec, shape, &target.stack))
     }
 
-    /// [`cuda::memory_need`], which builds plans, once for cells that differ in nothing that matters.
-    ///
-    /// # Errors
-    ///
-    /// An input error where TP does not divide the model.
+    /// What [`cuda::memory_need`] answers, which builds plans to do so, once for cells that differ in
+    /// nothing that matters to it. An input error where TP does not divide the model.
     pub fn memory_on_gpu(
         &self,
         spec: &Spec,

@@ -53,7 +53,7 @@ pub struct Field {
     pub aliases: &'static [&'static str],
     /// The header of its column on screens.
     pub title: Cow<'static, str>,
-    /// What its values are.
+    /// The unit of its values, or that they are texts.
     pub unit: Unit,
     /// Whether words of a filter are looked for in it.
     pub searched: Search,

@@ -13,11 +13,8 @@ use crate::base::error::{Error, Result};
 /// The column of whole records.
 pub(crate) const RECORD: &str = "record";
 
-/// Records and their row numbers as one chunk.
-///
-/// # Errors
-///
-/// Where a record cannot be written as JSON.
+/// Records and their row numbers as one chunk, a row a record, in the columns that the head of this file
+/// describes. Fails where a record cannot be written as JSON.
 pub(crate) fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     let text = |name: &str, of: &dyn Fn(&Record) -> Option<String>| {
         Column::new(name.into(), rows.iter().map(|(_, r)| of(r)).collect::<Vec<_>>())

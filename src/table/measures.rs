@@ -65,11 +65,11 @@ pub struct Measure {
     pub title: &'static str,
     /// What it is in words, without its unit.
     pub words: &'static str,
-    /// What its values are.
+    /// The unit of its values, which says how they are written.
     pub unit: Unit,
     /// Decimals in tables of the command line.
     pub decimals: usize,
-    /// Which way is better.
+    /// Whether more of it or less of it is better, or neither.
     pub better: Better,
     /// What it is taken of.
     pub scope: Scope,

@@ -281,10 +281,7 @@ where
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Writes CSV as [`csv()`] does.
-///
-/// # Errors
-/// Where `out` takes no more.
+/// Writes to `out` the CSV that [`csv()`] makes, a row at a time. Fails where `out` takes no more.
 pub fn write_csv<'a, R>(
     out: impl io::Write,
     header: impl IntoIterator<Item = &'a str>,

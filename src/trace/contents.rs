@@ -82,7 +82,7 @@ pub struct ImportReport {
     pub events: u64,
     /// Events used, by what they became: `kernel`, `memcpy`, `range`, `launch`.
     pub used: BTreeMap<String, u64>,
-    /// Events ignored, by why.
+    /// How many events were ignored, by the reason.
     pub ignored: BTreeMap<String, u64>,
     /// What was missing or odd, a sentence each.
     pub warnings: Vec<String>,
@@ -91,7 +91,7 @@ pub struct ImportReport {
 /// What was run, where and how; lies in the trace file's footer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceMeta {
-    /// [`FORMAT_VERSION`] of the writer.
+    /// The [`FORMAT_VERSION`] of the program that wrote the file.
     pub version: u32,
     /// Where the numbers come from.
     pub provenance: Provenance,

@@ -94,11 +94,12 @@ pub fn write(trace: &Trace, path: &Path) -> Result<()> {
 }
 
 /// Writes a Chrome JSON file a rank into a directory, which is made where there is none: what Holistic
-/// Trace Analysis reads. Returns the files. Where one of them exists, nothing is written unless `replace`.
+/// Trace Analysis reads. Returns the files.
 ///
 /// # Errors
 ///
-/// A failure where the directory or a file cannot be written.
+/// An input error where one of the files exists and `replace` is not asked for, in which case nothing is
+/// written; a failure where the directory or a file cannot be written.
 pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> =
         (0..trace.meta.ranks).map(|rank| directory.join(format!("rank-{rank}.json.gz"))).collect();

@@ -32,11 +32,7 @@ const OPERATIONS: &str = "ladderscope.operations";
 const GROUPS: &str = "ladderscope.groups";
 const SEAL: &str = "ladderscope.seal";
 
-/// Writes a whole trace.
-///
-/// # Errors
-///
-/// The errors of [`TraceWriter`], whose steps it goes through.
+/// Writes a whole trace to a file in this program's format. Fails where a step of [`TraceWriter`] does.
 pub fn write(path: &Path, trace: &Trace) -> Result<()> {
     let mut writer = TraceWriter::create(path, &trace.meta, &trace.operations)?;
     writer.write(&trace.spans)?;

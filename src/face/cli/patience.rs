@@ -19,8 +19,8 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Starts what is stored there and is cancelled by signals; as another rank's process of a launcher, takes
-    /// part in it.
+    /// Runs `start` on the store in `dir`, with this time-out and cancelled by signals. A process that a
+    /// launcher started for another rank than 0 follows rank 0 instead. Returns the exit status.
     pub fn lead(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
         let cancel = Cancel::default();
         interrupt::cancel_on_signals(&cancel)?;

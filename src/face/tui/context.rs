@@ -72,7 +72,7 @@ pub struct Context {
 /// Experiments of sweeps, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweeps {
-    /// The one that runs.
+    /// The name of the experiment whose sweep runs; `None` where none does.
     pub running: Option<String>,
     /// Whether it moves: it runs, and does not wait to be resumed.
     pub moving: bool,
@@ -83,15 +83,15 @@ pub struct Sweeps {
 /// How traces are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// In the place of what is shown, at a stretch of the first (ns since its first start), or at its first
-    /// decode step.
+    /// In the place of what is shown, at a stretch of the first trace (from and to, in ns since its
+    /// first start), or, with `None`, at the first decode step of that trace.
     Alone(Option<(i64, i64)>),
     /// Beneath the trace that is shown, where one is.
     Beneath,
 }
 
-/// What is asked of the workbench by a screen, or told by the sweep; the screen that does it takes it
-/// ([`super::screen::Screen::serve`]).
+/// What a screen asks of the workbench, or what the sweep tells it. Each request is offered to one
+/// screen after the other, and the one that does it takes it ([`super::screen::Screen::serve`]).
 #[derive(Debug)]
 pub enum Request {
     /// Show the timelines of stored runs (full ids), from top to bottom.
@@ -109,12 +109,12 @@ pub enum Request {
     Sweep {
         /// The experiment whose cells are run.
         experiment: Arc<Experiment>,
-        /// Which of its runs.
+        /// Which of the experiment's runs are started: those that are missing, that failed, or all.
         choice: Choice,
     },
     /// Cancel the sweep that runs.
     CancelSweep,
-    /// The sweep says something.
+    /// The sweep that runs tells what has happened in it.
     SweepNews(Box<SweepEvent>),
     /// The sweep ended; the error if it could not be run.
     SweepEnded(Result<Ended, String>),
@@ -216,7 +216,7 @@ impl Context {
 /// Something the user is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What; may have several lines.
+    /// What the user is told; it may have several lines.
     pub text: String,
     /// It went wrong: shown until it is closed.
     pub error: bool,

@@ -101,7 +101,7 @@ pub enum SweepOrder {
     Start {
         /// The experiment whose cells are run.
         experiment: Arc<Experiment>,
-        /// Which of its runs.
+        /// Which of the experiment's runs are started: those that are missing, that failed, or all.
         choice: Choice,
     },
     /// Start no more runs, or go on.

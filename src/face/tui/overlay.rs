@@ -66,14 +66,14 @@ pub struct Pick {
     take: TakeChosen,
 }
 
-/// What Enter does with a text itself, in words, where the text is meant: told of the text, and of whether no line
-/// matches it.
+/// Says in words what Enter does with the typed text itself, or `None` where a text that is no line
+/// means nothing. It is told the text, and whether no line matches it.
 type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
 
 /// Does what is done about a choice.
 type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
 
-/// What was chosen.
+/// What the user chose of a [`Pick`]: one of its lines, or a text of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
     /// A line, by its index.

@@ -58,8 +58,8 @@ impl Preview {
         self.state.runs.count
     }
 
-    /// Answers what the timeline asks for, but for overlaps: they take longer than all else, and no frame
-    /// waits for them.
+    /// Answers at once what the timeline asks for in the background, but for overlaps: they take longer
+    /// than all else, and no frame of the workbench waits for one.
     fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
             if let Effect::Ask(task) = effect

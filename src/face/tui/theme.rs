@@ -50,8 +50,8 @@ pub enum Role {
 const BUILT_IN: [(&str, bool); 4] =
     [("terminal", false), ("dark", false), ("light", true), ("high-contrast", false)];
 
-/// Roles in the order of [`Theme::styles`]: of each its name in theme files, and its style in each of the
-/// built-in themes.
+/// A row for each role, in the order of [`Theme::styles`]: its name in theme files, and its style in
+/// each of [`BUILT_IN`], in words and numbers of the 256-colour palette.
 const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES] = [
     (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
     (Role::Dim, "dim", ["dim", "245", "244", "15"]),

@@ -28,9 +28,9 @@ struct Place {
 
 #[derive(Clone, Copy)]
 enum At {
-    /// Index into the runs.
+    /// A run with a directory of its own: its index into the runs.
     Run(usize),
-    /// Batch (by number) and row.
+    /// A row of a batch: the batch's index, and the number of the row.
     Row(u32, u32),
 }
 
@@ -176,7 +176,7 @@ impl Finished<'_> {
         self.places.values().map(Vec::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether no run of any cell has finished.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

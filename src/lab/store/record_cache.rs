@@ -217,7 +217,7 @@ fn frame(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     (length > 0 && payload.end <= bytes.len()).then_some(payload)
 }
 
-/// Bytes of a stamp.
+/// Bytes that a record's stamp takes: by it a record that was written anew is told from the cached one.
 const STAMP: usize = 28;
 
 /// The environment's JSON, and the record's payload.

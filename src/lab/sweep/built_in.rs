@@ -21,7 +21,7 @@ impl Experiment {
     ///
     /// # Errors
     ///
-    /// Those of [`Experiment::load`], for a file that is wrong and for one that there is not.
+    /// The errors of [`Experiment::load`], for a file that is wrong and for one that there is not.
     pub fn open(path_or_name: &Path) -> Result<Self> {
         let named = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path_or_name);
         match named {

@@ -30,16 +30,16 @@ pub enum SweepEvent {
         cell: usize,
         /// Which pass over the cells it is, from 0.
         round: u32,
-        /// The id of the run.
+        /// The id under which the run is stored.
         run: String,
     },
-    /// A run says something.
+    /// A run tells what it does: its phase, a sample that ended, decode steps that went by.
     Run {
         /// Index into the experiment's cells.
         cell: usize,
         /// Which pass over the cells it is, from 0.
         round: u32,
-        /// What the run says.
+        /// What the run's process told, as it sent it.
         event: RunEvent,
     },
     /// A run wrote a line to its standard error.
@@ -60,7 +60,7 @@ pub enum SweepEvent {
     },
     /// The sweep is paused: no run goes on, and none is started until it is resumed.
     Paused,
-    /// The sweep goes on.
+    /// The sweep was paused and starts runs again.
     Resumed,
     /// A cell and all before it have ended, or will not run: told once a cell, in their order.
     CellDone {
@@ -77,7 +77,7 @@ pub enum Choice {
     /// Those that are not finished: what a sweep that stopped goes on with.
     #[default]
     Missing,
-    /// All, finished ones too.
+    /// All runs of the grid, those that are finished too.
     All,
     /// Those that failed or were interrupted; what never ran stays so.
     Failed,
@@ -90,7 +90,7 @@ pub struct SweepOutcome {
     pub cells: std::collections::BTreeMap<Status, usize>,
     /// How many runs, or batches of simulated ones, were stored.
     pub stored: usize,
-    /// How many runs failed.
+    /// How many runs of this sweep ended as failed.
     pub failed: usize,
     /// Whether the sweep was cancelled before its end.
     pub interrupted: bool,

@@ -19,13 +19,13 @@ const ROUNDS: u32 = 3;
 pub struct Experiment {
     /// The file's stem: `quickstart`.
     pub name: String,
-    /// Where it was read.
+    /// The file of the text, from whose directory relative paths in it start.
     pub path: PathBuf,
     /// The question that the experiment asks, where the file says one.
     pub question: Option<String>,
     /// The text of the file.
     pub text: String,
-    /// Passes over the cells.
+    /// How often each cell is run, a pass over all cells after the other.
     pub rounds: u32,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
@@ -34,11 +34,12 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Reads and checks a file; errors name file, line and column and the nearest valid name.
+    /// Reads an experiment file and resolves every cell of its grid; nothing is run.
     ///
     /// # Errors
     ///
-    /// An input error with file, line and column of what is wrong, and with the nearest valid name.
+    /// The system's error where the file cannot be read; an input error with file, line and column of
+    /// what is wrong in it, and with the nearest valid name.
     pub fn load(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
         let text = String::from_utf8(bytes).map_err(|e| {

@@ -88,11 +88,9 @@ functions! {
     fn cuGraphUpload(exec: sys::CUgraphExec, stream: sys::CUstream) -> u32;
 }
 
-/// The driver's functions, initialised.
-///
-/// # Errors
-///
-/// No driver, one that is too old, or one that refuses; the message says what to do.
+/// The driver's functions, looked up and initialised (`cuInit`) once for the process. An input
+/// error where there is no driver, where it is older than CUDA 12.0, or where it refuses; the
+/// message says what to do.
 pub(crate) fn api() -> Result<&'static Api> {
     static API: OnceLock<Result<Api, String>> = OnceLock::new();
     API.get_or_init(|| enter().map_err(|error| error.to_string()))

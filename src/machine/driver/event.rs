@@ -33,11 +33,8 @@ impl Drop for Event {
 }
 
 impl Gpu {
-    /// An event; one without times costs less.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text, or the one that made its GPU unusable before.
+    /// Makes an event of this GPU, as `torch.cuda.Event` does; one that is not `timed` costs the
+    /// GPU less to record.
     pub fn event(&self, timed: bool) -> Result<Event> {
         const DISABLE_TIMING: u32 = 2;
         self.bind()?;
@@ -51,11 +48,8 @@ impl Gpu {
 }
 
 impl Event {
-    /// Milliseconds from the other event to this one (0.5 us resolution). Both must be timed and done.
-    ///
-    /// # Errors
-    ///
-    /// A failure where either was not recorded with times, or its work is not done.
+    /// Milliseconds from the other event to this one, with a resolution of 0.5 us. Fails where either
+    /// was made without times or was never recorded, and where the work before either still goes on.
     pub fn elapsed_ms(&self, since: &Self) -> Result<f32> {
         let mut milliseconds = 0.0;
         self.gpu.bind()?;
@@ -69,11 +63,8 @@ impl Event {
         Ok(milliseconds)
     }
 
-    /// Whether the work before it is done.
-    ///
-    /// # Errors
-    ///
-    /// A failure where work before the event failed; the GPU is unusable from then on.
+    /// Whether the work that was enqueued before the event is done; asks without waiting. An event that
+    /// was never recorded is done.
     pub fn is_done(&self) -> Result<bool> {
         self.gpu.bind()?;
         // SAFETY: the event exists.
@@ -85,12 +76,9 @@ impl Event {
         }
     }
 
-    /// Waits until what was enqueued before the event has ended, but at most this long, as
-    /// [`super::Stream::synchronize_within`] does for a whole stream.
-    ///
-    /// # Errors
-    ///
-    /// A failure where work before the event failed, or is not done within `limit`.
+    /// Waits until what was enqueued before the event has ended, but at most for `limit`, as
+    /// [`super::Stream::synchronize_within`] does for a whole stream; the same holds of a GPU that does
+    /// not end within it.
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         wait::until(&self.gpu, limit, || self.is_done())
     }

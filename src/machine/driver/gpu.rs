@@ -100,11 +100,8 @@ impl Gpu {
         }
     }
 
-    /// Properties of all GPUs, without making a context on any.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Gpu::count`], and a failure where the driver does not tell of one.
+    /// Properties of all GPUs that this process sees, by number, without making a context on any. Fails
+    /// where [`Gpu::count`] does, and where the driver does not tell of one.
     pub fn list() -> Result<Vec<GpuInfo>> {
         let count = Self::count()?;
         let api = api()?;
@@ -137,12 +134,8 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Makes it the current GPU of this thread. What is made here does so by itself; needed before
-    /// other libraries (NCCL) are called.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the context is lost, by an error of earlier work.
+    /// Makes it the current GPU of this thread. What is made here does so by itself; needed before other
+    /// libraries (NCCL) are called. Fails where an error of earlier work cost the process its context.
     pub fn bind(&self) -> Result<()> {
         // SAFETY: the context is held by `self`.
         let code = unsafe { (self.inner.api.cuCtxSetCurrent)(self.inner.context) };
@@ -154,11 +147,8 @@ impl Gpu {
         &self.inner.info
     }
 
-    /// Free and total memory (bytes).
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text.
+    /// Memory of the GPU that is free and memory in all (bytes), as `torch.cuda.mem_get_info` has it:
+    /// what other processes use is not free.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -168,11 +158,8 @@ impl Gpu {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits for everything on it.
-    ///
-    /// # Errors
-    ///
-    /// A failure where any work on the GPU failed; it is unusable from then on.
+    /// Waits for all work of this process on the GPU, on whatever stream, without a limit. Fails where
+    /// any of that work did; the GPU is unusable for this process from then on.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: its context is current.
@@ -279,11 +266,8 @@ pub struct Peer {
 }
 
 impl Gpu {
-    /// What GPU `from` can do with the memory of GPU `to` (numbers from 0).
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text, for a number that there is not.
+    /// What GPU `from` can do with the memory of GPU `to` (CUDA's numbers in this process, from 0).
+    /// Fails for a number that there is not.
     pub fn peer(from: usize, to: usize) -> Result<Peer> {
         let api = api()?;
         let what = || format!("asking whether GPU {from} reaches GPU {to}");

@@ -32,11 +32,8 @@ impl Graph {
         Self { gpu, graph }
     }
 
-    /// How many nodes it has.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text.
+    /// How many nodes were captured: kernels, copies, fills of memory and event records, of all
+    /// streams that took part.
     pub fn nodes(&self) -> Result<usize> {
         self.gpu.bind()?;
         let mut count = 0;
@@ -47,12 +44,8 @@ impl Graph {
         Ok(count)
     }
 
-    /// Makes it ready to launch. What its kernels use (memory, modules, events, workspaces)
-    /// must outlive the result.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the graph cannot be executed, or the GPU's memory is too small for it.
+    /// Makes it ready to launch. What its kernels use (memory, modules, events, workspaces) must outlive
+    /// the result. Fails where the graph cannot be executed, or the GPU's memory is too small for it.
     pub fn instantiate(&self) -> Result<GraphExec> {
         // Nodes keep the priority of the stream that they were captured from; without this all would run
         // with that of the stream on which the graph is launched.
@@ -89,11 +82,8 @@ impl Drop for GraphExec {
 }
 
 impl GraphExec {
-    /// Launches it after what the stream has to do.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the launch is refused, or earlier work on the GPU failed.
+    /// Enqueues one execution of the whole graph behind the work that the stream has already, and
+    /// returns before it has ended. Fails where the launch is refused.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.
@@ -101,11 +91,8 @@ impl GraphExec {
         self.gpu.check(code, || "launching a graph".into())
     }
 
-    /// Brings it to the GPU beforehand, so that the first launch is as fast as the others.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the GPU's memory is too small for the graph.
+    /// Brings the graph to the GPU beforehand, so that the first launch is as fast as the others. Fails
+    /// where the GPU's memory is too small for it.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.

@@ -103,12 +103,8 @@ impl Library {
     }
 }
 
-/// The library, loaded; the same for the whole process, and so is the error where there is none.
-///
-/// # Errors
-///
-/// An input error where no such library is found or can be loaded, with all that was tried
-/// and what to install.
+/// Opens a library of NVIDIA's, or takes the one that this process has loaded already. Fails where
+/// [`found`] does, with the same error each time that it is asked.
 pub fn open(name: Library) -> Result<&'static libloading::Library> {
     found(name).map(|found| &found.library)
 }

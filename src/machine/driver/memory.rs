@@ -44,11 +44,9 @@ impl Drop for Memory {
 }
 
 impl Gpu {
-    /// Memory of this GPU, aligned to 256 bytes at least, with arbitrary content; zero bytes are fine.
-    ///
-    /// # Errors
-    ///
-    /// Where it does not fit: what it was for, how much was asked for, how much is free, what to do.
+    /// Allocates memory of this GPU, aligned to 256 bytes at least, with arbitrary content; zero bytes
+    /// are fine. Where it does not fit, the error says what it was for (`what`), how much was asked for,
+    /// how much is free and what to do.
     pub fn allocate(&self, bytes: u64, what: &str) -> Result<Memory> {
         if bytes == 0 {
             return Ok(Memory { gpu: self.clone(), ptr: DevicePtr(0), bytes });
@@ -97,11 +95,8 @@ impl Memory {
         self.bytes
     }
 
-    /// Copies to it, `offset` bytes from its start, and waits. Not ordered after work on streams.
-    ///
-    /// # Errors
-    ///
-    /// A failure where `bytes` do not fit behind `offset`, or earlier work on the GPU failed.
+    /// Copies `data` to the memory, `offset` bytes from its start, and waits until it has arrived. The
+    /// copy is not ordered after work on streams. Fails where the data do not fit behind `offset`.
     pub fn upload(&self, offset: u64, data: &[u8]) -> Result<()> {
         let to = self.part(offset, data.len(), "writing")?;
         if data.is_empty() {
@@ -119,11 +114,8 @@ impl Memory {
         self.gpu.check(code, what)
     }
 
-    /// Copies from it, `offset` bytes from its start, and waits. Not ordered after work on streams.
-    ///
-    /// # Errors
-    ///
-    /// A failure where `bytes` do not fit behind `offset`, or earlier work on the GPU failed.
+    /// Copies from the memory, `offset` bytes from its start, until `data` is full, and waits for that.
+    /// The copy is not ordered after work on streams. Fails where fewer bytes lie behind `offset`.
     pub fn download(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         let from = self.part(offset, data.len(), "reading")?;
         if data.is_empty() {

@@ -38,11 +38,8 @@ impl Drop for Inner {
 }
 
 impl Gpu {
-    /// Loads a compiled module (a cubin for this GPU's architecture).
-    ///
-    /// # Errors
-    ///
-    /// A failure where the code is for another architecture, or the GPU's memory is too small for it.
+    /// Loads a compiled module (a cubin for this GPU's architecture). Fails where the code is for
+    /// another architecture, or the GPU's memory is too small for it.
     pub fn load(&self, cubin: &[u8]) -> Result<Module> {
         self.bind()?;
         let mut module = std::ptr::null_mut();
@@ -59,11 +56,8 @@ impl Gpu {
 }
 
 impl Module {
-    /// The kernel of this name.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the module has no kernel of this name.
+    /// The kernel of this name, which is the C name (`extern "C"`) in the CUDA source. Fails where the
+    /// module has none of this name.
     pub fn function(&self, name: &str) -> Result<Function> {
         let gpu = &self.inner.gpu;
         gpu.bind()?;
@@ -108,11 +102,8 @@ impl Function {
         &self.module.gpu
     }
 
-    /// Allows launches with this much dynamic shared memory (above 48 KB it must be asked for).
-    ///
-    /// # Errors
-    ///
-    /// A failure where the GPU has less shared memory than that for a block.
+    /// Allows launches with this much dynamic shared memory a block; above 48 KB it must be asked for.
+    /// Fails where a block of this GPU cannot have so much ([`super::GpuInfo::shared_per_block`]).
     pub fn set_shared(&self, bytes: u32) -> Result<()> {
         let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value, || {
@@ -142,12 +133,8 @@ impl Function {
         gpu.check(code, what)
     }
 
-    /// How many blocks of this many threads and bytes of dynamic shared memory run on one
-    /// multiprocessor at a time.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text.
+    /// How many blocks of `block` threads and `shared` bytes of dynamic shared memory run on one
+    /// multiprocessor at a time: the kernel's occupancy in blocks.
     pub fn blocks_per_multiprocessor(&self, block: u32, shared: u32) -> Result<u32> {
         let gpu = self.gpu();
         gpu.bind()?;

@@ -51,11 +51,7 @@ impl Drop for Stream {
 }
 
 impl Gpu {
-    /// A stream of its own.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text.
+    /// Makes a stream of this GPU, which does not wait for the default stream (`cudaStreamNonBlocking`).
     pub fn stream(&self, priority: Priority) -> Result<Stream> {
         const NON_BLOCKING: u32 = 1;
         self.bind()?;
@@ -78,11 +74,7 @@ impl Gpu {
 
 impl Stream {
     /// Enqueues a kernel. The arguments' types must be those of the kernel: nothing can check them.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the launch wants more threads, registers or shared memory than there are,
-    /// or earlier work failed.
+    /// Fails where the launch wants more threads, registers or shared memory than there are.
     pub fn launch(&self, function: &Function, launch: &Launch, arguments: &mut Arguments) -> Result<()> {
         self.gpu.bind()?;
         let [grid_x, grid_y, grid_z] = launch.grid;
@@ -135,11 +127,8 @@ impl Stream {
         })
     }
 
-    /// Records the event after the work so far. During a capture it becomes an edge, without a time.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Records the event after the work so far. During a capture it becomes an edge of the
+    /// graph, without a time.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.
@@ -147,12 +136,8 @@ impl Stream {
         self.gpu.check(code, || "recording an event".into())
     }
 
-    /// Records an event like [`Stream::record`]; during a capture this becomes a node that records the
-    /// event, with its time, at every launch of the graph.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text, and where drivers are too old for such nodes.
+    /// Records an event like [`Stream::record`]; during a capture of this thread it becomes a node that
+    /// records the event, with its time, at every launch of the graph.
     pub fn record_external(&self, event: &Event) -> Result<()> {
         const EXTERNAL: u32 = 1;
         if !capture::active() {
@@ -165,11 +150,8 @@ impl Stream {
         self.gpu.check(code, || "recording an event inside of a graph".into())
     }
 
-    /// What follows on this stream waits for the event.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Lets what is enqueued on this stream from now on wait for the event; the calling thread does not
+    /// wait. During a capture this draws the waiting stream into the graph.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.
@@ -177,11 +159,8 @@ impl Stream {
         self.gpu.check(code, || "letting a stream wait for an event".into())
     }
 
-    /// Waits for its work.
-    ///
-    /// # Errors
-    ///
-    /// A failure where work on the stream failed; the GPU is unusable from then on.
+    /// Waits for the stream's work without a limit. Fails where that work did; the GPU is unusable for
+    /// this process from then on.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the stream exists.
@@ -189,21 +168,15 @@ impl Stream {
         self.gpu.check(code, || "waiting for a stream".into())
     }
 
-    /// Waits for its work, at most this long.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong on the GPU; or that the time is over: then the GPU is given up, and nothing of it is
-    /// freed by this process any more, since freeing would wait for ever.
+    /// Waits for the stream's work, at most for `limit`. A GPU that has not ended by then is
+    /// given up, which is an error: nothing of it is freed by this process any more, since
+    /// freeing would wait for ever.
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         wait::until(&self.gpu, limit, || self.is_done())
     }
 
-    /// Whether its work is done.
-    ///
-    /// # Errors
-    ///
-    /// A failure where work on the stream failed; the GPU is unusable from then on.
+    /// Whether all work that was enqueued on the stream is done; asks without waiting. Fails where that
+    /// work did; the GPU is unusable for this process from then on.
     pub fn is_done(&self) -> Result<bool> {
         self.gpu.bind()?;
         // SAFETY: the stream exists.
@@ -213,11 +186,8 @@ impl Stream {
         }
     }
 
-    /// Copies to the GPU in order. The data has been taken over when this returns. Not during a capture.
-    ///
-    /// # Errors
-    ///
-    /// A failure during a capture, and with the driver's text; an error of earlier work may show here.
+    /// Copies `data` to the GPU in stream order; the data has been taken over when this returns. Fails
+    /// during a capture of this thread: the graph's launches would read the slice after its end.
     pub fn copy_to_device(&self, to: DevicePtr, data: &[u8]) -> Result<()> {
         self.refuse_capture("copying from a slice")?;
         if data.is_empty() {
@@ -232,11 +202,7 @@ impl Stream {
         self.gpu.check(code, || format!("copying {} bytes to it", data.len()))
     }
 
-    /// Enqueues setting each of `bytes` bytes from `to` on to `byte`.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Enqueues setting each of the `bytes` bytes from `to` on to `byte`; zero bytes enqueue nothing.
     pub fn fill(&self, to: DevicePtr, byte: u8, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -247,13 +213,10 @@ impl Stream {
         self.gpu.check(code, || format!("filling {bytes} bytes"))
     }
 
-    /// From here on work is captured into a graph instead of being done, on this stream and on those that
-    /// wait for its events. Other threads may go on using the GPU; this one must neither wait for it nor
-    /// allocate (dropped memory is freed after the capture).
-    ///
-    /// # Errors
-    ///
-    /// A failure where this thread captures already.
+    /// From here on work is captured into a graph instead of being done, on this stream and on
+    /// those that wait for its events. Other threads may go on using the GPU; this one must neither
+    /// wait for it nor allocate (dropped memory is freed after the capture). Fails where the stream
+    /// is being captured already.
     pub fn begin_capture(&self) -> Result<()> {
         const THREAD_LOCAL: u32 = 1;
         self.gpu.bind()?;
@@ -265,11 +228,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the capture that this stream has begun, in the same thread.
-    ///
-    /// # Errors
-    ///
-    /// A failure where something was done that cannot be captured; the driver's text names it.
+    /// Ends the capture that this stream has begun, in the same thread. Fails where it has begun none,
+    /// and where something was done that cannot be captured, which the driver's text names.
     pub fn end_capture(&self) -> Result<Graph> {
         if !self.capturing.swap(false, Ordering::Relaxed) {
             return Err(Error::failed("a capture is ended on a stream that has not begun one"));
@@ -287,11 +247,9 @@ impl Stream {
         Ok(Graph::new(self.gpu.clone(), graph))
     }
 
-    /// Captures what `work` enqueues. Where it fails, the capture is ended too, and its error is given.
-    ///
-    /// # Errors
-    ///
-    /// The error of `work`, or a failure where something was done that cannot be captured.
+    /// Captures what `work` enqueues on this stream, and on those that join it. Where
+    /// `work` fails, the capture is ended too, and its error is returned; else this
+    /// fails where [`Stream::end_capture`] does.
     pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         self.begin_capture()?;
         let done = work();

@@ -125,8 +125,7 @@ static PARSED: LazyLock<Vec<Profile>> = LazyLock::new(|| {
 });
 
 impl Profile {
-    /// A built-in profile by name, or a TOML file. Errors name the nearest built-in profile, or
-    /// file, line and column.
+    /// A built-in profile by name, or a TOML file.
     ///
     /// # Errors
     ///

@@ -69,11 +69,8 @@ impl Group {
     }
 
     /// Sums `buffer` over the ranks; blocks until all have arrived and the link's time is over. Every
-    /// rank must call with buffers of the same length, in the same order.
-    ///
-    /// # Errors
-    ///
-    /// [`Broken`] where a rank has left, so that the sum can never be.
+    /// rank must call with buffers of the same length, in the same order. [`Broken`] where a rank has
+    /// left, so that the sum can never be.
     pub fn all_reduce(&self, rank: usize, buffer: Vec<f32>) -> Result<Reduced, Broken> {
         let bytes = (buffer.len() * size_of::<f32>()) as u64;
         let mut state = self.lock();
@@ -116,11 +113,8 @@ impl Group {
         Ok(Reduced { buffer, last_arrival })
     }
 
-    /// Blocks until every rank has called it.
-    ///
-    /// # Errors
-    ///
-    /// [`Broken`] where a rank has left, so that not all can ever arrive.
+    /// Blocks until every rank of the group has called it. [`Broken`] where a rank has left, so that not
+    /// all can ever arrive.
     pub fn barrier(&self) -> Result<(), Broken> {
         let mut state = self.lock();
         let mine = state.barriers;

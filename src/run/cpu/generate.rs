@@ -8,12 +8,13 @@ use crate::plan::DType;
 use crate::run::comm::Broken;
 use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 
-/// Generates; `on_token` is called with the number of tokens each sequence has so far.
+/// Generates tokens on this machine's cores; `on_token` is called with the number of tokens each
+/// sequence has so far.
 ///
 /// # Errors
 ///
-/// An input error for a TP that does not divide the model or a checkpoint that is wrong; a failure where
-/// a rank's thread dies.
+/// An input error for weights in f16, a TP that does not divide the model or a checkpoint that is wrong;
+/// a failure where a rank's thread dies.
 pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
     request.check()?;
     if request.dtype == DType::F16 {

@@ -137,7 +137,8 @@ struct Pace<'a> {
 }
 
 impl Pace<'_> {
-    /// `done` steps have ended.
+    /// Tells, after `done` decode steps, who watches of the steps since the last report, and else only
+    /// that the run is alive.
     fn look(&mut self, ends: &[Event], done: usize, on_event: OnEvent<'_>) -> Result<()> {
         let of = ends.len().saturating_sub(1);
         if !self.watch {

@@ -36,12 +36,12 @@ impl StepSize {
         Self { first_sequence: 0, sequences, tokens: 1 }
     }
 
-    /// Rows of an activation.
+    /// Rows that an activation of the step has: one for each new token of each sequence.
     pub fn rows(&self) -> u32 {
         self.sequences * self.tokens
     }
 
-    /// Rows of a value.
+    /// Rows that a value of the plan has in the step, by what the plan says it has a row for.
     pub fn rows_of(&self, rows: Rows) -> u32 {
         match rows {
             Rows::Tokens => self.rows(),
@@ -106,7 +106,7 @@ pub(super) struct Binder<'a> {
     pub matvec: &'a MatvecChoice,
     /// The new tokens, one a row; in decode the state's.
     pub tokens: DevicePtr,
-    /// Sequences of the batch.
+    /// Sequences of the whole batch, of which a prefill step may take a part.
     pub batch: u32,
     /// Tokens that each sequence's KV cache has room for.
     pub capacity: u32,

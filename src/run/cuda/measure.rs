@@ -49,11 +49,9 @@ pub struct GemmRate {
     pub algorithms: usize,
 }
 
-/// Reads memory with `read_bandwidth` of `kernels/measure.cu`, given as `kernel`.
-///
-/// # Errors
-///
-/// Too little free memory; what the driver answers; a GPU that does not answer.
+/// Measures how fast the GPU reads its memory, with `read_bandwidth` of `kernels/measure.cu`, given as
+/// `kernel`: the median over passes through a buffer that no cache holds, of 4 GiB where there is room.
+/// Fails where less than 2 MiB of memory is free, or the GPU does not answer.
 pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
     /// Threads of a block (`BOUNDED_KERNEL` in measure.cu).
     const THREADS: u32 = 512;
@@ -100,11 +98,9 @@ pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
     }
 }
 
-/// Multiplies square matrices of random bf16 numbers, up to 8192 x 8192, by cuBLASLt.
-///
-/// # Errors
-///
-/// cuBLASLt missing; too little free memory; what cuBLASLt answers; a GPU that does not answer.
+/// Measures how fast cuBLASLt multiplies square matrices of random bf16 numbers, up to 8192 x 8192, with
+/// the fastest of its algorithms. Fails where cuBLASLt is missing or refuses the product, where too
+/// little memory is free, or where the GPU does not answer.
 pub fn gemm_rate(gpu: &Gpu) -> Result<GemmRate> {
     const FIRST: u64 = 256;
     const LAST: u64 = 8192;

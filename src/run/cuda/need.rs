@@ -9,13 +9,9 @@ use crate::plan::{ModelShape, Phase};
 use crate::run::sample::Sampling;
 use crate::table::Spec;
 
-/// Weights, KV cache, activations of both steps, scratch of attention and the workspace of matrix
-/// products, of one rank of `spec` on a GPU with so many multiprocessors. An error where the cell cannot
-/// be planned, which says why.
-///
-/// # Errors
-///
-/// An input error where TP does not divide the model.
+/// What one rank of `spec` needs of a GPU with so many multiprocessors: weights, KV cache, activations
+/// of both steps, scratch of attention and the workspace of matrix products (bytes). An input error,
+/// with the arithmetic, where TP does not divide the model.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
     let program = |phase| Program::new(shape, &spec.architecture, spec.tp, spec.dtype, phase, false, 0);
     let sizes = Sizes {

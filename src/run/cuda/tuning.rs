@@ -29,11 +29,8 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The choices that this process's variables make.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a variable with a value that it does not take, by its name.
+    /// The choices that this process's variables make. An input error for a variable with a value that
+    /// it does not take, which names the variable and what it takes.
     pub fn of_process() -> Result<Self> {
         Self::of(|name| std::env::var(name).ok())
     }

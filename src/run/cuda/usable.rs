@@ -7,12 +7,12 @@ use crate::machine::driver::{Gpu, GpuInfo};
 /// The oldest GPUs that kernels are compiled for.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// The GPUs that this process sees.
+/// The GPUs that this process sees, where all of them can run the cuda backend.
 ///
 /// # Errors
 ///
-/// There is no driver or no GPU, a GPU is too old, or a library is missing that every run needs (NVRTC,
-/// cuBLASLt), with what to do.
+/// Where there is no driver or no GPU, where a GPU is older than compute capability 8.0, or where a
+/// library is missing that every run needs (NVRTC, cuBLASLt), with what to do.
 pub fn gpus() -> Result<Vec<GpuInfo>> {
     let all = Gpu::list()?;
     if let Some(why) = too_old(&all) {

@@ -14,7 +14,7 @@ impl Clock {
         Self { zero: Instant::now() }
     }
 
-    /// Nanoseconds since the start.
+    /// Nanoseconds that have passed since [`Clock::start`].
     #[inline]
     pub fn now(&self) -> i64 {
         self.zero.elapsed().as_nanos() as i64

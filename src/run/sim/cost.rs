@@ -262,7 +262,7 @@ pub(super) struct Durations<'a> {
 }
 
 impl<'a> Durations<'a> {
-    /// For a first step.
+    /// The durations of a plan's operations in its first step; later steps let them grow.
     pub(super) fn new(machine: Machine<'a>, plan: &Plan, step: &Step) -> Self {
         let mut classes: Vec<Class> = Vec::new();
         let class_of: Vec<u32> = plan
@@ -302,7 +302,8 @@ impl<'a> Durations<'a> {
         }
     }
 
-    /// For a step that differs from the last one in its context alone; whether anything changed.
+    /// Takes up a step that differs from the last one in its context alone, and tells
+    /// whether any duration changed.
     pub(super) fn grow(&mut self, step: &Step) -> bool {
         let mut changed = false;
         for &class in &self.growing.0 {

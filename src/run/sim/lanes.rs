@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-/// One executed operation (ns).
+/// One operation as it was executed on one rank; times in ns since the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     /// Index in the plan.

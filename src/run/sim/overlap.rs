@@ -143,7 +143,7 @@ impl Overlap {
     }
 }
 
-/// The average over ranks.
+/// The overlap of a run: the average over its ranks (ms); `None` where none has any.
 pub(super) fn average(ranks: Vec<Overlap>) -> Option<table::Overlap> {
     let all: Vec<table::Overlap> = ranks.into_iter().filter_map(Overlap::finish).collect();
     let count = all.len() as f64;

@@ -21,7 +21,7 @@ use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
 ///
 /// # Errors
 ///
-/// Those of [`simulate_plans`], and an input error where TP does not divide the model.
+/// The errors of [`simulate_plans`], and an input error where TP does not divide the model.
 pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) -> RunResult {
     simulate_plans(&Plans::new(spec, shape, &target.stack)?, spec, shape, target, record)
 }
@@ -30,7 +30,8 @@ pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) 
 ///
 /// # Errors
 ///
-/// An input error for a batch or a number of tokens of 0, and for a TP that does not divide the model.
+/// An input error for a batch or a number of tokens of 0, and for a run of more than 292 simulated
+/// years, where the clock of nanoseconds ends.
 pub fn simulate_plans(
     plans: &Plans,
     spec: &Spec,
@@ -180,7 +181,8 @@ impl<'a> Replay<'a> {
         (times, overlap.finish())
     }
 
-    /// Every rank for itself.
+    /// Replays the run with ranks of different speed, each on lanes of its own. Returns when each token
+    /// was there (ns) and the overlap.
     fn skewed(
         &self,
         prefill: &Durations<'_>,

@@ -164,7 +164,7 @@ impl Skewed {
         self.steps += 1;
     }
 
-    /// The step's compute times.
+    /// Draws how long each compute operation of this step takes on each rank.
     fn draw(&mut self, durations: &Durations<'_>) {
         let share = self.skew.operation_pct / 100.0;
         for (rank, index) in self.ranks.iter_mut().zip(0_u64..) {
@@ -252,7 +252,7 @@ impl Skewed {
     }
 }
 
-/// What an event is.
+/// What the next event on the ranks' lanes is.
 #[derive(Clone, Copy)]
 enum Ended {
     Compute(usize),
@@ -261,7 +261,7 @@ enum Ended {
 }
 
 impl Rank {
-    /// Starts what can start.
+    /// Starts the next operation of each lane that has none under way, once what it reads is there.
     fn start(&mut self, wiring: &Wiring) {
         if self.compute.is_none()
             && let Some((operation, ready)) = self.startable(wiring, 0)

@@ -15,7 +15,7 @@ pub struct Difference {
     pub transfer_ms: f64,
     /// Exposed communication that waits for a peer.
     pub peer_wait_ms: f64,
-    /// Compute that communication slows.
+    /// Time that compute takes longer because communication runs beside it.
     pub contention_ms: f64,
     /// Operations that the one does and the other does not.
     pub operations_ms: f64,

@@ -33,7 +33,7 @@ pub struct IdleSplit {
     pub communication_us: f64,
     /// All was there, and nothing had begun (us).
     pub between_us: f64,
-    /// Between timed generations (us).
+    /// Gaps between the timed generations of a run, whatever was waited for (us).
     pub outside_us: f64,
     /// All idle time of the rank, the sum of the four parts (us).
     pub idle_us: f64,

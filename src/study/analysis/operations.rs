@@ -39,7 +39,7 @@ pub struct OperationDifference {
     pub lane: Lane,
     /// In the first run; `None` where it does not do this.
     pub a: Option<Share>,
-    /// In the second run.
+    /// In the second run; `None` where it does not do this.
     pub b: Option<Share>,
     /// Second less first (us); what is not done counts 0.
     pub delta_us: f64,

@@ -34,14 +34,14 @@ pub struct SideBySide {
 /// A measure of both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Both {
-    /// The measure.
+    /// Which measure the values are of; it has the unit, and says which direction is better.
     pub measure: &'static Measure,
     /// The baseline's value and the other's.
     pub values: [Option<f64>; 2],
 }
 
 impl Both {
-    /// The other's over the baseline's.
+    /// The other run's value over the baseline's; `None` where one has none, or the baseline's is 0.
     pub fn ratio(&self) -> Option<f64> {
         let [a, b] = self.values;
         Some(b? / a?).filter(|ratio| ratio.is_finite())

@@ -60,7 +60,8 @@ impl Varied {
         Self { axes, link_follows }
     }
 
-    /// What else varies.
+    /// The same but for one axis, which is said elsewhere (as a column, say). Without P2P the links that
+    /// follow from it go too.
     pub fn without(&self, axis: &Axis) -> Self {
         let mut other = self.clone();
         other.axes.retain(|varied| varied != axis);

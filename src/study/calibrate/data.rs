@@ -25,14 +25,14 @@ const REQUIRED: [&str; 8] =
     ["model", "architecture", "tp", "batch", "p2p", "prompt_tokens", "output_tokens", "tokens_per_s"];
 const OPTIONAL: [&str; 4] = ["decode_s", "prefill_s", "collective", "dtype"];
 
-/// Reads a CSV file with a header: the columns model, architecture, tp, batch, p2p, prompt_tokens,
-/// output_tokens, tokens_per_s, and optionally decode_s, prefill_s, collective, dtype (f16 unless
-/// given). Errors name file, line, column and what would be right.
+/// Reads a CSV file with a header: the columns model, architecture, tp, batch, p2p,
+/// prompt_tokens, output_tokens, tokens_per_s, and optionally decode_s, prefill_s, collective,
+/// dtype (f16 unless given).
 ///
 /// # Errors
 ///
-/// An input error with line and column of what is wrong: a missing column, an unknown model or
-/// architecture, a number that is none.
+/// An input error with file, line and column of what is wrong, and with what would be right: a missing
+/// column, an unknown model or architecture, a number that is none.
 pub fn read_csv(path: &Path) -> Result<Vec<Point>> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
     parse(&path.display().to_string(), &text)

@@ -8,13 +8,13 @@ use crate::machine::hardware::{LargeMessages, LinkPoint, Target};
 pub struct Parameter {
     /// Its key: of the stack, of the profile, or of the law of the link without P2P.
     pub key: &'static str,
-    /// Unit; empty for ratios.
+    /// The unit of its values, such as `us` or `GB/s`; empty for ratios.
     pub unit: &'static str,
     /// What it means, and where its bounds come from.
     pub meaning: &'static str,
     /// Lowest and highest value that physics allows.
     pub bounds: (f64, f64),
-    /// Where a fit starts.
+    /// The value at which a fit starts, inside the bounds.
     pub start: f64,
     /// Writes a value of the constant into the stack or the profile.
     set: fn(&mut State, f64),
@@ -89,8 +89,8 @@ impl Parameter {
     }
 }
 
-/// The constants: key, unit, bounds, where a fit starts, the number of the state that it is, and what it
-/// means.
+/// Makes the table of constants from a line for each: its key and unit, the lowest and highest value
+/// that physics allows, where a fit starts, the number of [`State`] that it sets, and what it means.
 macro_rules! parameters {
     ($($key:literal $unit:literal, $low:literal to $high:literal from $start:literal, $($place:ident).+, $meaning:literal;)*) => {
         /// All constants that may be fitted; the data tell something about some of them.

@@ -13,7 +13,7 @@ use crate::plan::Architecture;
 /// A prediction against the measurement of one point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Residual {
-    /// `llama-3-70b ladder tp8 b1 p2p-on`.
+    /// The cell of the point, in words: `llama-3-70b ladder tp8 b1 p2p-on`.
     pub cell: String,
     /// Throughput that was measured (tokens/s).
     pub measured_tokens_per_s: f64,
@@ -48,7 +48,7 @@ pub struct Errors {
 /// Errors on a part of the data by a fit to the rest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Held {
-    /// `tp 8`, `batch 16`.
+    /// What was left out of the fit: `tp 8`, `batch 16`.
     pub held_out: String,
     /// Errors on the part that was left out of the fit.
     pub errors: Errors,

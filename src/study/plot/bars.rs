@@ -55,7 +55,7 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
 /// How words over bars are written: all of a figure in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// From left to right.
+    /// The words lie above their bars, read from left to right.
     Lying,
     /// Read from below upwards, in the width of a bar.
     Upright,

@@ -74,11 +74,8 @@ impl Figure {
         self.provenance.caption()
     }
 
-    /// The figure as a document of its own.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the bundled font cannot be read.
+    /// The figure as an SVG document of its own, the font's outlines included. Fails where the bundled
+    /// font cannot be read.
     pub fn svg(&self) -> Result<String> {
         svg(&self.scene, &self.provenance, Place::File).ok_or_else(no_font)
     }
@@ -93,11 +90,8 @@ impl Figure {
         svg(&self.scene, &self.provenance, Place::Page(name)).ok_or_else(no_font)
     }
 
-    /// The figure as pixels, `width` of them across.
-    ///
-    /// # Errors
-    ///
-    /// A failure where painting fails.
+    /// The figure as pixels, `width` of them across; the height follows from the figure's shape.
+    /// Fails where painting fails.
     pub fn pixels(&self, width: u32) -> Result<Pixels> {
         let dpi = f64::from(width.max(1)) * super::options::POINTS / self.scene.width;
         self.painted(dpi).map_err(|reason| Error::failed(format!("painting the figure: {reason}")))
@@ -113,8 +107,8 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// An input error for another extension or a directory in the file's place; a failure where
-    /// painting or writing fails.
+    /// An input error for another extension than svg and png; a failure where painting fails; else
+    /// the errors of [`write()`].
     pub fn save(&self, path: &Path) -> Result<()> {
         let bytes = match Format::of(path)? {
             Format::Svg => self.svg()?.into_bytes(),
@@ -130,11 +124,12 @@ impl Figure {
 }
 
 /// Writes a file that is there whole or not at all; what is no plain file (a device, a pipe) cannot be
-/// replaced, and is written to. Directories are not made: a mistyped path is an error.
+/// replaced, and is written to.
 ///
 /// # Errors
 ///
-/// An input error for a directory in the file's place; a failure where writing fails.
+/// An input error where the directory of the file is not there, since a mistyped path is to be refused,
+/// or where a directory stands in the file's place; a failure where writing fails.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     if let Some(dir) = parent.filter(|dir| !dir.exists()) {

@@ -47,9 +47,9 @@ pub struct Text {
     pub color: Color,
     /// Whether the letters are bold.
     pub bold: bool,
-    /// What lies at `at`.
+    /// Which end of the text lies at `at`, or whether its middle does.
     pub align: Align,
-    /// Read from below upwards.
+    /// Whether the text is turned, so that it is read from below upwards.
     pub upwards: bool,
     /// Whether it belongs among the data, and may lie there.
     pub inside: bool,
@@ -139,7 +139,7 @@ impl Area {
 }
 
 impl Text {
-    /// In ink, left-aligned, regular.
+    /// A text in ink and regular letters that begins at `at` and is read from left to right.
     pub fn new(at: Point, text: impl Into<String>, size: f64) -> Self {
         Self {
             at,
@@ -168,7 +168,7 @@ impl Text {
         Self { color, ..self }
     }
 
-    /// Read from below upwards.
+    /// The same text turned, so that it is read from below upwards.
     pub fn upwards(self) -> Self {
         Self { upwards: true, ..self }
     }

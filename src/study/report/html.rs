@@ -12,7 +12,7 @@ pub struct Html {
 }
 
 impl Html {
-    /// Markup as it is.
+    /// Appends markup as it is, without escaping anything in it.
     pub fn raw(&mut self, markup: &str) -> &mut Self {
         self.text.push_str(markup);
         self
@@ -26,7 +26,7 @@ impl Html {
         self
     }
 
-    /// A command that shows the same.
+    /// Appends the command that shows in a terminal what the page shows here.
     pub fn command(&mut self, command: &str) -> &mut Self {
         let _ = writeln!(self.text, "<p class=\"command\"><code>{}</code></p>", escape(command));
         self

@@ -79,13 +79,14 @@ impl Over {
 }
 
 impl Engine {
-    /// Where the variant's architecture stops to hide at least `hidden_pct` of its communication: by
-    /// bisection, so that where it hides more of it at some place in between, one crossing is found of
-    /// several. Errors where the variant cannot run, or its architecture does not communicate.
+    /// Where the variant's architecture stops to hide at least `hidden_pct` of its
+    /// communication: by bisection, so that where it hides more of it at some place in between,
+    /// one crossing is found of several.
     ///
     /// # Errors
     ///
-    /// An input error where the variant makes no sense, or its architecture cannot run.
+    /// An input error where the variant makes no sense, where its architecture cannot run, or where
+    /// that does not communicate.
     pub fn break_even(&self, variant: &Variant, over: Over, hidden_pct: f64) -> Result<BreakEven> {
         let ready = self.ready(variant)?;
         let [low, high] = over.range();

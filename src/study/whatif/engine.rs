@@ -186,7 +186,7 @@ pub struct Answer {
     pub variant: Variant,
     /// It as a cell, with everything the sliders changed.
     pub spec: Spec,
-    /// What holds without them.
+    /// The values that the profile and the stack have where no slider changes them.
     pub profile_values: ProfileValues,
     /// Every architecture, the chosen one among them.
     pub rows: Vec<Row>,
@@ -210,7 +210,7 @@ impl Answer {
     }
 }
 
-/// Batches of the frontier.
+/// The batch sizes for which each architecture's frontier has a point.
 const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 /// Sizes of memory that are kept.
@@ -232,8 +232,8 @@ pub(super) struct Ready {
 }
 
 impl Engine {
-    /// Every number of the screen. Errors where the variant itself makes no sense (an unknown profile,
-    /// a value out of bounds); an architecture that cannot run is a row that says why.
+    /// Every number of the what-if screen. An architecture that cannot run is no error, but a
+    /// row that says why.
     ///
     /// # Errors
     ///

@@ -95,7 +95,7 @@ pub const ARCHITECTURES: [&str; 9] = [
 ];
 
 impl Slider {
-    /// A short name.
+    /// What the slider is called on the screen, in a word or two: `comm loss`.
     pub fn name(self) -> &'static str {
         self.entry().name
     }

@@ -90,7 +90,8 @@ impl Variant {
     ///
     /// # Errors
     ///
-    /// The errors of [`Target::of`], for the variant's hardware and stack.
+    /// The errors of [`Target::of`], for the variant's hardware and stack, and an input error for more
+    /// SMs of communication than a GPU of the profile has.
     pub fn spec(&self) -> Result<Spec> {
         let mut spec = self.cell.clone();
         if let Link::Emulated { alpha_us, gb_s } = spec.link {
@@ -133,10 +134,7 @@ impl Variant {
     }
 
     /// The arguments of the command that runs it, `run` first: what that prints is what is shown here.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Target::of`], for the variant's hardware and stack.
+    /// Fails where [`Self::spec`] does.
     pub fn arguments(&self) -> Result<Vec<String>> {
         let spec = self.spec()?;
         let mut words: Vec<String> = ["run", "--backend", "sim"].map(str::to_owned).to_vec();

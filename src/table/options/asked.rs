@@ -38,11 +38,8 @@ pub static PAIRS: [Pairs; 2] = [
 ];
 
 impl Pairs {
-    /// Pairs by key; of one key the last counts.
-    ///
-    /// # Errors
-    ///
-    /// Where a text is no pair, with one that is.
+    /// Reads texts of the form `KEY=VALUE` into a map; of one key the last counts. An input error for a
+    /// text of another form, with an example of a right one.
     pub fn read(&self, given: &[String]) -> Result<BTreeMap<String, String>> {
         let pair = |pair: &String| match pair.split_once('=') {
             Some((key, value)) if Self::is_key(key.trim()) => {
@@ -63,11 +60,9 @@ impl Pairs {
 }
 
 impl CellOptions {
-    /// Asks for one option by its name in files.
-    ///
-    /// # Errors
-    ///
-    /// Where there is no such option, or it has no such value, with what would be right.
+    /// Asks for one option by its name in files, such as `tp` or `batch`. An input error where
+    /// there is no such option, with the nearest name, or where the text is none of its values, with
+    /// what would be right.
     pub fn set_option(&mut self, name: &str, text: &str) -> Result<()> {
         let names = || OPTIONS.iter().map(|option| option.name);
         option(name).ok_or_else(|| Error::unknown("option", name, names()))?.ask(self, text)

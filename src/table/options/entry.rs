@@ -164,11 +164,8 @@ impl OptionEntry {
         (self.access.same)(a, b)
     }
 
-    /// Gives a cell the value that a text stands for.
-    ///
-    /// # Errors
-    ///
-    /// Where it stands for none, with what would be right.
+    /// Gives a cell the option's value that a text stands for. An input error where the text stands for
+    /// none, with what would be right.
     pub fn read(&self, spec: &mut Spec, text: &str) -> Result<()> {
         (self.access.read)(spec, self, text)
     }
@@ -178,20 +175,14 @@ impl OptionEntry {
         number >= self.about.least && (self.access.put)(spec, number)
     }
 
-    /// Asks for the value that a text stands for.
-    ///
-    /// # Errors
-    ///
-    /// Where it stands for none, with what would be right.
+    /// Asks, among the options of a cell, for the value that a text stands for. An input error where the
+    /// text stands for none, with what would be right.
     pub fn ask(&self, options: &mut CellOptions, text: &str) -> Result<()> {
         (self.access.ask)(options, self, text)
     }
 
-    /// Refuses a number that is too small: not everything that is asked for was read from text.
-    ///
-    /// # Errors
-    ///
-    /// Where a number is below the least.
+    /// Refuses a number that is below the option's least: not everything that is asked for was read from
+    /// text. The input error names the least.
     pub fn check(&self, options: &CellOptions) -> Result<()> {
         match (self.access.asked_number)(options) {
             Some(number) if number < self.about.least => Err(Error::input(format!(
@@ -226,11 +217,8 @@ pub trait Value: Clone + PartialEq {
     /// The words that stand for its values; empty where there are endlessly many.
     const WORDS: &'static [&'static str] = &[];
 
-    /// The value that a text stands for.
-    ///
-    /// # Errors
-    ///
-    /// Where it stands for none, with what would be right.
+    /// The value that a text stands for. An input error where it stands for none, with
+    /// what would be right.
     fn read(option: &OptionEntry, text: &str) -> Result<Self>;
 
     /// The value as a user writes it.

@@ -22,7 +22,7 @@ use crate::trace::{OperationInfo, Span, Trace};
 pub enum Ranks {
     /// The spans and ranges of every rank.
     All,
-    /// Those of one rank alone, as Holistic Trace Analysis wants them.
+    /// The events of one rank alone, as Holistic Trace Analysis wants them.
     One(u32),
 }
 
@@ -39,11 +39,8 @@ const RANGES: i64 = 10;
 const MORE_DEVICES: i64 = 50_000;
 const HOSTS: i64 = 100_000;
 
-/// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace.
-///
-/// # Errors
-///
-/// The errors of writing to `out`, and no others.
+/// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace. Fails
+/// where `out` takes no more.
 pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<()> {
     let mut head = serde_json::to_string_pretty(&head(trace, ranks))?;
     // the events come last, into this object

@@ -6,11 +6,8 @@ use std::io::{self, Write};
 use crate::table::render::write_csv;
 use crate::trace::{OperationInfo, Trace};
 
-/// Writes the spans as CSV (RFC 4180, with plain line feeds); times in nanoseconds.
-///
-/// # Errors
-///
-/// The errors of writing to `out`, and no others.
+/// Writes the spans as CSV (RFC 4180, with plain line feeds), a row a span; times in nanoseconds. Fails
+/// where `out` takes no more.
 pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let header = [
         "sample",

@@ -8,12 +8,13 @@ use std::io::{self, Write};
 pub(super) struct Micros(pub(super) i128);
 
 impl Micros {
-    /// A point in time.
+    /// A point in time of the trace, given in nanoseconds.
     pub(super) fn at(ns: i64) -> Self {
         Self(ns.into())
     }
 
-    /// What lies between two.
+    /// The duration from one point in time to another; it may be longer than an
+    /// i64 of nanoseconds holds.
     pub(super) fn between(start_ns: i64, end_ns: i64) -> Self {
         Self(i128::from(end_ns) - i128::from(start_ns))
     }
@@ -32,7 +33,7 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| "\"\"".into())
 }
 
-/// Where an event is drawn.
+/// Where an event is drawn: Chrome's process and thread numbers, by which viewers make rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) pid: i64,

@@ -11,7 +11,7 @@ use crate::trace::FORMAT_VERSION;
 /// Why a file cannot be read.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The operating system would not.
+    /// The operating system refused to open or to read it.
     Io(std::io::Error),
     /// It is not a trace: something else was meant.
     Foreign(String),
@@ -23,7 +23,7 @@ pub(super) enum Problem {
     Newer(u32, String),
 }
 
-/// What came of reading.
+/// What was read, or why that cannot be.
 pub(super) type Read<T> = std::result::Result<T, Problem>;
 
 impl Problem {

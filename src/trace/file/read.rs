@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::plan::{Lane, Phase};
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta};
 
-/// Reads a trace file; errors name the file, the column and what would be right.
+/// Reads a whole trace file into memory, on all cores.
 ///
 /// # Errors
 ///

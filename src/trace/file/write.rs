@@ -85,12 +85,12 @@ impl TraceWriter {
         })
     }
 
-    /// Appends spans. A span that no reader would accept is an error.
+    /// Appends spans, in any number; they are encoded in waves of whole row groups, on all cores.
     ///
     /// # Errors
     ///
-    /// A failure for a span that ends before it starts, or points at an operation or rank that there is
-    /// not, and where writing fails.
+    /// A failure for a span that no reader would accept, since it ends before it starts or points at an
+    /// operation, a stream or a rank that there is not, and where writing fails.
     pub fn write(&mut self, spans: &[Span]) -> Result<()> {
         let limits = self.limits;
         self.check(spans.iter().try_for_each(|span| limits.check_span(span)), "span")?;
@@ -100,12 +100,12 @@ impl TraceWriter {
         rest
     }
 
-    /// Appends ranges. A range that no reader would accept is an error.
+    /// Appends named ranges, in any number; they are encoded in waves of whole row groups, on all cores.
     ///
     /// # Errors
     ///
-    /// A failure for a range that ends before it starts, or points at a name or rank that there is not,
-    /// and where writing fails.
+    /// A failure for a range that no reader would accept, since it ends before it starts or points at a
+    /// name or rank that there is not, and where writing fails.
     pub fn write_ranges(&mut self, ranges: &[Range]) -> Result<()> {
         let limits = self.limits;
         self.check(ranges.iter().try_for_each(|range| limits.check_range(range)), "range")?;
@@ -116,7 +116,7 @@ impl TraceWriter {
         rest
     }
 
-    /// Writes the footer and renames the file into place.
+    /// Writes the spans and ranges that still wait, then the footer, and renames the file into place.
     ///
     /// # Errors
     ///

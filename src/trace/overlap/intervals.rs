@@ -60,7 +60,7 @@ impl UnionBuilder {
     }
 }
 
-/// The union of unions.
+/// The union of several unions, each of which is sorted and free of overlaps, and so is the result.
 pub fn merge(unions: &[&[Interval]]) -> Vec<Interval> {
     let mut rest: Vec<&[Interval]> = unions.iter().copied().filter(|u| !u.is_empty()).collect();
     if let [only] = rest[..] {

@@ -104,14 +104,15 @@ impl RankOverlap {
     }
 }
 
-/// `overlap TRACE --format json`.
+/// What `overlap TRACE --format json` prints: overlap by rank and over all ranks, and where the
+/// lanes' time went (us).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OverlapReport {
     /// One entry for each rank, ascending.
     pub ranks: Vec<RankOverlap>,
     /// Sums over ranks; `overlap_pct` from the sums, rank is `u32::MAX` and not shown.
     pub all: RankOverlap,
-    /// By module and kind.
+    /// Where the lanes' time went, a row for each module and kind of operation.
     pub breakdown: Vec<BreakdownRow>,
     /// Where the numbers come from.
     pub provenance: Option<Provenance>,

@@ -149,11 +149,8 @@ impl Communicator {
         }
     }
 
-    /// An error as soon as NCCL noticed one in the background, or when this was aborted. Never blocks.
-    ///
-    /// # Errors
-    ///
-    /// A failure with NCCL's reason, or that of the abort.
+    /// An error as soon as NCCL noticed one in the background (`ncclCommGetAsyncError`), with NCCL's
+    /// reason, or when this communicator was aborted, with the reason of the abort. Never blocks.
     pub fn check(&self) -> Result<()> {
         let code = self.async_code()?;
         match code {

@@ -34,11 +34,8 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Loads NCCL; the same answer for the life of the process. Errors say what was tried.
-    ///
-    /// # Errors
-    ///
-    /// A failure where NCCL is not found, cannot be loaded or is too old, with all that was tried.
+    /// Loads NCCL; the same answer for the life of the process. Fails where NCCL is not found, cannot be
+    /// loaded or is older than 2.18, with all that was tried.
     pub fn load() -> Result<&'static Self> {
         static LOADED: OnceLock<std::result::Result<Nccl, String>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| {
@@ -62,11 +59,8 @@ impl Nccl {
         version_text(self.version)
     }
 
-    /// A fresh id, for rank 0 to make and all ranks to have.
-    ///
-    /// # Errors
-    ///
-    /// A failure with NCCL's reason.
+    /// A fresh id of a communicator (`ncclGetUniqueId`, 128 bytes), for rank 0 to make and all ranks to
+    /// have. Fails with NCCL's reason.
     pub fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId { bytes: [0; 128] };
         // SAFETY: the function fills 128 bytes at a valid address.

@@ -11,9 +11,9 @@ pub(super) type Comm = *mut c_void;
 /// A stream of the CUDA driver (`CUstream`, the same as `cudaStream_t`).
 pub(super) type Stream = *mut c_void;
 
-/// Answers of NCCL's functions.
+/// `ncclSuccess` of `ncclResult_t`: the call has done what was asked.
 pub(super) const SUCCESS: c_int = 0;
-/// It goes on in the background.
+/// `ncclInProgress`: a non-blocking communicator goes on with the call in the background.
 pub(super) const IN_PROGRESS: c_int = 7;
 
 /// The reduction that adds (`ncclSum` of `ncclRedOp_t`).

@@ -57,12 +57,14 @@ impl Secret {
         Self(Sha256::digest(text.trim().as_bytes()).into())
     }
 
-    /// This job's. `here`: all ranks meet on this host's loopback, where a secret is made if there is none.
+    /// The secret of this job: the variable `LADDERSCOPE_SECRET`, else the file that
+    /// `LADDERSCOPE_SECRET_FILE` names, else the user's own. With `here` all ranks meet on this host's
+    /// loopback, where a secret is made if there is none.
     ///
     /// # Errors
     ///
-    /// An input error where there is no secret and ranks come from other hosts, with the command that makes one;
-    /// where others than its owner can read the file; or where it is too short to be one.
+    /// An input error where there is no secret and ranks come from other hosts, with the command that
+    /// makes one; where others than its owner can read the file; or where it is too short to be one.
     pub fn of_job(here: bool) -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         if let Some(text) = variable(SECRET) {
@@ -124,11 +126,8 @@ impl Secret {
     }
 }
 
-/// Thirty-two bytes that nobody can foresee.
-///
-/// # Errors
-///
-/// A failure where the system has no random numbers.
+/// Thirty-two bytes that nobody can foresee, from the system's own generator. Fails where
+/// the system gives none.
 pub(super) fn nonce() -> Result<Nonce> {
     let mut bytes = [0; 32];
     let got = getrandom(&mut bytes, GetRandomFlags::empty());

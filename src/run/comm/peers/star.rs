@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One rank's view of all ranks. A thread a rank holds one; it may be shared with threads that only
 /// [`Peers::check`], note a [`Peers::phase`] or [`Peers::abort`].
+///
+/// A collective operation fails as soon as any rank has aborted, has died, or has shown no progress for
+/// the time-out; the error names that rank, and all other ranks end with the same error.
 #[derive(Debug)]
 pub struct Peers {
     rank: usize,
@@ -68,7 +71,7 @@ impl Peers {
     }
 
     /// A rank that is a process of its own: rank 0 listens, the others come to it. Returns when all have
-    /// come, each with the job's `secret`. Errors within `timeout`, naming the ranks that did not come or why this one was refused.
+    /// come, each with the job's `secret`, or with an error when `timeout` is over.
     ///
     /// # Errors
     ///
@@ -108,7 +111,7 @@ impl Peers {
         self.rank
     }
 
-    /// How many there are.
+    /// How many ranks there are, this one included.
     pub fn ranks(&self) -> usize {
         self.ranks
     }
@@ -135,43 +138,28 @@ impl Peers {
         }
     }
 
-    /// Blocks until every rank has called it.
-    ///
-    /// # Errors
-    ///
-    /// A failure as soon as any rank has aborted, died, or shown no progress for the time-out;
-    /// it names the rank.
+    /// Blocks until every rank has called it. Fails as every collective operation of [`Peers`] does.
     pub fn barrier(&self) -> Result<()> {
         let number = self.next();
         self.to_first(Operation::Barrier, number, Vec::new())?;
         self.by_first(Operation::Barrier, number, Vec::new()).map(|_| ())
     }
 
-    /// Every rank's bytes, by rank, on rank 0; `None` on the others, which do not wait.
-    ///
-    /// # Errors
-    ///
-    /// A failure as soon as any rank has aborted, died, or shown no progress for the time-out;
-    /// it names the rank.
+    /// Every rank's bytes, by rank, on rank 0; `None` on the others, which do not wait. Fails as every
+    /// collective operation of [`Peers`] does.
     pub fn gather(&self, bytes: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>> {
         self.to_first(Operation::Gather, self.next(), bytes)
     }
 
-    /// Rank 0's bytes, on every rank; what other ranks give is ignored.
-    ///
-    /// # Errors
-    ///
-    /// A failure as soon as any rank has aborted, died, or shown no progress for the time-out;
-    /// it names the rank.
+    /// Rank 0's bytes, on every rank; what other ranks give is ignored. Fails as every collective
+    /// operation of [`Peers`] does.
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.by_first(Operation::Broadcast, self.next(), bytes)
     }
 
-    /// Like [`Peers::broadcast`], for as long as it takes: ends only with rank 0's bytes or with rank 0.
-    ///
-    /// # Errors
-    ///
-    /// A failure as soon as any rank has aborted or died; it names the rank.
+    /// Rank 0's bytes on every rank like [`Peers::broadcast`], for as long as that takes: there
+    /// is no time-out, and the wait ends only with rank 0's bytes, or with an error when a rank
+    /// has aborted or died.
     pub fn broadcast_unhurried(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let number = self.next();
         if self.rank == 0 {
@@ -180,13 +168,9 @@ impl Peers {
         self.receive(0, Operation::Broadcast, number, None)
     }
 
-    /// Every other rank's clock against rank 0's: on rank 0, by rank, `rounds` questions each (none of
-    /// itself); empty on others. All ranks must call it. `now` is a rank's clock in ns.
-    ///
-    /// # Errors
-    ///
-    /// A failure as soon as any rank has aborted, died, or shown no progress for the time-out;
-    /// it names the rank.
+    /// Compares every other rank's clock with rank 0's: on rank 0, by rank, `rounds` questions each
+    /// (none of itself); empty on others. All ranks must call it. `now` is a rank's clock in ns. Fails
+    /// as every collective operation of [`Peers`] does.
     pub fn compare_clocks(&self, rounds: usize, now: impl Fn() -> i64) -> Result<Vec<Vec<PingPong>>> {
         let number = self.next();
         if self.rank != 0 {
@@ -224,11 +208,8 @@ impl Peers {
         }
     }
 
-    /// An error as soon as any rank has aborted or died. Never blocks: for loops that poll a GPU.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the first reason that any rank gave.
+    /// An error as soon as any rank has aborted or died, with the first reason that any rank gave. Never
+    /// blocks: for loops that poll a GPU.
     pub fn check(&self) -> Result<()> {
         self.mine.check().map_err(Error::failed)
     }

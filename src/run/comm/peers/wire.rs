@@ -124,7 +124,7 @@ impl Hello {
 #[derive(Clone, Debug)]
 pub(super) struct Greeting {
     pub hello: Hello,
-    /// Rank 0's nonce.
+    /// Rank 0's own 32 random bytes: proofs of an earlier meeting are worth nothing in this one.
     pub nonce: Nonce,
     /// The port at which rank 0 listens.
     pub port: u16,

@@ -49,11 +49,8 @@ impl Drop for Handle {
 }
 
 impl Blas {
-    /// cuBLASLt for this GPU.
-    ///
-    /// # Errors
-    ///
-    /// Where it is missing, or does not work with this driver; the message says what to do.
+    /// Starts cuBLASLt on this GPU (`cublasLtCreate`). Fails where it is missing, or does not work with
+    /// this driver; the message says what to do.
     pub fn new(gpu: &Gpu) -> Result<Self> {
         let lt = library::lt()?;
         gpu.bind()?;
@@ -69,21 +66,14 @@ impl Blas {
         })
     }
 
-    /// Chooses the algorithm for operands that begin at allocations. Not needed before
-    /// [`Blas::matmul`], but it costs a millisecond, and errors come early.
-    ///
-    /// # Errors
-    ///
-    /// A failure where cuBLASLt knows no algorithm for the product.
+    /// Chooses the algorithm for operands that begin at allocations. Not needed before [`Blas::matmul`],
+    /// but it costs a millisecond, and it fails early where cuBLASLt knows no algorithm for the product.
     pub fn prepare(&self, matmul: &MatMul) -> Result<()> {
         self.plan(matmul, Alignment::FULL).map(drop)
     }
 
-    /// Allocates the stream's workspace. Needed before a capture; otherwise the first product does it.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the GPU has too little free memory.
+    /// Allocates the stream's workspace of [`WORKSPACE_BYTES`]. Needed before a capture; otherwise the
+    /// first product does it. Fails where the GPU has too little free memory.
     pub fn reserve(&self, stream: &Stream) -> Result<()> {
         self.workspace(stream).map(drop)
     }
@@ -93,8 +83,9 @@ impl Blas {
     ///
     /// # Errors
     ///
-    /// No algorithm for the shape; too little memory for the workspace; what cuBLASLt answers. In a capture,
-    /// a stream without a workspace ([`Blas::reserve`]).
+    /// A failure where cuBLASLt knows no algorithm for the shape or refuses the call;
+    /// where there is too little memory for the workspace; or, in a capture, where the
+    /// stream has no workspace ([`Blas::reserve`]).
     pub fn matmul(
         &self,
         stream: &Stream,

@@ -27,7 +27,7 @@ const _: () = {
 };
 
 impl Candidate {
-    /// Room for an answer.
+    /// A candidate without an algorithm, into which cuBLASLt writes its answer.
     pub fn empty() -> Self {
         Self {
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
@@ -82,11 +82,8 @@ functions! {
     ) -> u32 as in sys;
 }
 
-/// cuBLASLt with all functions that are used, loaded once for the process.
-///
-/// # Errors
-///
-/// Where it is missing or lacks a function: what was tried and what to do.
+/// cuBLASLt with all functions that are used, loaded once for the process. An input error where it is
+/// missing or lacks a function, with what was tried and what to do.
 pub(super) fn lt() -> Result<&'static Lt> {
     static LT: OnceLock<Result<Lt, String>> = OnceLock::new();
     let load = || {
@@ -128,11 +125,8 @@ impl Lt {
     }
 }
 
-/// `13.1.0`: the version of the library that would be used.
-///
-/// # Errors
-///
-/// Where cuBLASLt is missing or lacks a function.
+/// The version of the cuBLASLt that would be used, as people write it: `13.1.0`. Fails where it is
+/// missing or lacks a function.
 pub fn version() -> Result<String> {
     // SAFETY: has no preconditions.
     let version = unsafe { (lt()?.cublasLtGetVersion)() };

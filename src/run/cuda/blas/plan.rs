@@ -30,7 +30,7 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
-    /// What whole allocations have.
+    /// What operands have that begin where an allocation does: the driver aligns to 256 bytes.
     pub const FULL: Self = Self { w: 256, x: 256, out: 256 };
 
     /// The alignment that the addresses of weights, input and output have: the largest power of two up

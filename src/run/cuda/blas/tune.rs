@@ -21,7 +21,7 @@ pub struct Operands<'a> {
     pub out: DevicePtr,
 }
 
-/// What timing has found.
+/// What timing the algorithms of a product has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuned {
     /// How many algorithms were timed.

@@ -160,13 +160,13 @@ const KINDS: [u32; 5] =
     [kind::EXTERNAL_CORRELATION, kind::DRIVER, kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
 
 impl Session {
-    /// Switches recording on for the whole process. `now` is the host's clock (ns). Graphs that are to be
-    /// recorded have to be captured and made ready after this.
+    /// Switches recording on for the whole process. `now` is the host's clock (ns). Graphs that are to
+    /// be recorded have to be captured and made ready after this.
     ///
     /// # Errors
     ///
-    /// CUPTI is missing or too old, there is no driver, profiling is kept to root, or
-    /// another profiler is attached.
+    /// Where CUPTI is missing or too old, there is no driver, profiling is kept to root, another
+    /// profiler is attached, or a recording is on already in this process.
     pub fn start(now: impl Fn() -> i64) -> Result<Self> {
         let api = api()?;
         let mut state = STATE.lock().map_err(|_| poisoned())?;
@@ -200,11 +200,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Switches it off and gives what was recorded. The GPUs' work must be done.
-    ///
-    /// # Errors
-    ///
-    /// A failure with CUPTI's own words, and what to do about the usual ones.
+    /// Switches recording off and returns what was recorded. The GPUs' work must be done. Fails with
+    /// CUPTI's own words, and with what to do about the usual ones.
     pub fn finish(self, now: impl Fn() -> i64) -> Result<Recording> {
         let api = api()?;
         let (zero, start) = self.start;

@@ -75,8 +75,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Too little memory, before anything is loaded, with the arithmetic; a kernel that does not compile;
-    /// a library that is missing; a checkpoint that cannot be read; what the driver answers.
+    /// Too little memory, before anything is loaded, with the arithmetic; a kernel that does not
+    /// compile; a library that is missing; a checkpoint that cannot be read; what the driver answers.
     pub fn new(
         gpu: &Gpu,
         setup: &Setup,
@@ -292,21 +292,15 @@ impl Engine {
         &self.kernels
     }
 
-    /// Memory that the process took of the GPU since before loading, for each local rank (bytes).
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text.
+    /// Memory that the process took of the GPU since before loading, for each local rank (bytes). Memory
+    /// that other processes took meanwhile counts too: the driver tells only what is free.
     pub fn memory_per_rank(&self) -> Result<u64> {
         let (free, _) = self.gpu.memory()?;
         Ok(self.free_before.saturating_sub(free) / self.ranks.len().max(1) as u64)
     }
 
-    /// Forgets what was generated: the next token of each sequence is its first. In stream order.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Forgets what was generated: the next token of each sequence is its first. Enqueued in stream
+    /// order, without waiting for it.
     pub fn reset(&self) -> Result<()> {
         for rank in &self.ranks {
             for memory in [rank.state.positions(), rank.state.steps()] {
@@ -316,11 +310,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets the tokens of one sequence, but not what lies in its KV cache. In stream order.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Forgets the tokens of one sequence, but not what lies in its KV cache. Enqueued in stream order,
+    /// without waiting for it.
     pub fn forget_tokens(&self, sequence: u32) -> Result<()> {
         for rank in &self.ranks {
             let at = rank.state.steps().ptr().offset(4 * u64::from(sequence));
@@ -329,11 +320,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The tokens that the next prefill step processes, a row each. In stream order.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Sets the tokens that the next prefill step processes, one a row, in stream order. Fails where
+    /// there are more than the engine has room for.
     pub fn set_prompt(&self, tokens: &[u32]) -> Result<()> {
         if tokens.len() as u64 * 4 > self.prompt.bytes() {
             return Err(Error::failed(format!("{} prompt tokens do not fit", tokens.len())));
@@ -341,11 +329,8 @@ impl Engine {
         self.main().copy_to_device(self.prompt.ptr(), bytemuck::cast_slice(tokens))
     }
 
-    /// The first `count` tokens that the first local rank generated, by sequence. Waits.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the GPU does not end its work within the time-out, or a rank has given up.
+    /// The first `count` tokens that the first local rank generated, a list a sequence. Waits,
+    /// and fails, like [`Engine::wait_idle`].
     pub fn tokens(&self, count: u32) -> Result<Vec<Vec<u32>>> {
         let batch = self.setup.sequences as usize;
         let mut history = vec![0u32; count as usize * batch];
@@ -356,11 +341,8 @@ impl Engine {
         Ok((0..batch).map(of).collect())
     }
 
-    /// The first `rows` rows of the first local rank's logits of the last step of a phase. Waits.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the GPU does not end its work within the time-out, or a rank has given up.
+    /// The first `rows` rows of the first local rank's logits of the last step of a phase, row by row,
+    /// each as wide as the vocabulary. Waits, and fails, like [`Engine::wait_idle`].
     pub fn logits(&self, phase: Phase, rows: usize) -> Result<Vec<f32>> {
         self.wait_idle("reading logits")?;
         let program = self.programs.of(phase);
@@ -373,11 +355,8 @@ impl Engine {
         Ok(logits)
     }
 
-    /// Waits until everything that was enqueued is done.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the GPU does not end its work within the time-out, or a rank has given up.
+    /// Waits until everything that was enqueued is done; `what` is named where that fails: where the GPU
+    /// does not end its work within the time-out, or another rank has given up.
     pub fn wait_idle(&self, what: &str) -> Result<()> {
         self.wait(|| self.main().is_done(), || what.to_owned())
     }
@@ -414,11 +393,8 @@ impl Engine {
         }
     }
 
-    /// Whether NCCL and the other ranks are well.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the reason of NCCL or of the rank that gave up.
+    /// Asks whether the other ranks and NCCL are well, without waiting. Fails with the reason of the
+    /// rank that gave up, or with NCCL's.
     pub fn check(&self) -> Result<()> {
         (self.alive)()?;
         match &self.collective {

@@ -52,11 +52,7 @@ impl Step {
 impl Engine {
     /// A decode step: captured, ready to replay, unless graphs are off. With `marks`, a timed one:
     /// `count` events a local rank. Before the first capture the step is tried, after which nothing that
-    /// was generated is left.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a kernel does not compile, or the graph cannot be captured.
+    /// was generated is left. Fails where a kernel does not compile, or the graph cannot be captured.
     pub fn decode_step(&self, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
         let size = StepSize::decode(self.setup.sequences);
         let mut step = self.step(Phase::Decode, &size, marks)?;
@@ -69,12 +65,9 @@ impl Engine {
         Ok(step)
     }
 
-    /// A prefill step of `tokens` new tokens of each of `sequences` sequences from
-    /// `first_sequence` on; always eager.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a kernel does not compile, or the GPU has too little free memory.
+    /// A prefill step of `tokens` new tokens of each of `sequences` sequences from `first_sequence` on;
+    /// always eager. Fails where the engine was made for fewer rows or sequences, where a kernel does
+    /// not compile, or where the GPU has too little free memory.
     pub fn prefill_step(
         &self,
         first_sequence: u32,
@@ -232,11 +225,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs a step: replays it, or enqueues it. Returns before it is done.
-    ///
-    /// # Errors
-    ///
-    /// A failure with the driver's text; an error of earlier work may show here.
+    /// Runs a step: launches its graph, or enqueues its calls where it is eager. Returns before the step
+    /// is done, so that a failure of the GPU shows at a later call.
     pub fn run(&self, step: &mut Step) -> Result<()> {
         match &step.graph {
             Some((_, exec)) => exec.launch(self.main()),

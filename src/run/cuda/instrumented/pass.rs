@@ -32,7 +32,7 @@ pub(in crate::run::cuda) struct Traced {
     pub spans: Vec<Span>,
     /// How many ranks the spans are of.
     pub ranks: u32,
-    /// What the clock is.
+    /// For the trace: what the clock of the spans is, and how it was tied together over ranks.
     pub clock: String,
     /// For the record and the trace: how operations were timed.
     pub environment: Environment,

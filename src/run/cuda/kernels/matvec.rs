@@ -18,7 +18,7 @@ const THREADS: u32 = 512;
 const WARP: u32 = 32;
 /// Packs of a row that a thread may hold at a time; longer rows are read in parts.
 const MOST_PACKS: u32 = 4;
-/// Bytes of a pack.
+/// Bytes of a pack: what one thread reads in one 16-byte load.
 const PACK: u32 = 16;
 /// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
 /// more than 99 KB (sm_86 and sm_89).
@@ -101,7 +101,7 @@ struct Choice {
     slots: u32,
 }
 
-/// What does the arithmetic.
+/// Which units of a multiprocessor do the arithmetic.
 enum Way {
     /// FMA, on so many packs of so many outputs at a time; a group is the packs of one output.
     Fma { rows: u32, packs: u32 },

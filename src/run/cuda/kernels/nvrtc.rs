@@ -62,10 +62,8 @@ pub(super) struct Output {
 }
 
 impl Nvrtc {
-    /// NVRTC, loaded at the first call.
-    ///
-    /// # Errors
-    /// An input error where there is none, with what was tried and what to install.
+    /// NVRTC, loaded at the first call, the same for the whole process. An input error where there is
+    /// none, with what was tried and what to install.
     pub fn get() -> Result<&'static Self> {
         static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
         NVRTC.get_or_init(Self::load).as_ref().map_err(Error::input)

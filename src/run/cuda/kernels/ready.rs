@@ -87,20 +87,15 @@ impl Kernels {
         })
     }
 
-    /// The kernel of this name.
-    ///
-    /// # Errors
-    /// A failure: a name that no unit has; what NVRTC says where it does not compile, with file, line and
-    /// column; a cubin that the driver refuses.
+    /// The kernel of this name, compiled or taken from disk at its first use. Fails for a name that no
+    /// unit has; where the source does not compile, with NVRTC's text, which has file, line and column;
+    /// and where the driver refuses the cubin.
     pub fn get(&self, name: &str) -> Result<Function> {
         self.get_with(name, &[])
     }
 
-    /// The kernel of this name, compiled with these constants besides the options'. Each set of constants is
-    /// a unit of its own.
-    ///
-    /// # Errors
-    /// The errors of [`Self::get`], for the same reasons.
+    /// The kernel of this name, compiled with these constants besides the options'. Each set of
+    /// constants is a unit of its own. Fails where [`Self::get`] does.
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
         let unit = sources::unit_of(name)?;
         let sm = self.gpu.info().sm;

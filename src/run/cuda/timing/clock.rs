@@ -26,7 +26,8 @@ pub struct Tie {
 }
 
 impl RoundTrip {
-    /// When the event was.
+    /// When the event was, on the host's clock: in the middle of the round trip, give or
+    /// take half of it.
     pub fn tie(&self) -> Tie {
         let length = (self.after_ns - self.before_ns).max(0);
         Tie { at_ns: self.before_ns + length / 2, uncertainty_ns: length - length / 2 }

@@ -88,7 +88,7 @@ pub enum Verdict {
 pub const LEAST_DIFFERENCE: f64 = 0.005;
 
 impl Verdict {
-    /// What tables say.
+    /// The verdict in the words of tables; `not shown` is a difference that chance could have made.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -142,11 +142,11 @@ pub struct Side {
     pub decode_ms: f64,
     /// Latency of prefill and decode together (ms).
     pub completion_ms: f64,
-    /// Samples behind the medians.
+    /// How many timed generations the medians are of, over all rounds.
     pub samples: u32,
     /// How many rounds the samples come from.
     pub rounds: usize,
-    /// Comm lane busy (ms).
+    /// Time for which the comm lane was busy, hidden or not (ms).
     pub comm_ms: Option<f64>,
     /// The part of `comm_ms` during which the compute lane was idle (ms).
     pub exposed_comm_ms: Option<f64>,
@@ -158,7 +158,7 @@ pub struct Side {
     pub hidden_share: Option<f64>,
     /// Where the decode phase went; null where the backend cannot tell.
     pub split: Option<Split>,
-    /// Neither lane busy (ms).
+    /// Time for which neither lane was busy (ms).
     pub idle_ms: Option<f64>,
 }
 

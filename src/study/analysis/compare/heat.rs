@@ -45,7 +45,7 @@ pub struct HeatCell {
     pub batch: u32,
     /// Index of its pair in the report.
     pub pair: usize,
-    /// Tokens/s over the baseline's.
+    /// Tokens/s of the compared run over the baseline's; above 1 it is faster.
     pub speedup: f64,
     /// Whether the ratio is a difference that matters ([`super::Comparison::verdict`]).
     pub differs: bool,

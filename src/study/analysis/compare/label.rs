@@ -15,7 +15,7 @@ pub(in crate::study::analysis) struct Label {
     varying: Vec<&'static str>,
 }
 
-/// What is always said.
+/// The options that a label names in any case; others it names where cells differ in them.
 const ALWAYS: [&str; 6] = ["architecture", "model", "tp", "batch", "p2p", "backend"];
 
 impl Label {
@@ -87,8 +87,8 @@ fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
     kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What a cell was asked for and the machine that timed it, in words, in the order in which a label shows
-/// them.
+/// What a cell was asked for and the machine that timed it, as names and values in words. The order is
+/// that of labels: all options, the host, variables, profile values.
 pub(in crate::study::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'static str, String)> {
     let mut parts: Vec<(&str, String)> =
         OPTIONS.iter().map(|option| (option.name, option.label(spec))).collect();

@@ -11,7 +11,7 @@ use crate::plan::Architecture;
 use crate::table::options::option;
 use crate::table::{CellRuns, Metrics, Provenance, Record, Sample, hidden_shares, host};
 
-/// A cell with numbers.
+/// A cell whose runs yielded numbers, with the samples of all its rounds.
 #[derive(Clone, Debug)]
 pub(in crate::study::analysis) struct PooledCell {
     /// The record of the cell, its rounds pooled.

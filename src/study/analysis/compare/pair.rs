@@ -36,7 +36,8 @@ impl<'a> Pair<'a> {
         Self { baseline, other, standard: None, upper_bound: None }
     }
 
-    /// Throughput over the baseline's.
+    /// Tokens/s of the other cell over the baseline's, from samples of the rounds that both have,
+    /// where they share any.
     pub fn ratio(&self) -> Ratio {
         let cells = [self.other, self.baseline];
         let throughput = |cell: &PooledCell, ms| tokens_per_s(&cell.record.spec, ms);

@@ -23,7 +23,7 @@ pub struct Completion {
 /// What may be put instead of the word, and what that is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What is put in.
+    /// The text that is put in where the user takes the suggestion.
     pub text: String,
     /// What it is: a field's full name, or how many runs have the value.
     pub about: String,

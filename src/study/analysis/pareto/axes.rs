@@ -56,7 +56,7 @@ fn positive(value: Option<f64>) -> Option<f64> {
 }
 
 impl XAxis {
-    /// The unit alone.
+    /// The unit of the axis, such as `ms`; the measure in words where its unit has no symbol.
     pub fn unit(self) -> &'static str {
         let measure = self.measure();
         if measure.unit.symbol().is_empty() { measure.words } else { measure.unit.symbol() }
@@ -73,8 +73,9 @@ impl XAxis {
         })
     }
 
-    /// The value's 95 % interval; null for simulations and with few samples. TTFT's exists where TTFT
-    /// is the axis.
+    /// The value's 95 % interval; `None` for simulations and with too few samples. That of one user's
+    /// throughput follows from the interval of TPOT; that of TTFT is there where the points were made
+    /// for an axis of TTFT.
     pub fn interval(self, point: &ParetoPoint) -> Option<[f64; 2]> {
         match self {
             Self::Completion => point.completion_ms_ci95,

@@ -37,9 +37,9 @@ fn choices(points: &[ParetoPoint], indices: &[usize]) -> Vec<usize> {
     indices.iter().copied().filter(|&index| !points[index].is_limit()).collect()
 }
 
-/// The frontier of those points that pass the filter (one architecture's, say), each group by itself,
-/// in order of completion latency, against per-GPU throughput. Where `upper-bound` is among others it is
-/// left out.
+/// The frontier of those points that pass the filter (one architecture's, say), each group by itself:
+/// completion latency (ms) against per-GPU throughput (tokens/s), the lowest latency first. Where
+/// `upper-bound` is among others it is left out, since nobody can choose it.
 pub fn frontier(points: &[ParetoPoint], filter: impl Fn(&ParetoPoint) -> bool) -> Vec<&ParetoPoint> {
     frontier_on(points, Axes::default(), filter)
 }

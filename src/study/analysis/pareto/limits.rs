@@ -41,7 +41,7 @@ pub struct BestAtLimit {
     pub x: f64,
     /// The run's value on the vertical axis, the best within the limit.
     pub y: f64,
-    /// The interval of y.
+    /// The 95 % interval of `y`; null where the point has none.
     pub y_ci95: Option<[f64; 2]>,
     /// y over that of `standard` at the same limit, P2P and setting; null where that keeps it not.
     pub over_standard: Option<f64>,

@@ -29,8 +29,8 @@ pub struct ParetoPoint {
     pub tokens_per_s_per_gpu: f64,
     /// Time of an output token (ms), the median over decode steps.
     pub tpot_ms: f64,
-    /// Whether it is a choice (not `upper-bound`, which is a limit) that no other one of its group
-    /// dominates.
+    /// Whether no other choice of its group dominates it; false for `upper-bound`, which computes
+    /// nothing right and is a limit, not a choice.
     pub on_frontier: bool,
     /// Which group it was compared within: model, workload, hardware, provenance (for people).
     pub group: String,

@@ -11,7 +11,7 @@ pub(in crate::study::analysis) struct Lower {
 }
 
 impl Lower {
-    /// No text holds this.
+    /// What separates texts: a character that no text of a run holds.
     const BORDER: char = '\0';
 
     pub fn new(texts: &[String]) -> Self {

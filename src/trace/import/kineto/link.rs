@@ -11,7 +11,7 @@ use crate::trace::Range;
 /// The profiler's name of a step, before its number.
 const STEP: &[u8] = b"ProfilerStep#";
 
-/// A profiler step's time.
+/// When a step of the profiler (`ProfilerStep#N`) began and ended on one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct StepTime {
     start_ns: i64,
@@ -84,7 +84,7 @@ fn steps<'a>(numbers: &HashMap<u32, u32>, ranges: impl Iterator<Item = &'a Range
     steps
 }
 
-/// The step at a time.
+/// The number of the step during which a moment lies, if one does.
 fn at(steps: &[StepTime], time_ns: i64) -> Option<u32> {
     let before = steps.partition_point(|step| step.start_ns <= time_ns);
     let step = steps.get(before.checked_sub(1)?)?;

@@ -35,7 +35,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A place in some bytes.
+/// A place in the bytes of a JSON text, from which values are read forwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     pub(super) bytes: &'a [u8],
@@ -43,7 +43,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At `at` of `bytes`.
+    /// A cursor at the byte `at` of `bytes`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }

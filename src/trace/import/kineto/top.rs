@@ -69,7 +69,7 @@ impl Metadata {
     }
 }
 
-/// 12090 is CUDA 12.9.
+/// CUDA's version as people write it: 12090 in the file is `12.9`.
 fn cuda_version(value: &Value) -> Value {
     match value.as_u64() {
         Some(number) if number >= 1000 => json!(format!("{}.{}", number / 1000, number % 1000 / 10)),

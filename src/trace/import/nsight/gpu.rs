@@ -59,7 +59,7 @@ pub(super) struct Gpu {
     pub graphs: Vec<GraphLaunch>,
 }
 
-/// Numbers places and operations.
+/// Gives places and operations numbers in the order in which they first occur.
 #[derive(Default)]
 struct Tables {
     places: HashMap<Place, u32>,

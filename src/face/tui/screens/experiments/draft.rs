@@ -72,9 +72,9 @@ pub struct Row {
 pub enum RowKind {
     /// An axis of the grid.
     Axis,
-    /// The same for all cells.
+    /// A setting, the same for all cells, that the text gives.
     Setting,
-    /// Likewise, and not in the text.
+    /// A setting, the same for all cells, that the text leaves at its default.
     Default,
 }
 
@@ -95,7 +95,7 @@ pub struct Checked {
 pub const EDITED: &str = "-edited";
 
 impl Draft {
-    /// Of an experiment's text.
+    /// A draft of an experiment's text, which `path` names in errors; it waits to be checked.
     pub fn new(text: String, path: PathBuf) -> Self {
         let mut draft = Self { path, revisions: Revisions::new(text), stale: true, ..Self::default() };
         draft.refresh();

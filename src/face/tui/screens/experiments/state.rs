@@ -57,13 +57,13 @@ impl Experiments {
         self.drafts.get(&self.selected()?.name)
     }
 
-    /// Likewise, to be changed.
+    /// The selected entry's text in the editor, to be changed.
     pub fn draft_mut(&mut self) -> Option<&mut Draft> {
         let name = &self.entries.as_ref()?.get(self.list.selected)?.name;
         self.drafts.get_mut(name)
     }
 
-    /// How many there are.
+    /// How many experiments are listed; 0 until their files are read.
     pub fn len(&self) -> usize {
         self.entries.as_ref().map_or(0, Vec::len)
     }
@@ -74,8 +74,9 @@ impl Experiments {
         edited.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Takes new entries and what stored runs say of them; the selection stays on the entry of the same name,
-    /// edits stay edits.
+    /// Takes the entries as their files were just read, and what stored runs say of them. The
+    /// selection stays on the entry of the same name; edits that were not saved stay, also of an
+    /// experiment whose file is gone.
     pub fn set(&mut self, entries: Vec<Entry>, stored: Option<&Snapshot>) {
         let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
         for entry in &entries {

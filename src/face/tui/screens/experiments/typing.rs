@@ -19,9 +19,9 @@ pub struct Typing {
     pub field: Field,
     /// The axis or the setting that it is for.
     pub name: String,
-    /// What it is of that.
+    /// Which part of that axis or setting the line is to be.
     pub what: What,
-    /// Why it could not be used.
+    /// Why what was typed could not be used.
     pub error: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct Typing {
 pub enum What {
     /// A value in the place of this one of an axis.
     Value(usize),
-    /// Values more, before this one.
+    /// One value more, or several, before this one of an axis.
     NewValue(usize),
     /// All values of an axis.
     Values,

@@ -19,9 +19,9 @@ pub struct Doing {
     pub step_ms: Option<f64>,
     /// Tokens a second of the newest steps, oldest first.
     pub speed: VecDeque<f64>,
-    /// The lanes of the newest step that was told with them, and which step it was.
+    /// The lanes of the newest step that was told with them, by rank.
     pub lanes: Vec<StepLanes>,
-    /// See `lanes`; from 1.
+    /// The number of the decode step that `lanes` are of, from 1.
     pub lanes_of: u32,
     /// Resident bytes of the run's process.
     pub resident_bytes: Option<u64>,

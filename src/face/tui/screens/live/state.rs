@@ -25,7 +25,7 @@ pub struct Live {
     pub experiment: Option<String>,
     /// The cells of the sweep, in the order of its grid.
     pub cells: Vec<LiveCell>,
-    /// Passes over the cells.
+    /// How often each cell is run, a pass over all cells after the other.
     pub rounds: u32,
     /// When the sweep was started (ms of the workbench's clock).
     pub started_ms: u64,
@@ -90,12 +90,12 @@ pub enum Pause {
 pub struct Queued {
     /// The experiment that waits.
     pub experiment: Arc<Experiment>,
-    /// Which of its runs.
+    /// Which of the experiment's runs are started: those that are missing, that failed, or all.
     pub choice: Choice,
 }
 
 impl Queued {
-    /// `quickstart`, `quickstart (what failed)`.
+    /// What the sweep is called in the queue: `quickstart`, or `quickstart (what failed)`.
     pub fn title(&self) -> String {
         let which = match self.choice {
             Choice::Missing => "",
@@ -123,7 +123,7 @@ pub enum CellState {
     Queued,
     /// A run goes on.
     Running,
-    /// Its last run ended so.
+    /// No run goes on, and the cell's last one ended with this status.
     Done(Status),
 }
 

@@ -13,7 +13,7 @@ const WIDEST: usize = 28;
 /// A column on the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its place in the table.
+    /// The index of the column in the table of runs.
     pub column: usize,
     /// Its name, as it is kept.
     pub name: String,
@@ -27,11 +27,11 @@ pub struct Place {
 /// The columns that fit, and how many do not on the left and on the right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// From left to right.
+    /// The columns on the screen, from left to right.
     pub places: Vec<Place>,
-    /// Columns that are scrolled out.
+    /// How many columns are scrolled out to the left.
     pub left: usize,
-    /// Columns for which there is no room.
+    /// How many columns there is no room for on the right.
     pub right: usize,
 }
 

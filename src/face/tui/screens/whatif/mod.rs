@@ -151,7 +151,8 @@ impl WhatIf {
     }
 }
 
-/// Over alpha and over bandwidth.
+/// Where communication stops to be hidden, searched over the latency and then over the
+/// bandwidth of the link.
 fn break_even(engine: &Engine, variant: &Variant) -> Vec<Result<BreakEven, String>> {
     let of = |over| engine.break_even(variant, over, HIDDEN_PCT).map_err(|error| error.to_string());
     [Over::AlphaUs, Over::GbS].map(of).into()

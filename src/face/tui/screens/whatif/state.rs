@@ -28,9 +28,9 @@ pub struct WhatIf {
     pub list: List,
     /// What the engine said of the base.
     pub base_answer: Option<Arc<Answer>>,
-    /// Why there is none.
+    /// Why the engine has no answer to the base.
     base_error: Option<String>,
-    /// What it said last; may be of an earlier variant while the next answer is under way.
+    /// What the engine said last; it may be of an earlier variant while the next answer is under way.
     pub answer: Option<Arc<Answer>>,
     /// Where communication stops to be hidden, and for which variant.
     pub found: Option<(Variant, Vec<Result<BreakEven, String>>)>,
