@@ -3,8 +3,12 @@
 //! there as it was told, the sweep goes on with what is missing and nothing else, and nothing is left over.
 //!
 //! ```text
-//! cargo test --release --test soak -- --ignored --nocapture      LADDERSCOPE_SOAK_MINUTES=60 (default 5)
+//! cargo test --release --test soak -- --ignored --nocapture
 //! ```
+//!
+//! It ends after `LADDERSCOPE_SOAK_MINUTES` (5) or, if that is set, `LADDERSCOPE_SOAK_KILLS`;
+//! `LADDERSCOPE_SOAK_BLOWS=Kill,ClockJumped` chooses among the blows. Where libfaketime is installed the clock
+//! of a sweep really jumps, otherwise only the times of the files are those of a clock that jumped.
 //!
 //! The seed is printed; `LADDERSCOPE_SOAK_SEED` repeats it (the blows, not the moments at which they meet a process).
 
@@ -13,12 +17,16 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{Done, Place, Started};
+
+/// The file that tells libfaketime how far a clock is off.
+const CLOCK: &str = "clock";
 
 /// What happens to a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +58,16 @@ const BLOWS: [Blow; 11] = [
     Blow::ClockJumped,
 ];
 
+/// The most blows that a sweep gets before it goes on to its end.
+const STRIKES: usize = 5;
+
+/// Where Debian and Fedora install libfaketime.
+const FAKETIME: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib64/faketime/libfaketime.so.1",
+];
+
 /// Cells of a round: some executed, some simulated; the seed makes each round's cells new ones.
 const EXECUTED: usize = 3;
 const SIMULATED: usize = 24;
@@ -60,6 +78,8 @@ struct Soak {
     random: fastrand::Rng,
     /// By run what was told of it.
     told: BTreeMap<String, Value>,
+    /// How many runs were told of in stores before this one.
+    before: usize,
     blows: BTreeMap<Blow, usize>,
     kills: usize,
     round: u64,
@@ -72,16 +92,16 @@ impl Soak {
             place: Place::new(),
             random: fastrand::Rng::with_seed(seed),
             told: BTreeMap::new(),
+            before: 0,
             blows: BTreeMap::new(),
             kills: 0,
             round: 0,
         }
     }
 
-    /// A round: a blow to each of two sweeps, then both go on to their ends.
-    fn round(&mut self, blow: Blow) {
+    /// A round: up to `strikes` blows to each of two sweeps, each of which then goes on to its end.
+    fn round(&mut self, blow: Blow, strikes: usize) {
         self.round += 1;
-        *self.blows.entry(blow).or_default() += 1;
         let seed = self.round;
         self.place.write(
             "executed.toml",
@@ -100,8 +120,11 @@ impl Soak {
         );
         for (file, cells) in [("executed.toml", EXECUTED), ("simulated.toml", SIMULATED)] {
             let before = self.ok_runs();
-            self.strike(blow, file);
-            self.check(blow);
+            for _ in 0..self.random.usize(1..=strikes) {
+                *self.blows.entry(blow).or_default() += 1;
+                self.strike(blow, file);
+                self.check(blow);
+            }
             let after = self.ok_runs();
             let new = after.keys().filter(|run| !before.contains_key(*run)).count();
             let done = self.sweep(file).wait();
@@ -142,6 +165,18 @@ impl Soak {
                 vec![Started::of(shell)]
             }
             Blow::TwoSweeps => vec![self.sweep(file), self.sweep(file)],
+            Blow::ClockJumped => {
+                self.set_clock();
+                let mut sweep = self.command(file);
+                if let Some(library) = FAKETIME.iter().find(|path| Path::new(path).exists()) {
+                    sweep
+                        .env("LD_PRELOAD", library)
+                        .env("FAKETIME_TIMESTAMP_FILE", self.place.path().join(CLOCK))
+                        .env("FAKETIME_NO_CACHE", "1")
+                        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+                }
+                vec![Started::of(sweep)]
+            }
             _ => vec![self.sweep(file)],
         };
         std::thread::sleep(Duration::from_millis(self.random.u64(0..1500)));
@@ -193,8 +228,8 @@ impl Soak {
             Blow::ClockJumped => {
                 // what a clock that jumped leaves: files of a time that has not come, or long ago
                 let far = match self.random.bool() {
-                    true => std::time::SystemTime::now() + Duration::from_secs(50 * 365 * 86_400),
-                    false => std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1),
+                    true => SystemTime::now() + Duration::from_secs(50 * 365 * 86_400),
+                    false => SystemTime::UNIX_EPOCH + Duration::from_secs(1),
                 };
                 for entry in
                     std::fs::read_dir(self.place.path().join("runs")).into_iter().flatten().flatten()
@@ -203,14 +238,25 @@ impl Soak {
                         let _ = file.set_modified(far);
                     }
                 }
-                self.kills += 1;
-                first.signal(Signal::KILL);
+                // and it jumps under the sweep, which then ends by itself or is killed
+                self.set_clock();
+                if self.random.bool() {
+                    self.kills += 1;
+                    first.signal(Signal::KILL);
+                }
             }
         }
         for sweep in sweeps {
             let done = sweep.wait();
             self.learn(&done);
         }
+    }
+
+    /// Sets the clock of the sweeps that heed it to another time.
+    fn set_clock(&mut self) {
+        let offset =
+            self.random.choice(["-30y", "-1d", "-5s", "+0", "+90", "+1d", "+60y"]).expect("some");
+        self.place.write(CLOCK, offset);
     }
 
     /// Takes in what a sweep told as done: its last line may be cut.
@@ -274,7 +320,8 @@ impl Soak {
     }
 
     fn report(&self) {
-        println!("{} rounds, {} kills, {} runs told as done", self.round, self.kills, self.told.len());
+        let told = self.before + self.told.len();
+        println!("{} rounds, {} kills, {told} runs told as done", self.round, self.kills);
         for (blow, count) in &self.blows {
             println!("  {count:5}  {blow:?}");
         }
@@ -285,11 +332,21 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The blows that were asked for, or all.
+fn blows() -> Vec<Blow> {
+    let Ok(names) = std::env::var("LADDERSCOPE_SOAK_BLOWS") else { return BLOWS.to_vec() };
+    let blow = |name: &str| {
+        let known = BLOWS.into_iter().find(|blow| format!("{blow:?}").eq_ignore_ascii_case(name.trim()));
+        known.unwrap_or_else(|| panic!("LADDERSCOPE_SOAK_BLOWS: no blow {name:?}, there are {BLOWS:?}"))
+    };
+    names.split(',').map(blow).collect()
+}
+
 #[test]
 fn each_blow_once() {
     let mut soak = Soak::new(number("LADDERSCOPE_SOAK_SEED").unwrap_or(7));
     for blow in [Blow::Kill, Blow::FullDisk, Blow::TwoSweeps, Blow::Stop] {
-        soak.round(blow);
+        soak.round(blow, 1);
     }
     soak.report();
 }
@@ -298,15 +355,24 @@ fn each_blow_once() {
 #[ignore = "takes minutes: LADDERSCOPE_SOAK_MINUTES"]
 fn blows_for_minutes() {
     let minutes = number("LADDERSCOPE_SOAK_MINUTES").unwrap_or(5);
+    let kills = number("LADDERSCOPE_SOAK_KILLS");
     let mut soak = Soak::new(number("LADDERSCOPE_SOAK_SEED").unwrap_or_else(|| fastrand::u64(..)));
+    let blows = blows();
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(60 * minutes) {
-        let blow = BLOWS[soak.random.usize(0..BLOWS.len())];
-        soak.round(blow);
+    let goes_on = |soak: &Soak| match kills {
+        Some(kills) => (soak.kills as u64) < kills,
+        None => began.elapsed() < Duration::from_secs(60 * minutes),
+    };
+    while goes_on(&soak) {
+        let blow = blows[soak.random.usize(0..blows.len())];
+        soak.round(blow, STRIKES);
+        if soak.round.is_multiple_of(10) {
+            soak.report();
+        }
         // a store of thousands of runs makes every look long
-        if soak.told.len() > 4000 {
+        if soak.told.len() > 2000 {
             soak.place = Place::new();
-            soak.told.clear();
+            soak.before += std::mem::take(&mut soak.told).len();
         }
     }
     soak.report();
