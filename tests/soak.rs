@@ -181,6 +181,7 @@ impl Soak {
         };
         std::thread::sleep(Duration::from_millis(self.random.u64(0..1500)));
         let first = &sweeps[0];
+        let mut removed = None;
         match blow {
             Blow::Kill | Blow::TwoSweeps => {
                 self.kills += 1;
@@ -215,7 +216,7 @@ impl Soak {
                 if let Some(run) = self.random.choice(&runs) {
                     std::fs::remove_dir_all(self.place.path().join("runs").join(run))
                         .expect("it was there");
-                    self.told.remove(run);
+                    removed = Some(run.clone());
                 }
             }
             Blow::Reader => {
@@ -249,6 +250,10 @@ impl Soak {
         for sweep in sweeps {
             let done = sweep.wait();
             self.learn(&done);
+        }
+        // a sweep may have found it done before somebody took it away
+        if let Some(run) = removed {
+            self.told.remove(&run);
         }
     }
 
