@@ -13,7 +13,7 @@ const PAIRS: usize = 10;
 
 fn options(dtype: DType, tp: u32) -> CellOptions {
     CellOptions {
-        architecture: Some(Architecture::Ladder(ladderscope::plan::LadderLayers::All)),
+        architecture: Some(Architecture::Ladder(ladderscope::plan::LayerSet::All)),
         model: Some("stories-110m".into()),
         backend: Some(ladderscope::table::Backend::Cpu),
         dtype: Some(dtype),

@@ -11,7 +11,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use ladderscope::lab::sweep::{Experiment, simulate_cells};
 use ladderscope::machine::hardware::{Target, lowering};
 use ladderscope::model::Model;
-use ladderscope::plan::{Architecture, DType, LadderLayers, Phase, Plan, PlanSpec, Precision};
+use ladderscope::plan::{Architecture, DType, LayerSet, Phase, Plan, PlanSpec, Precision};
 use ladderscope::run::Feasibility;
 use ladderscope::run::sim;
 use ladderscope::table::CellOptions;
@@ -34,7 +34,7 @@ prompt_tokens = [128, 256, 512, 1024, 2048]
 
 fn large_cell() -> Spec {
     let options = CellOptions {
-        architecture: Some(Architecture::Ladder(LadderLayers::All)),
+        architecture: Some(Architecture::Ladder(LayerSet::All)),
         model: Some("llama-3-70b".into()),
         dtype: Some(DType::F16),
         tp: Some(8),

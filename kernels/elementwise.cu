@@ -1,6 +1,7 @@
 // Element by element: sums of residuals, and the activation of an MLP.
 
 #include "block.cuh"
+#include "join.cuh"
 
 // out = b + a * scale over n numbers; all threads of the grid, 16 bytes at a time.
 template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float scale, u64 n) {
@@ -32,6 +33,25 @@ KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
     wait_for_previous();
     let_next_start();
     add_all<true>(a, b, out, scale, n);
+}
+
+// out = x + own * scale + (sum - part), see join.cuh. Moves 5 numbers a number (3 without `sum`), 4 FLOPs.
+KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, float scale, u64 n) {
+    wait_for_previous();
+    let_next_start();
+    Join join{x, own, sum, part, scale};
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    u64 packs = n / PACK;
+    for (u64 i = first; i < packs; i += step) store_pack(out + i * PACK, join.packed(i));
+    for (u64 i = packs * PACK + first; i < n; i += step) out[i] = to_number(join.number(i));
+}
+
+// out = x * scale. Moves 2 numbers a number, 1 FLOP.
+KERNEL(mean_share, const T* x, T* out, float scale, u64 n) {
+    wait_for_previous();
+    let_next_start();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    for (u64 i = first; i < n; i += step) out[i] = to_number(to_float(x[i]) * scale);
 }
 
 DEVICE float silu_times(float gate, float up) {

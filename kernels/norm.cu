@@ -5,6 +5,7 @@
 // do not depend on the kernel before and are fetched while it still runs.
 
 #include "block.cuh"
+#include "join.cuh"
 
 // Packs of a row that a thread keeps in registers.
 constexpr u32 KEEP = 2;
@@ -35,30 +36,47 @@ DEVICE Pack added(const Pack& p, const Pack& q) {
     return pack(a);
 }
 
-// A row's numbers at pack `at`: x itself, or a + b, which is stored to `sum` and read as it was rounded.
-template <bool ADD> DEVICE Pack row_pack(const T* a, const T* b, T* sum, u32 at) {
-    Pack p = load_pack(a + at * PACK);
-    if (ADD) {
-        p = added(p, load_pack(b + at * PACK));
-        store_pack(sum + at * PACK, p);
-    }
-    return p;
-}
+// Where a row's numbers come from: x itself, a + b, or a join. A sum is stored to `to` and normed as it was rounded.
+struct Alone {
+    const T* to;
+    DEVICE Pack packed(u32 at) const { return load_pack(to + at * PACK); }
+    DEVICE float number(u32 at) const { return to_float(to[at]); }
+};
 
-template <bool ADD> DEVICE float row_number(const T* a, const T* b, T* sum, u32 at) {
-    if (!ADD) return to_float(a[at]);
-    T rounded = to_number(to_float(a[at]) + to_float(b[at]));
-    sum[at] = rounded;
-    return to_float(rounded);
-}
+struct Sum {
+    const T *a, *b;
+    T* to;
+    DEVICE Pack packed(u32 at) const {
+        Pack p = added(load_pack(a + at * PACK), load_pack(b + at * PACK));
+        store_pack(to + at * PACK, p);
+        return p;
+    }
+    DEVICE float number(u32 at) const {
+        to[at] = to_number(to_float(a[at]) + to_float(b[at]));
+        return to_float(to[at]);
+    }
+};
+
+struct Joined {
+    Join join;
+    T* to;
+    DEVICE Pack packed(u32 at) const {
+        Pack p = join.packed(at);
+        store_pack(to + at * PACK, p);
+        return p;
+    }
+    DEVICE float number(u32 at) const {
+        to[at] = to_number(join.number(at));
+        return to_float(to[at]);
+    }
+};
 
 DEVICE float norm_scale(float total, u32 columns, float eps) {
     return 1.0f / sqrtf(total / float(columns) + eps);
 }
 
-// One row. Without ADD `a` is the row and `b` and `sum` are not touched.
-template <bool ADD>
-DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u32 columns, float eps) {
+// One row.
+template <class Row> DEVICE void norm_row(const Row& row, const T* weight, T* out, u32 columns, float eps) {
     SHARED(float, scratch, 32);
     u32 first = threadIdx.x, step = blockDim.x;
     if (!packs_fit(columns)) {
@@ -66,13 +84,12 @@ DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u3
         let_next_start();
         float total = 0.0f;
         for (u32 i = first; i < columns; i += step) {
-            float x = row_number<ADD>(a, b, sum, i);
+            float x = row.number(i);
             total += x * x;
         }
         float scale = norm_scale(block_sum(total, scratch), columns, eps);
-        const T* row = ADD ? sum : a;
         for (u32 i = first; i < columns; i += step) {
-            out[i] = to_number(to_float(row[i]) * scale * to_float(weight[i]));
+            out[i] = to_number(to_float(row.to[i]) * scale * to_float(weight[i]));
         }
         return;
     }
@@ -88,20 +105,19 @@ DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u3
 #pragma unroll
     for (u32 k = 0; k < KEEP; k++) {
         if (first + k * step < packs) {
-            x[k] = row_pack<ADD>(a, b, sum, first + k * step);
+            x[k] = row.packed(first + k * step);
             total += squares(x[k]);
         }
     }
     // rows longer than the registers: read again below
-    for (u32 i = first + KEEP * step; i < packs; i += step) total += squares(row_pack<ADD>(a, b, sum, i));
+    for (u32 i = first + KEEP * step; i < packs; i += step) total += squares(row.packed(i));
     float scale = norm_scale(block_sum(total, scratch), columns, eps);
 #pragma unroll
     for (u32 k = 0; k < KEEP; k++) {
         if (first + k * step < packs) store_pack(out + (first + k * step) * PACK, scaled(x[k], w[k], scale));
     }
-    const T* row = ADD ? sum : a;
     for (u32 i = first + KEEP * step; i < packs; i += step) {
-        store_pack(out + i * PACK, scaled(load_pack(row + i * PACK), load_pack(weight + i * PACK), scale));
+        store_pack(out + i * PACK, scaled(load_pack(row.to + i * PACK), load_pack(weight + i * PACK), scale));
     }
 }
 
@@ -109,7 +125,7 @@ DEVICE void norm_row(const T* a, const T* b, const T* weight, T* sum, T* out, u3
 // Moves 2 x columns numbers a row and the weights once (from L2 for all rows but the first); 4 FLOPs a number.
 BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 columns, float eps) {
     u64 row = u64(blockIdx.x) * columns;
-    norm_row<false>(x + row, nullptr, weight, nullptr, out + row, columns, eps);
+    norm_row(Alone{x + row}, weight, out + row, columns, eps);
 }
 
 // sum = a + b, rounded to T; out = the norm of that. Grid (rows). Moves 4 x columns numbers a row (a, b, sum, out):
@@ -117,5 +133,14 @@ BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 colum
 BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* sum, T* out, u32 columns,
                float eps) {
     u64 row = u64(blockIdx.x) * columns;
-    norm_row<true>(a + row, b + row, weight, sum + row, out + row, columns, eps);
+    norm_row(Sum{a + row, b + row, sum + row}, weight, out + row, columns, eps);
+}
+
+// to = x + own * scale + (sum - part) (join.cuh), rounded to T; out = the norm of that. Grid (rows).
+// Moves 6 x columns numbers a row (4 without `sum`); 8 FLOPs a number.
+BOUNDED_KERNEL(join_norm, 1024, 1, const T* x, const T* own, const T* sum, const T* part, const T* weight, T* to,
+               T* out, u32 columns, float scale, float eps) {
+    u64 row = u64(blockIdx.x) * columns;
+    Join join{x + row, own + row, sum ? sum + row : sum, part ? part + row : part, scale};
+    norm_row(Joined{join, to + row}, weight, out + row, columns, eps);
 }

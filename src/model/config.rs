@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::base::error::{Error, Result};
-use crate::plan::LadderLayers;
+use crate::plan::LayerSet;
 use crate::plan::{DType, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
@@ -264,16 +264,16 @@ impl Config {
     }
 
     /// `ladder_layers`: the last K layers, a list of layers, all (`true`), or none.
-    pub(super) fn ladder_layers(&self) -> Result<Option<LadderLayers>> {
+    pub(super) fn ladder_layers(&self) -> Result<Option<LayerSet>> {
         let key = "ladder_layers";
         let Some(value) = self.get(key) else { return Ok(None) };
         let layers = self.size("num_hidden_layers", MAX_LAYERS)?;
         let in_range =
             |v: &Value, end: u32| v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| *n < end);
         match value {
-            Value::Bool(all) => Ok(all.then_some(LadderLayers::All)),
+            Value::Bool(all) => Ok(all.then_some(LayerSet::All)),
             Value::Number(_) => match in_range(value, layers + 1) {
-                Some(last) => Ok(Some(LadderLayers::Last(last))),
+                Some(last) => Ok(Some(LayerSet::Last(last))),
                 None => {
                     let right = format!("how many of the last layers are ladder: 0 to {layers}");
                     Err(self.wrong(key, value, right))
@@ -289,7 +289,7 @@ impl Config {
                 }
                 only.sort_unstable();
                 only.dedup();
-                Ok(Some(LadderLayers::Only(only)))
+                Ok(Some(LayerSet::Only(only)))
             }
             _ => {
                 Err(self.wrong(key, value, "a number K (the last K layers), a list of layers, or null"))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::config::Config;
 use super::files;
 use crate::base::error::{Error, Result, nearest};
-use crate::plan::{DType, LadderLayers, ModelShape};
+use crate::plan::{DType, LayerSet, ModelShape};
 
 /// A model by name or directory: its shape, and its checkpoint if it has one.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Model {
     /// The HF directory, where it is one.
     pub dir: Option<PathBuf>,
     /// `ladder_layers` of the checkpoint's config, where it was trained with Ladder Residual.
-    pub ladder_layers: Option<LadderLayers>,
+    pub ladder_layers: Option<LayerSet>,
     /// The checkpoint's number format (`torch_dtype`), if it says one.
     pub dtype: Option<DType>,
     /// The ids of the tokens that end a text, from the checkpoint's config.

@@ -1,7 +1,8 @@
 //! Architectures as residual wirings (arXiv 2501.06589 and neighbours).
 //!
-//! An architecture says three things and nothing else: how stale the residual is that a module
-//! reads, when partial outputs are reduced, and whether attention and MLP of a layer are one module.
+//! An architecture says four things and nothing else: how stale the residual is that a module
+//! reads, when partial outputs are reduced, in which layers attention's reduction is dropped, and whether
+//! attention and MLP of a layer are one module.
 //! The builder in [`super::build`] turns a [`Wiring`] into a plan. A new architecture is one variant
 //! and one arm of [`Architecture::wiring`].
 
@@ -12,14 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::Error;
 
-/// Which layers of a Ladder Residual model are wired as ladder (`ladder_layers` of HF configs).
+/// The layers of a model that are wired in an architecture's way, the others being wired as standard
+/// (`ladder_layers` of HF configs of Ladder Residual models).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LadderLayers {
-    /// Every layer of the model is wired as ladder.
+pub enum LayerSet {
+    /// Every layer of the model.
     All,
-    /// The last K layers are wired as ladder, those before them as standard (`ladder:K`).
+    /// The last K layers (`ladder:K`, `sync-drop:K`).
     Last(u32),
-    /// Just these layers are wired as ladder, ascending and each once.
+    /// Just these layers, ascending and each once (`ladder:[0+2+5]`).
     Only(Vec<u32>),
 }
 
@@ -29,7 +31,7 @@ pub enum Architecture {
     /// Staleness 0: a module reads the residual with all earlier outputs.
     Standard,
     /// Staleness 1 in the given layers: the newest output is still in flight.
-    Ladder(LadderLayers),
+    Ladder(LayerSet),
     /// Staleness S in every layer.
     Stale(u32),
     /// Attention and MLP of a layer read the same residual; one all-reduce for both.
@@ -39,6 +41,12 @@ pub enum Architecture {
     ParallelLadder,
     /// Ranks keep their own residual and synchronise after every N-th module, and the last.
     Desync(u32),
+    /// Delayed Tensor Parallelism (Kog, 2026): every rank keeps its own residual, which a module's own part
+    /// joins at once and the other ranks' parts D modules later. `delayed:0` is `Standard`.
+    Delayed(u32),
+    /// Sync-Point Drop (SPD, arXiv 2502.20727): in the given layers the MLP reads the residual with the
+    /// rank's own part of attention, and one all-reduce at the layer's end sums both.
+    SyncDrop(LayerSet),
     /// No all-reduce at all: numerically wrong on purpose, the limit of hiding.
     UpperBound,
 }
@@ -50,6 +58,9 @@ pub enum Reduce {
     Each,
     /// After every N-th module, and the last; the residual is averaged with it.
     Every(u32),
+    /// After every module but the last D; a rank's own part joins its residual at once, the others' D modules
+    /// later, and the mean over ranks of what the final norm makes of the residuals is taken.
+    Delayed(u32),
     /// Partial outputs are never summed: every rank goes on with what it has
     /// (`upper-bound`, or one rank).
     Never,
@@ -62,8 +73,17 @@ pub struct Wiring {
     pub staleness: Vec<u32>,
     /// When partial outputs are summed.
     pub reduce: Reduce,
+    /// For each layer, whether attention's output is summed only together with the MLP's.
+    pub dropped: Vec<bool>,
     /// Attention and MLP as one module with one fused input projection.
     pub fused_block: bool,
+}
+
+impl Wiring {
+    /// Whether ranks may hold different residuals for a while.
+    pub fn may_diverge(&self) -> bool {
+        self.reduce != Reduce::Each || self.dropped.contains(&true)
+    }
 }
 
 impl Architecture {
@@ -72,18 +92,21 @@ impl Architecture {
         let uniform = |staleness| Wiring {
             staleness: vec![staleness; layers as usize],
             reduce: Reduce::Each,
+            dropped: vec![false; layers as usize],
             fused_block: false,
         };
+        let each = |which: &LayerSet| (0..layers).map(|l| which.contains(l, layers)).collect::<Vec<_>>();
         match self {
-            Self::Standard => uniform(0),
+            Self::Standard | Self::Delayed(0) => uniform(0),
             Self::Stale(staleness) => uniform(*staleness),
-            Self::Ladder(which) => Wiring {
-                staleness: (0..layers).map(|l| u32::from(which.contains(l, layers))).collect(),
-                ..uniform(0)
-            },
+            Self::Ladder(which) => {
+                Wiring { staleness: each(which).into_iter().map(u32::from).collect(), ..uniform(0) }
+            }
             Self::Parallel => Wiring { fused_block: true, ..uniform(0) },
             Self::ParallelLadder => Wiring { fused_block: true, ..uniform(1) },
             Self::Desync(every) => Wiring { reduce: Reduce::Every(*every), ..uniform(0) },
+            Self::Delayed(delay) => Wiring { reduce: Reduce::Delayed(*delay), ..uniform(0) },
+            Self::SyncDrop(which) => Wiring { dropped: each(which), ..uniform(0) },
             Self::UpperBound => Wiring { reduce: Reduce::Never, ..uniform(0) },
         }
     }
@@ -94,25 +117,27 @@ impl Architecture {
     }
 
     /// The ladder of an HF config's `ladder_layers`, if it has one.
-    pub fn from_ladder_layers(value: &LadderLayers) -> Self {
+    pub fn from_ladder_layers(value: &LayerSet) -> Self {
         Self::Ladder(value.clone())
     }
 
     /// The forms a user can type.
-    pub const FORMS: [&'static str; 8] = [
+    pub const FORMS: [&'static str; 10] = [
         "standard",
         "ladder",
         "ladder:K",
         "parallel",
         "desync:N",
+        "delayed:D",
+        "sync-drop:K",
         "upper-bound",
         "stale:S",
         "parallel+ladder",
     ];
 }
 
-impl LadderLayers {
-    /// Whether layer `layer` of `layers` is wired as ladder.
+impl LayerSet {
+    /// Whether layer `layer` of `layers` is one of them.
     pub fn contains(&self, layer: u32, layers: u32) -> bool {
         match self {
             Self::All => true,
@@ -122,20 +147,31 @@ impl LadderLayers {
     }
 }
 
+/// What follows an architecture's name: nothing for all layers, `:K` or `:[0+2+5]`.
+impl fmt::Display for LayerSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => Ok(()),
+            Self::Last(k) => write!(f, ":{k}"),
+            Self::Only(list) => {
+                let list: Vec<String> = list.iter().map(u32::to_string).collect();
+                write!(f, ":[{}]", list.join("+"))
+            }
+        }
+    }
+}
+
 impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Standard => f.write_str("standard"),
-            Self::Ladder(LadderLayers::All) => f.write_str("ladder"),
-            Self::Ladder(LadderLayers::Last(k)) => write!(f, "ladder:{k}"),
-            Self::Ladder(LadderLayers::Only(list)) => {
-                let list: Vec<String> = list.iter().map(u32::to_string).collect();
-                write!(f, "ladder:[{}]", list.join("+"))
-            }
+            Self::Ladder(which) => write!(f, "ladder{which}"),
             Self::Stale(s) => write!(f, "stale:{s}"),
             Self::Parallel => f.write_str("parallel"),
             Self::ParallelLadder => f.write_str("parallel+ladder"),
             Self::Desync(n) => write!(f, "desync:{n}"),
+            Self::Delayed(d) => write!(f, "delayed:{d}"),
+            Self::SyncDrop(which) => write!(f, "sync-drop{which}"),
             Self::UpperBound => f.write_str("upper-bound"),
         }
     }
@@ -160,10 +196,9 @@ impl FromStr for Architecture {
                 )
             })
         };
-        match (name, argument) {
-            ("standard", None) => Ok(Self::Standard),
-            ("ladder", None) => Ok(Self::Ladder(LadderLayers::All)),
-            ("ladder", Some(list)) if list.starts_with('[') => {
+        let layers = || match argument {
+            None => Ok(LayerSet::All),
+            Some(list) if list.starts_with('[') => {
                 let inner = list.trim_start_matches('[').trim_end_matches(']');
                 let mut layers = inner
                     .split('+')
@@ -173,16 +208,22 @@ impl FromStr for Architecture {
                     .map_err(|_| {
                         Error::input_help(
                             format!("architecture '{text}': not a list of layers"),
-                            "write ladder:[0+2+5]",
+                            format!("write {name}:[0+2+5]"),
                         )
                     })?;
                 layers.sort_unstable();
                 layers.dedup();
-                Ok(Self::Ladder(LadderLayers::Only(layers)))
+                Ok(LayerSet::Only(layers))
             }
-            ("ladder", Some(_)) => Ok(Self::Ladder(LadderLayers::Last(number("K", 0)?))),
+            Some(_) => number("K", 0).map(LayerSet::Last),
+        };
+        match (name, argument) {
+            ("standard", None) => Ok(Self::Standard),
+            ("ladder", _) => Ok(Self::Ladder(layers()?)),
+            ("sync-drop", _) => Ok(Self::SyncDrop(layers()?)),
             ("stale", _) => Ok(Self::Stale(number("S", 0)?)),
             ("desync", _) => Ok(Self::Desync(number("N", 1)?)),
+            ("delayed", _) => Ok(Self::Delayed(number("D", 0)?)),
             ("parallel", None) => Ok(Self::Parallel),
             ("parallel+ladder", None) => Ok(Self::ParallelLadder),
             ("upper-bound", None) => Ok(Self::UpperBound),

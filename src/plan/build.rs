@@ -46,7 +46,7 @@ pub enum PlanError {
 #[derive(Debug)]
 pub struct Builder<'a> {
     spec: &'a PlanSpec,
-    /// Whether divergent values may be made (only `desync` and `upper-bound`).
+    /// Whether divergent values may be made ([`super::Wiring::may_diverge`]).
     may_diverge: bool,
     operations: Vec<Operation>,
     values: Vec<Value>,
@@ -58,10 +58,9 @@ pub struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// A builder with no operations.
     pub fn new(spec: &'a PlanSpec) -> Self {
-        let reduce = spec.architecture.wiring(spec.shape.layers).reduce;
         Self {
             spec,
-            may_diverge: reduce != Reduce::Each,
+            may_diverge: spec.architecture.wiring(spec.shape.layers).may_diverge(),
             operations: Vec::new(),
             values: Vec::new(),
             weights: Vec::new(),
@@ -134,6 +133,8 @@ impl<'a> Builder<'a> {
         use Placement::{Divergent, Partial, Replicated, Sharded};
         let wanted_operands = match kind {
             Kind::Add | Kind::AddNorm | Kind::AddMean => 2,
+            Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() == 4 => 4,
+            Kind::Join { .. } | Kind::JoinNorm { .. } => 2,
             _ => 1,
         };
         if reads.len() != wanted_operands {
@@ -174,9 +175,10 @@ impl<'a> Builder<'a> {
                 (Partial, Partial) => Ok(Partial),
                 (Divergent, Replicated | Divergent) => Ok(Divergent),
                 (Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
-                (Replicated | Divergent, _) => {
-                    wrong(1, "it must be replicated: reduce it first, or use desync or upper-bound")
-                }
+                (Replicated | Divergent, _) => wrong(
+                    1,
+                    "it must be replicated: reduce it first, or use an architecture that diverges",
+                ),
                 _ => wrong(0, "it must be replicated, or both partial"),
             },
             Kind::AddMean => match (first, self.placement(reads[1])) {
@@ -185,6 +187,21 @@ impl<'a> Builder<'a> {
                 (Replicated | Divergent, _) => wrong(1, "it must be partial"),
                 _ => wrong(0, "it must be a residual, replicated or divergent"),
             },
+            Kind::Join { .. } | Kind::JoinNorm { .. } => {
+                let wanted = [Divergent, Partial, Replicated, Partial];
+                match reads.iter().zip(wanted).position(|(&value, wanted)| {
+                    let found = self.placement(value);
+                    found != wanted && !(wanted == Divergent && found == Replicated)
+                }) {
+                    _ if !self.may_diverge => wrong(0, "joining by parts is for delayed alone"),
+                    Some(0) => wrong(0, "it must be a residual, replicated or divergent"),
+                    Some(2) => wrong(2, "it must be the sum of an all-reduce"),
+                    Some(operand) => wrong(operand, "it must be partial"),
+                    None => Ok(Divergent),
+                }
+            }
+            Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
+            Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
             Kind::MatMul => match (shard, first) {
                 (Some(Shard::Rows), Replicated | Divergent) => Ok(Sharded),
                 (Some(Shard::Columns), Sharded) if self.spec.tp == 1 => Ok(Replicated),
@@ -347,6 +364,8 @@ impl<'a> Builder<'a> {
             Kind::Norm => cost.flops = per(rows, 4 * columns),
             Kind::Add => cost.flops = per(rows, columns),
             Kind::AddMean => cost.flops = per(rows, 2 * columns),
+            Kind::MeanShare => cost.flops = per(rows, columns),
+            Kind::Join { .. } => cost.flops = per(rows, reads.len() as u64 * columns),
             Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
             Kind::RopeAppend => {
                 cost.flops = per(rows, 3 * (heads * head_dim + kv));
@@ -443,6 +462,8 @@ impl<'a> Builder<'a> {
 struct Residual {
     value: ValueId,
     in_flight: VecDeque<ValueId>,
+    /// What is under way where ranks keep residuals of their own and are told of the others' parts late.
+    delayed: Option<Delayed>,
 }
 
 impl Residual {
@@ -456,7 +477,50 @@ impl Residual {
             let hidden = builder.spec.shape.hidden;
             self.value = builder.emit(&name, Kind::Add, &[self.value, output], hidden)?;
         }
+        if let Some(delayed) = &mut self.delayed {
+            self.value = delayed.join(builder, self.value)?;
+        }
         Ok(self.value)
+    }
+}
+
+/// The outputs of `delayed` that have not wholly joined the ranks' residuals.
+struct Delayed {
+    delay: usize,
+    modules: usize,
+    /// The last module's number and own part, which join before the next module.
+    own: Option<(usize, ValueId)>,
+    /// Sums under way, oldest first: which module's, the sum, and the own part that is in it.
+    sums: VecDeque<(usize, ValueId, ValueId)>,
+}
+
+impl Delayed {
+    /// Adds to a residual what has to join it before the next module.
+    fn join(&mut self, builder: &mut Builder<'_>, residual: ValueId) -> Result<ValueId, PlanError> {
+        let Some((module, own)) = self.own.take() else { return Ok(residual) };
+        let mut reads = vec![residual, own];
+        if let Some(&(_, sum, part)) = self.sums.front().filter(|sum| sum.0 + self.delay <= module) {
+            reads.extend([sum, part]);
+            self.sums.pop_front();
+        }
+        let root = module < self.delay || module + self.delay >= self.modules;
+        builder.emit("join", Kind::Join { root }, &reads, builder.spec.shape.hidden)
+    }
+
+    /// Takes in a module's partial output, whose sum begins now but for the last modules.
+    fn begin(
+        &mut self,
+        builder: &mut Builder<'_>,
+        module: usize,
+        own: ValueId,
+    ) -> Result<(), PlanError> {
+        self.own = Some((module, own));
+        if module + self.delay < self.modules {
+            let hidden = builder.spec.shape.hidden;
+            let sum = builder.emit("all_reduce", Kind::AllReduce, &[own], hidden)?;
+            self.sums.push_back((module, sum, own));
+        }
+        Ok(())
     }
 }
 
@@ -477,6 +541,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     if spec.tp == 1 {
         // one rank: partial sums are whole, nothing is reduced and nothing diverges
         wiring.reduce = Reduce::Never;
+        wiring.dropped.fill(false);
     }
     let modules: Vec<(Module, u32)> = (0..shape.layers)
         .flat_map(|layer| {
@@ -487,17 +552,32 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
         .collect();
 
     let tokens = b.input("tokens", Placement::Replicated, 1, Element::Token);
-    let mut residual = Residual { value: b.embed(tokens)?, in_flight: VecDeque::new() };
+    let mut residual = Residual { value: b.embed(tokens)?, in_flight: VecDeque::new(), delayed: None };
+    if let Reduce::Delayed(delay) = wiring.reduce {
+        let (delay, modules) = (delay as usize, modules.len());
+        residual.delayed = Some(Delayed { delay, modules, own: None, sums: VecDeque::new() });
+    }
+    // the part of attention that is summed with the MLP's
+    let mut dropped = None;
     for (index, &(module, layer)) in modules.iter().enumerate() {
         b.scope(module, Some(layer));
-        let x = residual.catch_up(&mut b, wiring.staleness[layer as usize])?;
+        let mut x = residual.catch_up(&mut b, wiring.staleness[layer as usize])?;
+        if let Some(part) = dropped {
+            x = b.emit("add_part", Kind::Add, &[x, part], shape.hidden)?;
+        }
         let norm = if module == Module::Mlp {
             Tensor::PostAttentionNorm(layer)
         } else {
             Tensor::InputNorm(layer)
         };
         let normed = b.norm(x, norm)?;
-        let partial = b.module(module, layer, normed)?;
+        let mut partial = b.module(module, layer, normed)?;
+        if let Some(part) = dropped.take() {
+            partial = b.emit("sum", Kind::Add, &[part, partial], shape.hidden)?;
+        } else if module == Module::Attn && wiring.dropped[layer as usize] {
+            dropped = Some(partial);
+            continue;
+        }
         let last = index + 1 == modules.len();
         match wiring.reduce {
             Reduce::Never => residual.in_flight.push_back(partial),
@@ -511,6 +591,11 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
                 residual.value = b.emit("all_reduce", Kind::AllReduce, &[summand], shape.hidden)?;
             }
             Reduce::Every(_) => residual.in_flight.push_back(partial),
+            Reduce::Delayed(_) => {
+                if let Some(delayed) = &mut residual.delayed {
+                    delayed.begin(&mut b, index, partial)?;
+                }
+            }
         }
     }
     head(&mut b, spec, &mut residual).map(|(logits, output)| b.finish(tokens, logits, output))
@@ -529,7 +614,11 @@ fn head(
     if spec.phase == Phase::Prefill && !all_rows {
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
     }
-    let normed = b.norm(x, Tensor::FinalNorm)?;
+    let mut normed = b.norm(x, Tensor::FinalNorm)?;
+    if residual.delayed.is_some() {
+        let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
+        normed = b.emit("all_reduce", Kind::AllReduce, &[part], shape.hidden)?;
+    }
     let sharded = spec.lowering.shard_head && spec.tp > 1;
     let shard = if sharded { Shard::Rows } else { Shard::Whole };
     let mut logits = b.matmul("logits", normed, shard, &[Tensor::Head])?;

@@ -22,7 +22,16 @@ pub(super) fn lower(plan: Plan, lowering: &Lowering) -> Plan {
     if lowering.fuse_add_norm { fuse_add_norm(plan) } else { plan }
 }
 
-/// `Add` followed on its lane by the `Norm` of its result becomes one `AddNorm`.
+/// The fused kind of an addition to the residual and the norm of its result.
+fn with_norm(kind: &Kind) -> Option<Kind> {
+    match kind {
+        Kind::Add => Some(Kind::AddNorm),
+        Kind::Join { root } => Some(Kind::JoinNorm { root: *root }),
+        _ => None,
+    }
+}
+
+/// `Add` followed on its lane by the `Norm` of its result becomes one `AddNorm`, and `Join` a `JoinNorm`.
 fn fuse_add_norm(mut plan: Plan) -> Plan {
     let mut fused: Vec<Operation> = Vec::with_capacity(plan.operations.len());
     // where each old operation went, for explicit edges
@@ -30,15 +39,15 @@ fn fuse_add_norm(mut plan: Plan) -> Plan {
     for operation in plan.operations.drain(..) {
         if operation.kind == Kind::Norm
             && let Some(at) = fused.iter().rposition(|o| o.lane == operation.lane)
-            && fused[at].kind == Kind::Add
+            && let Some(kind) = with_norm(&fused[at].kind)
             && fused[at].writes == operation.reads
         {
             let add = &mut fused[at];
             add.name = match operation.name.strip_suffix("norm") {
-                Some(prefix) => format!("{prefix}add_norm"),
+                Some(prefix) => format!("{prefix}{}", kind.as_str()),
                 None => operation.name.clone(),
             };
-            add.kind = Kind::AddNorm;
+            add.kind = kind;
             add.writes.extend(operation.writes);
             add.weight = operation.weight;
             add.origins.extend(operation.origins);

@@ -18,7 +18,7 @@ mod tests;
 mod value;
 mod weights;
 
-pub use architecture::{Architecture, LadderLayers, Reduce, Wiring};
+pub use architecture::{Architecture, LayerSet, Reduce, Wiring};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use build::{Builder, PlanError};
 pub use cost::{Cost, Quantity, Step};

@@ -68,6 +68,22 @@ pub enum Kind {
     /// writes output + residual / tp, of which the sum over ranks is the new residual: the mean of the
     /// ranks' residuals and the whole output.
     AddMean,
+    /// What joins a rank's own residual in `delayed`: reads the residual x, the rank's own partial output o, and,
+    /// once an all-reduce begun D modules ago has to be there, its sum r and the own partial p that is in
+    /// r, all `[rows, hidden]`; writes x + s o + (r - p), or x + s o. s is the root of tp, or 1.
+    Join {
+        /// Whether s is the root of tp: for modules of which the other ranks' parts never come, or nothing came yet.
+        root: bool,
+    },
+    /// A fused [`Kind::Join`] and [`Kind::Norm`]: reads the operands of the join and the norm's weight
+    /// `[1, hidden]`, writes two values, first the new residual, then its RMSNorm. Made by lowering.
+    JoinNorm {
+        /// Whether the own part is multiplied by the root of tp.
+        root: bool,
+    },
+    /// A rank's part of a mean over ranks: reads x `[rows, hidden]`, writes x / tp, of which the sum over ranks is
+    /// the mean.
+    MeanShare,
     /// Matrix product with a weight W `[outputs, inputs]`: reads x `[rows, inputs]`, writes x W^T
     /// `[rows, outputs]`. Sharding W by rows leaves the result sharded, by columns partial.
     MatMul,
@@ -108,6 +124,9 @@ impl Kind {
             Self::Add => "add",
             Self::AddNorm => "add_norm",
             Self::AddMean => "add_mean",
+            Self::Join { .. } => "join",
+            Self::JoinNorm { .. } => "join_norm",
+            Self::MeanShare => "mean_share",
             Self::MatMul => "matmul",
             Self::RopeAppend => "rope_append",
             Self::Attend => "attend",

@@ -41,14 +41,18 @@ fn plan(architecture: &str, layers: u32, tp: u32) -> Plan {
 fn architectures() -> impl Strategy<Value = Architecture> {
     prop_oneof![
         Just(Architecture::Standard),
-        Just(Architecture::Ladder(LadderLayers::All)),
-        (0u32..6).prop_map(|k| Architecture::Ladder(LadderLayers::Last(k))),
+        Just(Architecture::Ladder(LayerSet::All)),
+        (0u32..6).prop_map(|k| Architecture::Ladder(LayerSet::Last(k))),
         proptest::collection::btree_set(0u32..6, 0..4)
-            .prop_map(|set| Architecture::Ladder(LadderLayers::Only(set.into_iter().collect()))),
+            .prop_map(|set| Architecture::Ladder(LayerSet::Only(set.into_iter().collect()))),
         (0u32..4).prop_map(Architecture::Stale),
         Just(Architecture::Parallel),
         Just(Architecture::ParallelLadder),
         (1u32..6).prop_map(Architecture::Desync),
+        (0u32..14).prop_map(Architecture::Delayed),
+        (0u32..6).prop_map(|k| Architecture::SyncDrop(LayerSet::Last(k))),
+        proptest::collection::btree_set(0u32..6, 0..4)
+            .prop_map(|set| Architecture::SyncDrop(LayerSet::Only(set.into_iter().collect()))),
         Just(Architecture::UpperBound),
     ]
 }
@@ -134,11 +138,17 @@ proptest! {
     }
 
     #[test]
-    fn only_desync_and_upper_bound_diverge(spec in specs()) {
+    fn ranks_diverge_only_where_the_architecture_says_so(spec in specs()) {
         let plan = Plan::new(&spec).unwrap();
         let diverges = plan.values.iter().any(|v| v.placement == Placement::Divergent);
-        let may = matches!(spec.architecture, Architecture::Desync(n) if n > 1)
-            || spec.architecture == Architecture::UpperBound;
+        let layers = spec.shape.layers;
+        let may = match &spec.architecture {
+            Architecture::Desync(n) => *n > 1,
+            Architecture::Delayed(delay) => *delay > 0,
+            Architecture::SyncDrop(which) => (0..layers).any(|layer| which.contains(layer, layers)),
+            Architecture::UpperBound => true,
+            _ => false,
+        };
         prop_assert_eq!(diverges, may && spec.tp > 1);
     }
 
@@ -213,8 +223,13 @@ proptest! {
 #[test]
 fn stale_0_is_standard_and_stale_1_is_ladder() {
     for phase in [Phase::Prefill, Phase::Decode] {
-        for (stale, named) in [("stale:0", "standard"), ("stale:1", "ladder"), ("ladder:0", "standard")]
-        {
+        for (stale, named) in [
+            ("stale:0", "standard"),
+            ("stale:1", "ladder"),
+            ("ladder:0", "standard"),
+            ("delayed:0", "standard"),
+            ("sync-drop:0", "standard"),
+        ] {
             let of = |name: &str| Plan::new(&spec(&name.parse().unwrap(), 5, 4, phase)).unwrap();
             assert_eq!(of(stale), of(named));
         }
@@ -242,6 +257,16 @@ fn all_reduces_a_layer_are_the_tables() {
         ("desync:2", layers),
         ("desync:4", (2 * layers as usize).div_ceil(4) as u32),
         ("desync:5", (2 * layers as usize).div_ceil(5) as u32),
+        // the last D modules start none; the mean of the ranks is one
+        ("delayed:0", 2 * layers),
+        ("delayed:1", 2 * layers),
+        ("delayed:4", 2 * layers - 4 + 1),
+        ("delayed:12", 1),
+        ("delayed:20", 1),
+        ("sync-drop:0", 2 * layers),
+        ("sync-drop:4", 2 * layers - 4),
+        ("sync-drop:[0+2+5+9]", 2 * layers - 3),
+        ("sync-drop", layers),
         ("upper-bound", 0),
     ] {
         assert_eq!(all_reduces(&plan(architecture, layers, 2)), wanted as usize, "{architecture}");
@@ -288,6 +313,67 @@ fn ladder_never_waits_for_the_previous_modules_all_reduce_and_standard_always_do
                 );
             }
         }
+    }
+}
+
+/// In `delayed:D` module n reads the sums of the modules before n - D, and of no younger one.
+#[test]
+fn no_module_of_delayed_waits_for_a_collective_younger_than_d_modules() {
+    let layers = 5;
+    for delay in 1..2 * layers {
+        for tp in [2, 4] {
+            let plan = plan(&format!("delayed:{delay}"), layers, tp);
+            let name = |module: u32, what: &str| {
+                let kind = if module.is_multiple_of(2) { "attn" } else { "mlp" };
+                plan.find(&format!("L{}/{kind}/{what}", module / 2))
+            };
+            for module in 0..2 * layers {
+                let before = ancestors(&plan, name(module, "norm").unwrap());
+                for earlier in 0..2 * layers {
+                    let sum = name(earlier, "all_reduce");
+                    assert_eq!(
+                        sum.is_some(),
+                        earlier + delay < 2 * layers,
+                        "delayed:{delay}: {earlier}"
+                    );
+                    let waits = sum.is_some_and(|sum| before.contains(&sum));
+                    assert_eq!(
+                        waits,
+                        earlier + delay < module,
+                        "delayed:{delay}: {module} for {earlier}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A rank's own part counts more where the others' parts are missing: in the first and the last D modules.
+#[test]
+fn own_parts_of_delayed_are_scaled_at_both_ends() {
+    let plan = plan("delayed:2", 4, 2);
+    let roots: Vec<(bool, usize)> = plan
+        .operations
+        .iter()
+        .filter_map(|operation| match operation.kind {
+            Kind::Join { root } => Some((root, operation.reads.len())),
+            _ => None,
+        })
+        .collect();
+    let wanted =
+        [(true, 2), (true, 2), (false, 4), (false, 4), (false, 4), (false, 4), (true, 4), (true, 4)];
+    assert_eq!(roots, wanted);
+}
+
+/// In a dropped layer the MLP does not wait for a collective of its own layer.
+#[test]
+fn the_mlp_of_a_dropped_layer_waits_for_no_sum_of_its_layer() {
+    let plan = plan("sync-drop:[1]", 3, 2);
+    for layer in 0..3 {
+        let sum = plan.find(&format!("L{layer}/attn/all_reduce"));
+        assert_eq!(sum.is_none(), layer == 1);
+        let part = plan.find(&format!("L{layer}/mlp/add_part"));
+        assert_eq!(part.is_some(), layer == 1);
     }
 }
 
@@ -455,7 +541,7 @@ fn a_sharded_head_adds_one_collective_apart() {
 
 #[test]
 fn fusing_saves_the_second_read_of_the_sum() {
-    let mut spec = spec(&Architecture::Ladder(LadderLayers::All), 3, 2, Phase::Decode);
+    let mut spec = spec(&Architecture::Ladder(LayerSet::All), 3, 2, Phase::Decode);
     let plain = Plan::new(&spec).unwrap();
     spec.lowering.fuse_add_norm = true;
     let fused = Plan::new(&spec).unwrap();

@@ -1,11 +1,11 @@
 //! Answers to made-up results: clear ones, ties, contradictions, and what did not run.
 
 use super::*;
-use crate::plan::LadderLayers;
+use crate::plan::LayerSet;
 use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, Spec};
 
-const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);
+const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 
 fn cell(name: &str, architecture: &Architecture, p2p: P2p, step_ms: f64) -> Vec<Record> {
     let change = |spec: &mut Spec| {

@@ -49,9 +49,8 @@ fn measurements_have_intervals_and_simulations_do_not() {
 
 #[test]
 fn rounds_are_pooled_in_order_and_failures_give_way() {
-    let ladder = |s: &mut Spec| {
-        s.architecture = crate::plan::Architecture::Ladder(crate::plan::LadderLayers::All)
-    };
+    let ladder =
+        |s: &mut Spec| s.architecture = crate::plan::Architecture::Ladder(crate::plan::LayerSet::All);
     let mut failed = record("b1", |_| (), 1, &[(1.0, 1.0)]);
     (failed.status, failed.metrics, failed.reason) = (Status::Failed, None, Some("rank 1 died".into()));
     let mut first = record("a0", |_| (), 0, &[(10.0, 1.0), (10.0, 1.0)]);

@@ -7,12 +7,14 @@ use crate::cuda_device::{Device, device};
 use crate::cuda_order;
 use crate::support::{Done, Place};
 
-const ARCHITECTURES: [&str; 8] = [
+const ARCHITECTURES: [&str; 10] = [
     "standard",
     "ladder",
     "ladder:2",
     "parallel",
     "desync:2",
+    "delayed:2",
+    "sync-drop:2",
     "upper-bound",
     "stale:2",
     "parallel+ladder",
@@ -93,7 +95,7 @@ fn two_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
 
 #[test]
 fn four_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
-    every_architecture("4", &["standard", "ladder", "parallel", "desync:2"]);
+    every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3"]);
 }
 
 #[test]

@@ -241,13 +241,13 @@ mod tests {
         let found = break_evens(&engine, &variant, 95.0);
         let object = object("alpha_us", &points, &found);
         assert_eq!(object["provenance"], "simulated");
-        assert_eq!(object["points"].as_array().map(Vec::len), Some(10));
+        assert_eq!(object["points"].as_array().map(Vec::len), Some(14));
         let commands = object["points"].as_array().unwrap().iter().filter_map(|p| p["command"].as_str());
         let command = commands.into_iter().next().unwrap();
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
-        assert!(tpot(5) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points).csv().lines().count(), 11);
+        assert!(tpot(7) > tpot(0), "standard, at the higher latency");
+        assert_eq!(rows("alpha_us", &points).csv().lines().count(), 15);
         assert!(
             !found.is_empty() && found.iter().all(|(_, found)| in_words(found).contains("hides 95%"))
         );

@@ -11,7 +11,7 @@ use crossbeam_channel::{Sender, unbounded};
 use super::context::Request;
 use super::message::{Effect, Ended, Message, StoreTask, SweepOrder};
 use super::snapshot::Snapshot;
-use super::task::guarded;
+use super::task::{Questions, guarded};
 use super::{format, terminal};
 use crate::base::error::Result;
 use crate::desk::{self, Start};
@@ -26,6 +26,7 @@ pub struct Performer {
     answers: Sender<Message>,
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
+    questions: Questions,
     /// Works on the runs as they were told last.
     runs: Worker,
     /// Whether a reading of the runs is asked for and has not begun: another would tell the same.
@@ -41,6 +42,7 @@ impl Performer {
             store: Store::open(dir),
             cancel: Cancel::default(),
             sweep: None,
+            questions: Questions::default(),
             runs: Worker::new(answers.clone()),
             reading: Arc::default(),
             sweeping: Arc::default(),
@@ -68,7 +70,11 @@ impl Performer {
         match effect {
             // the loop's own
             Effect::Quit { .. } => {}
-            Effect::Ask(task) => self.spawn(move || Message::Answered(task.run())),
+            Effect::Ask(task) => {
+                let answers = self.answers.clone();
+                // nobody listens any more where the workbench is being left
+                self.questions.ask(task, move |answer| drop(answers.send(Message::Answered(answer))));
+            }
             Effect::Store(StoreTask::Read) => read(&store, &self.runs, &self.reading, &self.answers),
             Effect::Store(task) => {
                 let answers = self.answers.clone();

@@ -8,8 +8,8 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::Context;
 use super::format;
@@ -79,6 +79,41 @@ impl Answer {
             asked.under_way = false;
         }
         (self.take)(state);
+    }
+}
+
+/// The questions under way: a thread for each slot, and of the slot's newer questions the newest. However often
+/// a screen asks, a slot so holds the data of two questions.
+#[derive(Clone, Debug, Default)]
+pub struct Questions(Arc<Mutex<HashMap<Slot, Option<Task>>>>);
+
+impl Questions {
+    /// Does a question's work on a thread, once the one before it in its slot has ended; `answered` is given what
+    /// comes of it.
+    pub fn ask(&self, task: Task, answered: impl Fn(Answer) + Send + 'static) {
+        let slot = task.slot;
+        if let Some(waiting) = self.slots().get_mut(&slot) {
+            // one that waited until now is stale
+            *waiting = Some(task);
+            return;
+        }
+        self.slots().insert(slot, None);
+        let questions = self.clone();
+        std::thread::spawn(move || {
+            let mut next = Some(task);
+            while let Some(task) = next {
+                answered(task.run());
+                let mut slots = questions.slots();
+                next = slots.get_mut(&slot).and_then(Option::take);
+                if next.is_none() {
+                    slots.remove(&slot);
+                }
+            }
+        });
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Slot, Option<Task>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -201,4 +236,52 @@ impl From<(&'static str, usize)> for In {
 /// A panic as an error: a defect of this program must neither freeze nor end the workbench.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     caught(work).map_err(|text| format!("a defect of ladderscope, please report it: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// While a question of a slot is being answered, of those asked meanwhile only the newest is kept and answered.
+    #[test]
+    fn a_slot_holds_one_question_under_way_and_the_newest_behind_it() {
+        let questions = Questions::default();
+        let newest = Arc::new(AtomicU64::new(0));
+        let (go, wait) = mpsc::channel::<()>();
+        let (answers, answered) = mpsc::channel();
+        let (began, begun) = mpsc::channel();
+        let mut wait = Some(wait);
+        // what a question holds on to is given up with it
+        let data = Arc::new(());
+        for serial in 0..50 {
+            newest.store(serial, Ordering::Relaxed);
+            let (hold, began, data) = (wait.take(), began.clone(), Arc::clone(&data));
+            let stop = Stop { serial, newest: Arc::clone(&newest) };
+            let work = move |_: &Stop| -> Take {
+                began.send(serial).unwrap();
+                if let Some(hold) = hold {
+                    hold.recv().unwrap();
+                }
+                drop(data);
+                Box::new(|_| {})
+            };
+            let slot = Slot { owner: Tab::Compare, name: "comparison", index: 0 };
+            let answers = answers.clone();
+            let task = Task { slot, stop, work: Box::new(work) };
+            questions.ask(task, move |answer| answers.send(answer).unwrap());
+            if serial == 0 {
+                assert_eq!(begun.recv_timeout(Duration::from_secs(60)), Ok(0));
+            }
+        }
+        assert_eq!(Arc::strong_count(&data), 3, "the one under way and the newest");
+        go.send(()).unwrap();
+        for _ in 0..2 {
+            answered.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        assert_eq!(begun.try_iter().collect::<Vec<_>>(), [49]);
+        assert_eq!(Arc::strong_count(&data), 1);
+    }
 }

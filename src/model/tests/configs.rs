@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{CONFIG, config_with, model_dir, refusal, resolve};
 use crate::base::error::Error;
 use crate::model::Model;
-use crate::plan::{DType, LadderLayers, Rope, RopeScaling};
+use crate::plan::{DType, LayerSet, Rope, RopeScaling};
 
 fn with(key: &str, value: &str) -> Result<Model, Error> {
     resolve(model_dir(&config_with(key, value)).path())
@@ -102,13 +102,10 @@ fn number_formats_and_end_of_text_ids_are_read() {
 
 #[test]
 fn every_form_of_ladder_layers_is_read() {
-    assert_eq!(accepted("ladder_layers", "1").ladder_layers, Some(LadderLayers::Last(1)));
-    assert_eq!(accepted("ladder_layers", "2").ladder_layers, Some(LadderLayers::Last(2)));
-    assert_eq!(
-        accepted("ladder_layers", "[1, 0, 1]").ladder_layers,
-        Some(LadderLayers::Only(vec![0, 1]))
-    );
-    assert_eq!(accepted("ladder_layers", "true").ladder_layers, Some(LadderLayers::All));
+    assert_eq!(accepted("ladder_layers", "1").ladder_layers, Some(LayerSet::Last(1)));
+    assert_eq!(accepted("ladder_layers", "2").ladder_layers, Some(LayerSet::Last(2)));
+    assert_eq!(accepted("ladder_layers", "[1, 0, 1]").ladder_layers, Some(LayerSet::Only(vec![0, 1])));
+    assert_eq!(accepted("ladder_layers", "true").ladder_layers, Some(LayerSet::All));
     assert_eq!(accepted("ladder_layers", "false").ladder_layers, None);
     assert_eq!(accepted("ladder_layers", "null").ladder_layers, None);
     assert_eq!(accepted("model_type", "\"ladder_llama\"").ladder_layers, None);

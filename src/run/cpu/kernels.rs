@@ -177,6 +177,23 @@ impl Kernels {
         }
     }
 
+    /// `y = x + own x scale + (sum - part)`, without the last where no `sum` is there yet.
+    pub fn join(&self, [x, own]: [&[f32]; 2], scale: f32, others: Option<[&[f32]; 2]>, y: &mut [f32]) {
+        self.add_scaled(own, scale, x, y);
+        if let Some([sum, part]) = others {
+            for ((y, sum), part) in y.iter_mut().zip(sum).zip(part) {
+                *y += sum - part;
+            }
+        }
+    }
+
+    /// `y = x x scale`.
+    pub fn scale(&self, x: &[f32], scale: f32, y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = x * scale;
+        }
+    }
+
     /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
     pub fn silu_mul(&self, x: &[f32], columns: usize, offset: usize, width: usize, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(width)) {

@@ -20,6 +20,8 @@ pub struct Program {
     pub(super) buffers: Vec<(Rows, usize)>,
     /// For each operation, the last comm operation that must have completed (comm completes in order).
     pub(super) awaits: Vec<Option<u32>>,
+    /// For each operation, whether it is a collective whose operand a later operation reads.
+    pub(super) keeps: Vec<bool>,
     /// Names with their phase, for NVTX.
     pub(super) names: Arc<[String]>,
     /// Index of the first operation in the trace's operations table.
@@ -62,11 +64,17 @@ impl Program {
                     .max()
             })
             .collect();
+        let keeps = plan.operations.iter().enumerate().map(|(at, operation)| {
+            let mut later = plan.operations[at + 1..].iter().flat_map(|later| &later.reads);
+            operation.lane == Lane::Comm && later.any(|read| operation.reads.contains(read))
+        });
+        let keeps = keeps.collect();
         let names = plan.operations.iter().map(|o| format!("{}/{}", phase.as_str(), o.name)).collect();
         Ok(Self {
             buffer_of: assigned.of_value,
             buffers: assigned.buffers.iter().map(|b| (b.rows, b.columns as usize)).collect(),
             awaits,
+            keeps,
             names,
             base,
             plan,

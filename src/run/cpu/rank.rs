@@ -2,7 +2,8 @@
 //!
 //! The compute thread executes compute operations in order and posts collectives to the comm thread;
 //! it waits only where an operation reads what a collective still owes it. A collective's buffer
-//! leaves the rank while it is in flight, so using it too early is an error, not a race.
+//! leaves the rank while it is in flight, so using it too early is an error, not a race; where its operand is
+//! read again (`delayed`), a copy leaves.
 
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(super) struct Bound<'a> {
     pub program: &'a Program,
     weights: Vec<Arc<Matrix>>,
     slots: Vec<Vec<f32>>,
+    /// Buffers for copies of what is reduced and read again meanwhile.
+    spare: Vec<Vec<f32>>,
     /// When each value was there (ns).
     ready: Vec<i64>,
 }
@@ -46,6 +49,7 @@ impl<'a> Bound<'a> {
         Self {
             weights,
             slots: program.buffers.iter().map(|_| Vec::new()).collect(),
+            spare: Vec::new(),
             ready: vec![0; program.plan.values.len()],
             program,
         }
@@ -53,7 +57,15 @@ impl<'a> Bound<'a> {
 
     /// Bytes of the buffers.
     pub fn bytes(&self) -> u64 {
-        self.slots.iter().map(|slot| (slot.capacity() * size_of::<f32>()) as u64).sum()
+        let buffers = self.slots.iter().chain(&self.spare);
+        buffers.map(|buffer| (buffer.capacity() * size_of::<f32>()) as u64).sum()
+    }
+
+    /// A copy of a buffer, in memory that an earlier copy left.
+    fn copy_of(&mut self, slot: usize) -> Vec<f32> {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clone_from(&self.slots[slot]);
+        copy
     }
 
     /// A value of the last step.
@@ -135,7 +147,10 @@ impl Rank {
             let at = index as u32;
             if operation.lane == Lane::Comm {
                 let slot = bound.slot(operation.reads[0]);
-                let buffer = std::mem::take(&mut bound.slots[slot]);
+                let buffer = match program.keeps[index] {
+                    true => bound.copy_of(slot),
+                    false => std::mem::take(&mut bound.slots[slot]),
+                };
                 let ready = bound.ready[operation.reads[0].index()];
                 self.ask(Ask::Reduce { operation: at, ready, buffer })?;
                 if self.steps_aside {
@@ -200,9 +215,12 @@ impl Rank {
             };
             let done = &bound.program.plan.operations[operation as usize];
             let (from, to) = (bound.slot(done.reads[0]), bound.slot(done.writes[0]));
-            // the operand's buffer comes back as the result's; the result's old one takes its place
+            // the operand's buffer, or its copy, comes back as the result's; the result's old one takes its place
             let freed = std::mem::replace(&mut bound.slots[to], result?);
-            bound.slots[from] = freed;
+            match bound.program.keeps[operation as usize] {
+                true => bound.spare.push(freed),
+                false => bound.slots[from] = freed,
+            }
             bound.ready[done.writes[0].index()] = end;
             if operation >= wanted {
                 return Ok(operation);
@@ -242,6 +260,12 @@ impl Rank {
             (Kind::AddMean, _) => {
                 self.kernels.add_scaled(read(0), 1.0 / self.tp as f32, read(1), &mut out);
             }
+            (Kind::Join { root }, _) => {
+                let scale = if *root { (self.tp as f32).sqrt() } else { 1.0 };
+                let others = (operation.reads.len() == 4).then(|| [read(2), read(3)]);
+                self.kernels.join([read(0), read(1)], scale, others, &mut out);
+            }
+            (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
             (Kind::RopeAppend, _) => {
                 let columns = bound.columns(operation.reads[0]);
                 self.cache.append(layer, rows, &self.rope, read(0), columns, &mut out);

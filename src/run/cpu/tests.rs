@@ -183,6 +183,53 @@ impl Reference<'_> {
                 }
                 residuals.swap_remove(0)
             }
+            // modules n - D of the others join when module n does; the mean of the ranks' final norms is taken below
+            Architecture::Delayed(delay) if *delay > 0 && self.tp > 1 => {
+                let (modules, delay) = (2 * layers as usize, *delay as usize);
+                let mut residuals = same(&x0);
+                let mut outputs: Vec<Vec<Stream>> = Vec::new();
+                for module in 0..modules {
+                    let layer = module as u32 / 2;
+                    outputs.push(if module % 2 == 0 {
+                        self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)))
+                    } else {
+                        self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
+                    });
+                    let alone = module < delay || module >= modules - delay.min(modules);
+                    let s = if alone { (self.tp as f64).sqrt() } else { 1.0 };
+                    for rank in 0..self.tp {
+                        let own = outputs[module][rank].iter();
+                        let own: Stream = own.map(|x| x.iter().map(|x| s * x).collect()).collect();
+                        residuals[rank] = plus(&residuals[rank], &own);
+                        for other in (0..self.tp).filter(|&other| other != rank && module >= delay) {
+                            residuals[rank] = plus(&residuals[rank], &outputs[module - delay][other]);
+                        }
+                    }
+                }
+                let normed: Vec<Stream> = residuals
+                    .iter()
+                    .map(|s| s.iter().map(|x| self.norm(x, Tensor::FinalNorm)).collect())
+                    .collect();
+                let mean = total(&normed);
+                let tp = self.tp as f64;
+                let mean: Stream = mean.iter().map(|x| x.iter().map(|x| x / tp).collect()).collect();
+                return self.head(&mean);
+            }
+            // in the layers in question the MLP reads the residual and the rank's own part of attention
+            Architecture::SyncDrop(which) if self.tp > 1 => {
+                let mut x = x0;
+                for layer in 0..layers {
+                    let attention = self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)));
+                    let summed = plus(&x, &total(&attention));
+                    let inputs: Vec<Stream> = match which.contains(layer, layers) {
+                        true => attention.iter().map(|own| plus(&x, own)).collect(),
+                        false => same(&summed),
+                    };
+                    let mlp = self.mlp(layer, &norm(&inputs, Tensor::PostAttentionNorm(layer)));
+                    x = plus(&summed, &total(&mlp));
+                }
+                x
+            }
             Architecture::Parallel | Architecture::ParallelLadder => {
                 let lag = usize::from(*architecture == Architecture::ParallelLadder);
                 let mut outputs: Vec<Stream> = Vec::new();
@@ -200,7 +247,9 @@ impl Reference<'_> {
                 for module in 0..2 * layers {
                     let layer = module / 2;
                     let lag = match architecture {
-                        Architecture::Standard => 0,
+                        Architecture::Standard
+                        | Architecture::Delayed(_)
+                        | Architecture::SyncDrop(_) => 0,
                         Architecture::Stale(s) => *s,
                         Architecture::Ladder(which) => u32::from(which.contains(layer, layers)),
                         _ => unreachable!(),
@@ -217,14 +266,18 @@ impl Reference<'_> {
                 outputs.iter().fold(x0, |sum, o| plus(&sum, o))
             }
         };
+        self.head(&norm(&[stream], Tensor::FinalNorm)[0])
+    }
+
+    /// Logits of what the final norm made.
+    fn head(&self, normed: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let head = self.tensor(Tensor::Head);
-        stream
+        normed
             .iter()
             .map(|x| {
-                let x = self.norm(x, Tensor::FinalNorm);
                 head.data
                     .chunks(head.columns)
-                    .map(|w| w.iter().zip(&x).map(|(a, b)| a * b).sum())
+                    .map(|w| w.iter().zip(x).map(|(a, b)| a * b).sum())
                     .collect()
             })
             .collect()
@@ -256,7 +309,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 20] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -268,6 +321,14 @@ const ALL: [&str; 12] = [
     "desync:1",
     "desync:2",
     "desync:3",
+    "delayed:0",
+    "delayed:1",
+    "delayed:2",
+    "delayed:3",
+    "delayed:9",
+    "sync-drop:1",
+    "sync-drop:[0]",
+    "sync-drop",
     "upper-bound",
 ];
 
@@ -275,11 +336,18 @@ const ALL: [&str; 12] = [
 /// logits at the prompt's end, every token's likelihood, and every greedy token.
 #[test]
 fn every_architecture_agrees_with_an_independent_forward_pass() {
-    let model = tiny();
-    let source = WeightSource::open(&model, SEED).unwrap();
     for architecture in ALL {
-        for tp in [1, 2, 4] {
-            let generated = generate_with(architecture, tp);
+        for tp in [1, 2, 3, 4] {
+            let mut model = tiny();
+            if tp == 3 {
+                (model.shape.heads, model.shape.kv_heads, model.shape.intermediate) = (12, 3, 192);
+            }
+            let source = WeightSource::open(&model, SEED).unwrap();
+            let asked = GenerateRequest {
+                model: model.clone(),
+                ..request(architecture, tp, vec![PROMPT.to_vec()])
+            };
+            let generated = generate(&asked, &mut |_| ()).unwrap();
             let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize };
             let architecture: Architecture = architecture.parse().unwrap();
             let mut tokens = PROMPT.to_vec();
@@ -322,6 +390,8 @@ fn tp_changes_no_numbers_where_it_must_not() {
         let diverges = match architecture.parse().unwrap() {
             Architecture::UpperBound => true,
             Architecture::Desync(every) => every > 1,
+            Architecture::Delayed(delay) => delay > 0,
+            Architecture::SyncDrop(_) => true,
             _ => false,
         };
         for other in [&two, &four] {

@@ -9,13 +9,15 @@ use crate::model::Model;
 use crate::plan::{Architecture, DType};
 use crate::run::{GenerateOptions, GenerateRequest, Generated, PlanBackend, cpu};
 
-const ARCHITECTURES: [&str; 9] = [
+const ARCHITECTURES: [&str; 11] = [
     "standard",
     "ladder",
     "ladder:2",
     "parallel",
     "desync:2",
     "desync:4",
+    "delayed:2",
+    "sync-drop:2",
     "upper-bound",
     "stale:2",
     "parallel+ladder",

@@ -94,6 +94,11 @@ impl MatvecChoice {
     }
 }
 
+/// What a rank's own part is multiplied by where it joins the residual ([`Kind::Join`]).
+fn own_scale(root: bool, tp: u32) -> f32 {
+    if root { (tp as f32).sqrt() } else { 1.0 }
+}
+
 /// What launches of one rank are made from.
 #[derive(Clone, Copy)]
 pub(super) struct Binder<'a> {
@@ -186,6 +191,25 @@ impl Binder<'_> {
                 arguments.f32(1.0 / plan.tp as f32).u64(elements);
                 one(self.kernel("add_mean", self.elementwise(elements), arguments))
             }
+            Kind::Join { root } => {
+                let elements = self.elements(operation.writes[0], size);
+                self.joined(operation, &mut arguments);
+                arguments.pointer(write(0)).f32(own_scale(*root, plan.tp)).u64(elements);
+                one(self.kernel("join", self.elementwise(elements), arguments))
+            }
+            Kind::JoinNorm { root } => {
+                let columns = self.columns(operation.writes[0]);
+                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows);
+                self.joined(operation, &mut arguments);
+                arguments.pointer(weight()?).pointer(write(0)).pointer(write(1)).u32(columns);
+                arguments.f32(own_scale(*root, plan.tp)).f32(eps);
+                one(self.kernel("join_norm", geometry::rows(rows, columns), arguments))
+            }
+            Kind::MeanShare => {
+                let elements = self.elements(operation.writes[0], size);
+                arguments.pointer(read(0)).pointer(write(0)).f32(1.0 / plan.tp as f32).u64(elements);
+                one(self.kernel("mean_share", self.elementwise(elements), arguments))
+            }
             Kind::MatMul => one(self.matmul(at, operation, size, weight()?)),
             Kind::RopeAppend => self.rope_append(operation, size),
             Kind::Attend => self.attend(operation, size),
@@ -214,6 +238,14 @@ impl Binder<'_> {
             Kind::AllGather => {
                 Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
             }
+        }
+    }
+
+    /// The operands of a join: residual, own part, and the sum with the part in it, null where none is due.
+    fn joined(&self, operation: &Operation, arguments: &mut Arguments) {
+        for operand in 0..4 {
+            let value = operation.reads.get(operand).map(|&value| self.value(value));
+            arguments.pointer(value.unwrap_or(DevicePtr(0)));
         }
     }
 

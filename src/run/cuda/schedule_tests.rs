@@ -178,7 +178,7 @@ fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
 
-const ARCHITECTURES: [&str; 10] = [
+const ARCHITECTURES: [&str; 12] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -187,6 +187,8 @@ const ARCHITECTURES: [&str; 10] = [
     "parallel+ladder",
     "desync:2",
     "desync:4",
+    "delayed:2",
+    "sync-drop:2",
     "stale:3",
     "upper-bound",
 ];

@@ -13,7 +13,7 @@ use crate::plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use crate::table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use crate::trace::Trace;
 
-const ARCHITECTURES: [&str; 9] = [
+const ARCHITECTURES: [&str; 12] = [
     "standard",
     "ladder",
     "ladder:2",
@@ -22,6 +22,9 @@ const ARCHITECTURES: [&str; 9] = [
     "parallel+ladder",
     "desync:2",
     "desync:4",
+    "delayed:2",
+    "delayed:4",
+    "sync-drop:2",
     "upper-bound",
 ];
 

@@ -188,6 +188,8 @@ pub fn numbers<'a>(
             Architecture::UpperBound => 4,
             Architecture::Stale(_) => 5,
             Architecture::ParallelLadder => 6,
+            Architecture::Delayed(_) => 7,
+            Architecture::SyncDrop(_) => 8,
         };
         match taken.entry(wish) {
             Entry::Occupied(_) => waiting.push(architecture),

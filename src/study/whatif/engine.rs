@@ -224,6 +224,10 @@ pub struct Engine {
     memory: Mutex<HashMap<String, MemoryNeed>>,
 }
 
+/// The architectures of the what-if table: the paper's and their rivals; a variant's own joins them.
+const SHOWN: [&str; 7] =
+    ["standard", "ladder", "parallel", "desync:2", "delayed:2", "sync-drop", "upper-bound"];
+
 /// A variant made ready: what all architectures share.
 pub(super) struct Ready {
     pub spec: Spec,
@@ -243,7 +247,7 @@ impl Engine {
         let ready = self.ready(variant)?;
         let (standard, bound) = (Architecture::Standard, Architecture::UpperBound);
         let chosen = ready.spec.architecture.clone();
-        let mut shown: Vec<Architecture> = ["standard", "ladder", "parallel", "desync:2", "upper-bound"]
+        let mut shown: Vec<Architecture> = SHOWN
             .iter()
             .filter_map(|name| name.parse().ok())
             .collect();

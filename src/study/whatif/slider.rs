@@ -82,7 +82,7 @@ sliders! {
 }
 
 /// The architectures that the slider goes through, by staleness, then by synchronisation.
-pub const ARCHITECTURES: [&str; 9] = [
+pub const ARCHITECTURES: [&str; 12] = [
     "standard",
     "ladder",
     "stale:2",
@@ -91,6 +91,9 @@ pub const ARCHITECTURES: [&str; 9] = [
     "parallel+ladder",
     "desync:2",
     "desync:4",
+    "delayed:2",
+    "delayed:4",
+    "sync-drop",
     "upper-bound",
 ];
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{LinkPoint, Profile, Target};
-use crate::plan::{Architecture, LadderLayers};
+use crate::plan::{Architecture, LayerSet};
 use crate::table::options::{Kind, OPTIONS, PAIRS};
 use crate::table::{Backend, Link, P2p, Spec};
 
@@ -36,7 +36,7 @@ impl Default for Variant {
     /// 70B, TP 8, batch 1, on H100 with gpt-fast: the cell of the Ladder Residual paper.
     fn default() -> Self {
         Self::new(Spec {
-            architecture: Architecture::Ladder(LadderLayers::All),
+            architecture: Architecture::Ladder(LayerSet::All),
             model: "llama-3-70b".into(),
             tp: 8,
             hardware: INSTEAD_OF_HOST.into(),

@@ -39,8 +39,8 @@ macro_rules! unit {
 /// All units whose kernels the backend launches.
 pub(super) const UNITS: &[Unit] = &[
     unit!("embed.cu", ["embed", "select_last"], []),
-    unit!("norm.cu", ["rms_norm", "add_norm"], []),
-    unit!("elementwise.cu", ["add", "add_mean", "silu_mul"], []),
+    unit!("norm.cu", ["rms_norm", "add_norm", "join_norm"], []),
+    unit!("elementwise.cu", ["add", "add_mean", "join", "mean_share", "silu_mul"], []),
     unit!("rope.cu", ["rope_append"], [HeadDim]),
     unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
     unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
@@ -55,6 +55,7 @@ pub(super) const UNITS: &[Unit] = &[
 pub(super) const HEADERS: &[(&str, &str)] = &[
     ("number.cuh", include_str!("../../../../kernels/number.cuh")),
     ("block.cuh", include_str!("../../../../kernels/block.cuh")),
+    ("join.cuh", include_str!("../../../../kernels/join.cuh")),
     ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
     ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),

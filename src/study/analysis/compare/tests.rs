@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::base::error::Error;
-use crate::plan::{Architecture, LadderLayers};
+use crate::plan::{Architecture, LayerSet};
 use crate::study::analysis::compare::adjust::LEVEL;
 use crate::study::analysis::testing::{record, sim_record};
 use crate::table::options::OPTIONS;
 use crate::table::{Backend, Link, P2p, Provenance, Record, Spec};
 
-const LADDER: Architecture = Architecture::Ladder(LadderLayers::All);
+const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 
 /// Measured rounds of a cell: each round slower than the one before by half, all cells alike.
 fn rounds(name: &str, change: impl Fn(&mut Spec), step_ms: f64) -> Vec<Record> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::area::hypervolume;
 use super::*;
-use crate::plan::{Architecture, LadderLayers};
+use crate::plan::{Architecture, LayerSet};
 use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, P2p, Record, Status};
 
@@ -113,7 +113,7 @@ fn cell(architecture: Architecture, batch: u32, step_ms: f64) -> Vec<Record> {
 }
 
 fn ladder() -> Architecture {
-    Architecture::Ladder(LadderLayers::All)
+    Architecture::Ladder(LayerSet::All)
 }
 
 /// Standard and ladder at three batches; ladder takes `share` of the time of standard.

@@ -1,10 +1,16 @@
-//! Checks of `add`, `add_mean` and `silu_mul`.
+//! Checks of `add`, `add_mean`, `join`, `mean_share` and `silu_mul`.
 
-use super::{Bench, DTYPES, assert_close, checks, random};
+use super::{Argument, Bench, DTYPES, assert_close, checks, random};
 use crate::run::cpu::Kernels;
 use crate::run::cuda::kernels::geometry;
 
-checks!(add_is_the_cpu_backends, add_mean_is_the_cpu_backends, silu_mul_is_the_cpu_backends);
+checks!(
+    add_is_the_cpu_backends,
+    add_mean_is_the_cpu_backends,
+    join_is_the_cpu_backends,
+    mean_share_is_the_cpu_backends,
+    silu_mul_is_the_cpu_backends
+);
 
 const COUNTS: [usize; 6] = [1, 7, 8, 8192, 4099, 1_000_003];
 
@@ -35,6 +41,42 @@ fn add_mean_is_the_cpu_backends(bench: &mut Bench<'_>) {
             let mut want = vec![0.0; count];
             let (a, b) = (bench.read_numbers(a), bench.read_numbers(b));
             Kernels::default().add_scaled(&a, 1.0 / 3.0, &b, &mut want);
+            assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
+        }
+    }
+}
+
+fn join_is_the_cpu_backends(bench: &mut Bench<'_>) {
+    for dtype in DTYPES {
+        for (count, others) in COUNTS.into_iter().flat_map(|count| [(count, false), (count, true)]) {
+            bench.start(dtype);
+            let [x, own, sum, part] = [1, 2, 3, 4].map(|seed| bench.numbers(&random(seed, count)));
+            let out = bench.output_numbers(count);
+            let [sum_or, part_or] =
+                [sum, part].map(|at| if others { at.into() } else { Argument::Null });
+            let scale = 3.0f32.sqrt();
+            let arguments =
+                [x.into(), own.into(), sum_or, part_or, out.into(), scale.into(), (count as u64).into()];
+            bench.launch("join", &geometry::elements(count as u64, 4), &arguments);
+            let mut want = vec![0.0; count];
+            let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
+            let others = others.then_some([sum.as_slice(), part.as_slice()]);
+            Kernels::default().join([&x, &own], scale, others, &mut want);
+            assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
+        }
+    }
+}
+
+fn mean_share_is_the_cpu_backends(bench: &mut Bench<'_>) {
+    for dtype in DTYPES {
+        for count in COUNTS {
+            bench.start(dtype);
+            let x = bench.numbers(&random(1, count));
+            let out = bench.output_numbers(count);
+            let arguments = [x.into(), out.into(), (1.0 / 3.0f32).into(), (count as u64).into()];
+            bench.launch("mean_share", &geometry::elements(count as u64, 4), &arguments);
+            let mut want = vec![0.0; count];
+            Kernels::default().scale(&bench.read_numbers(x), 1.0 / 3.0, &mut want);
             assert_close(&format!("{count}"), dtype, &bench.read_numbers(out), &want);
         }
     }

@@ -1,11 +1,11 @@
-//! Checks of `rms_norm` and `add_norm`.
+//! Checks of `rms_norm`, `add_norm` and `join_norm`.
 
 use super::{Bench, DTYPES, assert_close, checks, random, rounded};
 use crate::model::{Matrix, MatrixData};
 use crate::run::cpu::Kernels;
 use crate::run::cuda::kernels::geometry;
 
-checks!(norm_is_the_cpu_backends, add_norm_is_an_addition_and_a_norm);
+checks!(norm_is_the_cpu_backends, add_norm_is_an_addition_and_a_norm, join_norm_is_a_join_and_a_norm);
 
 /// (rows, columns): within the registers of a block, at and beyond their end, and without whole packs.
 const SHAPES: [(usize, usize); 8] =
@@ -60,6 +60,41 @@ fn add_norm_is_an_addition_and_a_norm(bench: &mut Bench<'_>) {
             let sums: Vec<f32> = a.iter().zip(&b).map(|(a, b)| rounded(dtype, a + b)).collect();
             assert_eq!(bench.read_numbers(sum), sums, "{rows} x {columns}, {dtype}");
             let want = reference(&sums, &bench.read_numbers(weight));
+            assert_close(&format!("{rows} x {columns}"), dtype, &bench.read_numbers(out), &want);
+        }
+    }
+}
+
+fn join_norm_is_a_join_and_a_norm(bench: &mut Bench<'_>) {
+    let scale = 2.0f32.sqrt();
+    for dtype in DTYPES {
+        for (rows, columns) in SHAPES {
+            bench.start(dtype);
+            let [x, own, sum, part] =
+                [3, 4, 6, 7].map(|seed| bench.numbers(&random(seed, rows * columns)));
+            let weight = bench.numbers(&random(5, columns));
+            let (to, out) = (bench.output_numbers(rows * columns), bench.output_numbers(rows * columns));
+            let geometry = geometry::rows(rows as u32, columns as u32);
+            let arguments = [
+                x.into(),
+                own.into(),
+                sum.into(),
+                part.into(),
+                weight.into(),
+                to.into(),
+                out.into(),
+                (columns as u32).into(),
+                scale.into(),
+                EPS.into(),
+            ];
+            bench.launch("join_norm", &geometry, &arguments);
+            let [x, own, sum, part] = [x, own, sum, part].map(|at| bench.read_numbers(at));
+            let mut joined = vec![0.0; rows * columns];
+            Kernels::default().join([&x, &own], scale, Some([&sum, &part]), &mut joined);
+            let stored = bench.read_numbers(to);
+            assert_close(&format!("{rows} x {columns}"), dtype, &stored, &joined);
+            // it is the rounded sum that is normed
+            let want = reference(&stored, &bench.read_numbers(weight));
             assert_close(&format!("{rows} x {columns}"), dtype, &bench.read_numbers(out), &want);
         }
     }

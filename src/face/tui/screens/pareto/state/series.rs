@@ -71,14 +71,14 @@ pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Architecture, LadderLayers};
+    use crate::plan::{Architecture, LayerSet};
 
     #[test]
     fn architectures_keep_their_look_and_variants_get_one_of_their_own() {
         let all = [
             Architecture::Standard,
-            Architecture::Ladder(LadderLayers::All),
-            Architecture::Ladder(LadderLayers::Last(4)),
+            Architecture::Ladder(LayerSet::All),
+            Architecture::Ladder(LayerSet::Last(4)),
             Architecture::UpperBound,
         ];
         let some = plot::look_numbers(all.iter());
