@@ -262,6 +262,19 @@ impl View {
         }
     }
 
+    /// Fits the step of what is under the cursor, which stays where it is; where that is shown already, the
+    /// next decode step.
+    pub fn fit_here(&mut self) {
+        let pane = self.pane();
+        let step = pane.step(self.time, true).and_then(|at| pane.index.steps.get(at));
+        let Some(step) = step else { return self.fit_neighbour(true) };
+        let window = step.window.shifted(pane.origin.saturating_neg());
+        match window.within(self.bounds()) == self.window {
+            true => self.fit_neighbour(true),
+            false => self.set(window),
+        }
+    }
+
     /// Fits a step and puts the cursor on its first operation in the row.
     pub(super) fn fit_step(&mut self, step: usize) {
         let pane = self.pane_mut();
@@ -396,13 +409,22 @@ impl View {
         }
     }
 
+    /// Shows ranks that did the same once, or each of them; false where no ranks did the same.
+    pub fn toggle_fold(&mut self) -> bool {
+        let folded = self.pane().folded;
+        let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
+        panes.fold(false, |any, pane| pane.toggle_fold() || any)
+    }
+
     /// Goes to the next or previous match in the pane that has the keys; false where there is none.
     pub fn go_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
         let Some(matches) = &pane.matches else { return false };
         let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
         let time = self.time.saturating_add(pane.origin);
-        let Some((line, place)) = matches.neighbour(&pane.index, from, time, forwards) else {
+        let Some((line, place)) =
+            matches.neighbour(&pane.index, |line| pane.hides(line), from, time, forwards)
+        else {
             return false;
         };
         self.pane_mut().go_to(line, place);
@@ -446,7 +468,7 @@ impl View {
         line.drop_text();
         self.search = Search { line, ..Search::default() };
         for pane in &mut self.panes {
-            pane.matches = None;
+            (pane.matches, pane.totals) = (None, None);
         }
     }
 }
