@@ -171,7 +171,7 @@ mod tests {
         let name = "void at::(anonymous namespace)::copy_kernel<float, 4>(int, (a)::b)";
         assert_eq!(fitting_name(name, 80), "void at::(anonymous namespace)::copy_kernel<>(int, (a)::b)");
         assert_eq!(fitting_name(name, 50), "at::(anonymous namespace)::copy_kernel<>");
-        assert_eq!(fitting_name(name, 20), "at::(a…opy_kernel<>");
+        assert_eq!(fitting_name(name, 20), "at::(a…copy_kernel<>");
         assert_eq!(fitting_name(name, 1), "…");
         assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
     }

@@ -82,7 +82,8 @@ fn every_table_of_overlap_is_csv_with_a_row_for_each() {
     }
     let exposed = &json["exposed_stretches"];
     let longest = exposed["longest"].as_array().unwrap();
-    let csv = String::from_utf8(overlap(&trace, &["--by", "exposed", "--format", "csv"]).stdout).unwrap();
+    let csv =
+        String::from_utf8(overlap(&trace, &["--by", "exposed", "--format", "csv"]).stdout).unwrap();
     assert_eq!(csv.lines().count(), longest.len() + 1);
     assert!(exposed["count"].as_u64().unwrap() >= longest.len() as u64);
     let lengths: Vec<f64> = longest.iter().map(|s| s["length_us"].as_f64().unwrap()).collect();

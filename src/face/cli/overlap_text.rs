@@ -77,8 +77,7 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
     let table = match by {
         By::Collective => rows::groups("collective", &shortened(&report.collectives)),
         By::Name => {
-            let cut =
-                |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
+            let cut = |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
             names_table(&report.names.iter().map(cut).collect::<Vec<_>>())
         }
         By::Exposed => {

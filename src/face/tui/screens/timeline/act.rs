@@ -161,6 +161,10 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
                 act => operations.sort_by_next(act == Act::SortPrevious),
             }
         }
+        Act::LookUp if view.pane().index.files.is_none() => {
+            return Err("this trace was not imported from a file that is still there".into());
+        }
+        Act::LookUp => view.looks = !view.looks,
         Act::Legend => {
             view.panel = match view.panel {
                 Some(Panel::Legend(_)) => None,

@@ -17,6 +17,7 @@ use crate::face::tui::task::Stop;
 use crate::plan::Phase;
 use crate::study::analysis;
 use crate::table::Spec;
+use crate::trace::import;
 use crate::trace::overlap::{Selection, overlap};
 
 /// The slot in which a prediction is asked for.
@@ -29,7 +30,7 @@ pub const OPERATIONS: &str = "operations";
 pub const STRETCHES: &str = "stretches";
 
 /// The slots of questions about a trace, which are numbered by panes.
-const OF_A_PANE: [&str; 6] = ["overview", "numbers", "path", "overlap", "search", "totals"];
+const OF_A_PANE: [&str; 7] = ["overview", "numbers", "path", "overlap", "search", "totals", "kernel"];
 
 /// Other traces are shown than those about which something was asked.
 pub fn forget(cx: &mut Context) {
@@ -57,6 +58,13 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
         if let Some(step) = pane.step_key(view.time, at == view.focus).filter(|_| view.lit) {
             let path = |index: &TraceIndex, step| CriticalPath::of(&index.trace, step);
             of_pane(cx, ("path", at), pane, step, path, |pane, _, path| pane.path = Some(path));
+        }
+        if let Some(span) = view.looked_up(at).filter(|_| at == view.focus) {
+            let look = |index: &TraceIndex, span| {
+                import::kernel(&index.trace, span).map_err(|error| error.to_string())
+            };
+            let take = |pane: &mut Pane, span, found| pane.kernel = Some((span, found));
+            of_pane(cx, ("kernel", at), pane, span, look, take);
         }
         if let Some(part) = pane.wanted(view.time, at == view.focus) {
             of_pane(cx, ("overlap", at), pane, part, overlap_pct, |pane, part, pct| {

@@ -18,7 +18,7 @@ use crate::trace::Span;
 pub fn content(view: &View) -> (String, Vec<String>) {
     let pane = view.pane();
     let (title, mut lines) = match pane.current() {
-        Some(Line::Row(_)) => span(pane, view.time),
+        Some(Line::Row(_)) => span(view, pane),
         Some(Line::Ranges(row)) => range(pane, row),
         Some(Line::Rank(rank)) => exposed(view, pane, rank),
         None => ("the trace is empty".into(), Vec::new()),
@@ -229,7 +229,7 @@ fn range(pane: &Pane, row: usize) -> (String, Vec<String>) {
     (title, vec![place, interval(pane, (range.start_ns, range.end_ns))])
 }
 
-fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
+fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     let index = &pane.index;
     let trace = &index.trace;
     let Some(span) = pane.span() else {
@@ -242,13 +242,12 @@ fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
     if let Some(stream) = trace.meta.streams.get(usize::from(span.stream)) {
         what.push_str(&format!(", stream {}", stream.id));
     }
-    if let Some(step) = pane.step(time, true).and_then(|i| index.steps.get(i)) {
+    if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", step.key.label()));
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
-    if let Some(text) = work(pane, span) {
-        lines.push(text);
-    }
+    lines.extend(work(pane, span));
+    lines.extend(launch(view, pane));
     let names: Vec<&str> = info
         .waits_for
         .iter()
@@ -259,6 +258,36 @@ fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
         lines.push(format!("waits for {}", names.join(", ")));
     }
     (info.name.clone(), lines)
+}
+
+/// How the kernel under the cursor was launched, as the imported file has it; where that is not known yet,
+/// what becomes of it.
+fn launch(view: &View, pane: &Pane) -> Option<String> {
+    let bytes = pane.index.files?;
+    if view.looked_up(view.focus).is_none() {
+        let size = si(bytes as f64, "B");
+        return Some(format!("grid, block and operator are in the file ({size}): i looks into it"));
+    }
+    let (_, found) = match &pane.kernel {
+        Some(kernel) if Some(kernel.0) == pane.span_index() => kernel,
+        _ => return Some("looking into the file…".into()),
+    };
+    let kernel = match found {
+        Ok(Some(kernel)) => kernel,
+        Ok(None) => return Some("the file says no more of it".into()),
+        Err(why) => return Some(format!("the file says no more of it: {why}")),
+    };
+    let three =
+        |what: &str, size: &Option<[i64; 3]>| size.map(|[x, y, z]| format!("{what} {x} x {y} x {z}"));
+    let sizes = [three("grid", &kernel.grid), three("block", &kernel.block)];
+    let by = match (&kernel.operator, &kernel.call) {
+        (Some(operator), Some(call)) => Some(format!("launched by {operator} ({call})")),
+        (Some(one), None) | (None, Some(one)) => Some(format!("launched by {one}")),
+        (None, None) => None,
+    };
+    let correlation = kernel.correlation.map(|number| format!("correlation {number}"));
+    let told: Vec<String> = sizes.into_iter().chain([by, correlation]).flatten().collect();
+    Some(if told.is_empty() { "the file says no more of it".into() } else { told.join(", ") })
 }
 
 /// When it ran, and what it waited for.

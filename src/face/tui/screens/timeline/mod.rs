@@ -60,6 +60,7 @@ acts! {
     SortPrevious: "sort-previous", "<", "sort the table of operations by the previous column", None;
     SortReverse: "sort-reverse", "r", "reverse the table of operations", None;
     WholeName: "whole-name", "W", "the whole name of the table's operation, or not", None;
+    LookUp: "look-up", "i", "look into large imported files, too, for a kernel's grid, block and operator", None;
     CopyName: "copy-name", "K", "copy the whole name of the operation", None;
     Legend: "legend", "L", "what the marks and colours mean", Some("legend");
     CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, or from A to B", None;

@@ -836,3 +836,78 @@ fn the_legend_has_every_mark_of_the_lanes() {
     keys(&mut driver, "L");
     assert!(view(&driver).panel.is_none());
 }
+
+#[test]
+fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("trace.json");
+    let event = |keys: &str| format!("{{\"ph\": \"X\", {keys}}}");
+    let events = [
+        event(
+            r#""cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 5, "ts": 1, "dur": 9, "args": {"External id": 4}"#,
+        ),
+        event(
+            r#""cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 10, "args": {"stream": 7, "correlation": 11, "External id": 4, "grid": [8, 2, 1], "block": [128, 1, 1]}"#,
+        ),
+    ];
+    std::fs::write(&path, format!("[{}]", events.join(","))).expect("it is written");
+    let trace = crate::trace::import::open(&path).expect("it is read");
+    let mut driver = with(vec![TraceIndex::new("trace.json".into(), trace).with_files()], (120, 40));
+    let shown = driver.screen();
+    let told = "grid 8 x 2 x 1, block 128 x 1 x 1, launched by aten::mm, correlation 11";
+    assert!(shown.contains(told), "{shown}");
+    // a large file is looked into when that is asked for
+    driver.state.timeline.view.as_mut().expect("it is open").panes[0].kernel = None;
+    let mut large = TraceIndex::new("trace.json".into(), view(&driver).pane().index.trace.clone());
+    large.files = Some(1 << 30);
+    let mut driver = with(vec![large], (120, 40));
+    let shown = driver.screen();
+    assert!(shown.contains("are in the file (1.07 GB): i looks into it"), "{shown}");
+    keys(&mut driver, "i");
+    assert!(driver.screen().contains(told), "{}", driver.screen());
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "i");
+    assert!(driver.screen().contains("not imported from a file that is still there"));
+}
+
+#[test]
+fn two_traces_are_exported_together() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    let dir = tempfile::tempdir().expect("a directory");
+    let read = |driver: &Driver, kind: FileKind, name: &str| {
+        let path = dir.path().join(name);
+        let export = driver.state.timeline.export(kind, &driver.state.cx);
+        export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
+        std::fs::read_to_string(path).expect("it is text")
+    };
+    let figure = read(&driver, FileKind::Svg, "both.svg");
+    assert!(figure.matches("in this window").count() >= 2, "the numbers of each");
+    let csv = read(&driver, FileKind::Csv, "both.csv");
+    assert!(csv.starts_with("trace,sample,"), "{}", csv.lines().next().unwrap_or_default());
+    let of = |name: &str| csv.lines().filter(|line| line.starts_with(name)).count();
+    let (upper, lower) = (of("tiny standard"), of("tiny ladder"));
+    assert!(upper > 50 && lower > 50 && upper + lower + 1 == csv.lines().count(), "{upper} {lower}");
+    keys(&mut driver, "X");
+    assert!(read(&driver, FileKind::Csv, "one.csv").starts_with("sample,"));
+}
+
+#[test]
+fn what_is_listed_is_exported_and_has_a_command() {
+    let mut driver = with(vec![measured()], (120, 40));
+    keys(&mut driver, "OO");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("operations.csv");
+    let export = driver.state.timeline.export(FileKind::Csv, &driver.state.cx);
+    export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
+    let csv = std::fs::read_to_string(path).expect("it is there");
+    assert!(csv.starts_with("name,lane,count,total_us,mean_us,max_us,share_pct,exposed_us"), "{csv}");
+    let command = |driver: &mut Driver| {
+        let effects = driver.press(KeyCode::Char('Y'));
+        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+        command.clone()
+    };
+    assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by name --step 0");
+    keys(&mut driver, "E");
+    assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase all");
+}

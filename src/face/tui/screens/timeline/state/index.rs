@@ -50,6 +50,8 @@ pub struct TraceIndex {
     pub opened: Option<String>,
     /// By which rules it was classified, as `--rules` takes them; `None`: the default ones.
     pub rules: Option<String>,
+    /// Bytes of the files that it was imported from, where they can be looked into.
+    pub files: Option<u64>,
     /// First start to last end, of spans and ranges.
     pub bounds: Window,
     /// First start of a span: the zero of the times shown (ns).
@@ -102,6 +104,14 @@ impl TraceIndex {
     /// The same, classified by these rules.
     pub fn classified_by(self, rules: Option<String>) -> Self {
         Self { rules, ..self }
+    }
+
+    /// The same, imported from files that can be looked into.
+    pub fn with_files(self) -> Self {
+        let files = crate::trace::import::files(&self.trace);
+        let bytes = |path: &std::path::PathBuf| path.metadata().map_or(0, |data| data.len());
+        let bytes = (!files.is_empty()).then(|| files.iter().map(bytes).sum());
+        Self { files: bytes, ..self }
     }
 
     /// Its spans, with their classes.

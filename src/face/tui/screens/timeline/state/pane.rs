@@ -12,6 +12,7 @@ use crate::face::tui::screens::timeline::state::window::Window;
 use crate::plan::Phase;
 use crate::study::analysis::LaneTotal;
 use crate::trace::Span;
+use crate::trace::import::Kernel;
 
 /// What an overlap is of: a step, or (`None`) all decode steps.
 pub type OverlapOf = Option<StepKey>;
@@ -43,6 +44,8 @@ pub struct Pane {
     pub matches: Option<Matches>,
     /// What of the trace a search finds took together, by lane; and which search.
     pub totals: Option<(String, Vec<LaneTotal>)>,
+    /// What the imported files know of a span (its place in the trace), or why that cannot be read.
+    pub kernel: Option<(usize, Result<Option<Kernel>, String>)>,
     /// What the simulator predicts, for the run above it, and not a run: on what it was simulated.
     pub ghost: Option<String>,
     /// The whole trace in a row.
@@ -70,6 +73,7 @@ impl Pane {
             overlap: BTreeMap::new(),
             matches: None,
             totals: None,
+            kernel: None,
             ghost: None,
             overview: None,
             measured: None,

@@ -50,6 +50,8 @@ pub struct View {
     pub marks: [Option<i64>; 2],
     /// Critical paths are lit up.
     pub lit: bool,
+    /// Imported files are looked into for every kernel, however large they are.
+    pub looks: bool,
     /// The lower trace's steps follow those under the cursor.
     pub follows: bool,
     /// Where edges were followed from, the latest last.
@@ -74,6 +76,7 @@ impl View {
             selected: None,
             marks: [None; 2],
             lit: false,
+            looks: false,
             follows: false,
             trail: Vec::new(),
             panel: None,
@@ -414,6 +417,16 @@ impl View {
         let folded = self.pane().folded;
         let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
         panes.fold(false, |any, pane| pane.toggle_fold() || any)
+    }
+
+    /// The span of a pane that its imported files are to be looked into for; `None` where they are too large
+    /// for that to follow the cursor, or gone.
+    pub fn looked_up(&self, pane: usize) -> Option<usize> {
+        /// The largest files that are read again at a step of the cursor (bytes).
+        const LARGEST: u64 = 64 << 20;
+        let pane = self.panes.get(pane)?;
+        pane.index.files.filter(|bytes| self.looks || *bytes <= LARGEST)?;
+        pane.span_index()
     }
 
     /// Goes to the next or previous match in the pane that has the keys; false where there is none.
