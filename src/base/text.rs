@@ -47,6 +47,66 @@ pub fn si(value: f64, unit: &str) -> String {
     }
 }
 
+/// A kernel's name without what stands between its angle brackets. Within parentheses that a template opens, `>`
+/// compares.
+pub fn without_templates(name: &str) -> String {
+    let mut cut = String::new();
+    // of each open bracket, the parentheses that are open within it
+    let mut open: Vec<usize> = Vec::new();
+    for c in name.chars() {
+        match (c, open.last_mut()) {
+            ('<', None) => {
+                cut.push_str("<>");
+                open.push(0);
+            }
+            ('<', Some(0)) => open.push(0),
+            ('>', Some(0)) => _ = open.pop(),
+            ('(', Some(within)) => *within += 1,
+            (')', Some(within)) => *within = within.saturating_sub(1),
+            (_, Some(_)) => {}
+            (c, None) => cut.push(c),
+        }
+    }
+    // a bracket that never closes is no template
+    if open.is_empty() { cut } else { name.to_owned() }
+}
+
+/// A name for a place of so many characters: without its templates, then without `void` and arguments, then
+/// without its middle, each only where it would not fit else.
+pub fn fitting_name(name: &str, room: usize) -> String {
+    let length = |name: &str| name.chars().count();
+    let plain = without_templates(name);
+    if length(&plain) <= room {
+        return plain;
+    }
+    let bare = plain.strip_prefix("void ").unwrap_or(&plain);
+    let bare = without_arguments(bare);
+    if length(bare) <= room {
+        return bare.to_owned();
+    }
+    // its end tells more than its beginning
+    let head = room.saturating_sub(1) / 3;
+    let tail = room.saturating_sub(1 + head);
+    let end = bare.chars().skip(length(bare) - tail);
+    bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
+}
+
+/// A function's name without the parentheses at its end.
+fn without_arguments(name: &str) -> &str {
+    let mut open = 0_usize;
+    for (at, c) in name.char_indices().rev() {
+        match c {
+            ')' => open += 1,
+            '(' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open == 0 {
+            return if c == '(' && at > 0 { &name[..at] } else { name };
+        }
+    }
+    name
+}
+
 /// A percentage, or `-` where there is none.
 pub fn percent(value: Option<f64>) -> String {
     value.map_or("-".into(), |v| format!("{v:.1}%"))
@@ -95,7 +155,26 @@ pub fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{printable, shell_word};
+    use super::{fitting_name, printable, shell_word, without_templates};
+
+    #[test]
+    fn templates_of_kernels_are_cut_and_brackets_that_do_not_close_are_none() {
+        assert_eq!(without_templates("gemm<bf16, tile<4, 8>>(int)::run<1>"), "gemm<>(int)::run<>");
+        assert_eq!(without_templates("operator<<"), "operator<<");
+        assert_eq!(without_templates("a -> b"), "a -> b");
+        let compared = "std::enable_if<(((width) > (0)))&&f<4>::is, void>::type norm<float>(int)";
+        assert_eq!(without_templates(compared), "std::enable_if<>::type norm<>(int)");
+    }
+
+    #[test]
+    fn a_name_gives_up_what_tells_least_first() {
+        let name = "void at::(anonymous namespace)::copy_kernel<float, 4>(int, (a)::b)";
+        assert_eq!(fitting_name(name, 80), "void at::(anonymous namespace)::copy_kernel<>(int, (a)::b)");
+        assert_eq!(fitting_name(name, 50), "at::(anonymous namespace)::copy_kernel<>");
+        assert_eq!(fitting_name(name, 20), "at::(a…copy_kernel<>");
+        assert_eq!(fitting_name(name, 1), "…");
+        assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
+    }
 
     #[test]
     fn what_steers_a_terminal_is_not_printed() {

@@ -4,6 +4,7 @@
 //! | file | use case |
 //! |---|---|
 //! | `open` | a trace from what was typed: a file, a directory of files, or a stored run |
+//! | `align` | which stretch of a trace belongs beneath a stretch of another |
 //! | `resimulate` | the trace of a simulated run, which is made again |
 //! | `select` | stored runs from ids, beginnings of ids, batches, directories, filters |
 //! | `origin` | where the numbers of runs come from, and their traces, in whichever store has them |
@@ -15,6 +16,7 @@
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
 
+mod align;
 mod answer;
 mod describe;
 pub mod experiments;
@@ -25,6 +27,7 @@ mod resimulate;
 mod select;
 mod start;
 
+pub use align::aligned;
 pub use answer::Gathered;
 pub use describe::{Section, describe, platform};
 pub use open::{Named, Opened, open, open_run, trace_of};

@@ -93,6 +93,20 @@ pub fn write(trace: &Trace, path: &Path) -> Result<()> {
     }
 }
 
+/// Writes the spans of several traces, each under its name, to one CSV file; nothing is there until all of it is.
+///
+/// # Errors
+///
+/// A failure where the file cannot be written, which then is not there.
+pub fn write_several(traces: &[(&str, &Trace)], path: &Path) -> Result<()> {
+    let mut output = AtomicFile::create(path)?;
+    let mut buffered = BufWriter::with_capacity(1 << 18, &mut output);
+    let written = csv(traces, &mut buffered).and_then(|()| buffered.flush());
+    written.map_err(Error::io(path))?;
+    drop(buffered);
+    output.finish()
+}
+
 /// Writes a Chrome JSON file a rank into a directory, which is made where there is none: what Holistic
 /// Trace Analysis reads. Returns the files.
 ///
@@ -127,7 +141,7 @@ fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut AtomicFile) ->
             let mut gzip = flate2::write::GzEncoder::new(&mut buffered, flate2::Compression::fast());
             chrome(trace, ranks, &mut gzip).and_then(|()| gzip.finish().map(|_| ()))
         }
-        Format::Csv => csv(trace, &mut buffered),
+        Format::Csv => csv(&[("", trace)], &mut buffered),
         _ => chrome(trace, ranks, &mut buffered),
     };
     written.and_then(|()| buffered.flush()).map_err(Error::io(path))

@@ -148,6 +148,12 @@ fn exports_of_the_other_verbs_are_the_same_figures() {
     place.run(&["compare", "--by", "p2p", "--export", "c.png"]).exits(0);
     place.run(&["timeline", "last", "--export", "d.svg"]).exits(0);
     assert!(read("d.svg").contains("exposed communication"));
+    let runs = place.run(&["runs", "--all", "--format", "json"]).exits(0).json();
+    let named = |at: usize| runs[at]["run"].as_str().unwrap().to_owned();
+    place.run(&["timeline", &named(0), &named(1), "--export", "e.svg"]).exits(0);
+    let both = read("e.svg");
+    assert!(both.contains("from the start of each window"), "two traces on one scale");
+    assert!(both.matches("in this window").count() >= 2, "each with its numbers");
 }
 
 #[test]

@@ -80,6 +80,19 @@ fn every_table_of_overlap_is_csv_with_a_row_for_each() {
         assert!(rows > 1, "{key}");
         assert_eq!(lines, rows + 1, "--by {by}");
     }
+    let exposed = &json["exposed_stretches"];
+    let longest = exposed["longest"].as_array().unwrap();
+    let csv =
+        String::from_utf8(overlap(&trace, &["--by", "exposed", "--format", "csv"]).stdout).unwrap();
+    assert_eq!(csv.lines().count(), longest.len() + 1);
+    assert!(exposed["count"].as_u64().unwrap() >= longest.len() as u64);
+    let lengths: Vec<f64> = longest.iter().map(|s| s["length_us"].as_f64().unwrap()).collect();
+    assert!(lengths.windows(2).all(|pair| pair[0] >= pair[1]), "the longest first");
+    for key in ["ranks", "at_us", "step", "collective", "waited"] {
+        assert!(longest[0].get(key).is_some(), "{key}: {}", longest[0]);
+    }
+    let told = String::from_utf8(overlap(&trace, &["--by", "exposed"]).stdout).unwrap();
+    assert!(told.contains("and what computed next") && told.contains("all_reduce"), "{told}");
     let none = overlap(&trace, &["--by", "range"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).contains("no NVTX ranges"));

@@ -24,7 +24,7 @@ pub struct Args {
     pub source: String,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// One table instead of the report: step, layer, collective, range (NVTX), kind, name (JSON has them all)
+    /// One table instead of the report: step, layer, collective, range (NVTX), kind, name, exposed (JSON has them all)
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
     #[command(flatten)]
@@ -48,6 +48,8 @@ pub enum By {
     Kind,
     /// Each name of an operation: a kernel, or what a plan does in all layers
     Name,
+    /// The longest stretches of exposed communication, with what waited
+    Exposed,
 }
 
 /// Prints the report of a trace, or one of its tables.

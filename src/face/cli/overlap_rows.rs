@@ -3,7 +3,8 @@
 
 use super::overlap::By;
 use crate::study::analysis::{
-    GroupRow, LayerRow, NameRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport,
+    GroupRow, LayerRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport, names_table,
+    stretches_table,
 };
 use crate::table::render::{Shown, Table};
 use crate::trace::overlap::{OverlapReport, RankOverlap};
@@ -48,7 +49,8 @@ pub fn by(report: &TraceReport, by: By) -> Table {
         By::Collective => groups("collective", &report.collectives),
         By::Range => ranges(&report.ranges),
         By::Kind => groups("kind", &report.kinds),
-        By::Name => names(&report.names),
+        By::Name => names_table(&report.names),
+        By::Exposed => stretches_table(&report.exposed_stretches.longest),
     }
 }
 
@@ -113,23 +115,6 @@ pub fn groups(name: &'static str, groups: &[GroupRow]) -> Table {
             ("total_us", &|g| us(g.total_us)),
             ("exposed_us", &|g| us(g.exposed_us)),
             ("hidden_pct", &|g| Shown::number(g.hidden_pct, 1)),
-        ],
-    )
-}
-
-/// Operations by their names.
-pub fn names(names: &[NameRow]) -> Table {
-    Table::of(
-        names,
-        &[
-            ("name", &|n| Shown::text(&n.name)),
-            ("lane", &|n| Shown::text(n.lane)),
-            ("count|count, all ranks", &|n| n.count.into()),
-            ("total_us", &|n| us(n.total_us)),
-            ("mean_us", &|n| us(n.mean_us)),
-            ("max_us", &|n| us(n.max_us)),
-            ("share_pct|% of lane", &|n| Shown::Number(n.share_pct, 1)),
-            ("exposed_us", &|n| if n.lane == "comm" { us(n.exposed_us) } else { Shown::None }),
         ],
     )
 }

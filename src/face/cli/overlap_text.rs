@@ -7,7 +7,11 @@ use super::overlap::By;
 use super::{overlap_rows as rows, show};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
-use crate::study::analysis::{GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport};
+use crate::base::text::fitting_name;
+use crate::study::analysis::{
+    ExposedStretch, GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport, names_table,
+    stretches_table,
+};
 use crate::trace::ImportReport;
 use crate::trace::rules::{Matched, RuleReport, What};
 
@@ -16,6 +20,9 @@ const COLLECTIVES: usize = 10;
 
 /// Longest name in a table; kernels' names are whole signatures.
 const NAME: usize = 56;
+
+/// Stretches of exposed communication that `--by exposed` lists for people; files have more.
+const STRETCHES: usize = 40;
 
 /// Kernels that the rules section lists of each rule, and in doubt.
 const MATCHES: usize = 4;
@@ -32,7 +39,7 @@ pub fn report(report: &TraceReport, matched: &RuleReport) -> String {
         report.critical_path.as_ref().map(critical_path),
         report.stragglers.as_ref().and_then(stragglers),
         breakdown(report),
-        Some("More tables: --by step|layer|collective|range|kind|name\n".into()),
+        Some("More tables: --by step|layer|collective|range|kind|name|exposed\n".into()),
     ];
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
@@ -59,6 +66,10 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
             "the trace has no NVTX ranges or annotations there",
         ),
         By::Kind => ("By kind: sums of durations (us a rank)", "nothing is selected"),
+        By::Exposed => (
+            "The longest stretches of exposed communication, and what computed next (us)",
+            "no communication is exposed in it",
+        ),
         By::Name => {
             ("By name: totals a rank, mean and longest of an execution (us)", "nothing is selected")
         }
@@ -66,9 +77,20 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
     let table = match by {
         By::Collective => rows::groups("collective", &shortened(&report.collectives)),
         By::Name => {
-            let cut =
-                |row: &NameRow| NameRow { name: short(&without_templates(&row.name)), ..row.clone() };
-            rows::names(&report.names.iter().map(cut).collect::<Vec<_>>())
+            let cut = |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
+            names_table(&report.names.iter().map(cut).collect::<Vec<_>>())
+        }
+        By::Exposed => {
+            let plain = |name: &str| fitting_name(name, NAME / 2);
+            let rows: Vec<ExposedStretch> = (report.exposed_stretches.longest.iter())
+                .take(STRETCHES)
+                .map(|row| ExposedStretch {
+                    collective: plain(&row.collective),
+                    waited: row.waited.as_deref().map(plain),
+                    ..row.clone()
+                })
+                .collect();
+            stretches_table(&rows)
         }
         by => rows::by(report, by),
     };
@@ -178,25 +200,6 @@ fn sum_of(parts: &[(&str, f64)], all: f64) -> String {
 
 fn shortened(groups: &[GroupRow]) -> Vec<GroupRow> {
     groups.iter().map(|row| GroupRow { name: short(&row.name), ..row.clone() }).collect()
-}
-
-/// A kernel's name without what stands between its angle brackets: files have it whole.
-fn without_templates(name: &str) -> String {
-    let mut depth = 0_usize;
-    let mut cut = String::new();
-    for c in name.chars() {
-        match c {
-            '<' => {
-                cut.push_str(if depth == 0 { "<>" } else { "" });
-                depth += 1;
-            }
-            '>' if depth > 0 => depth -= 1,
-            _ if depth == 0 => cut.push(c),
-            _ => {}
-        }
-    }
-    // a bracket that never closes is no template
-    if depth == 0 { cut } else { name.to_owned() }
 }
 
 /// A name cut to what fits, at a character.
@@ -359,13 +362,6 @@ mod tests {
         for part in ["12 events of 1 file", "5 kernel", "7 cpu_op", "warning the file ends"] {
             assert!(text.contains(part), "'{part}' is missing in {text}");
         }
-    }
-
-    #[test]
-    fn templates_of_kernels_are_cut_and_brackets_that_do_not_close_are_none() {
-        assert_eq!(without_templates("gemm<bf16, tile<4, 8>>(int)::run<1>"), "gemm<>(int)::run<>");
-        assert_eq!(without_templates("operator<<"), "operator<<");
-        assert_eq!(without_templates("a -> b"), "a -> b");
     }
 
     #[test]

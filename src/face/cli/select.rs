@@ -84,7 +84,13 @@ impl SelectArgs {
             }
             None => None,
         };
-        Ok(Selection { phase, step: self.step, from_ns: self.from, to_ns: self.to })
+        Ok(Selection {
+            phase,
+            step: self.step,
+            from_ns: self.from,
+            to_ns: self.to,
+            ..Selection::default()
+        })
     }
 
     /// The window of time (ns since the trace's first start) that a figure shows.

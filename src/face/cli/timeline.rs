@@ -1,5 +1,5 @@
 //! `ladderscope timeline RUN|TRACE [BENEATH]`: the workbench opened at one trace, or two under one
-//! another, or a figure of one.
+//! another, or a figure of them.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::desk;
 use crate::desk::export::FileKind;
 use crate::face::tui;
 use crate::lab::store::Store;
-use crate::study::plot;
+use crate::study::plot::{self, Stretch};
 
 /// The command line's arguments of `ladderscope timeline`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(value_name = "RUN|TRACE")]
     pub source: String,
     /// Another one to show beneath it, aligned at the first decode step that both have
-    #[arg(value_name = "BENEATH", conflicts_with = "export")]
+    #[arg(value_name = "BENEATH")]
     pub beneath: Option<String>,
     /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
     #[arg(long, value_name = "FILE")]
@@ -44,20 +44,24 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let store = Store::open(&dir);
     let open = |source: &str| desk::open(source, &store, args.rules.named(), args.select.step);
-    let opened = open(&args.source)?;
-    report::part(&opened);
+    let mut traces = vec![open(&args.source)?];
+    if let Some(beneath) = &args.beneath {
+        traces.push(open(beneath)?);
+    }
+    traces.iter().for_each(report::part);
+    let first = &traces[0].trace;
     match &args.export {
         Some(path) => {
-            let (from, to) = args.select.window(&opened.trace)?;
-            plot::timeline(&opened.trace, from, to, path)?;
+            let (from, to) = args.select.window(first)?;
+            let above = Stretch { trace: first, from_ns: from, to_ns: to };
+            match traces.get(1) {
+                Some(beneath) => plot::timeline(&desk::aligned(above, &beneath.trace), path)?,
+                None => plot::timeline(&[above], path)?,
+            }
             output::emit(&format!("{}\n", path.display()))?;
         }
         None => {
-            let window = args.select.any().then(|| args.select.window(&opened.trace)).transpose()?;
-            let mut traces = vec![opened];
-            if let Some(beneath) = &args.beneath {
-                traces.push(open(beneath)?);
-            }
+            let window = args.select.any().then(|| args.select.window(first)).transpose()?;
             tui::run(tui::Options { dir, traces, window })?;
         }
     }

@@ -10,9 +10,11 @@ mod compare;
 mod critical;
 mod dependencies;
 mod difference;
+mod exposed;
 pub mod filter;
 mod flags;
 mod idle;
+mod names;
 mod operations;
 mod pareto;
 mod ranges;
@@ -36,8 +38,10 @@ pub use critical::{
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use difference::Difference;
+pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
 pub use idle::IdleSplit;
-pub use operations::{OperationDifference, OperationDifferences, Share, operation_differences};
+pub use names::{LaneTotal, NameRow, OperationTable, names_table, operation_table};
+pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
     ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits, frontier, frontier_among,
@@ -45,7 +49,7 @@ pub use pareto::{
     read_overlay, round_limits,
 };
 pub use ranges::{RangeRow, layer_of};
-pub use report::{GroupRow, LayerRow, NameRow, TraceReport, trace_report};
+pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};
 pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};

@@ -3,10 +3,12 @@
 //!
 //! Where traces know no origins (imported ones), an operation's name is its origin.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::names::over_layers;
 use crate::plan::Lane;
 use crate::table::recorder_kind;
 use crate::trace::overlap::intervals::{Coverage, union};
@@ -53,6 +55,16 @@ impl OperationDifference {
     }
 }
 
+/// What every layer does, in two runs: the groups of one name and lane, with their sums.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Family {
+    /// The sums of its groups, under the name that they have in common: `decode/L*/mlp/down`. The first
+    /// executions are those of the group with the largest difference.
+    pub sum: OperationDifference,
+    /// Places of its groups, in order of layers.
+    pub groups: Vec<usize>,
+}
+
 /// A step of one run against a step of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationDifferences {
@@ -64,8 +76,10 @@ pub struct OperationDifferences {
     pub exposed_us: (f64, f64),
     /// Groups, the largest difference first.
     pub groups: Vec<OperationDifference>,
-    /// Places of the groups, the largest difference in what was exposed first; those without any last. In
-    /// the groups' own order where that is not to be compared.
+    /// The groups over layers, the largest difference first: what each layer does is one family.
+    pub families: Vec<Family>,
+    /// Places of the families, the largest difference in what was exposed first; those without any last. In
+    /// the families' own order where that is not to be compared.
     pub by_exposed: Vec<usize>,
     /// The two ways of recording, where what was exposed is not to be compared because they differ. A
     /// simulation is a prediction of a measurement, however that was recorded.
@@ -86,23 +100,30 @@ pub fn operation_differences(
             groups.add(which, *operation, &side.trace.operations[*operation as usize], cell.lane);
         }
     }
-    let mut rows: Vec<OperationDifference> =
+    let mut rows: Vec<Row> =
         groups.parts().into_iter().map(|parts| difference(&sides, &parts)).collect();
-    rows.sort_by(|x, y| y.delta_us.abs().total_cmp(&x.delta_us.abs()).then_with(|| x.name.cmp(&y.name)));
+    let order = |x: &OperationDifference, y: &OperationDifference| {
+        y.delta_us.abs().total_cmp(&x.delta_us.abs()).then_with(|| x.name.cmp(&y.name))
+    };
+    rows.sort_by(|x, y| order(&x.difference, &y.difference));
+    let mut families = families(&rows);
+    families.sort_by(|x, y| order(&x.sum, &y.sum));
+    let rows: Vec<OperationDifference> = rows.into_iter().map(|row| row.difference).collect();
     let exposed = |side: fn(&OperationDifference) -> &Option<Share>| -> f64 {
         rows.iter().filter_map(|row| side(row).as_ref()).map(|share| share.exposed_us).sum()
     };
     let exposed_us = (exposed(|row| &row.a), exposed(|row| &row.b));
-    let mut by_exposed: Vec<usize> = (0..rows.len()).collect();
+    let mut by_exposed: Vec<usize> = (0..families.len()).collect();
     let kinds = [a, b].map(|trace| recorder_kind(&trace.meta.recorder));
     let differ = kinds[0] != kinds[1] && !kinds.contains(&"sim");
     if !differ {
-        let exposed = |at: &usize| rows[*at].delta_exposed_us().abs();
+        let exposed = |at: &usize| families[*at].sum.delta_exposed_us().abs();
         // stable: equal ones stay in the order of the difference
         by_exposed.sort_by(|x, y| exposed(y).total_cmp(&exposed(x)));
     }
     OperationDifferences {
         recorders: differ.then(|| kinds.map(str::to_owned)),
+        families,
         by_exposed,
         exposed_us,
         steps: (a_step, b_step),
@@ -243,19 +264,67 @@ impl<'a> Groups<'a> {
     }
 }
 
-fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> OperationDifference {
+/// A group, and where it stands among those of other layers.
+struct Row {
+    difference: OperationDifference,
+    /// Its name without the layer.
+    family: String,
+    layer: Option<u32>,
+}
+
+fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> Row {
     let (a, b) = (sides[0].share(&operations[0]), sides[1].share(&operations[1]));
     let took = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.us);
     // the side that says it in fewer words
-    let names = [&a, &b].into_iter().flatten().map(|share| &share.names);
-    let name = names.min_by_key(|names| names.len()).map(|names| names.join(" + "));
-    OperationDifference {
-        name: name.unwrap_or_default(),
-        lane: *lane,
-        delta_us: took(&b) - took(&a),
-        a,
-        b,
+    let sayers = sides.iter().zip(operations).filter(|(_, operations)| !operations.is_empty());
+    let sayer = sayers.min_by_key(|(_, operations)| operations.len());
+    let infos: Vec<&OperationInfo> = sayer
+        .map(|(side, operations)| {
+            operations.iter().filter_map(|o| side.trace.operations.get(*o as usize)).collect()
+        })
+        .unwrap_or_default();
+    let said = |name: fn(&OperationInfo) -> Cow<'_, str>| {
+        infos.iter().map(|info| name(info)).collect::<Vec<_>>().join(" + ")
+    };
+    Row {
+        family: said(over_layers),
+        layer: infos.iter().filter_map(|info| info.layer).min(),
+        difference: OperationDifference {
+            name: said(|info| info.name.as_str().into()),
+            lane: *lane,
+            delta_us: took(&b) - took(&a),
+            a,
+            b,
+        },
     }
+}
+
+/// The families of groups, in no order.
+fn families(rows: &[Row]) -> Vec<Family> {
+    let mut of_name: BTreeMap<(&str, Lane), Vec<usize>> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        of_name.entry((&row.family, row.difference.lane)).or_default().push(at);
+    }
+    let family = |((name, lane), mut groups): ((&str, Lane), Vec<usize>)| {
+        let sum = |side: fn(&OperationDifference) -> &Option<Share>| {
+            // the rows come with the largest difference first: so does the first execution
+            let shares = groups.iter().filter_map(|at| side(&rows[*at].difference).as_ref());
+            shares.cloned().reduce(|mut all, one| {
+                all.names.extend(one.names);
+                all.count += one.count;
+                all.us += one.us;
+                all.exposed_us += one.exposed_us;
+                all.peer_wait_us += one.peer_wait_us;
+                all
+            })
+        };
+        let (a, b) = (sum(|row| &row.a), sum(|row| &row.b));
+        let delta_us = groups.iter().map(|at| rows[*at].difference.delta_us).sum();
+        let sum = OperationDifference { name: name.to_owned(), lane, a, b, delta_us };
+        groups.sort_by_key(|at| (rows[*at].layer.is_none(), rows[*at].layer, *at));
+        Family { sum, groups }
+    };
+    of_name.into_iter().map(family).collect()
 }
 
 #[cfg(test)]

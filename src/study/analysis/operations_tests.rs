@@ -48,9 +48,30 @@ fn what_only_one_run_does_is_told() {
         assert!(group.b.is_none() && (group.delta_us + took.us).abs() < 1e-9);
         assert!((took.exposed_us - took.us).abs() < 1e-9, "standard hides nothing");
     }
-    let first = &report.groups[report.by_exposed[0]];
+    let first = &report.families[report.by_exposed[0]].sum;
     assert!(first.lane == Lane::Comm && first.delta_exposed_us() < 0.0);
     assert!(report.exposed_us.0 > 8.0 * 7.0 && report.exposed_us.1 == 0.0, "{:?}", report.exposed_us);
+}
+
+#[test]
+fn layers_are_one_family_with_their_sums() {
+    let standard = simulated(|_| {});
+    let none = simulated(|spec| spec.architecture = "upper-bound".parse().unwrap());
+    let report = operation_differences(&standard, STEP, &none, STEP);
+    let of_name = |name: &str| report.families.iter().find(|family| family.sum.name == name);
+    let reduces = of_name("decode/L*/mlp/all_reduce").expect("one of all layers");
+    let names: Vec<&str> = reduces.groups.iter().map(|at| report.groups[*at].name.as_str()).collect();
+    let layers = ["L0", "L1", "L2", "L3"].map(|layer| format!("decode/{layer}/mlp/all_reduce"));
+    assert_eq!(names, layers, "in order of layers");
+    let sum: f64 = reduces.groups.iter().map(|at| report.groups[*at].delta_us).sum();
+    assert!((reduces.sum.delta_us - sum).abs() < 1e-9 && reduces.sum.b.is_none());
+    assert_eq!(reduces.sum.a.as_ref().map(|share| share.count), Some(8), "four layers, two ranks");
+    let deltas: Vec<f64> = report.families.iter().map(|family| family.sum.delta_us.abs()).collect();
+    assert!(deltas.windows(2).all(|pair| pair[0] >= pair[1]), "the largest first");
+    let mut all: Vec<usize> = report.families.iter().flat_map(|f| f.groups.clone()).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..report.groups.len()).collect::<Vec<_>>(), "each group in one family");
+    assert!(of_name("decode/embed/tokens").is_some_and(|family| family.groups.len() == 1));
 }
 
 #[test]

@@ -143,9 +143,22 @@ pub fn under(sizes: &Sizes) -> f64 {
 
 /// Grid lines and numbers of the horizontal axis of a chart.
 pub fn horizontal(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+    grid(scene, axis, area, sizes);
+    numbers(scene, axis, area, sizes);
+}
+
+/// Grid lines of the horizontal axis: of each of several charts over one axis.
+pub fn grid(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     for tick in horizontal_ticks(axis, sizes) {
         let x = axis.place(tick);
         scene.line(vec![(x, area.top), (x, area.bottom)], GRID, sizes.thin);
+    }
+}
+
+/// Ticks and numbers of the horizontal axis, under a chart.
+pub fn numbers(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
+    for tick in horizontal_ticks(axis, sizes) {
+        let x = axis.place(tick);
         scene.line(vec![(x, area.bottom), (x, area.bottom + 0.3 * sizes.tick)], INK, sizes.thin);
         let text = Text::new((x, area.bottom + 0.95 * sizes.tick), number(tick), sizes.tick);
         scene.text(text.align(Align::Middle));

@@ -42,4 +42,4 @@ pub use provenance::ProvenanceSummary;
 pub use scene::{Align, Color, Scene, Shape, Text};
 pub use style::{Look, Marker, numbers as look_numbers};
 pub use throughput::throughput_figure;
-pub use timeline::{timeline, timeline_figure};
+pub use timeline::{Stretch, timeline, timeline_figure};

@@ -202,6 +202,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
         step: Some(step),
         from_ns: Some(bounds.0 - origin),
         to_ns: Some(bounds.1 - origin),
+        ..Selection::default()
     };
     let report = overlap(trace, &selection);
     let says = match report.ranks.iter().find(|rank| rank.rank == part.rank) {

@@ -1,5 +1,5 @@
-//! The timeline figure: what each rank's lanes did in a window of a trace, with exposed communication
-//! marked under the comm lane; from [`crate::trace::overlap::overlap()`].
+//! The timeline figure: what each rank's lanes did in a window of a trace, or of several under one another,
+//! with exposed communication marked under the comm lane; from [`crate::trace::overlap::overlap()`].
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use super::lanes::{self, Drawing, Heights};
 use super::layout::{self, Sheet};
 use super::options::Options;
 use super::provenance::ProvenanceSummary;
-use super::scene::Area;
-use super::style::Sizes;
+use super::scene::{Area, Text};
+use super::style::{GREY, Sizes};
 use super::too_narrow;
 use crate::base::error::{Error, Result};
 use crate::trace::Trace;
@@ -19,62 +19,97 @@ use crate::trace::overlap::{Selection, origin_ns, overlap};
 /// Ranks in one figure; more are left out, and the figure says so.
 const MOST_RANKS: usize = 16;
 
-/// An overlap timeline of `from_ns..to_ns` (since the trace's first start): rank x lane rows,
-/// exposed communication marked; format by extension (svg, png).
-///
-/// # Errors
-///
-/// An input error for another extension, or where the window holds no span; a
-/// failure where writing fails.
-pub fn timeline(trace: &Trace, from_ns: i64, to_ns: i64, path: &Path) -> Result<()> {
-    check_format(path)?;
-    timeline_figure(trace, from_ns, to_ns, &Options::default())?.save(path)
+/// A stretch of a trace, which a figure shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// From this time on (ns since the trace's first start); before it there may be nothing.
+    pub from_ns: i64,
+    /// Up to this time.
+    pub to_ns: i64,
 }
 
-/// Lays out the timeline of a window of a trace, in the trace's own nanoseconds.
+/// An overlap timeline of stretches of traces under one another, on one scale: rank x lane rows, exposed
+/// communication marked; format by extension (svg, png).
 ///
 /// # Errors
 ///
-/// An input error where the window holds no span, or the page is too small for the ranks.
-pub fn timeline_figure(trace: &Trace, from_ns: i64, to_ns: i64, options: &Options) -> Result<Figure> {
-    let origin = origin_ns(trace);
-    let last = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(origin) - origin;
-    if from_ns >= to_ns || from_ns >= last || to_ns <= 0 {
-        return Err(Error::input_help(
-            format!("nothing to draw from {from_ns} ns to {to_ns} ns"),
-            format!("the trace lasts from 0 to {last} ns; --from must lie before --to"),
-        ));
-    }
-    let window = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
-    let selection = Selection { from_ns: Some(from_ns), to_ns: Some(to_ns), ..Selection::default() };
-    let report = overlap(trace, &selection);
-    let ranks: Vec<u32> = report.ranks.iter().map(|rank| rank.rank).take(MOST_RANKS).collect();
-    let mut note = match report.all.overlap_pct {
-        Some(pct) => format!("overlap {pct:.1}% in this window"),
-        None => "no communication in this window".into(),
-    };
-    if report.ranks.len() > ranks.len() {
-        note.push_str(&format!("; first {} of {} ranks", ranks.len(), report.ranks.len()));
+/// An input error for another extension, or where no stretch holds a span; a
+/// failure where writing fails.
+pub fn timeline(stretches: &[Stretch], path: &Path) -> Result<()> {
+    check_format(path)?;
+    timeline_figure(stretches, &Options::default())?.save(path)
+}
+
+/// A stretch with all that is said and drawn of it.
+struct Part<'a> {
+    stretch: Stretch<'a>,
+    origin: i64,
+    ranks: Vec<u32>,
+    note: String,
+}
+
+impl<'a> Part<'a> {
+    fn new(stretch: Stretch<'a>, most_ranks: usize) -> Self {
+        let Stretch { trace, from_ns, to_ns } = stretch;
+        let selection = Selection { from_ns: Some(from_ns), to_ns: Some(to_ns), ..Selection::default() };
+        let report = overlap(trace, &selection);
+        let ranks: Vec<u32> = report.ranks.iter().map(|rank| rank.rank).take(most_ranks).collect();
+        let mut note = match report.all.overlap_pct {
+            Some(pct) => format!("overlap {pct:.1}% in this window"),
+            None => "no communication in this window".into(),
+        };
+        if report.ranks.len() > ranks.len() {
+            note.push_str(&format!("; first {} of {} ranks", ranks.len(), report.ranks.len()));
+        }
+        Self { stretch, origin: origin_ns(trace), ranks, note }
     }
 
-    let provenance = ProvenanceSummary::of_traces([trace]);
+    /// The window in the trace's own time.
+    fn window(&self) -> (i64, i64) {
+        let own = |ns: i64| self.origin.saturating_add(ns);
+        (own(self.stretch.from_ns), own(self.stretch.to_ns))
+    }
+}
+
+/// Lays out the timeline of stretches of traces, one under the other on one scale. One has its title and
+/// numbers above the figure, several have them above each.
+///
+/// # Errors
+///
+/// An input error where no stretch holds a span, or the page is too small for the ranks.
+pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figure> {
+    check(stretches)?;
+    let most = (MOST_RANKS / stretches.len().max(1)).max(1);
+    let parts: Vec<Part> = stretches.iter().map(|stretch| Part::new(*stretch, most)).collect();
+    let alone = parts.len() == 1;
+    let provenance = ProvenanceSummary::of_traces(stretches.iter().map(|stretch| stretch.trace));
     let sizes = Sizes::new(options.font);
-    let count = ranks.len().max(1) as f64;
+    let count = parts.iter().map(|part| part.ranks.len()).sum::<usize>().max(1) as f64;
     let under = axis::under(&sizes) + 1.4 * sizes.label;
     let gap = 0.9 * sizes.tick;
-    let height = count * (Heights::new(&sizes).rank() + gap) + under;
+    let head = if alone { 0.0 } else { 2.9 * Sizes::line_of(sizes.tick) };
+    let heads = head * parts.len() as f64;
+    let height = count * (Heights::new(&sizes).rank() + gap) + heads + under;
+    let titles: Vec<String> = parts.iter().map(|part| title(part.stretch.trace)).collect();
     let sheet = Sheet {
         options,
         provenance: &provenance,
-        title: title(trace),
-        note,
+        title: titles.join(" over "),
+        note: match &parts[..] {
+            [part] => part.note.clone(),
+            _ => "one scale; each window from its own time on".into(),
+        },
         remark: String::new(),
         legend: lanes::legend(),
     };
-    let (mut scene, all, sizes) =
-        sheet.lay(height, (120.0, count * (lanes::least(&sizes) + gap) + under))?;
-    let names: Vec<_> = ranks.iter().map(|rank| lanes::names(Some(*rank), &sizes)).collect();
-    let widest = names.iter().map(|(_, width)| *width).fold(0.0, f64::max);
+    let least = count * (lanes::least(&sizes) + gap) + heads + under;
+    let (mut scene, all, sizes) = sheet.lay(height, (120.0, least))?;
+    let names = |part: &Part| -> Vec<([String; 2], f64)> {
+        part.ranks.iter().map(|rank| lanes::names(Some(*rank), &sizes)).collect()
+    };
+    let widest = parts.iter().flat_map(names).map(|(_, width)| width).fold(0.0, f64::max);
     let area = Area {
         left: all.left + widest + 0.9 * sizes.tick,
         right: all.right - 1.2 * sizes.tick,
@@ -84,25 +119,61 @@ pub fn timeline_figure(trace: &Trace, from_ns: i64, to_ns: i64, options: &Option
     if area.width() < 60.0 {
         return Err(too_narrow(options));
     }
-    let (unit_ns, unit) = lanes::unit(to_ns - from_ns);
-    let time = Axis::exact(0.0, (to_ns - from_ns) as f64 / unit_ns).over(area.left, area.right);
-    axis::horizontal(&mut scene, &time, &area, &sizes);
-    let start = number(from_ns as f64 / unit_ns);
-    let name = format!("time ({unit}), from {start} {unit} after the first operation");
+    let length = stretches.iter().map(|s| s.to_ns.saturating_sub(s.from_ns)).max().unwrap_or(1);
+    let (unit_ns, unit) = lanes::unit(length);
+    let time = Axis::exact(0.0, length as f64 / unit_ns).over(area.left, area.right);
+    let start = |part: &Part| number(part.stretch.from_ns as f64 / unit_ns);
+    let name = match &parts[..] {
+        [part] => format!("time ({unit}), from {} {unit} after the first operation", start(part)),
+        _ => format!("time ({unit}) from the start of each window"),
+    };
     let named = [name.as_str(), &format!("time ({unit})")];
     layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
 
-    let rows = lanes::rows(trace, window);
-    let block = area.height() / count;
+    let block = (area.height() - heads) / count;
     let heights = Heights::filling(block - gap);
-    let x = |ns: i64| time.place((ns - window.0) as f64 / unit_ns);
-    let drawing = Drawing { trace, origin, window, x, named: true };
-    for (index, (rank, (names, _))) in ranks.iter().zip(&names).enumerate() {
-        let top = area.top + index as f64 * block + gap / 2.0;
-        drawing.rank(&mut scene, &rows, (*rank, names), (area.left, top), &heights, &sizes);
+    let mut top = area.top;
+    for (part, title) in parts.iter().zip(titles) {
+        if !alone {
+            let line = |at: f64| top + head - at * Sizes::line_of(sizes.tick);
+            scene.text(Text::new((area.left, line(1.6)), title, sizes.tick).bold());
+            let said = format!("from {} {unit}; {}", start(part), part.note);
+            scene.text(Text::new((area.left, line(0.6)), said, sizes.note).color(GREY));
+        }
+        let height = block * part.ranks.len().max(1) as f64;
+        let own = Area { top: top + head, bottom: top + head + height, ..area };
+        axis::grid(&mut scene, &time, &own, &sizes);
+        let window = part.window();
+        let rows = lanes::rows(part.stretch.trace, window);
+        let x = |ns: i64| time.place((ns - window.0) as f64 / unit_ns);
+        let (trace, origin) = (part.stretch.trace, part.origin);
+        let drawing = Drawing { trace, origin, window, x, named: true };
+        for (index, (rank, (names, _))) in part.ranks.iter().zip(names(part)).enumerate() {
+            let top = own.top + index as f64 * block + gap / 2.0;
+            drawing.rank(&mut scene, &rows, (*rank, &names), (area.left, top), &heights, &sizes);
+        }
+        layout::frame(&mut scene, own, &sizes);
+        top = own.bottom;
     }
-    layout::frame(&mut scene, area, &sizes);
+    axis::numbers(&mut scene, &time, &area, &sizes);
     Ok(Figure::new(scene, &provenance, options))
+}
+
+/// An error where nothing would be drawn.
+fn check(stretches: &[Stretch]) -> Result<()> {
+    let last = |trace: &Trace| {
+        let end = trace.spans.iter().map(|span| span.end_ns).max();
+        end.map_or(0, |end| end.saturating_sub(origin_ns(trace)))
+    };
+    let seen = |s: &Stretch| s.from_ns < s.to_ns && s.from_ns < last(s.trace) && s.to_ns > 0;
+    match stretches {
+        [] => Err(Error::input("no trace to draw")),
+        [first, ..] if !stretches.iter().any(seen) => Err(Error::input_help(
+            format!("nothing to draw from {} ns to {} ns", first.from_ns, first.to_ns),
+            format!("the trace lasts from 0 to {} ns; --from must lie before --to", last(first.trace)),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What the trace is of.

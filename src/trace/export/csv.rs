@@ -6,10 +6,16 @@ use std::io::{self, Write};
 use crate::table::render::write_csv;
 use crate::trace::{OperationInfo, Trace};
 
-/// Writes the spans as CSV (RFC 4180, with plain line feeds), a row a span; times in nanoseconds. Fails
-/// where `out` takes no more.
-pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+/// Writes the spans of traces as CSV (RFC 4180, with plain line feeds); times in nanoseconds. Where there are
+/// several, the first column is which one a span is of.
+///
+/// # Errors
+///
+/// The errors of writing to `out`, and no others.
+pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
+    let several = traces.len() > 1;
     let header = [
+        "trace",
         "sample",
         "phase",
         "step",
@@ -30,12 +36,14 @@ pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     ];
     let number = |number: i64| Cow::Owned(number.to_string());
     let optional = |of: Option<i64>| of.map_or(Cow::Borrowed(""), number);
-    let provenance = trace.meta.provenance.as_str();
-    let rows = trace.spans.iter().map(|span| {
+    let spans =
+        traces.iter().flat_map(|(name, trace)| trace.spans.iter().map(move |span| (name, trace, span)));
+    let rows = spans.map(|(name, trace, span)| {
         let stream = trace.meta.streams.get(usize::from(span.stream));
         let operation = trace.operations.get(span.operation as usize);
         let text = |of: fn(&OperationInfo) -> &str| Cow::Borrowed(operation.map_or("", of));
-        [
+        let row = [
+            Cow::Borrowed(*name),
             number(span.sample.into()),
             span.phase.as_str().into(),
             number(span.step.into()),
@@ -52,8 +60,9 @@ pub fn csv(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
             number(span.start_ns),
             number(span.end_ns),
             optional(Some(span.last_arrival_ns).filter(|ns| *ns != -1)),
-            provenance.into(),
-        ]
+            trace.meta.provenance.as_str().into(),
+        ];
+        row.into_iter().skip(usize::from(!several))
     });
-    write_csv(out, header, rows)
+    write_csv(out, header.into_iter().skip(usize::from(!several)), rows)
 }

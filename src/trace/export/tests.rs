@@ -224,7 +224,7 @@ fn imported_traces_keep_their_names_streams_devices_and_ranges() {
 fn csv_has_a_row_a_span_with_names() {
     let trace = imported();
     let mut text = Vec::new();
-    csv(&trace, &mut text).unwrap();
+    csv(&[("", &trace)], &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     let mut lines = text.lines();
     let columns = lines.next().unwrap().split(',').count();

@@ -5,6 +5,7 @@
 //! communication.
 
 mod directory;
+mod kernel;
 pub mod kineto;
 pub mod nsight;
 mod open;
@@ -12,4 +13,5 @@ mod recognise;
 #[cfg(test)]
 mod tests;
 
+pub use kernel::{Kernel, files, kernel};
 pub use open::{open, open_with};

@@ -122,7 +122,13 @@ impl Case {
 
 impl Window {
     fn selection(&self) -> Selection {
-        Selection { phase: self.phase, step: self.step, from_ns: self.from_ns, to_ns: self.to_ns }
+        Selection {
+            phase: self.phase,
+            step: self.step,
+            from_ns: self.from_ns,
+            to_ns: self.to_ns,
+            ..Selection::default()
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) fn is_memory(kind: &str) -> bool {
 /// Which spans to look at; `None` means all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection {
+    /// Only spans of this timed generation, counted from 0.
+    pub sample: Option<u32>,
     /// Only spans of this phase.
     pub phase: Option<Phase>,
     /// Only spans of this decode step, counted from 0.
@@ -38,8 +40,15 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// The spans of one step of one generation.
+    pub fn of_step(key: StepKey) -> Self {
+        let step = (key.phase == Phase::Decode).then_some(key.step);
+        Self { sample: Some(key.sample), phase: Some(key.phase), step, ..Self::default() }
+    }
+
     fn wants(&self, step: &StepKey) -> bool {
-        self.phase.is_none_or(|phase| phase == step.phase)
+        self.sample.is_none_or(|sample| sample == step.sample)
+            && self.phase.is_none_or(|phase| phase == step.phase)
             // "This decode step" selects nothing of prefill, whose steps are all 0.
             && self.step.is_none_or(|s| s == step.step && step.phase == Phase::Decode)
     }

@@ -12,7 +12,7 @@ use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
 use crate::face::tui::overlay::Overlay;
 use crate::face::tui::palette;
 use crate::face::tui::screens::live::state::CellState;
-use crate::face::tui::screens::timeline::state::Part;
+use crate::face::tui::screens::timeline::state::pane::OverlapOf;
 use crate::face::tui::screens::timeline::state::row::WAITING;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
@@ -421,7 +421,8 @@ fn the_overlap_of_a_step_is_asked_for_once() {
     let mut driver = Driver::full(80, 24);
     driver.keys("4");
     let step = |driver: &Driver, step| {
-        let known = |part: &Part| part.is_some_and(|key| key.step == step && key.phase == Phase::Decode);
+        let known =
+            |part: &OverlapOf| part.is_some_and(|key| key.step == step && key.phase == Phase::Decode);
         driver.state.timeline.view.iter().any(|view| view.panes[0].overlap.keys().any(known))
     };
     let mut effects = driver.keys("]");

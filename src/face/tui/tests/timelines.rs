@@ -76,7 +76,7 @@ fn rows_follow_process_device_and_stream_with_ranges_above() {
 fn classes_have_glyphs_of_their_own() {
     let driver = with(vec![imported()], (160, 50));
     let (kernels, comm) = (line(&driver, "stream 7"), line(&driver, "stream 13"));
-    assert!(kernels.contains("gemm_kernel") && kernels.contains('▄'), "{kernels}");
+    assert!(kernels.contains("gemm_kernel") && kernels.contains('▬'), "{kernels}");
     assert!(comm.contains('▓') && comm.contains('╱'), "hidden, then exposed: {comm}");
     assert!(driver.screen().contains("├layer 0─"));
 }

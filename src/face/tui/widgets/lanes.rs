@@ -1,10 +1,7 @@
 //! A line of a timeline as a row of characters. What it costs follows its columns, not its spans: each
 //! column asks the line's index how much of it was covered, and by what.
 //!
-//! Colour and glyph say the same: `█` computation (in eighths of a column), `▓ ▒` communication hidden
-//! behind it, `╱` exposed communication, `░` communication that waits for a peer (`╲` where that is
-//! exposed), `▄` copies and fills, `▚` of a collapsed rank, computation and exposed communication in one
-//! column, `◆` what a search found.
+//! What a cell shows follows from [`super::shade`]; `◆` is what a search found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,6 +12,7 @@ use ratatui::style::{Modifier, Style};
 use rayon::prelude::*;
 
 use super::paint::{glyph, put};
+use super::shade::{self, BELOW, Shares};
 use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
@@ -87,6 +85,8 @@ fn merged(index: &TraceIndex, rows: &[Row], window: Window, columns: usize) -> V
             }
             sum.left |= column.left;
             sum.right |= column.right;
+            // places of several rows are none: how many started is all that counts
+            sum.places.1 += column.places.1 - column.places.0;
         }
     }
     all
@@ -99,6 +99,8 @@ pub enum Ink {
     FromLeft(u8),
     /// So many eighths (1 to 7) from its right edge.
     FromRight(u8),
+    /// So many eighths (1 to 8) from below: a share of several operations.
+    High(u8),
 }
 
 /// How much of a column of `width` ns is covered, and from which side. What is covered at all is seen:
@@ -108,34 +110,55 @@ pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
     if eighths < 8 && !left && right { Ink::FromRight(eighths) } else { Ink::FromLeft(eighths) }
 }
 
-/// What a column shows: the class that covers most of it, and how; `None` where nothing ran.
+/// What a column of a line shows; `None` where nothing ran. `several`: the line is several rows as one.
 /// `class`: of a span without any length that starts here.
 fn cell(
     column: &Column,
     exposed: i64,
     width: i64,
+    several: bool,
     class: impl FnOnce() -> Option<Class>,
 ) -> Option<Cell> {
     let [compute, comm, memory, waiting] = column.covered;
     let busy = compute.saturating_add(comm).saturating_add(memory);
+    let share = |covered: i64| covered as f64 / width.max(1) as f64;
+    let shares = Shares {
+        compute: share(compute),
+        comm: share(comm),
+        memory: share(memory),
+        waiting: share(waiting),
+        exposed: share(exposed),
+    };
+    if several && busy > 0 {
+        return Some(match shade::several(shares) {
+            Some((mark, role)) => Cell::Glyph(mark, role),
+            None => Cell::Compute(fill(compute, width, column)),
+        });
+    }
     let class = match busy {
         0 => class()?,
         _ if compute >= comm && compute >= memory => Class::Compute,
         _ if comm >= memory => Class::Comm,
         _ => Class::Memory,
     };
-    let is_exposed = exposed > comm / 2;
-    let wide = comm >= width / 2;
     Some(match class {
-        // several rows as one: what is exposed is seen beside what is computed
-        Class::Compute if exposed >= width / 4 && exposed > 0 => Cell::Glyph("▚", Role::Exposed),
-        Class::Compute => Cell::Compute(ink(busy, width, column.left, column.right)),
-        Class::Memory => Cell::Glyph("▄", Role::Series(2)),
-        Class::Comm if waiting > comm / 2 && is_exposed => Cell::Glyph("╲", Role::Exposed),
-        Class::Comm if waiting > comm / 2 => Cell::Glyph("░", Role::Waiting),
-        Class::Comm if is_exposed => Cell::Glyph("╱", Role::Exposed),
-        Class::Comm => Cell::Glyph(if wide { "▓" } else { "▒" }, Role::Comm),
+        Class::Compute => Cell::Compute(fill(busy, width, column)),
+        Class::Memory => Cell::Glyph("▬", Role::Series(2)),
+        Class::Comm => {
+            // a span without length waits for nothing and hides nothing
+            let (mark, role) = shade::comm(shares).unwrap_or(("▒", Role::Comm));
+            Cell::Glyph(mark, role)
+        }
     })
+}
+
+/// How a column of computation is filled: by height where several operations start in it, else by where
+/// the one begins or ends.
+fn fill(covered: i64, width: i64, column: &Column) -> Ink {
+    match column.places.1 - column.places.0 {
+        0..=1 => ink(covered, width, column.left, column.right),
+        _ => Ink::High(shade::eighths(covered as f64 / width.max(1) as f64) as u8),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,8 +221,8 @@ impl Canvas<'_> {
                 let last = column.places.1.checked_sub(1).filter(|last| *last >= column.places.0)?;
                 Some(spans.class(&spans.all[row?.span(last)?]))
             };
-            let hidden = exposed.get(i).copied().unwrap_or(0);
-            let Some(cell) = cell(column, hidden, width, class) else { continue };
+            let bare = exposed.get(i).copied().unwrap_or(0);
+            let Some(cell) = cell(column, bare, width, row.is_none(), class) else { continue };
             let (symbol, style) = match cell {
                 Cell::Glyph(symbol, role) => (symbol, self.theme.style(role)),
                 Cell::Compute(ink) => {
@@ -209,6 +232,7 @@ impl Canvas<'_> {
                     let style = self.theme.style(self.role(middle));
                     match ink {
                         Ink::FromLeft(n) => (LEFT[usize::from(n)], style),
+                        Ink::High(n) => (BELOW[usize::from(n)], style),
                         // the empty part is a block from the left, and the colours change places
                         Ink::FromRight(n) => {
                             (LEFT[usize::from(8 - n)], style.add_modifier(Modifier::REVERSED))
@@ -235,9 +259,9 @@ impl Canvas<'_> {
     /// Draws exposed communication, hatched over its line.
     fn exposed(&self, buf: &mut Buffer, area: Rect, exposed: &[i64]) {
         for (i, covered) in exposed.iter().enumerate().filter(|(_, covered)| **covered > 0) {
-            let half = self.width(i, exposed.len()) / 2;
-            let symbol = if *covered > half { "╱" } else { "╌" };
-            glyph(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(Role::Exposed));
+            let share = *covered as f64 / self.width(i, exposed.len()) as f64;
+            let (symbol, role) = shade::exposed(share);
+            glyph(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(role));
         }
     }
 
@@ -409,31 +433,38 @@ mod tests {
 
     #[test]
     fn every_class_has_a_glyph_of_its_own() {
-        let shown = |covered, exposed| match cell(&column(covered), exposed, 100, || None) {
-            Some(Cell::Compute(_)) => "█",
-            Some(Cell::Glyph(symbol, _)) => symbol,
-            None => " ",
-        };
-        assert_eq!(shown([0, 0, 0, 0], 0), " ");
-        assert_eq!(shown([60, 30, 0, 0], 0), "█");
-        assert_eq!(shown([0, 100, 0, 0], 0), "▓");
-        assert_eq!(shown([0, 20, 0, 0], 0), "▒", "a little");
-        assert_eq!(shown([0, 100, 0, 0], 80), "╱", "exposed");
-        assert_eq!(shown([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
-        assert_eq!(shown([0, 100, 0, 80], 80), "╲", "waits for a peer, exposed");
-        assert_eq!(
-            shown([60, 40, 0, 0], 40),
-            "▚",
-            "of a collapsed rank, computation with exposed waits"
-        );
-        assert_eq!(shown([90, 10, 0, 0], 10), "█", "little of it is exposed");
-        assert_eq!(shown([10, 0, 50, 0], 0), "▄", "copies");
+        let shown =
+            |several, covered, exposed| match cell(&column(covered), exposed, 100, several, || None) {
+                Some(Cell::Compute(_)) => "█",
+                Some(Cell::Glyph(symbol, _)) => symbol,
+                None => " ",
+            };
+        let lane = |covered, exposed| shown(false, covered, exposed);
+        assert_eq!(lane([0, 0, 0, 0], 0), " ");
+        assert_eq!(lane([60, 30, 0, 0], 30), "█", "a lane that computes shows what it computes");
+        assert_eq!(lane([0, 100, 0, 0], 0), "▓");
+        assert_eq!(lane([0, 100, 0, 0], 25), "▖", "a quarter is exposed");
+        assert_eq!(lane([0, 100, 0, 80], 0), "░", "waits for a peer, hidden");
+        assert_eq!(lane([10, 0, 50, 0], 0), "▬", "copies");
+        let rank = |covered, exposed| shown(true, covered, exposed);
+        assert_eq!(rank([60, 40, 0, 0], 40), "▚", "of a collapsed rank, what is exposed");
+        assert_eq!(rank([90, 10, 0, 0], 10), "█", "little of it is exposed");
+        assert_eq!(rank([0, 0, 0, 0], 0), " ");
+    }
+
+    #[test]
+    fn many_operations_are_a_height_and_the_edge_of_one_a_width() {
+        let many = Column { places: (3, 5), ..column([50, 0, 0, 0]) };
+        assert_eq!(cell(&many, 0, 100, false, || None), Some(Cell::Compute(Ink::High(4))));
+        let one = Column { places: (3, 4), left: true, ..column([50, 0, 0, 0]) };
+        assert_eq!(cell(&one, 0, 100, false, || None), Some(Cell::Compute(Ink::FromLeft(4))));
     }
 
     #[test]
     fn a_span_without_length_is_seen() {
-        let seen = cell(&column([0; KINDS]), 0, 100, || Some(Class::Compute));
-        assert_eq!(seen, Some(Cell::Compute(Ink::FromLeft(1))));
+        let seen = |class| cell(&column([0; KINDS]), 0, 100, false, || Some(class));
+        assert_eq!(seen(Class::Compute), Some(Cell::Compute(Ink::FromLeft(1))));
+        assert_eq!(seen(Class::Comm), Some(Cell::Glyph("▒", Role::Comm)));
     }
 
     #[test]

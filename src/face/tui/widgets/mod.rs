@@ -6,4 +6,5 @@ pub mod list;
 pub mod overlay;
 pub mod paint;
 pub mod scatter;
+pub mod shade;
 pub mod table;

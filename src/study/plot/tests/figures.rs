@@ -303,7 +303,7 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
 #[test]
 fn a_timeline_marks_waiting_and_exposure() {
     let trace = layers();
-    let figure = timeline_figure(&trace, 0, 90_000, &Options::default()).unwrap();
+    let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &Options::default()).unwrap();
     let pct = crate::trace::overlap::overlap(&trace, &Default::default()).all.overlap_pct.unwrap();
     assert_says(
         &figure,
@@ -326,9 +326,44 @@ fn a_timeline_marks_waiting_and_exposure() {
 }
 
 #[test]
+fn two_timelines_stand_under_one_another_on_one_scale() {
+    let (upper, mut lower) = (layers(), layers());
+    if let Some(spec) = &mut lower.meta.spec {
+        spec.architecture = crate::plan::Architecture::UpperBound;
+    }
+    lower.spans.retain(|span| span.lane == Lane::Compute);
+    // the lower one begins before its first operation
+    let both = [stretch(&upper, 0, 60_000), stretch(&lower, -30_000, 30_000)];
+    let figure = timeline_figure(&both, &Options::default()).unwrap();
+    assert_legible(&figure.scene);
+    let pct = |to_ns| {
+        let selection = crate::trace::overlap::Selection { to_ns: Some(to_ns), ..Default::default() };
+        crate::trace::overlap::overlap(&upper, &selection).all.overlap_pct.unwrap()
+    };
+    assert_says(
+        &figure,
+        &[
+            "time (µs) from the start of each window",
+            &format!("from 0 µs; overlap {:.1}% in this window", pct(60_000)),
+            "from -30 µs; no communication in this window",
+            "upper-bound",
+        ],
+    );
+    let names = texts(&figure.scene).iter().filter(|text| text.text == "rank 0 compute").count();
+    assert_eq!(names, 2, "rank 0 of each");
+    let aside = [stretch(&upper, 0, 60_000), stretch(&lower, 9_000_000, 9_060_000)];
+    assert!(timeline_figure(&aside, &Options::default()).is_ok(), "one of them has something to show");
+}
+
+fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::study::plot::Stretch<'_> {
+    crate::study::plot::Stretch { trace, from_ns, to_ns }
+}
+
+#[test]
 fn a_million_operations_are_no_more_than_fit() {
     let spans = (0..200_000).map(|i| span(0, Lane::Compute, i * 10, i * 10 + 9)).collect();
-    let figure = timeline_figure(&trace(spans), 0, 2_000_000, &Options::default()).unwrap();
+    let trace = trace(spans);
+    let figure = timeline_figure(&[stretch(&trace, 0, 2_000_000)], &Options::default()).unwrap();
     assert!(figure.scene.shapes.len() < 4_000, "{} shapes", figure.scene.shapes.len());
     assert_says(&figure, &["no communication in this window"]);
 }
@@ -336,10 +371,12 @@ fn a_million_operations_are_no_more_than_fit() {
 #[test]
 fn a_window_beside_the_trace_is_an_input_error() {
     for (from, to) in [(5, 5), (9, 1), (500_000, 600_000), (-9, 0)] {
-        let error = timeline_figure(&layers(), from, to, &Options::default()).unwrap_err();
+        let trace = layers();
+        let error = timeline_figure(&[stretch(&trace, from, to)], &Options::default()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{from}..{to}");
     }
-    let empty = timeline_figure(&trace(Vec::new()), 0, 10, &Options::default());
+    let trace = trace(Vec::new());
+    let empty = timeline_figure(&[stretch(&trace, 0, 10)], &Options::default());
     assert_eq!(empty.unwrap_err().exit_code(), 2);
 }
 

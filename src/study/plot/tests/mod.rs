@@ -5,8 +5,8 @@ mod files;
 
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
-    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, comparison_figure, improvement_figure,
-    overlap_figure, p2p_figure, pareto_figure, throughput_figure, timeline_figure,
+    Figure, Options, ParetoData, Part, ProvenanceSummary, Size, Stretch, comparison_figure,
+    improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure, timeline_figure,
 };
 use crate::base::error::{Error, Result};
 use crate::plan::{Architecture, Lane};
@@ -196,7 +196,10 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
         ("improvement", improvement_figure(std::slice::from_ref(&set), &by, &provenance, options)),
         ("p2p", p2p_figure(&set, &provenance, options)),
         ("overlap", overlap_figure(&traces, &Part::default(), &provenance, options)),
-        ("timeline", timeline_figure(&layers(), 0, 90_000, options)),
+        ("timeline", {
+            let trace = layers();
+            timeline_figure(&[Stretch { trace: &trace, from_ns: 0, to_ns: 90_000 }], options)
+        }),
         (
             "comparison",
             comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),

@@ -16,6 +16,7 @@ mod event;
 #[path = "../../../../benches/made_up/kineto.rs"]
 mod generate;
 mod intern;
+mod kernel;
 mod link;
 mod number;
 mod open;
@@ -31,4 +32,5 @@ mod table;
 mod tests;
 mod top;
 
+pub(super) use kernel::kernel;
 pub use open::{Options, import_bytes, import_files};

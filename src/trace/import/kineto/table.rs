@@ -361,7 +361,7 @@ fn key<T>(parts: &[&[u8]], with: impl FnOnce(&[u8]) -> T) -> T {
 }
 
 #[inline]
-fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
+pub(super) fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
     let start = event.start.ok_or("no start (ts)")?;
     let duration = event.duration.ok_or("no duration (dur)")?;
     let start = nanoseconds(start).map_err(|wrong| match wrong {

@@ -8,7 +8,7 @@ use super::launches::{Process, process};
 use super::memory;
 use crate::base::error::{Error, Result};
 
-const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
 const FILLS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
 const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::database::Database;
 use super::import::{Notes, interval};
 
-const TABLE: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+pub(super) const TABLE: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// A process, as the upper bits of its serialized id: unique over hosts.
 pub(super) type Process = i64;

@@ -11,6 +11,7 @@ mod environment;
 mod gpu;
 mod import;
 mod join;
+mod kernel;
 mod launches;
 mod memory;
 mod nest;
@@ -20,3 +21,4 @@ mod steps;
 mod tests;
 
 pub use import::import;
+pub(super) use kernel::kernel;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::database::{Database, Row};
 use super::import::{MOST, Notes};
 
-const TABLE: &str = "NVTX_EVENTS";
+pub(super) const TABLE: &str = "NVTX_EVENTS";
 
 /// A range; its end is `None` where it was never ended.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(super) struct HostRanges {
 }
 
 /// What the numbers of event types mean for us.
-fn is_range(event_type: i64) -> bool {
+pub(super) fn is_range(event_type: i64) -> bool {
     matches!(event_type, 59 | 60 | 70 | 71)
 }
 
@@ -114,7 +114,7 @@ fn times(row: &Row, notes: &mut Notes) -> Option<(i64, Option<i64>)> {
 }
 
 /// PyTorch numbers the ranges of its operators; the name alone says what ran.
-fn without_numbers(text: &str) -> &str {
+pub(super) fn without_numbers(text: &str) -> &str {
     let at = [", seq = ", ", op_id = "].iter().filter_map(|mark| text.find(mark)).min();
     at.map_or(text, |at| &text[..at])
 }

@@ -3,7 +3,7 @@
 use super::state::panel::Panel;
 use super::state::prediction::Prediction;
 use super::state::target::{FORMS, Target};
-use super::state::{Timeline, View};
+use super::state::{Line, Timeline, View};
 use super::{Act, ask, stretch};
 use crate::face::tui::context::Context;
 use crate::face::tui::message::Effect;
@@ -35,6 +35,38 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             }
             None => cx.inform("no numbers yet: select something, or set marks A and B"),
         },
+        Act::Operations => match &mut view.panel {
+            Some(Panel::Operations(operations)) => {
+                let scope = operations.scope;
+                let next = scope.next(view, true);
+                if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
+                    operations.scope = next;
+                }
+            }
+            _ => {
+                cx.forget::<Timeline>(ask::OPERATIONS);
+                view.panel = Some(Panel::Operations(Box::default()));
+            }
+        },
+        Act::Stretches => match &view.panel {
+            Some(Panel::Stretches(stretches)) => {
+                let next = stretches.scope.next(view, false);
+                if let Some(Panel::Stretches(stretches)) = &mut view.panel {
+                    stretches.scope = next;
+                }
+            }
+            _ => {
+                cx.forget::<Timeline>(ask::STRETCHES);
+                view.panel = Some(Panel::Stretches(Default::default()));
+            }
+        },
+        Act::CopyName => match name(view) {
+            Some(name) => {
+                cx.inform(format!("copied: {name}"));
+                cx.perform(Effect::Copy(name));
+            }
+            None => cx.inform("there is no operation or range under the cursor"),
+        },
         act => {
             let told = on_view(view, act);
             if let Err(why) = told
@@ -43,6 +75,21 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 cx.inform(why);
             }
         }
+    }
+}
+
+/// The whole name of the selected row of the table of operations, else of what is under the cursor.
+fn name(view: &View) -> Option<String> {
+    if let Some(Panel::Operations(operations)) = &view.panel {
+        return operations.row().map(|(row, _)| row.name.clone());
+    }
+    let pane = view.pane();
+    match (pane.current()?, pane.span()) {
+        (_, Some(span)) => Some(pane.index.name(span).to_owned()),
+        (Line::Ranges(row), _) => {
+            Some(pane.index.range_name(pane.index.range(row, pane.place)?).to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -90,13 +137,40 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ZoomOut => view.zoom(2.0),
         Act::PanLeft => view.pan(-0.5),
         Act::PanRight => view.pan(0.5),
+        Act::StepHere => view.fit_here(),
         Act::StepNext => view.fit_neighbour(true),
         Act::StepPrevious => view.fit_neighbour(false),
         Act::FitAll => view.fit_all(),
         Act::ZoomSpan => view.zoom_span(),
         Act::Undo => return done(view.undo(), "nothing to undo"),
         Act::Redo => return done(view.redo(), "nothing to redo"),
-        Act::Search => view.search.line.typing = true,
+        Act::Search => match view.panel.as_mut().and_then(Panel::operations) {
+            Some(operations) => operations.filter.typing = true,
+            None => view.search.line.typing = true,
+        },
+        Act::SortNext | Act::SortPrevious | Act::SortReverse | Act::WholeName => {
+            let Some(operations) = view.panel.as_mut().and_then(Panel::operations) else {
+                return Err("this is for the table of operations, and it is not open".into());
+            };
+            match act {
+                Act::WholeName => operations.whole = !operations.whole,
+                Act::SortReverse => {
+                    operations.reverse = !operations.reverse;
+                    operations.arrange();
+                }
+                act => operations.sort_by_next(act == Act::SortPrevious),
+            }
+        }
+        Act::LookUp if view.pane().index.files.is_none() => {
+            return Err("this trace was not imported from a file that is still there".into());
+        }
+        Act::LookUp => view.looks = !view.looks,
+        Act::Legend => {
+            view.panel = match view.panel {
+                Some(Panel::Legend(_)) => None,
+                _ => Some(Panel::Legend(Default::default())),
+            };
+        }
         Act::MatchNext | Act::MatchPrevious => {
             let found = view.go_to_match(act == Act::MatchNext);
             return done(found, "nothing was found: a search is for parts of names");
@@ -119,6 +193,9 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::ToggleRank if view.selected.is_some() => return done(view.zoom_stretch(), ""),
         Act::ToggleRank => view.toggle_rank(),
         Act::ToggleRanks => view.toggle_all(),
+        Act::FoldRanks => {
+            return done(view.toggle_fold(), "no two ranks did the same at the same times");
+        }
         _ if view.panes.len() < 2 => {
             return Err("only one trace is open: open another beneath it first".into());
         }
@@ -132,11 +209,13 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         }
         Act::Compare => {
             view.steps_to_compare()?;
-            let shown = |by_exposed| Some(Panel::Differences { list: Default::default(), by_exposed });
-            view.panel = match view.panel {
-                Some(Panel::Differences { by_exposed: false, .. }) => shown(true),
+            let shown = |by_exposed, open| {
+                Some(Panel::Differences { list: Default::default(), by_exposed, open })
+            };
+            view.panel = match view.panel.take() {
+                Some(Panel::Differences { by_exposed: false, open, .. }) => shown(true, open),
                 Some(Panel::Differences { .. }) => None,
-                _ => shown(false),
+                _ => shown(false, Default::default()),
             };
         }
         Act::ShiftNext | Act::ShiftPrevious => {
@@ -147,6 +226,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::CloseBeneath => return done(view.remove(), ""),
         // asked for a line, or done before
         Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
+        Act::Operations | Act::Stretches | Act::CopyName => {}
     }
     Ok(())
 }

@@ -6,28 +6,40 @@ use std::sync::Arc;
 use super::Timeline;
 use super::state::measure::Measured;
 use super::state::overview::Overview;
+use super::state::pane::OverlapOf;
 use super::state::panel::Panel;
 use super::state::path::CriticalPath;
 use super::state::prediction::Prediction;
-use super::state::{Matches, Pane, Part, TraceIndex, View};
+use super::state::scope::{Counted, Part, Scope};
+use super::state::{Matches, Pane, TraceIndex, View};
 use crate::face::tui::context::Context;
+use crate::face::tui::task::Stop;
 use crate::plan::Phase;
 use crate::study::analysis;
 use crate::table::Spec;
+use crate::trace::import;
 use crate::trace::overlap::{Selection, overlap};
 
 /// The slot in which a prediction is asked for.
 pub const PREDICTION: &str = "prediction";
 
+/// The slot of the table of operations.
+pub const OPERATIONS: &str = "operations";
+
+/// The slot of the longest exposed stretches.
+pub const STRETCHES: &str = "stretches";
+
 /// The slots of questions about a trace, which are numbered by panes.
-const OF_A_PANE: [&str; 5] = ["overview", "numbers", "path", "overlap", "search"];
+const OF_A_PANE: [&str; 7] = ["overview", "numbers", "path", "overlap", "search", "totals", "kernel"];
 
 /// Other traces are shown than those about which something was asked.
 pub fn forget(cx: &mut Context) {
     for slot in OF_A_PANE {
         (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
     }
-    cx.forget::<Timeline>("differences");
+    for slot in ["differences", OPERATIONS, STRETCHES] {
+        cx.forget::<Timeline>(slot);
+    }
 }
 
 /// Asks what is shown and not known yet, each question when the last one of its kind is answered. `columns`:
@@ -47,12 +59,20 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             let path = |index: &TraceIndex, step| CriticalPath::of(&index.trace, step);
             of_pane(cx, ("path", at), pane, step, path, |pane, _, path| pane.path = Some(path));
         }
+        if let Some(span) = view.looked_up(at).filter(|_| at == view.focus) {
+            let look = |index: &TraceIndex, span| {
+                import::kernel(&index.trace, span).map_err(|error| error.to_string())
+            };
+            let take = |pane: &mut Pane, span, found| pane.kernel = Some((span, found));
+            of_pane(cx, ("kernel", at), pane, span, look, take);
+        }
         if let Some(part) = pane.wanted(view.time, at == view.focus) {
             of_pane(cx, ("overlap", at), pane, part, overlap_pct, |pane, part, pct| {
                 pane.overlap.insert(part, pct);
             });
         }
     }
+    count(view, cx);
     if let (Some(Panel::Differences { .. }), [a, b]) = (&view.panel, &view.panes[..])
         && let Ok(steps) = view.steps_to_compare()
     {
@@ -68,6 +88,56 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
                 }
             },
         );
+    }
+}
+
+/// Asks for the table beneath the lanes, and for the totals of what is searched for.
+fn count(view: &View, cx: &mut Context) {
+    let index = || Arc::clone(&view.pane().index);
+    match &view.panel {
+        Some(Panel::Operations(operations)) => {
+            let (pane, part, index) = (view.focus, operations.scope.part(view), index());
+            let key = (pane, part.clone());
+            let work = move |_: &Stop| {
+                let table = Arc::new(part.operations(&index));
+                Ok(Counted { pane, part, table })
+            };
+            cx.follow(OPERATIONS, &key, work, |timeline: &mut Timeline, counted, cx| {
+                let panel = timeline.view.as_mut().and_then(|view| view.panel.as_mut()?.operations());
+                if let Some((panel, counted)) = panel.zip(cx.told(counted)) {
+                    panel.counted = Some(counted);
+                    panel.arrange();
+                }
+            });
+        }
+        Some(Panel::Stretches(stretches)) => {
+            let (pane, part, index) = (view.focus, stretches.scope.part(view), index());
+            let key = (pane, part.clone());
+            let work = move |_: &Stop| {
+                let table = Arc::new(part.stretches(&index));
+                Ok(Counted { pane, part, table })
+            };
+            cx.follow(STRETCHES, &key, work, |timeline: &mut Timeline, counted, cx| {
+                let panel = timeline.view.as_mut().and_then(|view| view.panel.as_mut());
+                if let (Some(Panel::Stretches(panel)), Some(counted)) = (panel, cx.told(counted)) {
+                    panel.counted = Some(counted);
+                }
+            });
+        }
+        _ => {}
+    }
+    let hits = Scope::Hits.part(view);
+    if let Part::Hits(query) = &hits {
+        for (at, pane) in view.panes.iter().enumerate() {
+            let (index, hits, of) = (Arc::clone(&pane.index), hits.clone(), query.clone());
+            let work = move |_: &Stop| Ok((of, hits.operations(&index).lanes));
+            cx.follow(("totals", at), query, work, move |timeline: &mut Timeline, totals, cx| {
+                let pane = timeline.view.as_mut().and_then(|view| view.panes.get_mut(at));
+                if let Some((pane, totals)) = pane.zip(cx.told(totals)) {
+                    pane.totals = Some(totals);
+                }
+            });
+        }
     }
 }
 
@@ -95,7 +165,7 @@ fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
 }
 
 /// Overlap (%) of a step, or of all decode steps; `None` without communication.
-fn overlap_pct(index: &TraceIndex, part: Part) -> Option<f64> {
+fn overlap_pct(index: &TraceIndex, part: OverlapOf) -> Option<f64> {
     let phase = Some(part.map_or(Phase::Decode, |key| key.phase));
     let step = part.map(|key| key.step);
     overlap(&index.trace, &Selection { phase, step, ..Selection::default() }).all.overlap_pct
@@ -120,7 +190,9 @@ pub fn search(view: &View, cx: &mut Context) {
 /// Ends the search: nothing is marked as found any more, nor will be.
 pub fn end_search(view: &mut View, cx: &mut Context) {
     view.forget_search();
-    (0..2).for_each(|pane| cx.forget::<Timeline>(("search", pane)));
+    for slot in ["search", "totals"] {
+        (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
+    }
 }
 
 /// Simulates a run, at least up to the decode step `step`, to show what should have been beneath it.

@@ -16,6 +16,7 @@ use crate::face::tui::context::Context;
 use crate::face::tui::format::{ns, percent};
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::screens::runs;
+use crate::face::tui::screens::timeline::state::index::rank_list;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
 use crate::face::tui::state::Tab;
@@ -46,7 +47,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     header(buf, areas.header, view, cx);
     overview::draw(buf, areas.overview, view, theme);
     axis(buf, cut_left(areas.ticks, LANE_LABEL).1, view.window, theme);
-    marks(buf, areas.ticks, view, theme);
+    marks(buf, areas.marks, view, theme);
     for (i, (pane, areas)) in view.panes.iter().zip(&areas.panes).enumerate() {
         if i > 0 {
             title(buf, areas.title, view, i, theme);
@@ -55,16 +56,30 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     }
     info::draw(buf, areas.info, view, theme);
     stretch::draw(buf, areas.stretch, view, theme);
-    lists::draw(buf, areas.panel, view, theme);
+    lists::draw(buf, areas.panel, view, cx);
     info::draw_search(buf, areas.bottom(), view, theme);
 }
 
-/// Marks A and B on the axis.
-fn marks(buf: &mut Buffer, ticks: Rect, view: &View, theme: Theme) {
-    let (_, over) = cut_left(ticks, LANE_LABEL);
+/// Marks A and B above the lanes, and what lies between them.
+fn marks(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    let (_, over) = cut_left(area, LANE_LABEL);
+    let (key, dim) = (theme.style(Role::Key), theme.style(Role::Dim));
+    let last = over.width.saturating_sub(1);
+    if let Some(between) = view.marked().filter(|m| m.from < view.window.to && m.to > view.window.from) {
+        let clamp = |time: i64| time.clamp(view.window.from, view.window.to);
+        let first = column_of(clamp(between.from), view.window, over.width).unwrap_or(0);
+        let end = column_of(clamp(between.to), view.window, over.width).unwrap_or(last);
+        put(buf, over, over.x + first, over.y, &"─".repeat(usize::from(end - first) + 1), dim);
+        let length = format!(" {} ", ns(between.width()));
+        let room = usize::from(end - first);
+        if length.width() + 4 <= room {
+            let x = over.x + first + ((room - length.width()) / 2) as u16;
+            put(buf, over, x, over.y, &length, key);
+        }
+    }
     for (mark, name) in view.marks.iter().zip(MARKS) {
         if let Some(column) = mark.and_then(|time| column_of(time, view.window, over.width)) {
-            put(buf, over, over.x + column, over.y, name, theme.style(Role::Key));
+            put(buf, over, over.x + column, over.y, name, key);
         }
     }
 }
@@ -357,6 +372,10 @@ fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, u
 fn label(pane: &Pane, line: Line) -> String {
     let index = &pane.index;
     let text = match line {
+        Line::Rank(rank) if pane.folded && !index.alike(rank).is_empty() => {
+            let mark = if pane.is_collapsed(rank) { "▸" } else { "▾" };
+            format!("{mark} r{} = {}", index.ranks[rank].rank, rank_list(&index.alike(rank)))
+        }
         Line::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
         Line::Rank(rank) => match index.ranks[rank].label.as_str() {
             // nothing else to say: what the line shows

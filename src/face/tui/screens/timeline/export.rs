@@ -5,43 +5,105 @@ use std::sync::Arc;
 use super::lists;
 use super::state::measure;
 use super::state::panel::Panel;
+use super::state::scope::Part;
 use super::state::window::Window;
 use super::state::{Pane, TraceIndex, View};
 use crate::face::tui::screen::{Export, FileKind};
+use crate::plan::Phase;
+use crate::study::analysis;
 use crate::study::plot;
-use crate::trace;
+use crate::table::render::Table;
+use crate::trace::{self, Trace};
 
 /// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
 fn stretch(view: &View, pane: &Pane) -> Window {
     pane.window(view.stretch().unwrap_or(view.window))
 }
 
-/// Figures of the stretch, the spans that touch it as CSV; or, while they are listed, the differences.
+/// Figures of the stretch of all traces that are shown, the spans that touch it as CSV; while something is
+/// listed beneath the lanes, that as CSV.
 pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
-    let pane = view.pane();
     if kind == FileKind::Csv && matches!(view.panel, Some(Panel::Differences { .. })) {
         return match (&view.differences, &view.panes[..]) {
             (Some(report), [a, b]) if view.compares_now() => {
                 let provenance = [a.index.provenance(), b.index.provenance()];
-                Ok(Export::text(lists::csv(report, provenance)))
+                Ok(Export::text(lists::differences::csv(report, provenance)))
             }
             _ => Err("the steps are being compared: once more, please".into()),
         };
     }
-    let (index, window): (Arc<TraceIndex>, Window) = (pane.index.clone(), stretch(view, pane));
-    if index.trace.spans.is_empty() {
+    if let (FileKind::Csv, Some(table)) = (kind, counted(view)) {
+        return table
+            .map(|table| Export::text(table.csv()))
+            .ok_or("it is being counted: once more, please".into());
+    }
+    let shown: Vec<(Arc<TraceIndex>, Window)> =
+        view.panes.iter().map(|pane| (pane.index.clone(), stretch(view, pane))).collect();
+    if shown.iter().all(|(index, _)| index.trace.spans.is_empty()) {
         return Err("the trace has no spans: there is nothing to write".into());
     }
-    let since = |time: i64| time.saturating_sub(index.zero);
-    let (from, to) = (since(window.from).max(0), since(window.to));
     Ok(match kind {
-        FileKind::Csv => {
-            Export::new(move |path| trace::export::write(&measure::part(&index, window), path))
-        }
-        FileKind::Svg | FileKind::Png => {
-            Export::new(move |path| plot::timeline(&index.trace, from, to, path))
-        }
+        FileKind::Csv => Export::new(move |path| {
+            let parts: Vec<(&str, Trace)> = shown
+                .iter()
+                .map(|(index, window)| (index.title.as_str(), measure::part(index, *window)))
+                .collect();
+            let parts: Vec<(&str, &Trace)> = parts.iter().map(|(name, trace)| (*name, trace)).collect();
+            trace::export::write_several(&parts, path)
+        }),
+        FileKind::Svg | FileKind::Png => Export::new(move |path| {
+            let alone = shown.len() == 1;
+            let stretches: Vec<plot::Stretch> = shown
+                .iter()
+                .map(|(index, window)| {
+                    let since = |time: i64| time.saturating_sub(index.zero);
+                    // what two traces do at one time stays under one another
+                    let from = if alone { since(window.from).max(0) } else { since(window.from) };
+                    plot::Stretch { trace: &index.trace, from_ns: from, to_ns: since(window.to) }
+                })
+                .collect();
+            plot::timeline(&stretches, path)
+        }),
     })
+}
+
+/// The operations or exposed stretches that are listed; the inner `None`: not counted yet.
+fn counted(view: &View) -> Option<Option<Table>> {
+    Some(match view.panel.as_ref()? {
+        Panel::Operations(shown) => shown.counted.as_ref().map(|counted| {
+            let rows = shown.order.iter().filter_map(|at| counted.table.rows.get(*at));
+            analysis::names_table(&rows.cloned().collect::<Vec<_>>())
+        }),
+        Panel::Stretches(shown) => {
+            shown.counted.as_ref().map(|counted| analysis::stretches_table(&counted.table.longest))
+        }
+        _ => return None,
+    })
+}
+
+/// `overlap RUN --by name`: what prints the list beneath the lanes.
+fn list_command(view: &View) -> Option<Vec<String>> {
+    let (by, part) = match view.panel.as_ref()? {
+        Panel::Operations(shown) => ("name", shown.scope.part(view)),
+        Panel::Stretches(shown) => ("exposed", shown.scope.part(view)),
+        _ => return None,
+    };
+    let pane = view.pane();
+    let mut words = vec!["overlap".to_string(), pane.index.source()?];
+    if let Some(rules) = &pane.index.rules {
+        words.extend(["--rules".into(), rules.clone()]);
+    }
+    words.extend(["--by".into(), by.into()]);
+    words.extend(match part {
+        Part::Step(key) if key.phase == Phase::Decode => vec!["--step".into(), key.step.to_string()],
+        Part::Step(_) => vec!["--phase".into(), "prefill".into()],
+        Part::Stretch(window) => {
+            let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
+            vec!["--from".into(), time(window.from), "--to".into(), time(window.to)]
+        }
+        Part::All | Part::Hits(_) => vec!["--phase".into(), "all".into()],
+    });
+    Some(words)
 }
 
 /// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
@@ -80,6 +142,9 @@ pub fn recall(kept: &serde_json::Value) -> Option<Kept> {
 
 /// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.
 pub fn command(view: &View) -> Option<Vec<String>> {
+    if let Some(words) = list_command(view).filter(|_| view.pane().ghost.is_none()) {
+        return Some(words);
+    }
     let above = &view.panes[0];
     let source = |pane: &Pane| pane.index.source();
     let measured = view.stretch().filter(|_| view.pane().ghost.is_none());
@@ -108,8 +173,12 @@ pub fn command(view: &View) -> Option<Vec<String>> {
 
 /// What the command cannot say: a verb takes one set of rules.
 pub fn beyond_command(view: &View) -> Vec<String> {
-    match &view.panes[..] {
-        [above, below]
+    match (&view.panel, &view.panes[..]) {
+        (Some(Panel::Operations(shown)), _) if matches!(shown.scope.part(view), Part::Hits(_)) => {
+            vec!["the search".into()]
+        }
+        (Some(Panel::Operations(_) | Panel::Stretches(_)), _) => Vec::new(),
+        (_, [above, below])
             if view.stretch().is_none()
                 && below.ghost.is_none()
                 && above.index.rules != below.index.rules =>

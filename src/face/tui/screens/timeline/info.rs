@@ -5,6 +5,8 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::draw::seconds;
+use super::lists::legend;
+use crate::base::text::fitting_name;
 use crate::face::tui::format::{digits, ns, si};
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
 use crate::face::tui::theme::{Role, Theme};
@@ -12,14 +14,11 @@ use crate::face::tui::widgets::paint::{frame, line, put, wrap};
 use crate::plan::{Lane, Quantity};
 use crate::trace::Span;
 
-/// What the glyphs of the lines mean.
-const LEGEND: &str = " █ compute ▓▒ hidden comm ╱ exposed ░ waits ╲ exposed wait ▄ memory ";
-
-/// Draws it, the search on the frame's top and the legend at its bottom.
-pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+/// What is under the cursor: a title, and lines that are wrapped where they are drawn.
+pub fn content(view: &View) -> (String, Vec<String>) {
     let pane = view.pane();
     let (title, mut lines) = match pane.current() {
-        Some(Line::Row(_)) => span(pane, view.time),
+        Some(Line::Row(_)) => span(view, pane),
         Some(Line::Ranges(row)) => range(pane, row),
         Some(Line::Rank(rank)) => exposed(view, pane, rank),
         None => ("the trace is empty".into(), Vec::new()),
@@ -30,9 +29,18 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     if let Some(path) = path(view) {
         lines.push(path);
     }
-    let room = usize::from(area.width).saturating_sub(search(view).width() + 6);
-    let title: String = title.chars().take(room).collect();
-    let inner = frame(buf, area, &title, theme);
+    (title, lines)
+}
+
+/// Draws it, the search on the frame's top and the legend at its bottom.
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    let (title, mut lines) = content(view);
+    let room = usize::from(area.width).saturating_sub(search(view, area.width).width() + 6);
+    let short = fitting_name(&title, room);
+    if short != title {
+        lines.push(title);
+    }
+    let inner = frame(buf, area, &short, theme);
     let text = theme.style(Role::Text);
     let width = usize::from(inner.width.saturating_sub(2));
     for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
@@ -40,7 +48,19 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
     let right = |text: &str| area.right().saturating_sub(text.width() as u16 + 2);
     let bottom = area.bottom().saturating_sub(1);
-    put(buf, area, right(LEGEND), bottom, LEGEND, theme.style(Role::Dim));
+    let x = right(legend::LINE).max(area.x + 1);
+    put(buf, inside_of(area), x, bottom, legend::LINE, theme.style(Role::Dim));
+}
+
+/// The area without its last column, where a frame has its corner.
+fn inside_of(area: Rect) -> Rect {
+    Rect { width: area.width.saturating_sub(1), ..area }
+}
+
+/// Rows that lines take when none of them is cut, in so many columns of a frame.
+pub fn rows_of(lines: &[String], width: u16) -> usize {
+    let width = usize::from(width.saturating_sub(4));
+    lines.iter().map(|line| wrap(line, width).len()).sum()
 }
 
 /// Lines in so many rows: each has one, and what is left goes to the first that need more.
@@ -65,7 +85,7 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 
 /// Draws what is searched for on the top of whatever lies at the bottom.
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    let search = search(view);
+    let search = search(view, area.width);
     let x = area.right().saturating_sub(search.width() as u16 + 2);
     put(buf, area, x, area.y, &search, theme.style(Role::Key));
 }
@@ -101,8 +121,9 @@ fn path(view: &View) -> Option<String> {
     ))
 }
 
-/// ` /gemm 3 of 45 `, or nothing where nothing is searched for.
-fn search(view: &View) -> String {
+/// ` /gemm 3 of 45 · 12.3 us a rank, 4.1% of compute `, or nothing where nothing is searched for; at most so
+/// many columns less those of a short title.
+fn search(view: &View, columns: u16) -> String {
     let query = view.search.line.value();
     if !view.search.line.typing && query.is_empty() {
         return String::new();
@@ -119,7 +140,21 @@ fn search(view: &View) -> String {
             }
         }
     };
-    format!(" /{query}{} {found} ", if view.search.line.typing { "▏" } else { "" })
+    let mut text = format!(" /{query}{} {found}", if view.search.line.typing { "▏" } else { "" });
+    let totals = pane.totals.as_ref().filter(|(of, _)| of == query);
+    for lane in totals.into_iter().flat_map(|(_, lanes)| lanes) {
+        let us = |us: f64| ns((us * 1e3).round() as i64);
+        let (took, share) = (us(lane.total_us), lane.share_pct);
+        let exposed = match lane.lane {
+            "comm" => format!(", exposed {}", us(lane.exposed_us)),
+            _ => String::new(),
+        };
+        let told = format!(" · {took} a rank, {share:.1}% of {}{exposed}", lane.lane);
+        if text.width() + told.width() + 16 <= usize::from(columns) {
+            text.push_str(&told);
+        }
+    }
+    text + " "
 }
 
 /// Exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.
@@ -157,8 +192,8 @@ fn other(view: &View) -> Option<String> {
     Some(format!("{where_}: {name}, {when}, {}", exact(end.saturating_sub(start))))
 }
 
-fn exposed(view: &View, pane: &Pane, rank: usize) -> (String, Vec<String>) {
-    let rank = &pane.index.ranks[rank];
+fn exposed(view: &View, pane: &Pane, at: usize) -> (String, Vec<String>) {
+    let rank = &pane.index.ranks[at];
     let title = format!("exposed communication of rank {}", rank.rank);
     let all = rank.exposed.intervals();
     let Some(interval_here) = all.get(pane.place).copied() else {
@@ -167,15 +202,21 @@ fn exposed(view: &View, pane: &Pane, rank: usize) -> (String, Vec<String>) {
     let window = pane.window(view.window);
     let shown = rank.exposed.between(window.from, window.to);
     let bounds = pane.index.bounds;
-    let lines = vec![
-        format!("stretch {} of {}", pane.place + 1, all.len()),
+    let step = pane.step_key(view.time, true).map_or(String::new(), |key| format!(", {}", key.label()));
+    let mut lines = vec![
+        format!("stretch {} of {}{step}", pane.place + 1, all.len()),
         interval(pane, interval_here),
-        format!(
-            "in this window {}, in the whole trace {}",
-            ns(shown),
-            ns(rank.exposed.between(bounds.from, bounds.to))
-        ),
     ];
+    let name = |span: usize| pane.index.trace.spans.get(span).map_or("?", |span| pane.index.name(span));
+    if let Some(collective) = pane.index.collective(at, interval_here) {
+        let waited = pane.index.computes_after(at, interval_here.1).map_or("nothing", name);
+        lines.push(format!("exposed: {}; what waited: {waited}", name(collective)));
+    }
+    lines.push(format!(
+        "in this window {}, in the whole trace {}",
+        ns(shown),
+        ns(rank.exposed.between(bounds.from, bounds.to))
+    ));
     (title, lines)
 }
 
@@ -188,7 +229,7 @@ fn range(pane: &Pane, row: usize) -> (String, Vec<String>) {
     (title, vec![place, interval(pane, (range.start_ns, range.end_ns))])
 }
 
-fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
+fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     let index = &pane.index;
     let trace = &index.trace;
     let Some(span) = pane.span() else {
@@ -201,13 +242,12 @@ fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
     if let Some(stream) = trace.meta.streams.get(usize::from(span.stream)) {
         what.push_str(&format!(", stream {}", stream.id));
     }
-    if let Some(step) = pane.step(time, true).and_then(|i| index.steps.get(i)) {
+    if let Some(step) = pane.step(view.time, true).and_then(|i| index.steps.get(i)) {
         what.push_str(&format!(", {}", step.key.label()));
     }
     let mut lines = vec![format!("{what}   {}", info.shape), timing(pane, span)];
-    if let Some(text) = work(pane, span) {
-        lines.push(text);
-    }
+    lines.extend(work(pane, span));
+    lines.extend(launch(view, pane));
     let names: Vec<&str> = info
         .waits_for
         .iter()
@@ -218,6 +258,36 @@ fn span(pane: &Pane, time: i64) -> (String, Vec<String>) {
         lines.push(format!("waits for {}", names.join(", ")));
     }
     (info.name.clone(), lines)
+}
+
+/// How the kernel under the cursor was launched, as the imported file has it; where that is not known yet,
+/// what becomes of it.
+fn launch(view: &View, pane: &Pane) -> Option<String> {
+    let bytes = pane.index.files?;
+    if view.looked_up(view.focus).is_none() {
+        let size = si(bytes as f64, "B");
+        return Some(format!("grid, block and operator are in the file ({size}): i looks into it"));
+    }
+    let (_, found) = match &pane.kernel {
+        Some(kernel) if Some(kernel.0) == pane.span_index() => kernel,
+        _ => return Some("looking into the file…".into()),
+    };
+    let kernel = match found {
+        Ok(Some(kernel)) => kernel,
+        Ok(None) => return Some("the file says no more of it".into()),
+        Err(why) => return Some(format!("the file says no more of it: {why}")),
+    };
+    let three =
+        |what: &str, size: &Option<[i64; 3]>| size.map(|[x, y, z]| format!("{what} {x} x {y} x {z}"));
+    let sizes = [three("grid", &kernel.grid), three("block", &kernel.block)];
+    let by = match (&kernel.operator, &kernel.call) {
+        (Some(operator), Some(call)) => Some(format!("launched by {operator} ({call})")),
+        (Some(one), None) | (None, Some(one)) => Some(format!("launched by {one}")),
+        (None, None) => None,
+    };
+    let correlation = kernel.correlation.map(|number| format!("correlation {number}"));
+    let told: Vec<String> = sizes.into_iter().chain([by, correlation]).flatten().collect();
+    Some(if told.is_empty() { "the file says no more of it".into() } else { told.join(", ") })
 }
 
 /// When it ran, and what it waited for.

@@ -29,6 +29,7 @@ use crate::face::tui::widgets::field::Typed;
 use crate::lab::store::Store;
 
 pub use state::Timeline;
+use state::panel::Panel;
 
 acts! {
     SpanPrevious: "previous-operation", "Left", "previous operation of the line", Some("operation");
@@ -36,10 +37,11 @@ acts! {
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", Some("zoom to it");
-    StepNext: "next-step", "] s", "fit the next decode step", Some("step");
+    StepHere: "fit-step", "s", "fit the step of what is under the cursor; again: the next one", Some("step");
+    StepNext: "next-step", "]", "fit the next decode step", Some("next step");
     StepPrevious: "previous-step", "[ S", "fit the previous decode step", None;
     GoTo: "go-to", "t", "go to a time, an interval, a step, an operation", Some("go to");
-    Search: "search", "/", "search: words of a name", Some("search");
+    Search: "search", "/", "search: words of a name; in the table of operations: narrow it", Some("search");
     MatchNext: "next-match", "n", "next match of the search", None;
     MatchPrevious: "previous-match", "N", "previous match of the search", None;
     FitAll: "fit-all", "f", "fit the whole trace", Some("fit all");
@@ -52,6 +54,15 @@ acts! {
     ExtendPrevious: "extend-previous", "shift-Left", "select on to the previous operation", None;
     MarkA: "mark-a", "(", "set mark A where the operation under the cursor starts", None;
     MarkB: "mark-b", ")", "set mark B where the operation under the cursor ends", None;
+    Operations: "operations", "O", "where the time went: operations of the trace; again: of the step, the selection, the search", Some("operations");
+    Stretches: "exposed", "E", "the longest exposed stretches of the trace; again: of the step, the selection", Some("exposed");
+    SortNext: "sort-next", ">", "sort the table of operations by the next column", None;
+    SortPrevious: "sort-previous", "<", "sort the table of operations by the previous column", None;
+    SortReverse: "sort-reverse", "r", "reverse the table of operations", None;
+    WholeName: "whole-name", "W", "the whole name of the table's operation, or not", None;
+    LookUp: "look-up", "i", "look into large imported files, too, for a kernel's grid, block and operator", None;
+    CopyName: "copy-name", "K", "copy the whole name of the operation", None;
+    Legend: "legend", "L", "what the marks and colours mean", Some("legend");
     CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, or from A to B", None;
     Path: "critical-path", "p", "light up the critical path of the step, or not", Some("critical path");
     PathNext: "path-next", ".", "next operation on the critical path", None;
@@ -62,6 +73,7 @@ acts! {
     Back: "back", "Backspace", "go back to where that was followed from", None;
     ToggleRank: "toggle-rank", "Enter Space", "go where the list says; else zoom to the selection; else collapse or open the rank", Some("rank");
     ToggleRanks: "toggle-ranks", "C", "collapse or open all ranks", None;
+    FoldRanks: "fold-ranks", "F", "show ranks that did the same once, or each of them", None;
     TypeBeneath: "open-beneath", "b", "open another trace beneath this one", Some("beneath");
     Ghost: "predict", "g", "simulate what this run should have taken, as a ghost beneath", Some("ghost");
     Compare: "compare-operations", "c", "list differences by operation: by time, then by what was exposed", None;
@@ -103,7 +115,7 @@ impl Screen for Timeline {
             let areas = layout::open(self, cx.body())?;
             let view = self.view.as_ref()?;
             if view.panel.is_some() {
-                return Some(lists::rows(areas.panel));
+                return Some(lists::rows(areas.panel, view));
             }
             areas.panes.get(view.focus).map(|pane| pane.lines)
         };
@@ -112,6 +124,14 @@ impl Screen for Timeline {
 
     fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
         let Some(view) = &mut self.view else { return false };
+        if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+            && let Some(typed) = operations.filter.key(key)
+        {
+            if typed == Typed::Changed {
+                operations.arrange();
+            }
+            return true;
+        }
         match (view.search.line.key(key), key.code) {
             (None, _) => return false,
             (Some(Typed::Changed), KeyCode::Esc) => ask::end_search(view, cx),
@@ -124,6 +144,12 @@ impl Screen for Timeline {
 
     fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
         let Some(view) = &mut self.view else { return false };
+        if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+            && operations.filter.paste(text)
+        {
+            operations.arrange();
+            return true;
+        }
         let typing = view.search.line.paste(text);
         if typing {
             ask::search(view, cx);
@@ -137,6 +163,11 @@ impl Screen for Timeline {
 
     fn close(&mut self, cx: &mut Context) {
         let Some(view) = &mut self.view else { return };
+        if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+            && operations.filter.drop_text()
+        {
+            return operations.arrange();
+        }
         if view.panel.take().is_some() {
             return;
         }
@@ -150,7 +181,8 @@ impl Screen for Timeline {
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         let Some(areas) = layout::open(self, body) else { return };
         let Some(view) = &mut self.view else { return };
-        view.settle(usize::from(lists::rows(areas.panel).height));
+        let rows = usize::from(lists::rows(areas.panel, view).height);
+        view.settle(rows);
         for (pane, areas) in view.panes.iter_mut().zip(areas.panes) {
             pane.scroll_to_cursor(usize::from(areas.lines.height));
         }

@@ -107,5 +107,5 @@ fn index(opened: Opened) -> Arc<TraceIndex> {
         (None, None) => name,
     };
     let index = TraceIndex::new(title, opened.trace);
-    Arc::new(index.opened_from(opened.source).classified_by(opened.rules))
+    Arc::new(index.opened_from(opened.source).classified_by(opened.rules).with_files())
 }

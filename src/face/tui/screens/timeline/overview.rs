@@ -11,19 +11,15 @@ use crate::face::tui::format::ns;
 use crate::face::tui::layout::{cut_left, cut_top};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{self, put};
-
-/// Eighths of a row, from below.
-const BELOW: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+use crate::face::tui::widgets::shade::{self, Mark, Shares};
 
 /// What a row shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// How much was computed.
-    Compute,
-    /// Whether communication was hidden.
+    /// What was computed, and what was exposed, as a collapsed rank shows it.
+    All,
+    /// Communication, as a comm lane shows it.
     Comm,
-    /// What was computed, hatched where communication was exposed.
-    Both,
 }
 
 /// The pane that a row of the overview is of: one trace takes all rows, two take one each
@@ -42,11 +38,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
         let at = pane_of(view, area.height, row);
         let Some(pane) = view.panes.get(at) else { continue };
         let (line, _) = cut_top(Rect { y: area.y + row, ..area }, 1);
-        let part = match (view.panes.len() > 1 || area.height < 2, row) {
-            (true, _) => Part::Both,
-            (false, 0) => Part::Compute,
-            (false, _) => Part::Comm,
-        };
+        // one trace has a second row where there is room for it
+        let part = if view.panes.len() == 1 && row > 0 { Part::Comm } else { Part::All };
         draw_row(buf, line, view, pane, part, theme);
         let (label, _) = cut_left(line, LANE_LABEL);
         let text = match (part, view.panes.len() > 1) {
@@ -90,20 +83,17 @@ fn draw_row(buf: &mut Buffer, line: Rect, view: &View, pane: &Pane, part: Part, 
     }
 }
 
-fn glyph(density: &Density, part: Part) -> (&'static str, Role) {
-    // what is there at all is seen
-    let eighths = |share: f32| match share {
-        share if share <= 0.0 => 0,
-        share => ((share * 8.0).round() as usize).clamp(1, 8),
+fn glyph(density: &Density, part: Part) -> Mark {
+    let shares = Shares {
+        compute: density.compute.into(),
+        comm: density.comm.into(),
+        exposed: density.exposed.into(),
+        ..Shares::default()
     };
-    let hatched = density.exposed > 0.0 && density.exposed >= density.comm / 2.0;
     match part {
-        Part::Both if density.exposed >= 0.125 => ("╱", Role::Exposed),
-        Part::Compute | Part::Both => (BELOW[eighths(density.compute)], Role::Series(0)),
-        Part::Comm if density.comm <= 0.0 => (" ", Role::Dim),
-        Part::Comm if hatched => ("╱", Role::Exposed),
-        Part::Comm if density.exposed > 0.0 => ("╌", Role::Exposed),
-        Part::Comm => (if density.comm >= 0.5 { "▓" } else { "▒" }, Role::Comm),
+        Part::All => shade::several(shares)
+            .unwrap_or((shade::BELOW[shade::eighths(shares.compute)], Role::Series(0))),
+        Part::Comm => shade::comm(shares).unwrap_or((" ", Role::Dim)),
     }
 }
 
@@ -114,14 +104,13 @@ mod tests {
     #[test]
     fn what_is_exposed_has_a_glyph_of_its_own() {
         let glyph = |compute, comm, exposed, part| glyph(&Density { compute, comm, exposed }, part).0;
-        assert_eq!(glyph(0.5, 0.3, 0.0, Part::Compute), "▄");
-        assert_eq!(glyph(0.001, 0.0, 0.0, Part::Compute), "▁", "tiny, and yet there");
+        assert_eq!(glyph(0.5, 0.3, 0.0, Part::All), "▄");
+        assert_eq!(glyph(0.001, 0.0, 0.0, Part::All), "▁", "tiny, and yet there");
+        assert_eq!(glyph(0.0, 0.0, 0.0, Part::All), " ");
+        assert_eq!(glyph(0.7, 0.3, 0.25, Part::All), "▖");
         assert_eq!(glyph(0.9, 0.3, 0.0, Part::Comm), "▒");
         assert_eq!(glyph(0.9, 0.6, 0.0, Part::Comm), "▓");
-        assert_eq!(glyph(0.9, 0.3, 0.1, Part::Comm), "╌", "a little of it");
-        assert_eq!(glyph(0.9, 0.3, 0.2, Part::Comm), "╱");
+        assert_eq!(glyph(0.5, 0.5, 0.5, Part::Comm), "▚");
         assert_eq!(glyph(0.0, 0.0, 0.0, Part::Comm), " ");
-        assert_eq!(glyph(0.8, 0.3, 0.2, Part::Both), "╱");
-        assert_eq!(glyph(0.8, 0.3, 0.1, Part::Both), "▆");
     }
 }

@@ -29,7 +29,7 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
         }
         return Some(());
     }
-    let list = lists::rows(areas.panel);
+    let list = lists::rows(areas.panel, timeline.view.as_ref()?);
     if list.contains(pressed) {
         let view = timeline.view.as_mut()?;
         let differences = view.differences.clone();

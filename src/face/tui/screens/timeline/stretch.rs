@@ -13,14 +13,19 @@ use crate::face::tui::format::{digits, ns, percent};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{frame, line, put};
 
+/// The numbers in lines that are wrapped where they are drawn; none until they are counted.
+pub fn content(view: &View) -> Vec<String> {
+    match view.panes.len() {
+        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(measured)),
+        _ => two(view),
+    }
+}
+
 /// Draws them in a frame.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let Some(stretch) = view.stretch() else { return };
     let inner = frame(buf, area, &title(view, stretch), theme);
-    let lines = match view.panes.len() {
-        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(measured)),
-        _ => two(view),
-    };
+    let lines = content(view);
     let text = theme.style(Role::Text);
     let width = usize::from(inner.width.saturating_sub(2));
     for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {

@@ -351,3 +351,33 @@ fn the_environment_is_what_the_file_says_and_no_variables() {
     assert_eq!(environment.get("host"), Some(&"h".into()));
     assert!(!format!("{environment:?}").contains("secret"));
 }
+
+#[test]
+fn a_kernel_tells_its_grid_its_call_and_the_range_around_it() {
+    let mut export = Export::new();
+    export.sql("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN gridX INTEGER");
+    for column in ["gridY", "gridZ", "blockX", "blockY", "blockZ"] {
+        export.sql(&format!("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN {column} INTEGER"));
+    }
+    for (name, correlation, time) in [("gemm", 5, (100, 150)), ("alone", 0, (200, 250))] {
+        let id = export.string(name);
+        export.sql(&format!(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({}, {}, 0, 1, 7, {correlation}, {}, {id}, {id}, NULL, 8, 2, 1, 128, 1, 1)",
+            time.0, time.1, global(10)
+        ));
+    }
+    export.sql("INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000')");
+    export.launch((10, 3), 5, (80, 90));
+    export.launch((10, 3), 6, (60, 70));
+    export.range((10, 3), "step", (0, Some(500)));
+    export.range((10, 3), "aten::mm, seq = 4, op_id = 9", (75, Some(95)));
+    export.range((10, 4), "another thread", (79, Some(95)));
+    let trace = imported(&export);
+    let told = |at: usize| crate::trace::import::kernel(&trace, at).unwrap().expect("it is there");
+    let gemm = told(0);
+    assert_eq!((gemm.grid, gemm.block, gemm.correlation), (Some([8, 2, 1]), Some([128, 1, 1]), Some(5)));
+    assert_eq!(gemm.call.as_deref(), Some("cudaLaunchKernel_v7000"));
+    assert_eq!(gemm.operator.as_deref(), Some("aten::mm"));
+    let alone = told(1);
+    assert_eq!((alone.grid, alone.call, alone.operator), (Some([8, 2, 1]), None, None));
+}

@@ -148,7 +148,7 @@ impl TraceIndex {
                 let ranges = range_rows.partition_point(|r| r.rank < rank)
                     ..range_rows.partition_point(|r| r.rank <= rank);
                 let label = rank_label(rank, streams);
-                RankRows { rank, label, rows: first..rows.len(), ranges, exposed }
+                RankRows { rank, label, rows: first..rows.len(), ranges, exposed, same_as: None }
             })
             .collect();
         let zero = steps.values().map(|(from, _)| *from).min();
@@ -161,11 +161,12 @@ impl TraceIndex {
             .collect();
         steps.sort_by_key(|s| (s.window.from, s.key));
         let step_places = steps.iter().enumerate().map(|(i, s)| (s.key, i)).collect();
-        Self {
+        let mut index = Self {
             trace,
             title,
             opened: None,
             rules: None,
+            files: None,
             bounds: Window::new(from, to),
             zero: zero.unwrap_or(from),
             ranks,
@@ -174,7 +175,9 @@ impl TraceIndex {
             steps,
             classes,
             step_places,
-        }
+        };
+        index.find_alike();
+        index
     }
 }
 

@@ -2,14 +2,14 @@
 //! row of a list; and the way back.
 
 use super::index::StepKey;
-use super::panel::Panel;
+use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::target::Target;
 use super::view::View;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::plan::Phase;
-use crate::study::analysis::{self, Dependencies};
+use crate::study::analysis::{self, Dependencies, OperationDifference};
 
 /// Places that can be gone back to.
 const TRAIL: usize = 200;
@@ -208,30 +208,69 @@ impl View {
         }
     }
 
-    /// Goes where the selected row of the list beneath the lanes leads.
+    /// Goes to a span of a pane, and zooms to it where it could not be seen; the way back leads here.
+    fn jump_closely(&mut self, pane: usize, span: usize) {
+        /// The least share of the window that can be seen.
+        const SEEN: i64 = 40;
+        self.remember();
+        self.focus = pane.min(self.panes.len() - 1);
+        self.go_to_span(span);
+        let Some((start, end)) = self.interval() else { return };
+        let length = end.saturating_sub(start).max(1);
+        if length < self.window.width() / SEEN {
+            let margin = length.saturating_mul(4);
+            self.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
+        }
+    }
+
+    /// Goes where the selected row of the list beneath the lanes leads, or opens its layers.
     pub fn go_to_row(&mut self) {
-        match self.panel.take() {
+        let mut panel = self.panel.take();
+        match &mut panel {
             Some(Panel::Dependencies { dependencies, list, .. }) => {
                 let dependency =
                     dependencies.before.iter().chain(&dependencies.after).nth(list.selected);
                 if let Some(dependency) = dependency {
                     self.jump(dependency.span);
                 }
+                panel = None;
             }
-            Some(Panel::Differences { list, by_exposed }) => {
-                self.panel = Some(Panel::Differences { list, by_exposed });
-                let sorted = self.differences.as_ref().filter(|_| by_exposed);
-                let at = sorted.and_then(|report| report.by_exposed.get(list.selected).copied());
-                self.go_to_difference(at.unwrap_or(list.selected));
+            Some(Panel::Differences { list, by_exposed, open }) => {
+                if let Some(report) = self.differences.clone() {
+                    match difference_rows(&report, *by_exposed, open).get(list.selected) {
+                        Some(DifferenceRow::Family(at)) => {
+                            let family = &report.families[*at];
+                            if let [_] = family.groups[..] {
+                                self.go_to_difference(&family.sum);
+                            } else if !open.remove(&family.sum.name) {
+                                open.insert(family.sum.name.clone());
+                            }
+                        }
+                        Some(DifferenceRow::Group(at)) => self.go_to_difference(&report.groups[*at]),
+                        None => {}
+                    }
+                }
             }
-            None => {}
+            Some(Panel::Operations(operations)) => {
+                let pane = operations.counted.as_ref().map(|counted| counted.pane);
+                if let Some((pane, (_, span))) = pane.zip(operations.row()) {
+                    self.jump_closely(pane, span);
+                }
+            }
+            Some(Panel::Stretches(stretches)) => {
+                let pane = stretches.counted.as_ref().map(|counted| counted.pane);
+                let stretch = stretches.all().get(stretches.list.selected);
+                if let Some((pane, stretch)) = pane.zip(stretch) {
+                    self.jump_closely(pane, stretch.span);
+                }
+            }
+            Some(Panel::Legend(_)) | None => {}
         }
+        self.panel = panel;
     }
 
     /// Goes to a group of operations in both traces.
-    fn go_to_difference(&mut self, row: usize) {
-        let Some(report) = self.differences.clone() else { return };
-        let Some(group) = report.groups.get(row) else { return };
+    fn go_to_difference(&mut self, group: &OperationDifference) {
         self.remember();
         let firsts = [&group.a, &group.b].map(|share| share.as_ref().map(|share| share.first));
         for (pane, first) in self.panes.iter_mut().zip(firsts) {

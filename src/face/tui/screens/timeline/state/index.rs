@@ -35,6 +35,8 @@ pub struct RankRows {
     pub ranges: std::ops::Range<usize>,
     /// When it communicated without computing.
     pub exposed: Cover,
+    /// The first rank that did the same at the same times, where that is another one: an index into the ranks.
+    pub same_as: Option<usize>,
 }
 
 /// A trace with everything that drawing it needs.
@@ -48,6 +50,8 @@ pub struct TraceIndex {
     pub opened: Option<String>,
     /// By which rules it was classified, as `--rules` takes them; `None`: the default ones.
     pub rules: Option<String>,
+    /// Bytes of the files that it was imported from, where they can be looked into.
+    pub files: Option<u64>,
     /// First start to last end, of spans and ranges.
     pub bounds: Window,
     /// First start of a span: the zero of the times shown (ns).
@@ -102,6 +106,14 @@ impl TraceIndex {
         Self { rules, ..self }
     }
 
+    /// The same, imported from files that can be looked into.
+    pub fn with_files(self) -> Self {
+        let files = crate::trace::import::files(&self.trace);
+        let bytes = |path: &std::path::PathBuf| path.metadata().map_or(0, |data| data.len());
+        let bytes = (!files.is_empty()).then(|| files.iter().map(bytes).sum());
+        Self { files: bytes, ..self }
+    }
+
     /// Its spans, with their classes.
     pub fn spans(&self) -> Spans<'_> {
         Spans { all: &self.trace.spans, classes: &self.classes }
@@ -150,6 +162,53 @@ impl TraceIndex {
         lines
     }
 
+    /// The ranks that did what a rank (an index into the ranks) did, at the same times, after it: their numbers.
+    pub fn alike(&self, rank: usize) -> Vec<u32> {
+        self.ranks.iter().filter(|other| other.same_as == Some(rank)).map(|other| other.rank).collect()
+    }
+
+    /// The same line of the first rank that did the same.
+    pub fn alike_line(&self, line: Line) -> Line {
+        let own = &self.ranks[self.rank_of(line)];
+        let Some((at, first)) = own.same_as.and_then(|at| Some((at, self.ranks.get(at)?))) else {
+            return line;
+        };
+        match line {
+            Line::Rank(_) => Line::Rank(at),
+            Line::Ranges(row) => Line::Ranges(first.ranges.start + row - own.ranges.start),
+            Line::Row(row) => Line::Row(first.rows.start + row - own.rows.start),
+        }
+    }
+
+    /// Finds the ranks that did the same as an earlier one. Ends with the first span that differs.
+    pub(super) fn find_alike(&mut self) {
+        let mut different: Vec<usize> = Vec::new();
+        for at in 0..self.ranks.len() {
+            let same = different.iter().copied().find(|other| self.is_alike(*other, at));
+            self.ranks[at].same_as = same;
+            if same.is_none() {
+                different.push(at);
+            }
+        }
+    }
+
+    fn is_alike(&self, a: usize, b: usize) -> bool {
+        let [a, b] = [&self.ranks[a], &self.ranks[b]];
+        let rows = |rank: &RankRows| self.rows[rank.rows.clone()].iter();
+        // ranges have a thread of their own process: whoever has some is looked at on its own
+        let plain = a.ranges.is_empty() && b.ranges.is_empty();
+        let bare = |span: &Span| Span { rank: 0, stream: 0, ..*span };
+        let same = |(a, b): (&Row, &Row)| {
+            a.label == b.label
+                && a.len() == b.len()
+                && (0..a.len()).all(|place| {
+                    let span = |row: &Row| row.span(place).map(|at| bare(&self.trace.spans[at]));
+                    span(a) == span(b)
+                })
+        };
+        plain && a.rows.len() == b.rows.len() && rows(a).zip(rows(b)).all(same)
+    }
+
     /// The rank of a line, an index into the ranks.
     pub fn rank_of(&self, line: Line) -> usize {
         let of = |inside: &dyn Fn(&RankRows) -> bool| self.ranks.iter().position(inside).unwrap_or(0);
@@ -189,6 +248,40 @@ impl TraceIndex {
         }
     }
 
+    /// The collective of a rank (an index into the ranks) that fills most of a stretch of time: its index in
+    /// the trace.
+    pub fn collective(&self, rank: usize, (from, to): (i64, i64)) -> Option<usize> {
+        let rows = self.ranks.get(rank)?.rows.clone();
+        let spans = rows.flat_map(|at| {
+            let row = &self.rows[at];
+            let places =
+                if row.has[Class::Comm as usize] { row.places(self.spans(), from, to) } else { 0..0 };
+            places.filter_map(|place| row.span(place))
+        });
+        let common = |at: &usize| {
+            let span = &self.trace.spans[*at];
+            span.end_ns.min(to).saturating_sub(span.start_ns.max(from))
+        };
+        let comm = spans.filter(|at| self.spans().class(&self.trace.spans[*at]) == Class::Comm);
+        comm.filter(|at| common(at) > 0).max_by_key(|at| (common(at), std::cmp::Reverse(*at)))
+    }
+
+    /// What a rank (an index into the ranks) computes first from a time on: its index in the trace. Looks at
+    /// few spans where computation is frequent.
+    pub fn computes_after(&self, rank: usize, time: i64) -> Option<usize> {
+        let rows = self.ranks.get(rank)?.rows.clone();
+        let first = |at: usize| {
+            let row = self.rows.get(at).filter(|row| row.has[Class::Compute as usize])?;
+            let spans = (row.from(self.spans(), time)..row.len()).filter_map(|place| row.span(place));
+            let mut computing = spans.filter(|at| {
+                let span = &self.trace.spans[*at];
+                span.start_ns >= time && self.spans().class(span) == Class::Compute
+            });
+            computing.next()
+        };
+        rows.filter_map(first).min_by_key(|at| (self.trace.spans[*at].start_ns, *at))
+    }
+
     /// Where a span of the trace is drawn: its line and its place on it.
     pub fn find(&self, span: usize) -> Option<(Line, usize)> {
         let start = self.trace.spans.get(span)?;
@@ -224,5 +317,15 @@ impl TraceIndex {
         let rows: usize = self.rows.iter().map(Row::bytes).sum();
         let ranges: usize = self.range_rows.iter().map(RangeRow::bytes).sum();
         exposed + rows + ranges + self.classes.len() + self.steps.len() * size_of::<StepRange>() * 3
+    }
+}
+
+/// Ranks in few words: `r0`, `r0..r7`, `r0 r2`.
+pub fn rank_list(ranks: &[u32]) -> String {
+    match ranks {
+        [first, .., last] if (*last as usize) + 1 == *first as usize + ranks.len() => {
+            format!("r{first}..r{last}")
+        }
+        ranks => ranks.iter().map(|rank| format!("r{rank}")).collect::<Vec<_>>().join(" "),
     }
 }

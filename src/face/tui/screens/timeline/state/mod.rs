@@ -2,7 +2,8 @@
 //!
 //! `build` makes an `index` of a trace out of `row`s, `ranges` and `cover`s; a `pane` shows one index,
 //! a `view` one or two panes. What a view does lies in `view` (window and cursor), `go` (to targets, along
-//! edges and critical paths), `select` (selection and marks) and `align` (two traces).
+//! edges and critical paths), `select` (selection and marks) and `align` (two traces). A `panel` is a list
+//! beneath the lanes; its tables are of a `scope`.
 
 mod align;
 mod build;
@@ -18,9 +19,11 @@ pub mod path;
 pub mod prediction;
 pub mod ranges;
 pub mod row;
+pub mod scope;
 mod screen;
 pub mod search;
 pub mod select;
+pub mod table;
 pub mod target;
 pub mod view;
 pub mod window;
@@ -29,7 +32,7 @@ pub mod window;
 mod tests;
 
 pub use index::{Line, TraceIndex};
-pub use pane::{Pane, Part};
+pub use pane::Pane;
 pub use screen::Timeline;
 pub use search::Matches;
 pub use view::View;

@@ -10,10 +10,12 @@ use super::path::CriticalPath;
 use super::search::Matches;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::plan::Phase;
+use crate::study::analysis::LaneTotal;
 use crate::trace::Span;
+use crate::trace::import::Kernel;
 
 /// What an overlap is of: a step, or (`None`) all decode steps.
-pub type Part = Option<StepKey>;
+pub type OverlapOf = Option<StepKey>;
 
 /// A trace and how it is shown.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct Pane {
     pub aligned: Option<usize>,
     /// Lines that can be scrolled to.
     pub lines: Vec<Line>,
+    /// Ranks that did the same are shown once.
+    pub folded: bool,
     /// Of each rank, whether it is collapsed.
     collapsed: Vec<bool>,
     /// The cursor's line, an index into the lines.
@@ -35,9 +39,13 @@ pub struct Pane {
     /// The first line shown.
     pub first_line: usize,
     /// Overlap (%) of parts, once computed.
-    pub overlap: BTreeMap<Part, Option<f64>>,
+    pub overlap: BTreeMap<OverlapOf, Option<f64>>,
     /// What the search found here.
     pub matches: Option<Matches>,
+    /// What of the trace a search finds took together, by lane; and which search.
+    pub totals: Option<(String, Vec<LaneTotal>)>,
+    /// What the imported files know of a span (its place in the trace), or why that cannot be read.
+    pub kernel: Option<(usize, Result<Option<Kernel>, String>)>,
     /// What the simulator predicts, for the run above it, and not a run: on what it was simulated.
     pub ghost: Option<String>,
     /// The whole trace in a row.
@@ -52,24 +60,54 @@ impl Pane {
     /// A trace with its cursor on the first row.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let collapsed = vec![false; index.ranks.len()];
-        let lines = index.lines(|_| false);
-        let line = lines.iter().position(|l| matches!(l, Line::Row(_))).unwrap_or(0);
-        Self {
+        let mut pane = Self {
             index,
             origin: 0,
             aligned: None,
-            lines,
+            lines: Vec::new(),
+            folded: true,
             collapsed,
-            line,
+            line: 0,
             place: 0,
             first_line: 0,
             overlap: BTreeMap::new(),
             matches: None,
+            totals: None,
+            kernel: None,
             ghost: None,
             overview: None,
             measured: None,
             path: None,
+        };
+        pane.list_lines();
+        pane.line = pane.lines.iter().position(|l| matches!(l, Line::Row(_))).unwrap_or(0);
+        pane
+    }
+
+    fn list_lines(&mut self) {
+        let mut lines = self.index.lines(|rank| self.collapsed[rank]);
+        lines.retain(|line| !self.hides(*line));
+        self.lines = lines;
+    }
+
+    /// Whether a line is of a rank that is not shown, because another one did the same.
+    pub fn hides(&self, line: Line) -> bool {
+        let rank = self.index.ranks.get(self.index.rank_of(line));
+        self.folded && rank.is_some_and(|rank| rank.same_as.is_some())
+    }
+
+    /// Shows ranks that did the same once, or each of them; false where all ranks differ.
+    pub fn toggle_fold(&mut self) -> bool {
+        if self.index.ranks.iter().all(|rank| rank.same_as.is_none()) {
+            return false;
         }
+        let (line, place) = (self.current(), self.place);
+        self.folded = !self.folded;
+        self.list_lines();
+        if let Some(line) = line {
+            self.go_to(line, place);
+        }
+        true
     }
 
     /// A time of the window, in the trace's own.
@@ -128,14 +166,22 @@ impl Pane {
     /// The step under the cursor, an index into the trace's steps; `time` is the window's. Where keys
     /// go to another trace (no `focus`), the time alone counts.
     pub fn step(&self, time: i64, focus: bool) -> Option<usize> {
-        match self.span().filter(|_| focus) {
+        let own = self.own(time);
+        match self.span().or_else(|| self.exposed_collective(own)).filter(|_| focus) {
             Some(span) => self.index.step_of(span),
-            None => self.index.step_at(time.saturating_add(self.origin)),
+            None => self.index.step_at(own),
         }
     }
 
+    /// The collective of the exposed stretch under the cursor, where the time (the trace's own) lies in that.
+    fn exposed_collective(&self, time: i64) -> Option<&Span> {
+        let Line::Rank(rank) = self.current()? else { return None };
+        let stretch = self.interval().filter(|(start, end)| *start <= time && time <= *end)?;
+        self.index.trace.spans.get(self.index.collective(rank, stretch)?)
+    }
+
     /// The part whose overlap the header needs and does not know.
-    pub fn wanted(&self, time: i64, focus: bool) -> Option<Part> {
+    pub fn wanted(&self, time: i64, focus: bool) -> Option<OverlapOf> {
         let wanted = [self.step_key(time, focus).map(Some), Some(None)];
         wanted.into_iter().flatten().find(|part| !self.overlap.contains_key(part))
     }
@@ -187,8 +233,10 @@ impl Pane {
         }
     }
 
-    /// Goes to a line, opening its rank where that is collapsed.
+    /// Goes to a line, opening its rank where that is collapsed; of a rank that is not shown, to the same line
+    /// of the one that did the same.
     pub fn go_to(&mut self, line: Line, place: usize) {
+        let line = if self.hides(line) { self.index.alike_line(line) } else { line };
         let rank = self.index.rank_of(line);
         if self.collapsed.get(rank) == Some(&true) {
             self.set_collapsed(|i| i == rank, false);
@@ -225,7 +273,7 @@ impl Pane {
                 *collapsed = to;
             }
         }
-        self.lines = self.index.lines(|rank| self.collapsed[rank]);
+        self.list_lines();
         let at = |line: Line| self.lines.iter().position(|l| *l == line);
         let Some(line) = before else { return false };
         let kept = at(line);

@@ -4,6 +4,25 @@ use rayon::prelude::*;
 
 use super::index::{Line, TraceIndex};
 
+/// The words of a search, in any case.
+#[derive(Clone, Debug)]
+pub struct Words(Vec<String>);
+
+impl Words {
+    /// The words of what was typed.
+    pub fn new(query: &str) -> Self {
+        Self(query.split_whitespace().map(str::to_lowercase).collect())
+    }
+
+    /// Whether a name has all of them; no words are in every name.
+    pub fn are_in(&self, name: &str) -> bool {
+        self.0.is_empty() || {
+            let name = name.to_lowercase();
+            self.0.iter().all(|word| name.contains(word))
+        }
+    }
+}
+
 /// What matches a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
@@ -23,14 +42,11 @@ type Key = (i64, usize, usize);
 impl Matches {
     /// Spans and ranges whose names contain all words of the query, in any case.
     pub fn of(index: &TraceIndex, query: &str) -> Self {
-        let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
-        if words.is_empty() {
+        let words = Words::new(query);
+        if words.0.is_empty() {
             return Self { query: query.into(), ..Self::default() };
         }
-        let fits = |name: &str| {
-            let name = name.to_lowercase();
-            words.iter().all(|word| name.contains(word))
-        };
+        let fits = |name: &str| words.are_in(name);
         let trace = &index.trace;
         let operations: Vec<bool> = trace.operations.iter().map(|o| fits(&o.name)).collect();
         let names: Vec<bool> = trace.meta.range_names.iter().map(|name| fits(name)).collect();
@@ -81,10 +97,11 @@ impl Matches {
         (index.interval(line, place).map_or(i64::MIN, |i| i.0), order, place)
     }
 
-    /// The match behind (or before) a place of a line, round and round.
+    /// The match behind (or before) a place of a line, round and round, of the lines that are not `hidden`.
     pub fn neighbour(
         &self,
         index: &TraceIndex,
+        hidden: impl Fn(Line) -> bool,
         from: (Line, usize),
         time: i64,
         forwards: bool,
@@ -97,7 +114,8 @@ impl Matches {
             line => Self::key(index, order, line, from.1),
         };
         let candidates = |wrap: bool| {
-            lines.iter().enumerate().filter_map(move |(order, line)| {
+            let shown = lines.iter().enumerate().filter(|(_, line)| !hidden(**line));
+            shown.filter_map(move |(order, line)| {
                 let list = self.places(*line);
                 let key = |place: &u32| Self::key(index, order, *line, *place as usize);
                 let next = match (wrap, forwards) {

@@ -69,7 +69,7 @@ proptest! {
         prop_assert_eq!(matches.total, list.iter().filter(|s| s.lane == Lane::Comm).count());
         let (mut at, mut time, mut seen) = ((Line::Rank(0), 0), -1, Vec::new());
         for _ in 0..matches.total {
-            let Some(next) = matches.neighbour(&index, at, time, forwards) else {
+            let Some(next) = matches.neighbour(&index, |_| false, at, time, forwards) else {
                 prop_assert!(false, "there are matches");
                 return Ok(());
             };

@@ -50,6 +50,8 @@ pub struct View {
     pub marks: [Option<i64>; 2],
     /// Critical paths are lit up.
     pub lit: bool,
+    /// Imported files are looked into for every kernel, however large they are.
+    pub looks: bool,
     /// The lower trace's steps follow those under the cursor.
     pub follows: bool,
     /// Where edges were followed from, the latest last.
@@ -74,6 +76,7 @@ impl View {
             selected: None,
             marks: [None; 2],
             lit: false,
+            looks: false,
             follows: false,
             trail: Vec::new(),
             panel: None,
@@ -262,6 +265,19 @@ impl View {
         }
     }
 
+    /// Fits the step of what is under the cursor, which stays where it is; where that is shown already, the
+    /// next decode step.
+    pub fn fit_here(&mut self) {
+        let pane = self.pane();
+        let step = pane.step(self.time, true).and_then(|at| pane.index.steps.get(at));
+        let Some(step) = step else { return self.fit_neighbour(true) };
+        let window = step.window.shifted(pane.origin.saturating_neg());
+        match window.within(self.bounds()) == self.window {
+            true => self.fit_neighbour(true),
+            false => self.set(window),
+        }
+    }
+
     /// Fits a step and puts the cursor on its first operation in the row.
     pub(super) fn fit_step(&mut self, step: usize) {
         let pane = self.pane_mut();
@@ -396,13 +412,32 @@ impl View {
         }
     }
 
+    /// Shows ranks that did the same once, or each of them; false where no ranks did the same.
+    pub fn toggle_fold(&mut self) -> bool {
+        let folded = self.pane().folded;
+        let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
+        panes.fold(false, |any, pane| pane.toggle_fold() || any)
+    }
+
+    /// The span of a pane that its imported files are to be looked into for; `None` where they are too large
+    /// for that to follow the cursor, or gone.
+    pub fn looked_up(&self, pane: usize) -> Option<usize> {
+        /// The largest files that are read again at a step of the cursor (bytes).
+        const LARGEST: u64 = 64 << 20;
+        let pane = self.panes.get(pane)?;
+        pane.index.files.filter(|bytes| self.looks || *bytes <= LARGEST)?;
+        pane.span_index()
+    }
+
     /// Goes to the next or previous match in the pane that has the keys; false where there is none.
     pub fn go_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
         let Some(matches) = &pane.matches else { return false };
         let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
         let time = self.time.saturating_add(pane.origin);
-        let Some((line, place)) = matches.neighbour(&pane.index, from, time, forwards) else {
+        let Some((line, place)) =
+            matches.neighbour(&pane.index, |line| pane.hides(line), from, time, forwards)
+        else {
             return false;
         };
         self.pane_mut().go_to(line, place);
@@ -446,7 +481,7 @@ impl View {
         line.drop_text();
         self.search = Search { line, ..Search::default() };
         for pane in &mut self.panes {
-            pane.matches = None;
+            (pane.matches, pane.totals) = (None, None);
         }
     }
 }

@@ -1,98 +1,29 @@
-//! Draws the lists beneath the lanes: what a span waited for and what waited for it; what took how much
-//! longer in one trace than in the other.
+//! Differences of two traces by operation, as a list and as CSV.
+
+use std::collections::BTreeSet;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::state::panel::Panel;
-use super::state::{TraceIndex, View};
+use super::note;
 use crate::face::tui::format::{digits, ns};
-use crate::face::tui::layout::{cut_top, inside};
+use crate::face::tui::screens::timeline::state::View;
+use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::list::List;
 use crate::face::tui::widgets::paint::{frame, line, put};
 use crate::plan::Lane;
-use crate::study::analysis::{
-    Dependencies, Dependency, OperationDifference, OperationDifferences, Share, Why,
-};
+use crate::study::analysis::{OperationDifference, OperationDifferences, Share};
 use crate::table::Provenance;
 use crate::table::render::{Shown, Table};
 
-/// Rows of lists, without their frame and header.
-pub fn rows(area: Rect) -> Rect {
-    cut_top(inside(area), 1).1
-}
-
-/// Draws the list that lies there.
-pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    match &view.panel {
-        Some(Panel::Dependencies { span, dependencies, list }) => {
-            draw_dependencies(buf, area, &view.pane().index, *span, dependencies, list, theme);
-        }
-        Some(Panel::Differences { list, by_exposed }) => {
-            draw_differences(buf, area, view, list, *by_exposed, theme);
-        }
-        None => {}
-    }
-}
-
-fn draw_dependencies(
+/// Draws what took how much longer in the lower trace than in the upper one: all layers of an operation as
+/// a row, the layers beneath it where it is open.
+pub fn draw(
     buf: &mut Buffer,
-    area: Rect,
-    index: &TraceIndex,
-    span: usize,
-    dependencies: &Dependencies,
-    list: &List,
-    theme: Theme,
-) {
-    let own = index.trace.spans.get(span);
-    let title = own.map_or("dependencies".into(), |own| format!("dependencies of {}", index.name(own)));
-    let inner = frame(buf, area, &title, theme);
-    let header = format!(" {:<10} {:<26} {:<5} {:>10}  what", "", "why", "rank", "it took");
-    line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
-    let edges = dependencies.before.iter().map(|dependency| (true, dependency));
-    let edges: Vec<(bool, &Dependency)> =
-        edges.chain(dependencies.after.iter().map(|dependency| (false, dependency))).collect();
-    let area = rows(area);
-    for (row, y) in list.rows(edges.len(), area) {
-        let (before, dependency) = &edges[row];
-        let Some(other) = index.trace.spans.get(dependency.span) else { continue };
-        let first = row == 0 || row == dependencies.before.len();
-        let direction = match (first, before) {
-            (true, true) => "waited",
-            (true, false) => "awaited by",
-            _ => "",
-        };
-        let text = format!(
-            " {direction:<11}{:<26} {:<5} {:>10}  {}",
-            why(dependency.why, *before),
-            other.rank,
-            ns(other.end_ns.saturating_sub(other.start_ns)),
-            index.name(other)
-        );
-        let role = if row == list.selected { Role::Selected } else { Role::Text };
-        put(buf, area, area.x, y, &text, theme.style(role));
-    }
-}
-
-fn why(why: Why, before: bool) -> &'static str {
-    match (why, before) {
-        (Why::Result, true) => "for its result",
-        (Why::Result, false) => "which needs the result",
-        (Why::Lane, true) => "for the lane",
-        (Why::Lane, false) => "which needs the lane",
-        (Why::Peer, true) => "for this peer to arrive",
-        (Why::Peer, false) => "a peer that was there",
-        (Why::Last, _) => "",
-    }
-}
-
-fn draw_differences(
-    buf: &mut Buffer,
-    area: Rect,
+    (area, rows): (Rect, Rect),
     view: &View,
-    list: &List,
-    by_exposed: bool,
+    (list, by_exposed, open): (&List, bool, &BTreeSet<String>),
     theme: Theme,
 ) {
     let Some(report) = &view.differences else {
@@ -119,34 +50,45 @@ fn draw_differences(
         time(exposed.0),
         time(exposed.1),
     );
-    let (whole, inner) = (area, frame(buf, area, &title, theme));
+    let inner = frame(buf, area, &title, theme);
     let columns = if wide {
         "   upper exp.   lower exp.    upper wait   lower wait"
     } else {
         "  upper exp. lower exp."
     };
-    let header = format!(" {:>10} {:>10} {:>10}{columns}  operation", "upper us", "lower us", "less us");
+    let header =
+        format!(" {:>10} {:>10} {:>10}{columns}    operation", "upper us", "lower us", "less us");
     line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
-    let area = rows(area);
-    let sorted = |row: usize| match by_exposed {
-        true => report.by_exposed.get(row).and_then(|at| report.groups.get(*at)),
-        false => report.groups.get(row),
+    let order = if by_exposed && report.recorders.is_none() {
+        " Enter: layers; by exposed "
+    } else {
+        " Enter: layers; by time "
     };
-    let order = if by_exposed && report.recorders.is_none() { " by exposed " } else { " by time " };
-    let x = inner.right().saturating_sub(order.len() as u16 + 1);
-    put(buf, whole, x, inner.bottom(), order, theme.style(Role::Dim));
-    for (row, y) in list.rows(report.groups.len(), area) {
-        let Some(group) = sorted(row) else { break };
+    note(buf, area, order, theme);
+    let shown = difference_rows(report, by_exposed, open);
+    for (row, y) in list.rows(shown.len(), rows) {
+        let (group, mark) = match shown[row] {
+            DifferenceRow::Group(at) => (&report.groups[at], "    "),
+            DifferenceRow::Family(at) => {
+                let family = &report.families[at];
+                let mark = match (family.groups.len(), open.contains(&family.sum.name)) {
+                    (..=1, _) => "  ",
+                    (_, true) => "▾ ",
+                    (_, false) => "▸ ",
+                };
+                (&family.sum, mark)
+            }
+        };
         let role = match (row == list.selected, group.lane) {
             (true, _) => Role::Selected,
             (false, Lane::Comm) => Role::Comm,
             (false, Lane::Compute) => Role::Text,
         };
-        put(buf, area, area.x, y, &difference(group, wide), theme.style(role));
+        put(buf, rows, rows.x, y, &difference(group, mark, wide), theme.style(role));
     }
 }
 
-fn difference(group: &OperationDifference, wide: bool) -> String {
+fn difference(group: &OperationDifference, mark: &str, wide: bool) -> String {
     let us = |share: &Option<Share>, get: fn(&Share) -> f64| {
         share.as_ref().map_or("-".into(), |share| digits(get(share)))
     };
@@ -164,7 +106,7 @@ fn difference(group: &OperationDifference, wide: bool) -> String {
         false => format!("{:>12} {:>10}", exposed(a), exposed(b)),
     };
     format!(
-        " {:>10} {:>10} {:>10}{more}  {}",
+        " {:>10} {:>10} {:>10}{more}  {mark}{}",
         us(a, |s| s.us),
         us(b, |s| s.us),
         signed(group.delta_us),

@@ -1,0 +1,87 @@
+//! Two traces under one another: which stretch of the lower one belongs beneath a stretch of the upper one.
+
+use std::collections::BTreeMap;
+
+use crate::plan::Phase;
+use crate::study::plot::Stretch;
+use crate::trace::Trace;
+use crate::trace::overlap::{StepKey, origin_ns};
+
+/// When each step of a trace begins and ends over all ranks (ns since its first start).
+fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
+    let origin = origin_ns(trace);
+    let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
+    for span in &trace.spans {
+        let own = (span.start_ns - origin, span.end_ns - origin);
+        let step = steps.entry(StepKey::of(span)).or_insert(own);
+        *step = (step.0.min(own.0), step.1.max(own.1));
+    }
+    steps
+}
+
+/// A stretch of a trace over the stretch of another one that lies beneath it: aligned at the step in which the
+/// upper one begins, where the other has a step of that number, else at the first decode step that both have,
+/// else at their first starts. A stretch that is a whole step becomes as long as the longer of both steps.
+pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
+    let (above, below) = (steps(upper.trace), steps(lower));
+    let like = |key: &StepKey| {
+        let same = below.iter().filter(|(k, _)| (k.phase, k.step) == (key.phase, key.step));
+        same.clone().find(|(k, _)| k.sample == key.sample).or_else(|| same.clone().next())
+    };
+    let begun = above.iter().filter(|(_, (start, _))| *start <= upper.from_ns);
+    let here = begun.max_by_key(|(_, (start, _))| *start).filter(|(key, _)| like(key).is_some());
+    let decode = || above.iter().filter(|(key, _)| key.phase == Phase::Decode);
+    let step = here.or_else(|| decode().find(|(key, _)| like(key).is_some()));
+    let (own, other) = match step.and_then(|(key, own)| Some((*own, *like(key)?.1))) {
+        Some(both) => both,
+        None => ((0, 0), (0, 0)),
+    };
+    let mut length = upper.to_ns.saturating_sub(upper.from_ns);
+    if own == (upper.from_ns, upper.to_ns) {
+        length = length.max(other.1 - other.0);
+    }
+    let from_ns = upper.from_ns - own.0 + other.0;
+    [
+        Stretch { to_ns: upper.from_ns.saturating_add(length), ..upper },
+        Stretch { trace: lower, from_ns, to_ns: from_ns.saturating_add(length) },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Lane;
+    use crate::study::analysis::testing::{span, trace};
+    use crate::trace::Span;
+
+    #[test]
+    fn steps_of_one_number_stand_under_one_another() {
+        let of = |first: u32, length: i64| {
+            let step = |at: u32| Span {
+                step: at,
+                ..span(
+                    0,
+                    Lane::Compute,
+                    1_000 + i64::from(at - first) * length,
+                    1_000 + i64::from(at - first + 1) * length,
+                )
+            };
+            trace((first..first + 4).map(step).collect())
+        };
+        let (upper, lower) = (of(0, 100), of(2, 150));
+        let window = |from_ns, to_ns| Stretch { trace: &upper, from_ns, to_ns };
+        let times = |both: [Stretch; 2]| both.map(|stretch| (stretch.from_ns, stretch.to_ns));
+        // step 3 of both: the fourth of the upper, the second of the lower, which is longer
+        assert_eq!(times(aligned(window(300, 400), &lower)), [(300, 450), (150, 300)]);
+        // a part of it stays as long as it is
+        assert_eq!(times(aligned(window(310, 330), &lower)), [(310, 330), (160, 180)]);
+        // the lower has no step 1: aligned at step 2, which is its first
+        assert_eq!(times(aligned(window(100, 150), &lower)), [(100, 150), (-100, -50)]);
+        let other = of(9, 10);
+        assert_eq!(
+            times(aligned(window(100, 150), &other)),
+            [(100, 150), (100, 150)],
+            "no step in common"
+        );
+    }
+}

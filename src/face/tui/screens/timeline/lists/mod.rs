@@ -1,0 +1,52 @@
+//! Draws the lists beneath the lanes: dependencies, differences of two traces, operations, exposed stretches,
+//! and what the marks mean.
+
+mod dependencies;
+pub mod differences;
+pub mod legend;
+mod operations;
+mod stretches;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::state::View;
+use super::state::panel::Panel;
+use crate::face::tui::context::Context;
+use crate::face::tui::layout::{cut_bottom, cut_top, inside};
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::paint::put;
+
+/// Rows of lists, without their frame and header, and without what a table shows beneath them.
+pub fn rows(area: Rect, view: &View) -> Rect {
+    let rows = cut_top(inside(area), 1).1;
+    match &view.panel {
+        Some(Panel::Operations(table)) => cut_bottom(rows, operations::beneath(table, rows)).0,
+        Some(Panel::Legend(_)) => inside(area),
+        _ => rows,
+    }
+}
+
+/// Draws the list that lies there.
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
+    let (theme, rows) = (cx.theme, rows(area, view));
+    match &view.panel {
+        Some(Panel::Dependencies { span, dependencies, list }) => {
+            dependencies::draw(buf, (area, rows), &view.pane().index, *span, dependencies, list, theme);
+        }
+        Some(Panel::Differences { list, by_exposed, open }) => {
+            differences::draw(buf, (area, rows), view, (list, *by_exposed, open), theme);
+        }
+        Some(Panel::Operations(table)) => operations::draw(buf, (area, rows), view, table, cx),
+        Some(Panel::Stretches(shown)) => stretches::draw(buf, (area, rows), view, shown, cx),
+        Some(Panel::Legend(list)) => legend::draw(buf, (area, rows), list, theme),
+        None => {}
+    }
+}
+
+/// Words at the right end of a frame's bottom.
+fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
+    let x = area.right().saturating_sub(words.width() as u16 + 2);
+    put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), words, theme.style(Role::Dim));
+}

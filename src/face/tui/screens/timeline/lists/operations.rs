@@ -1,0 +1,143 @@
+//! Where the time went: operations by name, as a table that is sorted, narrowed, and gone from to the longest.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::super::Act;
+use super::note;
+use crate::base::text::{counted, fitting_name};
+use crate::face::tui::context::Context;
+use crate::face::tui::format::digits;
+use crate::face::tui::layout::cut_top;
+use crate::face::tui::screens::timeline::Timeline;
+use crate::face::tui::screens::timeline::state::View;
+use crate::face::tui::screens::timeline::state::table::{Column, Operations};
+use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::paint::{frame, line, put, wrap};
+use crate::study::analysis::NameRow;
+
+/// Rows beneath the table: the whole name of the selected operation, where that is wanted.
+pub fn beneath(table: &Operations, rows: Rect) -> u16 {
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
+    let lines = name.map_or(0, |name| whole(name, rows).len() as u16);
+    // the table itself keeps a row
+    lines.min(rows.height.saturating_sub(1))
+}
+
+fn whole(name: &str, rows: Rect) -> Vec<String> {
+    wrap(name, usize::from(rows.width.saturating_sub(2)))
+}
+
+/// Draws the table in its frame.
+pub fn draw(
+    buf: &mut Buffer,
+    (area, rows): (Rect, Rect),
+    view: &View,
+    table: &Operations,
+    cx: &Context,
+) {
+    let theme = cx.theme;
+    let now = table.counted.as_ref().is_some_and(|counted| counted.is_of(table.scope, view));
+    let part = match &table.counted {
+        Some(counted) if now => counted.part.label(),
+        _ => table.scope.part(view).label(),
+    };
+    let trace = match (view.panes.len(), view.focus) {
+        (1, _) => "",
+        (_, 0) => "upper trace, ",
+        _ => "lower trace, ",
+    };
+    let many = match now {
+        true => counted(table.order.len(), "operation"),
+        false => "counting…".into(),
+    };
+    let inner = frame(buf, area, &format!("where the time went: {trace}{part} · {many}"), theme);
+    let typed = table.filter.typing || !table.filter.value().is_empty();
+    if typed {
+        let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
+        let top = Rect { x: area.right().saturating_sub(width + 1), width, height: 1, ..area };
+        put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
+        table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
+    }
+    head(buf, inner, table, cx);
+    for (row, y) in list_rows(table, rows) {
+        let Some(row_of) = table.counted.as_ref().and_then(|counted| counted.table.rows.get(row.1))
+        else {
+            continue;
+        };
+        let selected = row.0 == table.list.selected;
+        let (mark, role) = match row_of.lane {
+            "comm" => ("▓", Role::Comm),
+            "memory" => ("▬", Role::Series(2)),
+            _ => ("█", Role::Series(0)),
+        };
+        let numbers = numbers(row_of);
+        let style = theme.style(if selected { Role::Selected } else { Role::Text });
+        let room = usize::from(rows.width).saturating_sub(numbers.width() + 3);
+        let x = put(buf, rows, rows.x, y, &numbers, style);
+        let x = put(buf, rows, x, y, mark, if selected { style } else { theme.style(role) });
+        put(buf, rows, x, y, &format!(" {}", fitting_name(&row_of.name, room)), style);
+    }
+    if let Some((row, _)) = table.row().filter(|_| table.whole) {
+        let under =
+            Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
+        for (at, words) in whole(&row.name, rows).iter().enumerate() {
+            line(
+                buf,
+                under,
+                at as u16,
+                &[(" ", theme.style(Role::Text)), (words, theme.style(Role::Key))],
+            );
+        }
+    }
+    let key = |act| cx.key::<Timeline>(act);
+    let keys = format!(
+        " Enter longest  {} part  {} sort  {} filter  {} name ",
+        key(Act::Operations),
+        key(Act::SortNext),
+        key(Act::Search),
+        key(Act::WholeName)
+    );
+    note(buf, area, &keys, theme);
+}
+
+/// What is seen: of each its place among those shown and in the table, and its row of the window.
+fn list_rows(table: &Operations, rows: Rect) -> impl Iterator<Item = ((usize, usize), u16)> + '_ {
+    table.list.rows(table.order.len(), rows).map(|(row, y)| ((row, table.order[row]), y))
+}
+
+/// Widths of the columns but the name's.
+const WIDTHS: [usize; 6] = [7, 10, 9, 9, 8, 9];
+
+fn head(buf: &mut Buffer, inner: Rect, table: &Operations, cx: &Context) {
+    let (area, _) = cut_top(inner, 1);
+    let mut x = area.x;
+    for (at, column) in Column::ALL.into_iter().enumerate() {
+        let sorted = table.column == column;
+        let mark = match (sorted, table.reverse) {
+            (true, false) => "▾",
+            (true, true) => "▴",
+            _ => "",
+        };
+        let title = format!("{mark}{}", column.title());
+        let text =
+            WIDTHS.get(at).map_or_else(|| format!("   {title}"), |width| format!("{title:>width$}"));
+        let role = if sorted { Role::Key } else { Role::Dim };
+        x = put(buf, area, x, area.y, &text, cx.theme.style(role));
+    }
+}
+
+fn numbers(row: &NameRow) -> String {
+    let exposed = if row.lane == "comm" { digits(row.exposed_us) } else { String::new() };
+    let cells = [
+        row.count.to_string(),
+        digits(row.total_us),
+        digits(row.mean_us),
+        digits(row.max_us),
+        format!("{:.1}", row.share_pct),
+        exposed,
+    ];
+    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}"));
+    format!("{}  ", cells.collect::<String>())
+}

@@ -1,0 +1,121 @@
+//! Which part of a trace a table beneath the lanes is of: what the user chose, and what that is at the moment.
+
+use std::sync::Arc;
+
+use super::index::{StepKey, TraceIndex};
+use super::search::Words;
+use super::view::View;
+use crate::face::tui::screens::timeline::state::window::Window;
+use crate::study::analysis::{self, ExposedStretches, OperationTable};
+use crate::trace::overlap::Selection;
+
+/// The part that a user chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole trace.
+    #[default]
+    All,
+    /// The step under the cursor, wherever that goes.
+    Step,
+    /// What is selected, or lies between the marks.
+    Stretch,
+    /// What the search finds.
+    Hits,
+}
+
+/// The part that it is at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The whole trace.
+    All,
+    /// A step.
+    Step(StepKey),
+    /// A stretch of time (ns of the trace).
+    Stretch(Window),
+    /// Operations whose names have all words of a search.
+    Hits(String),
+}
+
+impl Scope {
+    /// The next one that is of something; hits are for tables of operations alone.
+    pub fn next(self, view: &View, hits: bool) -> Self {
+        let all = [Self::All, Self::Step, Self::Stretch, Self::Hits];
+        let at = all.iter().position(|scope| *scope == self).unwrap_or(0);
+        let behind = all.iter().cycle().skip(at + 1).take(all.len());
+        let able = behind.copied().filter(|scope| hits || *scope != Self::Hits);
+        able.into_iter().find(|scope| scope.of_view(view).is_some()).unwrap_or_default()
+    }
+
+    fn of_view(self, view: &View) -> Option<Part> {
+        let pane = view.pane();
+        match self {
+            Self::All => Some(Part::All),
+            Self::Step => pane.step_key(view.time, true).map(Part::Step),
+            Self::Stretch => view.stretch().map(|stretch| Part::Stretch(pane.window(stretch))),
+            Self::Hits => {
+                let query = view.search.line.value();
+                (!query.trim().is_empty()).then(|| Part::Hits(query.to_owned()))
+            }
+        }
+    }
+
+    /// What it is at the moment; the whole trace where it is of nothing any more.
+    pub fn part(self, view: &View) -> Part {
+        self.of_view(view).unwrap_or(Part::All)
+    }
+}
+
+impl Part {
+    /// What to call it: `step 3`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::All => "the whole trace".into(),
+            Self::Step(key) => key.label(),
+            Self::Stretch(_) => "the selection".into(),
+            Self::Hits(query) => format!("what /{query} finds"),
+        }
+    }
+
+    fn selection(&self, index: &TraceIndex) -> Selection {
+        let since = |time: i64| Some(time.saturating_sub(index.zero));
+        match self {
+            Self::All | Self::Hits(_) => Selection::default(),
+            Self::Step(key) => Selection::of_step(*key),
+            Self::Stretch(window) => Selection {
+                from_ns: since(window.from),
+                to_ns: since(window.to),
+                ..Selection::default()
+            },
+        }
+    }
+
+    /// Its operations by name. Takes as long as the trace has spans.
+    pub fn operations(&self, index: &TraceIndex) -> OperationTable {
+        let words = Words::new(if let Self::Hits(query) = self { query } else { "" });
+        let wanted = |operation: &crate::trace::OperationInfo| words.are_in(&operation.name);
+        analysis::operation_table(&index.trace, &self.selection(index), wanted)
+    }
+
+    /// Its longest stretches of exposed communication. Takes as long as the trace has spans.
+    pub fn stretches(&self, index: &TraceIndex) -> ExposedStretches {
+        analysis::exposed_stretches(&index.trace, &self.selection(index))
+    }
+}
+
+/// A table and what it is of.
+#[derive(Clone, Debug)]
+pub struct Counted<T> {
+    /// The pane whose trace was counted.
+    pub pane: usize,
+    /// The part of that trace.
+    pub part: Part,
+    /// What was counted.
+    pub table: Arc<T>,
+}
+
+impl<T> Counted<T> {
+    /// Whether it is of what is wanted now.
+    pub fn is_of(&self, scope: Scope, view: &View) -> bool {
+        self.pane == view.focus && self.part == scope.part(view)
+    }
+}

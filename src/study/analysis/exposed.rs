@@ -1,0 +1,214 @@
+//! The longest stretches during which a rank communicated and computed nothing: which collective was
+//! exposed in each, and what computed next, having waited.
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::table::render::{Shown, Table};
+use crate::trace::overlap::intervals::{Interval, difference};
+use crate::trace::overlap::{Class, Lanes, Runs, Selection, StepKey, us};
+use crate::trace::{Span, Trace};
+
+/// How many stretches are told.
+const MOST: usize = 1_000;
+
+/// A stretch of exposed communication.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExposedStretch {
+    /// The ranks that have this very stretch, ascending; what follows is of the first.
+    pub ranks: Vec<u32>,
+    /// When it began, since the trace's first start (us).
+    pub at_us: f64,
+    /// How long it was (us).
+    pub length_us: f64,
+    /// The step of the collective.
+    #[serde(flatten)]
+    pub step: StepKey,
+    /// The collective that fills most of it.
+    pub collective: String,
+    /// What computed next on the rank; null where nothing did.
+    pub waited: Option<String>,
+    /// The collective's place in the trace.
+    #[serde(skip)]
+    pub span: usize,
+    /// Start and end (ns of the trace).
+    #[serde(skip)]
+    pub interval: Interval,
+}
+
+/// The longest stretches of exposed communication of a part of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ExposedStretches {
+    /// How many there are, over all ranks.
+    pub count: u64,
+    /// The longest of them, the longest first; at most 1000.
+    pub longest: Vec<ExposedStretch>,
+}
+
+/// The longest stretches of the selected part of a trace.
+pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretches {
+    let runs = Runs::new(trace, selection);
+    exposed(&runs, &Lanes::of(&runs))
+}
+
+/// Stretches as a table.
+pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
+    let us = |time: f64| Shown::Number(time, 1);
+    let ranks = |s: &ExposedStretch| s.ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    Table::of(
+        stretches,
+        &[
+            ("at_us", &|s| us(s.at_us)),
+            ("length_us", &|s| us(s.length_us)),
+            ("ranks", &|s| Shown::text(ranks(s))),
+            ("sample", &|s| s.step.sample.into()),
+            ("phase", &|s| Shown::text(s.step.phase.as_str())),
+            ("step", &|s| s.step.step.into()),
+            ("collective", &|s| Shown::text(&s.collective)),
+            ("waited", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
+        ],
+    )
+}
+
+/// A stretch before it is known what filled it: its rank as an index, its first and last nanosecond.
+#[derive(Clone, Copy)]
+struct Bare {
+    rank: usize,
+    interval: Interval,
+}
+
+/// From what has been collected: a sort of the stretches, and a pass over the spans of the ranks that have
+/// some of the longest.
+pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
+    let of_rank = |(rank, lanes): (usize, &Lanes)| -> Vec<Bare> {
+        let all = difference(&lanes.comm, lanes.compute.union());
+        all.into_iter().map(|interval| Bare { rank, interval }).collect()
+    };
+    let mut all: Vec<Bare> = lanes.par_iter().enumerate().map(of_rank).flatten_iter().collect();
+    let count = all.len() as u64;
+    let length = |(start, end): Interval| end.saturating_sub(start);
+    all.par_sort_unstable_by_key(|bare| {
+        (std::cmp::Reverse(length(bare.interval)), bare.interval.0, bare.rank)
+    });
+    let groups: Vec<&[Bare]> = all.chunk_by(|a, b| a.interval == b.interval).take(MOST).collect();
+    let mut longest: Vec<ExposedStretch> = (0..lanes.len())
+        .into_par_iter()
+        .flat_map_iter(|rank| {
+            let own: Vec<&[Bare]> =
+                groups.iter().copied().filter(|group| group[0].rank == rank).collect();
+            told(runs, rank, own)
+        })
+        .collect();
+    longest.sort_by_key(|s| (std::cmp::Reverse(length(s.interval)), s.interval.0, s.ranks.clone()));
+    ExposedStretches { count, longest }
+}
+
+/// What filled the stretches of a rank, and what waited.
+fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretch> {
+    if groups.is_empty() {
+        return Vec::new();
+    }
+    groups.sort_unstable_by_key(|group| group[0].interval);
+    let intervals: Vec<Interval> = groups.iter().map(|group| group[0].interval).collect();
+    // of each stretch: how much the collective fills of it and its place; the next start of computation
+    let mut filled: Vec<Option<(i64, usize)>> = vec![None; groups.len()];
+    let mut next: Vec<Option<&Span>> = vec![None; groups.len()];
+    for place in runs.by_rank[rank].iter().flat_map(|run| run.at.clone()) {
+        let span = &runs.trace.spans[place];
+        let Some((start, end)) = runs.clip(span) else { continue };
+        match runs.class(span) {
+            Class::Comm => {
+                let first = intervals.partition_point(|interval| interval.1 <= start);
+                for (at, interval) in intervals.iter().enumerate().skip(first) {
+                    let common = end.min(interval.1).saturating_sub(start.max(interval.0));
+                    if common <= 0 {
+                        break;
+                    }
+                    if filled[at].is_none_or(|(most, _)| common > most) {
+                        filled[at] = Some((common, place));
+                    }
+                }
+            }
+            Class::Compute if start < end => {
+                let behind = intervals.partition_point(|interval| interval.1 <= start);
+                if let Some(at) = behind.checked_sub(1)
+                    && next[at].is_none_or(|next| start < next.start_ns)
+                {
+                    next[at] = Some(span);
+                }
+            }
+            _ => {}
+        }
+    }
+    // where nothing computed before the following stretch, both waited for the same
+    for at in (1..next.len()).rev() {
+        next[at - 1] = next[at - 1].or(next[at]);
+    }
+    let name = |span: &Span| {
+        let operation = runs.trace.operations.get(span.operation as usize);
+        operation.map_or_else(|| "?".to_owned(), |operation| operation.name.clone())
+    };
+    let stretch = |((group, filled), next): ((&[Bare], Option<(i64, usize)>), Option<&Span>)| {
+        let (_, place) = filled?;
+        let (span, interval) = (&runs.trace.spans[place], group[0].interval);
+        Some(ExposedStretch {
+            ranks: group.iter().map(|bare| runs.ranks[bare.rank]).collect(),
+            at_us: us(interval.0.saturating_sub(runs.origin)),
+            length_us: us(interval.1.saturating_sub(interval.0)),
+            step: StepKey::of(span),
+            collective: name(span),
+            waited: next.map(name),
+            span: place,
+            interval,
+        })
+    };
+    groups.into_iter().zip(filled).zip(next).filter_map(stretch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Lane;
+    use crate::study::analysis::testing::{span, trace};
+
+    #[test]
+    fn stretches_tell_what_was_exposed_and_what_waited() {
+        let [compute, comm] = [Lane::Compute, Lane::Comm];
+        let with = |operation: u32, span: Span| Span { operation, ..span };
+        let trace = trace(vec![
+            span(0, compute, 100, 200),
+            // of two collectives the longer one fills the stretch
+            with(4, span(0, comm, 150, 240)),
+            span(0, comm, 240, 400),
+            with(2, span(0, compute, 450, 500)),
+            span(0, comm, 480, 530),
+            span(0, comm, 540, 545),
+            with(3, span(0, compute, 550, 600)),
+            span(1, compute, 100, 200),
+            span(1, comm, 200, 400),
+            span(1, comm, 700, 710),
+        ]);
+        let told = exposed_stretches(&trace, &Selection::default());
+        assert_eq!(told.count, 5);
+        let rows: Vec<_> = told
+            .longest
+            .iter()
+            .map(|s| (&s.ranks[..], s.at_us, s.length_us, s.collective.as_str(), s.waited.as_deref()))
+            .collect();
+        let (reduce, attend, norm) =
+            ("decode/L0/mlp/reduce", "decode/L0/attn/attend", "decode/L0/attn/norm");
+        assert_eq!(
+            rows,
+            [
+                (&[0, 1][..], 0.1, 0.2, reduce, Some(attend)),
+                (&[0], 0.4, 0.03, reduce, Some(norm)),
+                (&[1], 0.6, 0.01, reduce, None),
+                (&[0], 0.44, 0.005, reduce, Some(norm)),
+            ]
+        );
+        assert_eq!(told.longest[0].span, 2);
+        let selection = Selection { from_ns: Some(420), ..Selection::default() };
+        let late = exposed_stretches(&trace, &selection);
+        assert_eq!((late.count, late.longest[0].length_us), (3, 0.01), "clipped to what is selected");
+    }
+}

@@ -1,0 +1,181 @@
+//! One kernel's launch in a Kineto file: grid and block from its own event, the call and the operator from the
+//! events that it is linked to. One pass finds the kernel, a second what launched it, and where the operator
+//! is not linked by a number a third finds the innermost one around the call.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::blocks::after_close;
+use super::event::{Class, Event, Gpu};
+use super::number::last_integer;
+use super::scan::{Cursor, unescape};
+use super::source::unpack;
+use super::split::{PIECE, Top, split};
+use super::table::times;
+use super::top::metadata;
+use crate::base::error::{Error, Result};
+use crate::trace::import::kernel::{Kernel, Wanted};
+
+/// Calls `each` with the events of the classes that are wanted: the event, the bytes it was read from, and
+/// its own text. Events that cannot be read are passed over.
+fn events(
+    path: &Path,
+    wanted: impl Fn(Class) -> bool,
+    mut each: impl FnMut(&Event, &[u8], &[u8]),
+) -> Result<Top> {
+    let name = path.display().to_string();
+    let source = unpack(&name, File::open(path).map_err(Error::io(path))?)?;
+    split(&name, source, PIECE, &mut |piece| {
+        let bytes = &piece.data[piece.from..piece.to];
+        let mut cursor = Cursor::new(bytes, 0);
+        while let Some(byte) = cursor.peek() {
+            let start = cursor.at;
+            let mut whole = true;
+            let read = match byte {
+                b',' => {
+                    cursor.at += 1;
+                    continue;
+                }
+                b'{' => Event::read(&mut cursor, |event| {
+                    let class = event.category.map(Class::of).filter(|_| event.phase == Some(b"X"));
+                    whole = class.is_some_and(&wanted);
+                    whole
+                }),
+                _ => return Some(piece.data),
+            };
+            match read {
+                Ok(event) if whole && event.category.is_some() => {
+                    each(&event, bytes, &bytes[start..cursor.at]);
+                }
+                Ok(_) => {}
+                Err(_) => cursor.at = after_close(bytes, start, 0).unwrap_or(bytes.len()),
+            }
+        }
+        Some(piece.data)
+    })
+}
+
+/// A kernel's own event, and what it is linked by.
+struct Found {
+    /// Start by the file's own clock (ns).
+    start_ns: i64,
+    /// The event as it stands in the file.
+    text: Vec<u8>,
+    external: Option<i64>,
+    correlation: Option<i64>,
+}
+
+/// What the files know of a kernel; `None` where none of them has it.
+///
+/// # Errors
+///
+/// The errors of reading the files.
+pub(in super::super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel>> {
+    let read: Vec<(Vec<Found>, Option<i64>)> =
+        files.par_iter().map(|path| candidates(path, wanted)).collect::<Result<_>>()?;
+    // files that say so count from bases of their own: the trace from the earliest
+    let first = read.iter().filter_map(|(_, base)| *base).min();
+    for (path, (found, base)) in files.iter().zip(read) {
+        let shift = base.zip(first).map_or(0, |(base, first)| base.saturating_sub(first));
+        let own = wanted.time.0.saturating_sub(shift);
+        if let Some(found) = found.into_iter().find(|found| found.start_ns == own) {
+            return told(path, &found).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Kernels of the same name, length and stream, and what the file's times count from.
+fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)> {
+    let length = wanted.time.1.saturating_sub(wanted.time.0);
+    let mut found = Vec::new();
+    let gpu = |class| matches!(class, Class::Gpu(Gpu::Kernel | Gpu::Memcpy | Gpu::Memset));
+    let top = events(path, gpu, |event, bytes, text| {
+        let same = |time: &(i64, i64)| time.1.saturating_sub(time.0) == length;
+        let Some(time) = times(event).ok().filter(same) else { return };
+        let Ok(arguments) = event.arguments(bytes) else { return };
+        let stream = arguments.stream.unwrap_or(event.tid);
+        if last_integer(stream) == Some(wanted.stream)
+            && event.name.is_some_and(|name| unescape(name).0 == wanted.name)
+        {
+            found.push(Found {
+                start_ns: time.0,
+                text: text.to_vec(),
+                external: arguments.external.and_then(last_integer),
+                correlation: arguments.correlation.and_then(last_integer),
+            });
+        }
+    })?;
+    Ok((found, metadata(&top).base_ns))
+}
+
+/// A call of the host: its name, its thread, when it began.
+struct Call {
+    name: String,
+    thread: (Vec<u8>, Vec<u8>),
+    start_ns: i64,
+}
+
+fn told(path: &Path, found: &Found) -> Result<Kernel> {
+    let value: serde_json::Value =
+        serde_json::from_slice(&found.text).unwrap_or(serde_json::Value::Null);
+    let three = |key: &str| -> Option<[i64; 3]> {
+        let list = value["args"][key].as_array()?;
+        let [x, y, z] = &list[..] else { return None };
+        Some([x.as_i64()?, y.as_i64()?, z.as_i64()?])
+    };
+    let (mut call, mut operator): (Option<Call>, Option<String>) = (None, None);
+    let name = |event: &Event| event.name.map(|name| unescape(name).0);
+    events(
+        path,
+        |class| matches!(class, Class::Launch | Class::Operator),
+        |event, bytes, _| {
+            let Ok(arguments) = event.arguments(bytes) else { return };
+            let number = |text: Option<&[u8]>| text.and_then(last_integer);
+            match event.category.map(Class::of) {
+                Some(Class::Launch) if call.is_none() => {
+                    let same = number(arguments.correlation).filter(|n| Some(*n) == found.correlation);
+                    if let (Some(_), Some(name), Ok((start_ns, _))) = (same, name(event), times(event)) {
+                        let thread = (event.pid.to_vec(), event.tid.to_vec());
+                        call = Some(Call { name, thread, start_ns });
+                    }
+                }
+                Some(Class::Operator) if operator.is_none() => {
+                    let same = number(arguments.external).filter(|n| Some(*n) == found.external);
+                    operator = same.and_then(|_| name(event));
+                }
+                _ => {}
+            }
+        },
+    )?;
+    if let (None, Some(call)) = (&operator, &call) {
+        operator = around(path, call)?;
+    }
+    Ok(Kernel {
+        grid: three("grid"),
+        block: three("block"),
+        correlation: found.correlation,
+        call: call.map(|call| call.name),
+        operator,
+    })
+}
+
+/// The innermost operator of the call's thread around its start.
+fn around(path: &Path, call: &Call) -> Result<Option<String>> {
+    let mut inner: Option<(i64, String)> = None;
+    events(
+        path,
+        |class| class == Class::Operator,
+        |event, _, _| {
+            let Ok((start, end)) = times(event) else { return };
+            let covers = start <= call.start_ns && call.start_ns < end;
+            let thread = (event.pid, event.tid) == (&call.thread.0[..], &call.thread.1[..]);
+            if covers && thread && inner.as_ref().is_none_or(|(before, _)| start >= *before) {
+                inner = event.name.map(|name| (start, unescape(name).0));
+            }
+        },
+    )?;
+    Ok(inner.map(|(_, name)| name))
+}
