@@ -59,7 +59,7 @@ macro_rules! words {
             type Err = $crate::base::error::Error;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let found = Self::ALL.into_iter().find(|value| value.as_str() == text);
+                let found = Self::ALL.into_iter().find(|value| $crate::base::text::same_name(value.as_str(), text));
                 found.ok_or_else(|| {
                     $crate::base::error::Error::unknown($what, text, [$($word),*])
                 })

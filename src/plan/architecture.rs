@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::Error;
+use crate::base::text::same_name;
 
 /// Which layers of a Ladder Residual model are wired as ladder (`ladder_layers` of HF configs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -148,6 +149,8 @@ impl FromStr for Architecture {
             Some((name, argument)) => (name, Some(argument)),
             None => (text, None),
         };
+        let mut known = Self::FORMS.iter().filter_map(|form| form.split(':').next());
+        let name = known.find(|known| same_name(known, name)).unwrap_or(name);
         let number = |what: &str, least: u32| -> Result<u32, Error> {
             argument.and_then(|a| a.parse().ok()).filter(|n| *n >= least).ok_or_else(|| {
                 Error::input_help(

@@ -13,6 +13,7 @@ use super::layout;
 use super::message::{Effect, Ended};
 use super::mouse::Press;
 use super::overlay::Overlay;
+use super::scope::Scope;
 use super::screen::Acts;
 use super::snapshot::Snapshot;
 use super::state::Tab;
@@ -39,6 +40,8 @@ pub struct Context {
     pub overlays: Vec<Overlay>,
     /// The lines that were typed where the user was asked for one, by title of the question.
     pub past: HashMap<String, Vec<String>>,
+    /// Which runs the screens are about.
+    pub scope: Scope,
     /// Something the user is told.
     pub notice: Option<Notice>,
     /// Which key does what.
@@ -141,6 +144,7 @@ impl Context {
             tab: Tab::Experiments,
             overlays: Vec::new(),
             past: HashMap::new(),
+            scope: Scope::default(),
             notice: None,
             keys: Keymap::default(),
             messages: VecDeque::new(),

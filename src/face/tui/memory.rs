@@ -1,5 +1,5 @@
-//! What the workbench remembers from one start to the next: the screen, and of each screen its sort
-//! order, filter, zoom. Kept by runs directory in the user's state directory, since several people may
+//! What the workbench remembers from one start to the next: the screen, the filter, and of each screen its sort
+//! order and zoom. Kept by runs directory in the user's state directory, since several people may
 //! look at the same runs.
 
 use std::collections::BTreeMap;
@@ -24,6 +24,9 @@ pub struct Memory {
     dir: PathBuf,
     /// The title of the screen that was shown.
     screen: String,
+    /// The filter that was typed last.
+    #[serde(default)]
+    filter: String,
     /// By title of a screen.
     pages: BTreeMap<String, Value>,
 }
@@ -78,6 +81,7 @@ pub fn remember(state: &State) -> Memory {
         version: VERSION,
         dir: std::path::absolute(&state.cx.dir).unwrap_or_else(|_| state.cx.dir.clone()),
         screen: state.cx.tab.title().into(),
+        filter: state.cx.scope.typed.clone(),
         pages: Tab::ALL.into_iter().filter_map(kept).collect(),
     }
 }
@@ -87,6 +91,7 @@ pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
     if let Some(shown) = Tab::ALL.into_iter().find(|s| tab && s.title() == memory.screen) {
         state.cx.tab = shown;
     }
+    state.cx.scope.typed.clone_from(&memory.filter);
     for tab in Tab::ALL {
         if let Some(kept) = memory.pages.get(tab.title()) {
             let (screen, cx) = state.split(tab);
@@ -164,7 +169,7 @@ mod tests {
         #[test]
         fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
             let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
-            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), pages };
+            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), filter: String::new(), pages };
             let mut state = state();
             recall(&mut state, &memory, true);
             let again = remember(&state);

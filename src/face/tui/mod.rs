@@ -6,6 +6,7 @@
 //! screen    what a screen is ([`screen::Screen`]); screens/ holds one folder each
 //! context   what all screens share, and their ways out
 //! task      questions that take longer than a key press, and which answers are stale
+//! scope     the filter that goes from screen to screen, the experiment that results open on
 //! overlay   help, texts, and what the user is asked: yes or no, a line, a choice from a list
 //! effects   performs: threads for questions, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, what lies on top
@@ -60,6 +61,7 @@ mod mouse;
 mod overlay;
 mod palette;
 mod preview;
+mod scope;
 mod screen;
 mod screens;
 mod screenshot;

@@ -14,6 +14,7 @@ use super::message::{Effect, Message, StoreTask};
 use super::mouse;
 use super::overlay::{Overlay, Question};
 use super::palette;
+use super::scope;
 use super::state::{State, Tab};
 
 /// Has everything read that is shown: when the workbench opens, and when the user asks for it.
@@ -195,6 +196,7 @@ fn leave(state: &mut State) {
 
 /// After every message: selections exist and can be seen, what is missing is asked for.
 fn settle(state: &mut State) {
+    scope::settle(state);
     keys::bound(&mut state.cx);
     let body = state.cx.body();
     for tab in Tab::ALL {

@@ -6,5 +6,6 @@ mod looks;
 mod results;
 mod runs;
 mod scenarios;
+mod scope;
 mod sweeping;
 mod timelines;

@@ -146,6 +146,11 @@ impl Screen for Pareto {
 
     fn narrow(&mut self, _cx: &mut Context) {
         self.arrange();
+        self.follow_filter();
+    }
+
+    fn opens_on_experiment(&self) -> bool {
+        true
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {

@@ -9,7 +9,7 @@ pub mod state;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -63,10 +63,7 @@ impl Acts for Runs {
         let stored = cx.stored.clone();
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
         match act {
-            Act::Filter => {
-                self.filter.typing = true;
-                self.suggest(cx);
-            }
+            Act::Filter => self.filter.typing = true,
             Act::Detail => self.detail = !self.detail,
             Act::Open => cx.open_runs(selected),
             Act::OpenBeneath => {
@@ -182,14 +179,7 @@ impl Screen for Runs {
             self.in_over(key, cx);
             return true;
         }
-        let offers = self.completion.offers.len();
-        match key.code {
-            KeyCode::Down if offers > 0 => self.offer = (self.offer + 1) % offers,
-            KeyCode::Up if offers > 0 => self.offer = (self.offer + offers - 1) % offers,
-            KeyCode::Tab if self.take_offer() => self.narrow(cx),
-            _ => return false,
-        }
-        true
+        false
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {
@@ -198,7 +188,6 @@ impl Screen for Runs {
 
     fn narrow(&mut self, cx: &mut Context) {
         self.rearrange(cx);
-        self.suggest(cx);
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -251,7 +240,7 @@ impl Screen for Runs {
         }
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
         self.deleting.clear();
         let place = self.list.selected;
         let held = self.selected(before).map(|record| record.run.clone());
@@ -266,7 +255,10 @@ impl Screen for Runs {
             // the selection stays on its run, or where that is gone at its place
             self.select(&held, runs, place);
         }
-        self.suggest(cx);
+    }
+
+    fn experiment(&self, cx: &Context) -> Option<String> {
+        self.selected(cx.stored.as_ref())?.experiment.clone()
     }
 
     fn selected_run(&self, cx: &Context) -> Option<SelectedRun> {
@@ -330,10 +322,6 @@ impl Runs {
     /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
-    }
-
-    fn suggest(&mut self, cx: &Context) {
-        self.complete(cx.stored.as_ref().map(|stored| &stored.table));
     }
 
     fn scroll(&mut self, by: isize) {
