@@ -40,16 +40,16 @@ pub fn fitting(offers: impl IntoIterator<Item = Offer>, typed: &str, most: usize
     found.into_iter().take(most).map(|(_, offer)| offer).collect()
 }
 
-/// What can stand instead of the word before byte `cursor` of a line; words are parted by blanks and commas.
-pub fn complete_word(
-    line: &str,
-    cursor: usize,
-    offers: impl IntoIterator<Item = Offer>,
-    most: usize,
-) -> Completion {
+/// What can stand instead of the word before byte `cursor` of a line; words are parted by blanks and commas. Instead of
+/// one that is typed whole all the others can.
+pub fn complete_word(line: &str, cursor: usize, offers: &[Offer], most: usize) -> Completion {
     let before = line.get(..cursor).unwrap_or(line);
-    let start = before.rfind([' ', ',']).map_or(0, |at| at + 1);
-    Completion { replaces: start..before.len(), offers: fitting(offers, &before[start..], most) }
+    // links have commas in them
+    let whole = |text: &str| offers.iter().any(|offer| offer.text == text);
+    let start = before.rfind([' ', ',']).filter(|_| !whole(before)).map_or(0, |at| at + 1);
+    let word = &before[start..];
+    let typed = if whole(word) { "" } else { word };
+    Completion { replaces: start..before.len(), offers: fitting(offers.iter().cloned(), typed, most) }
 }
 
 #[cfg(test)]
@@ -58,10 +58,15 @@ mod tests {
 
     #[test]
     fn the_last_of_several_words_is_completed() {
-        let offers = || ["standard", "ladder"].map(|text| Offer::new(text, ""));
-        let found = complete_word("standard, la more", 12, offers(), 8);
+        let offers = ["standard", "ladder", "ladder:K"].map(|text| Offer::new(text, ""));
+        let found = complete_word("standard, st more", 12, &offers, 8);
         assert_eq!((found.replaces, found.offers.len()), (10..12, 1));
-        assert_eq!(complete_word("", 0, offers(), 8).offers.len(), 2);
+        assert_eq!(complete_word("", 0, &offers, 8).offers.len(), 3);
+        assert_eq!(
+            complete_word("ladder", 6, &offers, 8).offers.len(),
+            3,
+            "typed whole: the others, too"
+        );
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! context   what all screens share, and their ways out
 //! task      questions that take longer than a key press, and which answers are stale
 //! scope     the filter that goes from screen to screen, the experiment that results open on
-//! overlay   help, texts, and what the user is asked: yes or no, a line, a choice from a list
+//! overlay   help, texts, and what the user is asked: yes or no, a line
+//! pick      a choice from a list; palette, opener: the lists of actions, of runs and files to open
 //! effects   performs: threads for questions, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, what lies on top
 //! ```
@@ -58,8 +59,10 @@ mod layout;
 mod memory;
 mod message;
 mod mouse;
+mod opener;
 mod overlay;
 mod palette;
+mod pick;
 mod preview;
 mod scope;
 mod screen;

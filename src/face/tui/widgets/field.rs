@@ -238,9 +238,14 @@ impl FilterBox {
     /// Draws it on a line, and beside it what is wrong with it, or while it is typed a hint; nothing where it is
     /// empty. The column behind all that.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, hint: &str) -> u16 {
+        self.draw_named(buf, area, theme, "filter: ", hint)
+    }
+
+    /// As [`Self::draw`], with another name before it.
+    pub fn draw_named(&self, buf: &mut Buffer, area: Rect, theme: Theme, name: &str, hint: &str) -> u16 {
         let mut x = area.x;
         if self.typing || !self.value().is_empty() {
-            x = put(buf, area, x, area.y, "filter: ", theme.style(Role::Key));
+            x = put(buf, area, x, area.y, name, theme.style(Role::Key));
             let room = Rect { x, width: area.right().saturating_sub(x + 1), ..area };
             x = if self.typing {
                 let width = (self.value().width() as u16 + 1).min(room.width);

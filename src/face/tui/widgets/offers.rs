@@ -69,15 +69,24 @@ impl Offers {
         let y = if below >= rows.min(5) { at.y + 1 } else { at.y.saturating_sub(rows) };
         let area = Rect::new(x, y, width, rows).intersection(within);
         let inner = popup(buf, area, "", theme);
-        let first = (self.chosen + 1).saturating_sub(usize::from(inner.height));
-        let shown = offers.iter().enumerate().skip(first).take(usize::from(inner.height));
-        for (row, (index, offer)) in shown.enumerate() {
-            let y = inner.y + row as u16;
-            let end = put(buf, inner, inner.x + 1, y, &offer.text, theme.style(Role::Text));
-            let x = inner.right().saturating_sub(offer.about.width() as u16 + 1).max(end + 2);
-            put(buf, inner, x, y, &offer.about, theme.style(Role::Dim));
+        self.draw_rows(buf, inner, theme);
+    }
+
+    /// Draws them into an area, a row each.
+    pub fn draw_rows(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let offers = self.list();
+        let height = usize::from(area.height);
+        let first = (self.chosen + 1).saturating_sub(height);
+        let texts = offers.iter().map(|offer| offer.text.width()).max().unwrap_or(0) as u16;
+        let words = offers.iter().map(|offer| offer.about.width()).max().unwrap_or(0) as u16;
+        // what is said of them stands in one column, at the right where there is room
+        let column = (area.x + texts + 3).max(area.right().saturating_sub(words + 1).min(area.x + 36));
+        for (row, (index, offer)) in offers.iter().enumerate().skip(first).take(height).enumerate() {
+            let y = area.y + row as u16;
+            let end = put(buf, area, area.x + 1, y, &offer.text, theme.style(Role::Text));
+            put(buf, area, column.max(end + 2), y, &offer.about, theme.style(Role::Dim));
             if index == self.chosen {
-                select(buf, inner, y, theme);
+                select(buf, area, y, theme);
             }
         }
     }

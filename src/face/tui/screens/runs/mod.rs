@@ -15,12 +15,15 @@ use ratatui::layout::Rect;
 
 use self::over::Over;
 pub use self::state::Runs;
+use crate::base::offer::Offer;
+use crate::base::text::counted;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
+use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -398,15 +401,14 @@ impl Runs {
         let tags = stored.annotations.tags();
         let mut known: Vec<(&str, usize)> = tags.into_iter().collect();
         known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let known: Vec<&str> = known.into_iter().take(12).map(|(tag, _)| tag).collect();
-        let known = if known.is_empty() { "none yet".into() } else { known.join(" ") };
+        let tag = |(tag, count): (&str, usize)| Offer::new(tag, counted(count, "run"));
+        let known = Completing::Words(known.into_iter().map(tag).collect());
         let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
         let has = has.into_iter().collect::<Vec<_>>().join(" ");
-        let has = if has.is_empty() { String::new() } else { format!("; it has: {has}") };
-        let hint = format!(
-            "words, -word takes one away; Enter keeps them, Esc closes\ntags in use: {known}{has}"
-        );
-        cx.prompt(format!("tag {}", named(&runs)), hint, "", move |_: &mut Self, typed, cx| {
+        let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
+        let hint = format!("words, -word takes one away; Enter keeps them, Esc closes{has}");
+        let title = format!("tag {}", named(&runs));
+        cx.prompt_completing(known, title, hint, "", move |_: &mut Self, typed, cx| {
             let edit = store::Edit::tags(typed).map_err(|error| format::error(&error))?;
             annotate(&runs, edit, cx);
             Ok(())
