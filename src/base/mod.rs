@@ -4,6 +4,7 @@ pub mod atomic;
 pub mod error;
 pub mod hash;
 pub mod natural;
+pub mod offer;
 pub mod panic;
 pub(crate) mod regular;
 pub mod statistics;

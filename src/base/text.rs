@@ -8,6 +8,23 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A text as searches compare it: in lower case, `_` as `-`, so that `paper_70b` finds `paper-70B`. Its length in
+/// bytes is that of its lower case.
+pub fn folded(text: &str) -> String {
+    let mut folded = text.to_lowercase();
+    // both are one byte long
+    if folded.contains('_') {
+        folded = folded.replace('_', "-");
+    }
+    folded
+}
+
+/// Whether two names are the same to whoever types them: letters of either case, `-` and `_` alike.
+pub fn same_name(a: &str, b: &str) -> bool {
+    let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
+}
+
 /// A word as a POSIX shell takes it.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
@@ -155,7 +172,7 @@ pub fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{fitting_name, printable, shell_word, without_templates};
+    use super::{fitting_name, folded, printable, same_name, shell_word, without_templates};
 
     #[test]
     fn templates_of_kernels_are_cut_and_brackets_that_do_not_close_are_none() {
@@ -174,6 +191,13 @@ mod tests {
         assert_eq!(fitting_name(name, 20), "at::(a…copy_kernel<>");
         assert_eq!(fitting_name(name, 1), "…");
         assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
+    }
+
+    #[test]
+    fn names_are_the_same_in_either_case_and_with_either_dash() {
+        assert!(same_name("h100_sxm", "H100-SXM") && same_name("prompt-tokens", "prompt_tokens"));
+        assert!(!same_name("h100_sxm", "h100 sxm") && !same_name("tp", "tpot"));
+        assert_eq!(folded("Paper_70B-édité"), "paper-70b-édité");
     }
 
     #[test]

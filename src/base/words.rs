@@ -9,6 +9,9 @@ pub trait Words: Copy + PartialEq + FromStr<Err = Error> + 'static {
     /// The word of each value, in the order in which they are shown.
     const WORDS: &'static [&'static str];
 
+    /// What each value means, in a sentence, in the same order.
+    const ABOUT: &'static [&'static str];
+
     /// The word in files, on the command line and in tables.
     fn word(self) -> &'static str;
 }
@@ -18,7 +21,9 @@ pub trait Words: Copy + PartialEq + FromStr<Err = Error> + 'static {
 macro_rules! words {
     (
         $(#[$attribute:meta])*
-        $name:ident, $what:literal { $($(#[$about:meta])* $value:ident = $word:literal,)* }
+        $name:ident, $what:literal {
+            $(#[doc = $about:literal] $(#[$more:meta])* $value:ident = $word:literal,)*
+        }
     ) => {
         $(#[$attribute])*
         #[derive(
@@ -26,7 +31,7 @@ macro_rules! words {
             serde::Deserialize, schemars::JsonSchema,
         )]
         pub enum $name {
-            $($(#[$about])* #[serde(rename = $word)] $value,)*
+            $(#[doc = $about] $(#[$more])* #[serde(rename = $word)] $value,)*
         }
 
         impl $name {
@@ -43,6 +48,7 @@ macro_rules! words {
 
         impl $crate::base::words::Words for $name {
             const WORDS: &'static [&'static str] = &[$($word),*];
+            const ABOUT: &'static [&'static str] = &[$($about),*];
 
             fn word(self) -> &'static str {
                 self.as_str()
@@ -59,7 +65,7 @@ macro_rules! words {
             type Err = $crate::base::error::Error;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let found = Self::ALL.into_iter().find(|value| value.as_str() == text);
+                let found = Self::ALL.into_iter().find(|value| $crate::base::text::same_name(value.as_str(), text));
                 found.ok_or_else(|| {
                     $crate::base::error::Error::unknown($what, text, [$($word),*])
                 })

@@ -12,6 +12,8 @@
 //! | `describe` | everything about one run in named lines |
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
 //! | `experiments` | the experiments at hand: files and built-in ones |
+//! | `files` | trace files that could be opened |
+//! | `offers` | what can be typed for an option, an axis or a name |
 //! | `export` | what is shown as a figure or a table, by the file's extension |
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
@@ -21,6 +23,8 @@ mod answer;
 mod describe;
 pub mod experiments;
 pub mod export;
+pub mod files;
+pub mod offers;
 mod open;
 mod origin;
 mod resimulate;

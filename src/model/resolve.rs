@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::config::Config;
 use super::files;
 use crate::base::error::{Error, Result, nearest};
+use crate::base::text::same_name;
 use crate::plan::{DType, LayerSet, ModelShape};
 
 /// A model by name or directory: its shape, and its checkpoint if it has one.
@@ -42,6 +43,9 @@ impl Model {
         let path = Path::new(name_or_dir);
         if path.is_dir() {
             return Self::open(name_or_dir, path);
+        }
+        if let Some(name) = Self::built_in_names().find(|name| same_name(name, name_or_dir)) {
+            return Self::built_in_named(name).ok_or_else(|| unknown(name_or_dir));
         }
         if path.is_file() {
             let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

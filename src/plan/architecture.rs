@@ -12,6 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::Error;
+use crate::base::text::same_name;
 
 /// The layers of a model that are wired in an architecture's way, the others being wired as standard
 /// (`ladder_layers` of HF configs of Ladder Residual models).
@@ -134,6 +135,20 @@ impl Architecture {
         "stale:S",
         "parallel+ladder",
     ];
+
+    /// What each of them is, in a few words, in the same order.
+    pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
+        "a module reads the residual with all earlier outputs",
+        "it reads the residual without the newest output",
+        "ladder in the last K layers; ladder:[0+2] in these",
+        "attention and MLP read alike; one all-reduce a layer",
+        "ranks' own residuals, synchronised every N modules",
+        "others' parts of a module join D modules later",
+        "in the last K layers (sync-drop:[0+2]: in these) one all-reduce for both modules",
+        "no all-reduce: wrong on purpose, the speed limit",
+        "it reads the residual without the newest S outputs",
+        "parallel without the newest output",
+    ];
 }
 
 impl LayerSet {
@@ -185,6 +200,8 @@ impl FromStr for Architecture {
             Some((name, argument)) => (name, Some(argument)),
             None => (text, None),
         };
+        let mut known = Self::FORMS.iter().filter_map(|form| form.split(':').next());
+        let name = known.find(|known| same_name(known, name)).unwrap_or(name);
         let number = |what: &str, least: u32| -> Result<u32, Error> {
             argument.and_then(|a| a.parse().ok()).filter(|n| *n >= least).ok_or_else(|| {
                 Error::input_help(

@@ -6,6 +6,7 @@ use super::BACKENDS;
 use super::backend::{HOST, PlanBackend, backend};
 use super::shared::Shared;
 use crate::base::error::{Error, Result};
+use crate::machine::hardware::{Profile, Stack};
 use crate::model::Model;
 use crate::plan::Architecture;
 use crate::table::options::{OPTIONS, PAIRS};
@@ -101,7 +102,7 @@ pub(super) fn fill(
     let link = options.link.unwrap_or(Link::Native);
     let from_profile = matches!(link, Link::P2pOn | Link::P2pOff);
     let named = options.hardware.as_ref().filter(|_| from_profile || defaults.hardware != HOST);
-    let hardware = named.unwrap_or(&defaults.hardware).clone();
+    let hardware = Profile::meant(named.unwrap_or(&defaults.hardware)).to_owned();
     if from_profile && !backend.name().is_simulated() {
         if hardware == HOST {
             return Err(Error::input_help(
@@ -121,6 +122,7 @@ pub(super) fn fill(
         option.apply(options, &mut spec);
     }
     spec.model.clone_from(&model.name);
+    spec.stack = Stack::meant(&spec.stack).to_owned();
     (spec.backend, spec.hardware) = (backend.name(), hardware);
     spec.env = PAIRS[0].read(&options.env)?;
     // wrong ones are told on every backend
@@ -139,6 +141,21 @@ mod tests {
         let model = shared.model(options.model.as_deref().unwrap()).unwrap();
         let (backend, why) = options.choose(&model, &shared).unwrap();
         (backend.name(), why)
+    }
+
+    #[test]
+    fn a_name_is_recorded_as_it_is_written_however_it_was_typed() {
+        let options = CellOptions {
+            architecture: Some("Upper_Bound".parse().unwrap()),
+            model: Some("Llama_3-70B".into()),
+            backend: Some("SIM".parse().unwrap()),
+            hardware: Some("H100-SXM".into()),
+            stack: Some("gpt_fast".into()),
+            ..CellOptions::default()
+        };
+        let spec = options.resolve().unwrap().0;
+        assert_eq!((spec.model.as_str(), spec.architecture), ("llama-3-70b", Architecture::UpperBound));
+        assert_eq!((spec.hardware.as_str(), spec.stack.as_str()), ("h100_sxm", "gpt-fast"));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::base::text::same_name;
+
 use super::options::{Kind, OPTIONS, OptionEntry};
 use super::{Interval, MEASURES, Measure, Record, Scope, Unit, host};
 
@@ -94,6 +96,11 @@ impl Field {
         matches!(self.name, Cow::Owned(_))
     }
 
+    /// Whether it is a number that runs yield, or an end of its interval.
+    pub fn is_measure(&self) -> bool {
+        matches!(self.source, Source::Measure(_) | Source::End(..))
+    }
+
     /// Whether it is what people added to the run.
     pub fn is_of_people(&self) -> bool {
         matches!(self.source, Source::Tags | Source::Note)
@@ -107,7 +114,7 @@ impl Field {
 
     /// Whether it goes by this name.
     pub fn is(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+        same_name(&self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
     pub(crate) fn variable(name: &str) -> Self {

@@ -10,6 +10,8 @@ use std::hash::{Hash, Hasher};
 
 use serde::{Serialize, Serializer};
 
+use crate::base::text::same_name;
+
 use super::render::Shown;
 use super::{Record, Unit, hidden_shares};
 
@@ -143,7 +145,7 @@ impl Measure {
 
     /// Whether it goes by this name: a name or an alias, in letters of either case.
     pub fn is(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+        same_name(&self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
     /// Its value in a record; `None` where the run has none, and where other runs decide it.

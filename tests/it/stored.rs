@@ -54,6 +54,33 @@ fn runs_are_found_sorted_and_shown_in_chosen_columns() {
 }
 
 #[test]
+fn one_language_chooses_runs_for_every_verb() {
+    let place = Place::new();
+    simulated(&place);
+    assert_eq!(ids(&place, &["--filter", "tp:2,4 arch:ladder"]).len(), 2);
+    assert_eq!(
+        ids(&place, &["--filter", "arch:upper_bound"]).len(),
+        ids(&place, &["--filter", "upb"]).len()
+    );
+    let newest = ids(&place, &["--filter", "arch:ladder"]).pop().expect("a run with ladder");
+    let shown = place.run(&["show", "--filter", "arch:ladder", "--format", "json"]).exits(0);
+    assert_eq!(shown.json()["run"], newest.as_str());
+    assert!(shown.stderr.contains("2 of 6 runs, filter arch:ladder"), "{}", shown.stderr);
+    assert!(shown.stderr.contains(&format!("the newest of them: {newest}")), "{}", shown.stderr);
+    let overlap = place.run(&["overlap", "--filter", "arch:ladder tp:2", "--format", "json"]).exits(0);
+    assert_eq!(overlap.json()["ranks"].as_array().map(Vec::len), Some(2));
+    place.run(&["timeline", "--filter", "arch:ladder tp:2", "--export", "t.svg"]).exits(0);
+    let none = place.run(&["show", "--filter", "arch:parallel tp:64"]).exits(2);
+    assert!(none.stderr.contains("no run in runs meets the filter"), "{}", none.stderr);
+    place.run(&["show"]).exits(2);
+    // what ladder is compared with stays
+    let compare = ["compare", "--by", "architecture", "--filter", "arch:ladder", "--format", "json"];
+    let pairs = place.run(&compare).exits(0).json()["pairs"].clone();
+    let values: Vec<_> = pairs.as_array().into_iter().flatten().map(|pair| &pair["value"]).collect();
+    assert!(!values.is_empty() && values.iter().all(|value| *value == "ladder"), "{pairs}");
+}
+
+#[test]
 fn tags_and_notes_are_kept_shown_and_searched() {
     let place = Place::new();
     let batch = simulated(&place);

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use toml_edit::{DocumentMut, Item, Value};
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
-use crate::lab::store::Store;
 use crate::machine::hardware::{Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
 use crate::table::render::{Shown, Table};
@@ -22,6 +22,8 @@ pub struct Args {
     /// stored runs that were executed, not simulated]
     #[arg(long, value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Hardware profile that they ran on: a built-in name, or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: String,
@@ -49,7 +51,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let target = Target { profile: Profile::load(&args.hardware)?, stack: Stack::load(&args.stack)? };
     let points = match &args.data {
         Some(path) => calibrate::read_csv(path)?,
-        None => calibrate::of_records(&Store::open(&dir).list()?.records),
+        None => calibrate::of_records(&args.filter.records(&[], &dir)?),
     };
     if points.is_empty() {
         return Err(Error::input_help(

@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
-use super::{report, runs};
+use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
@@ -34,9 +35,8 @@ pub struct Args {
     /// Maps over TP and batch, one for each value and whatever else differs, instead of the list of pairs
     #[arg(long)]
     pub heatmap: bool,
-    /// Only runs that meet these conditions (as in `runs`)
-    #[arg(long, value_name = "CONDITIONS")]
-    pub filter: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Also write a figure (.svg, .png) or the pairs (.csv)
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let axis = Axis::parse(&args.by)?;
     let export = args.export.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
-    let records = runs::filtered(&args.runs, &dir, args.filter.as_deref())?;
+    let records = args.filter.compared(&args.runs, &dir, &axis, args.baseline.as_deref())?;
     // Runs as they are stored, not pooled: ratios pair by round.
     let cells = Cells::of(&records);
     let mut comparison = cells.compare(&axis, args.baseline.as_deref())?;

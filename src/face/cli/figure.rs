@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use super::{report, runs};
+use super::filter::FilterArgs;
+use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::{self, Stores, overlap_pair};
 use crate::lab::store::Store;
@@ -26,9 +27,8 @@ pub struct Args {
     /// The file: .svg or .png
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Only runs that meet these conditions (as in `runs`), for example 'batch<=16 hardware=h100_sxm'
-    #[arg(long, value_name = "CONDITIONS")]
-    pub filter: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Only runs with this P2P setting: on, off
     #[arg(long, value_name = "on|off")]
     pub p2p: Option<P2p>,
@@ -100,10 +100,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn of_records(args: &Args, dir: &std::path::Path, options: &Options) -> Result<Figure> {
-    let filter = args.p2p.map(|p2p| format!("p2p={} ", p2p.as_str())).unwrap_or_default()
-        + args.filter.as_deref().unwrap_or_default();
-    let filter = Some(filter.trim()).filter(|conditions| !conditions.is_empty());
-    let mut records = runs::filtered(&args.runs, dir, filter)?;
+    let mut records = args.filter.records(&args.runs, dir)?;
+    records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
     records.retain(|record| record.status == Status::Ok && record.metrics.is_some());
     if records.is_empty() {
         return Err(Error::input_help(
@@ -164,7 +162,8 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
         let path = std::path::Path::new(name);
         path.is_file() || (!path.is_dir() && !matches!(store.batch(name), Ok(Some(_))))
     };
-    if args.kind != Kind::Overlap || args.runs.is_empty() || !args.runs.iter().all(single) {
+    let chosen = args.filter.typed().is_some();
+    if chosen || args.kind != Kind::Overlap || args.runs.is_empty() || !args.runs.iter().all(single) {
         return Ok(None);
     }
     let (mut traces, mut records) = (Vec::new(), Vec::new());

@@ -16,6 +16,7 @@ mod doctor_machine;
 mod doctor_memory;
 mod experiments;
 mod figure;
+mod filter;
 mod generate;
 mod hardware;
 mod interrupt;

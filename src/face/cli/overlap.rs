@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::rules::RulesArgs;
 use super::select::SelectArgs;
@@ -20,8 +21,10 @@ use crate::trace::rules::RuleReport;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
-    #[arg(value_name = "RUN|TRACE")]
-    pub source: String,
+    #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
+    pub source: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     #[command(flatten)]
     pub select: SelectArgs,
     /// One table instead of the report: step, layer, collective, range (NVTX), kind, name, exposed (JSON has them all)
@@ -54,8 +57,9 @@ pub enum By {
 
 /// Prints the report of a trace, or one of its tables.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&args.source, &store, args.rules.named(), args.select.step)?;
+    let opened = desk::open(&source, &store, args.rules.named(), args.select.step)?;
     report::part(&opened);
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{report, runs};
+use super::filter::FilterArgs;
+use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::{self, Stores, overlap_pair};
 use crate::study::analysis;
@@ -20,9 +21,8 @@ pub struct Args {
     /// The page
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
-    /// Only runs that meet these conditions (as in `runs`)
-    #[arg(long, value_name = "CONDITIONS")]
-    pub filter: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 /// Writes the page of the runs that were chosen.
@@ -34,7 +34,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             "name a file that ends in .html",
         ));
     }
-    let records = runs::filtered(&args.runs, &dir, args.filter.as_deref())?;
+    let records = args.filter.records(&args.runs, &dir)?;
     let stores = Stores::named(&args.runs, &dir);
     let ok: Vec<Record> =
         records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()).cloned().collect();
@@ -46,7 +46,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         arguments: arguments(args, &dir),
         directory: directory(args, &dir),
         named: named(args, &records),
-        filter: args.filter.clone().unwrap_or_default(),
+        filter: args.filter.typed().unwrap_or_default().to_owned(),
         questions: questions(&records),
         overlaps: overlaps(&ok, &stores),
         records: &records,

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
-use super::{report, runs};
+use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
@@ -24,9 +25,8 @@ pub struct Args {
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// Only runs that meet these conditions (as in `runs`)
-    #[arg(long, value_name = "CONDITIONS")]
-    pub filter: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Only the points on the frontier
     #[arg(long)]
     pub frontier: bool,
@@ -124,7 +124,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let overlay = read_overlays(&args.overlay)?;
     let options = area_options(args)?;
     let axes = Axes { x: args.x, y: args.y };
-    let records = runs::filtered(&args.runs, &dir, args.filter.as_deref())?;
+    let records = args.filter.records(&args.runs, &dir)?;
     let mut points = analysis::pareto_on(&records, axes);
     if points.is_empty() {
         report::note("no finished runs, so no frontier; `ladderscope runs` lists what is stored");

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::filter::{self, FilterArgs};
 use super::output::{self, Format, FormatArgs};
 use super::record_printer::RecordPrinter;
 use super::runs_edit::Edit;
@@ -16,11 +17,10 @@ use crate::table::{Record, Status};
 
 /// The command line's arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = LANGUAGE)]
+#[command(args_conflicts_with_subcommands = true, after_help = filter::LANGUAGE)]
 pub struct Args {
-    /// Only runs that meet this filter, for example 'arch:ladder tp>=4 -tag:bad' (see below)
-    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
-    pub filter: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Only runs with this tag (several: with all of them)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
@@ -46,21 +46,12 @@ pub struct Args {
     pub edit: Option<Edit>,
 }
 
-const LANGUAGE: &str = "\
-Filters: all terms must hold, blanks separate them.
-  ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
-  \"gpt-fast\" -failed    exactly these letters; - in front: not
-  arch:ladder tp:8      a text contains it, a number is it; a range: tp:2..8; either: p2p:on|off
-  tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
-  tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
-  NCCL_ALGO:Ring        variables and overrides by their names";
-
 /// Prints the list, or edits.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(edit) = &args.edit {
         return super::runs_edit::run(edit, &dir);
     }
-    let chosen = args.filter.is_some()
+    let chosen = args.filter.typed().is_some()
         || !args.tag.is_empty()
         || args.status.is_some()
         || args.sort.is_some()
@@ -70,7 +61,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.output.format == Format::Table && !chosen {
         return in_short(&dir);
     }
-    let Selection { records, annotations, .. } = select(&[], &dir)?;
+    let Selection { records, annotations, .. } = filter::select(&[], &dir)?;
     let stored = records.len();
     let table = RunTable::new(&records, &annotations);
     let rows = rows(args, &table, &records)?;
@@ -104,7 +95,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// The rows that the arguments choose, in their order.
 fn rows(args: &Args, table: &RunTable, records: &[Record]) -> Result<Vec<u32>> {
-    let mut filter = Filter::parse(args.filter.as_deref().unwrap_or_default());
+    let mut filter = Filter::parse(args.filter.typed().unwrap_or_default());
     for tag in &args.tag {
         filter.terms.push(Filter::with_tag(tag));
     }
@@ -185,16 +176,4 @@ fn in_short(dir: &Path) -> Result<u8> {
         report::note("a batch's runs are BATCH:ROW; --all or a condition lists them");
     }
     Ok(0)
-}
-
-/// The records that verbs over many runs look at (see [`Selection::named`]); damaged files are warned of.
-pub fn select(named: &[String], dir: &Path) -> Result<Selection> {
-    let chosen = Selection::named(named, dir)?;
-    chosen.damaged.iter().for_each(|damaged| report::warn(damaged));
-    Ok(chosen)
-}
-
-/// Those of them that meet a filter.
-pub fn filtered(named: &[String], dir: &Path, filter: Option<&str>) -> Result<Vec<Record>> {
-    desk::filtered(select(named, dir)?, filter, None)
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use clap::Subcommand;
 
+use super::filter::{self, FilterArgs};
 use super::output::{self, Format, FormatArgs};
-use super::{report, runs};
+use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk;
@@ -59,16 +60,15 @@ pub struct Which {
     /// Ids, prefixes of ids, 'last', batches (all their rows) or BATCH:ROW
     #[arg(value_name = "RUN", required_unless_present = "filter")]
     pub runs: Vec<String>,
-    /// Of these, or of all where none is named, only those that meet this filter (as in 'runs')
-    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
-    pub filter: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 impl Which {
     /// The ids; at least one. Names are of runs in this directory alone: another directory's runs have
     /// annotations and a trash of their own.
     fn ids(&self, store: &Store) -> Result<Vec<String>> {
-        let mut chosen = runs::select(&[], store.dir())?;
+        let mut chosen = filter::select(&[], store.dir())?;
         if !self.runs.is_empty() {
             if let Some(name) = self.runs.iter().find(|name| name.contains(std::path::MAIN_SEPARATOR)) {
                 return Err(Error::input_help(
@@ -85,7 +85,7 @@ impl Which {
             let mut seen = HashSet::new();
             chosen.records.retain(|record| seen.insert(record.run.clone()));
         }
-        let records = desk::filtered(chosen, self.filter.as_deref(), None)?;
+        let records = desk::filtered(chosen, self.filter.typed(), None)?;
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("no runs in {} are meant: nothing was done", store.dir().display()),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::{record_table, report};
 use crate::base::error::{Error, Result};
@@ -19,16 +20,19 @@ use crate::trace::overlap::{BreakdownRow, Selection};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A stored run: its id, a prefix of it, or 'last'; or the trace of one
-    #[arg(value_name = "RUN")]
-    pub run: String,
+    #[arg(value_name = "RUN", required_unless_present = "filter")]
+    pub run: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
 
 /// Prints everything that is known of one run.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let meant = args.filter.one(args.run.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let record = match Named::find(&args.run, &store)? {
+    let record = match Named::find(&meant, &store)? {
         Named::Run(record) => record,
         Named::File(path) => match trace::read_meta(&path)?.0.run {
             Some(id) => Box::new(store.get(&id)?),

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use super::{output, runs};
+use super::{filter, output};
 use crate::base::error::Result;
 use crate::face::tui;
 use crate::table::Status;
@@ -19,7 +19,7 @@ pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
 }
 
 fn text(dir: &Path) -> Result<String> {
-    let records = runs::select(&[], dir)?.records;
+    let records = filter::select(&[], dir)?.records;
     let ok = records.iter().filter(|record| record.status == Status::Ok).count();
     Ok(format!(
         "\

@@ -4,6 +4,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use super::filter::FilterArgs;
 use super::rules::RulesArgs;
 use super::select::SelectArgs;
 use super::{output, report};
@@ -18,14 +19,16 @@ use crate::study::plot::{self, Stretch};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
-    #[arg(value_name = "RUN|TRACE")]
-    pub source: String,
+    #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
+    pub source: Option<String>,
     /// Another one to show beneath it, aligned at the first decode step that both have
     #[arg(value_name = "BENEATH")]
     pub beneath: Option<String>,
     /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     #[command(flatten)]
     pub select: SelectArgs,
     #[command(flatten)]
@@ -44,7 +47,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let store = Store::open(&dir);
     let open = |source: &str| desk::open(source, &store, args.rules.named(), args.select.step);
-    let mut traces = vec![open(&args.source)?];
+    let mut traces = vec![open(&args.filter.one(args.source.as_ref(), &dir)?)?];
     if let Some(beneath) = &args.beneath {
         traces.push(open(beneath)?);
     }

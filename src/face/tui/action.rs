@@ -35,6 +35,8 @@ pub enum Action {
     WhatIfHere,
     /// Show what was told until now.
     Messages,
+    /// Choose the theme.
+    Theme,
     /// What the binding at this place of a screen's table says.
     On(Tab, usize),
 }
@@ -126,6 +128,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
     bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),
     bind("messages", "M", Action::Messages, "messages until now", None),
+    bind("theme", "", Action::Theme, "theme: colours of the workbench", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the command that shows the same", None),
     bind("reload", "R", Action::Reload, "read experiments and runs again", Some("reload")),
     bind("next-screen", "Tab", Action::NextScreen, "next screen", None),

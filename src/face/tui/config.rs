@@ -19,6 +19,8 @@ const VARIABLE: &str = "LADDERSCOPE_CONFIG";
 pub struct Config {
     /// The colours of the theme in force.
     pub theme: Theme,
+    /// What other themes become with the user's colours, on this terminal.
+    pub themes: Themes,
     /// Which keys do what, the user's own choices included.
     pub keys: Keymap,
     /// Whether the mouse is captured at first.
@@ -27,8 +29,45 @@ pub struct Config {
     pub wrong: Vec<String>,
 }
 
+/// What themes become with the user's own colours, on the terminal that there is.
+#[derive(Clone, Debug, Default)]
+pub struct Themes {
+    /// The theme of the settings, as written there; a built-in one's name where they say nothing.
+    pub setting: String,
+    /// The theme of the settings, before what the terminal cannot show is taken from it.
+    own: Option<Theme>,
+    /// Roles and their styles in the settings, which hold in every theme.
+    colors: Vec<(String, String)>,
+    around: Surroundings,
+}
+
+impl Themes {
+    /// Names to choose from: the built-in ones, and that of the settings where it is another.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = theme::names().map(str::to_owned).collect();
+        if !self.setting.is_empty() && !names.contains(&self.setting) {
+            names.push(self.setting.clone());
+        }
+        names
+    }
+
+    /// The theme of a name, with the user's colours, as this terminal can show it; `None` where there is none.
+    pub fn of(&self, name: &str) -> Option<Theme> {
+        let own = self.own.filter(|_| name == self.setting);
+        let mut theme = own.or_else(|| Theme::built_in(name))?;
+        for (role, style) in &self.colors {
+            // what is wrong was told when the settings were read
+            let _ = theme.set(role, style);
+        }
+        if !self.around.true_color {
+            theme = theme.with_256_colors();
+        }
+        Some(if self.around.no_color { theme.without_color() } else { theme })
+    }
+}
+
 /// What the environment says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Colours are not wanted (`NO_COLOR`).
     pub no_color: bool,
@@ -91,10 +130,16 @@ impl Config {
             reader.say(at, error.message());
         });
         let (mut theme, mut changes) = (Theme::new(true), Vec::new());
+        let mut themes = Themes { setting: "terminal".into(), around: *around, ..Themes::default() };
         let mut mouse = !around.ssh;
         for (key, item) in document.iter().flat_map(|d| d.iter()) {
             match key {
-                "theme" => theme = reader.theme(item).unwrap_or(theme),
+                "theme" => {
+                    if let Some(named) = reader.theme(item) {
+                        theme = named;
+                        themes.setting = item.as_str().unwrap_or_default().to_owned();
+                    }
+                }
                 "mouse" => match (item.as_bool(), item.as_str()) {
                     (Some(wanted), _) => mouse = wanted,
                     (None, Some("auto")) => {}
@@ -108,19 +153,15 @@ impl Config {
                 ),
             }
         }
+        themes.own = Some(theme);
         if let Ok(document) = &document {
-            reader.colors(document.get("colors"), &mut theme);
+            themes.colors = reader.colors(document.get("colors"), &mut theme);
             changes = reader.keys(document.get("keys"));
         }
         let (keys, clashes) = Keymap::with(&changes);
         reader.wrong.extend(clashes.iter().map(|why| format!("{}: {why}", path.display())));
-        if !around.true_color {
-            theme = theme.with_256_colors();
-        }
-        if around.no_color {
-            theme = theme.without_color();
-        }
-        Self { theme, keys, mouse, wrong: reader.wrong }
+        let theme = themes.of(&themes.setting).unwrap_or(theme);
+        Self { theme, themes, keys, mouse, wrong: reader.wrong }
     }
 }
 
@@ -188,20 +229,26 @@ impl Reader<'_> {
         Some(theme)
     }
 
-    fn colors(&mut self, item: Option<&Item>, theme: &mut Theme) {
-        let Some(item) = item else { return };
+    /// Gives roles of a theme their styles; those that are right.
+    fn colors(&mut self, item: Option<&Item>, theme: &mut Theme) -> Vec<(String, String)> {
+        let mut right = Vec::new();
+        let Some(item) = item else { return right };
         let Some(table) = item.as_table_like() else {
-            return self.say(start(item), "[colors] is a table: exposed = \"bold red\"");
+            self.say(start(item), "[colors] is a table: exposed = \"bold red\"");
+            return right;
         };
         for (role, item) in table.iter() {
             let done = match item.as_str() {
                 Some(style) => theme.set(role, style),
                 None => Err(format!("{role} wants a text such as \"bold red\"")),
             };
-            if let Err(why) = done {
-                self.say(start(item), &why);
+            match (done, item.as_str()) {
+                (Ok(()), Some(style)) => right.push((role.to_owned(), style.to_owned())),
+                (Ok(()), None) => {}
+                (Err(why), _) => self.say(start(item), &why),
             }
         }
+        right
     }
 
     fn keys(&mut self, item: Option<&Item>) -> Vec<(String, Vec<String>)> {

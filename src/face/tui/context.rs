@@ -8,11 +8,14 @@ use std::sync::Arc;
 use ratatui::layout::Rect;
 
 use super::action::Action;
+use super::config::Themes;
 use super::keymap::Keymap;
 use super::layout;
 use super::message::{Effect, Ended};
 use super::mouse::Press;
 use super::overlay::Overlay;
+use super::pick::Folder;
+use super::scope::Scope;
 use super::screen::Acts;
 use super::snapshot::Snapshot;
 use super::state::Tab;
@@ -39,6 +42,12 @@ pub struct Context {
     pub overlays: Vec<Overlay>,
     /// The lines that were typed where the user was asked for one, by title of the question.
     pub past: HashMap<String, Vec<String>>,
+    /// Which runs the screens are about.
+    pub scope: Scope,
+    /// Trace files that were opened, the newest first.
+    pub recent: Vec<String>,
+    /// The folder of the path that is typed.
+    pub folder: Option<Folder>,
     /// Something the user is told.
     pub notice: Option<Notice>,
     /// Which key does what.
@@ -53,6 +62,10 @@ pub struct Context {
     pub leaving: bool,
     /// The colours of the theme in force.
     pub theme: Theme,
+    /// The themes to choose from.
+    pub themes: Themes,
+    /// The theme that the user chose in the workbench, instead of that of the settings.
+    pub chosen_theme: Option<String>,
     /// The directory in which runs are stored.
     pub dir: PathBuf,
     /// The runs directory's content, once read.
@@ -141,6 +154,9 @@ impl Context {
             tab: Tab::Experiments,
             overlays: Vec::new(),
             past: HashMap::new(),
+            scope: Scope::default(),
+            recent: Vec::new(),
+            folder: None,
             notice: None,
             keys: Keymap::default(),
             messages: VecDeque::new(),
@@ -148,6 +164,8 @@ impl Context {
             press: None,
             leaving: false,
             theme,
+            themes: Themes::default(),
+            chosen_theme: None,
             dir,
             stored: None,
             experiments: "experiments".into(),

@@ -44,6 +44,8 @@ pub fn run(options: Options) -> Result<()> {
     let size = window.size().map_err(failed)?;
     let mut cx = Context::new(options.dir.clone(), config.theme, (size.width, size.height));
     (cx.keys, cx.mouse, cx.cell_pixels) = (config.keys, config.mouse, terminal::cell_pixels());
+    cx.themes = config.themes;
+    memory::recall_theme(&mut cx);
     if let Some(first) = config.wrong.first() {
         let more = match config.wrong.len() {
             1 => String::new(),
@@ -72,6 +74,7 @@ pub fn run(options: Options) -> Result<()> {
     if let Some(path) = &memory
         && let Err(error) = if recalled { Ok(()) } else { memory::keep_aside(path) }
             .and_then(|()| memory::save(path, &memory::remember(&workbench.state)))
+            .and_then(|()| memory::save_theme(&workbench.state.cx))
     {
         eprintln!("what was shown is not remembered: {error}");
     }

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::message::Effect;
-use super::overlay::Prompt;
+use super::overlay::{Completing, Prompt};
 use super::screen::{Command, Export, FileKind};
 use super::screenshot;
 use super::state::State;
@@ -29,7 +29,7 @@ pub fn ask(state: &mut State, figure: bool) {
         path.display().to_string(),
         Box::new(move |state, typed| to(state, figure, typed)),
     );
-    state.cx.ask_line(prompt);
+    state.cx.ask_line(prompt.completing(Completing::Paths));
 }
 
 /// Writes what is shown to the file that was typed; why that cannot be.

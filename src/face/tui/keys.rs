@@ -2,9 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::context::Context;
+use super::context::{Context, Opening};
+use super::opener::looks_like_path;
 use super::overlay::Overlay;
-use super::palette;
 use super::state::State;
 use super::widgets::field::first_line;
 
@@ -14,6 +14,18 @@ const PAGE: usize = 10;
 /// A key while an overlay lies on top.
 pub fn in_overlay(state: &mut State, key: KeyEvent) {
     let cx = &mut state.cx;
+    if let Some(Overlay::Help { scroll, search }) = cx.overlays.last_mut() {
+        let before = search.value().to_owned();
+        let dropped = key.code == KeyCode::Esc && search.drop_text();
+        if dropped || search.key(key).is_some() {
+            *scroll = if search.value() == before { *scroll } else { 0 };
+            return;
+        }
+        if key.code == KeyCode::Char('/') {
+            search.typing = true;
+            return;
+        }
+    }
     if key.code == KeyCode::Esc {
         cx.overlays.pop();
         return;
@@ -28,7 +40,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             KeyCode::Char('n' | 'N' | 'q') => drop(cx.overlays.pop()),
             _ => {}
         },
-        Some(Overlay::Help { scroll } | Overlay::Text { scroll, .. }) => match key.code {
+        Some(Overlay::Help { scroll, .. } | Overlay::Text { scroll, .. }) => match key.code {
             KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
             KeyCode::PageUp => *scroll = scroll.saturating_sub(PAGE),
@@ -44,11 +56,13 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             KeyCode::Down => pick.selected += 1,
             KeyCode::PageUp => pick.selected = pick.selected.saturating_sub(PAGE),
             KeyCode::PageDown => pick.selected += PAGE,
+            KeyCode::Tab => pick.complete(),
             _ if pick.field.key(key) => pick.selected = 0,
             _ => {}
         },
         Some(Overlay::Prompt(prompt)) => match key.code {
             KeyCode::Enter => answer(state),
+            key if prompt.offers.key(key, &mut prompt.field).is_some() => prompt.error = None,
             _ if prompt.field.key(key) => prompt.error = None,
             _ => {}
         },
@@ -73,7 +87,7 @@ fn answer(state: &mut State) {
 
 /// What was chosen from a list: the list stays where nothing was.
 fn choose(state: &mut State) {
-    let Some(Overlay::Pick(pick)) = state.cx.overlays.pop() else { return };
+    let Some(Overlay::Pick(mut pick)) = state.cx.overlays.pop() else { return };
     match pick.chosen() {
         Some(chosen) => pick.take(state, chosen),
         None => state.cx.choose(pick),
@@ -84,9 +98,9 @@ fn choose(state: &mut State) {
 pub fn bound(cx: &mut Context) {
     let rows = super::widgets::overlay::text_rows(cx.size);
     match cx.overlays.last_mut() {
-        Some(Overlay::Help { scroll }) => {
-            let lines = super::widgets::overlay::help_lines(&cx.keys, cx.tab).len();
-            *scroll = (*scroll).min(lines.saturating_sub(rows));
+        Some(Overlay::Help { scroll, search }) => {
+            let lines = super::widgets::overlay::help_found(&cx.keys, cx.tab, search.value()).len();
+            *scroll = (*scroll).min(lines.saturating_sub(rows - 1));
         }
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
@@ -99,7 +113,7 @@ pub fn bound(cx: &mut Context) {
 }
 
 /// Text that was pasted: into what is being typed, if anything is. A path that is dropped on the
-/// window arrives like that, too, and is put into the palette, where Enter opens it.
+/// window arrives like that, too, and is put into the list of files, where Enter opens it.
 pub fn paste(state: &mut State, text: &str) {
     match state.cx.overlays.last_mut() {
         Some(Overlay::Pick(pick)) => {
@@ -107,6 +121,7 @@ pub fn paste(state: &mut State, text: &str) {
             pick.field.paste(text);
         }
         Some(Overlay::Prompt(prompt)) => prompt.field.paste(text),
+        Some(Overlay::Help { search, .. }) => _ = search.paste(text),
         None => {
             let (screen, cx) = state.split(state.cx.tab);
             if screen.filter().is_some_and(|filter| filter.paste(text)) {
@@ -116,8 +131,8 @@ pub fn paste(state: &mut State, text: &str) {
                 return;
             }
             let text: String = first_line(text).collect();
-            if palette::looks_like_path(&text) {
-                cx.type_into_palette(&format!("{}{text}", palette::OPEN));
+            if looks_like_path(&text) {
+                cx.pick_file(&text, Opening::Alone(None));
             }
         }
         _ => {}

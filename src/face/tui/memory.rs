@@ -1,5 +1,5 @@
-//! What the workbench remembers from one start to the next: the screen, and of each screen its sort
-//! order, filter, zoom. Kept by runs directory in the user's state directory, since several people may
+//! What the workbench remembers from one start to the next: the screen, the filter, and of each screen its sort
+//! order and zoom. Kept by runs directory in the user's state directory, since several people may
 //! look at the same runs.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::config::own_directory;
+use super::context::Context;
 use super::state::{State, Tab};
 use crate::base::error::{Error, Result};
 use crate::base::{atomic, hash};
@@ -24,6 +25,12 @@ pub struct Memory {
     dir: PathBuf,
     /// The title of the screen that was shown.
     screen: String,
+    /// The filter that was typed last.
+    #[serde(default)]
+    filter: String,
+    /// Trace files that were opened, the newest first.
+    #[serde(default)]
+    recent: Vec<String>,
     /// By title of a screen.
     pages: BTreeMap<String, Value>,
 }
@@ -59,6 +66,42 @@ pub fn load(path: &Path) -> Result<Option<Memory>> {
     Ok(Some(memory))
 }
 
+/// The theme that was chosen in the workbench, for all runs directories; it holds as long as the settings say what
+/// they said then.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct ChosenTheme {
+    theme: Option<String>,
+    /// The theme of the settings at that time.
+    instead_of: String,
+}
+
+fn theme_path() -> Option<PathBuf> {
+    Some(own_directory("XDG_STATE_HOME", ".local/state")?.join("theme.json"))
+}
+
+/// Shows the theme that was chosen in the workbench, where the settings still are as they were then.
+pub fn recall_theme(cx: &mut Context) {
+    let kept = theme_path().and_then(|path| std::fs::read(path).ok());
+    let kept: Option<ChosenTheme> = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if let Some(ChosenTheme { theme: Some(theme), instead_of }) = kept
+        && instead_of == cx.themes.setting
+    {
+        cx.take_theme(theme);
+    }
+}
+
+/// Keeps the theme that was chosen, where that is another than is kept.
+pub fn save_theme(cx: &Context) -> Result<()> {
+    let Some(path) = theme_path() else { return Ok(()) };
+    let (theme, instead_of) = (cx.chosen_theme.clone(), cx.themes.setting.clone());
+    if theme.is_none() && !path.exists() {
+        return Ok(());
+    }
+    let text = serde_json::to_string(&ChosenTheme { theme, instead_of });
+    let text = text.map_err(|error| Error::failed(error.to_string()))?;
+    atomic::write(&path, text.as_bytes())
+}
+
 /// Moves a file that could not be read aside: edits that were not saved may be in it.
 pub fn keep_aside(path: &Path) -> Result<()> {
     std::fs::rename(path, path.with_extension("json.old")).map_err(Error::io(path))
@@ -78,6 +121,8 @@ pub fn remember(state: &State) -> Memory {
         version: VERSION,
         dir: std::path::absolute(&state.cx.dir).unwrap_or_else(|_| state.cx.dir.clone()),
         screen: state.cx.tab.title().into(),
+        filter: state.cx.scope.typed.clone(),
+        recent: state.cx.recent.clone(),
         pages: Tab::ALL.into_iter().filter_map(kept).collect(),
     }
 }
@@ -87,6 +132,8 @@ pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
     if let Some(shown) = Tab::ALL.into_iter().find(|s| tab && s.title() == memory.screen) {
         state.cx.tab = shown;
     }
+    state.cx.scope.typed.clone_from(&memory.filter);
+    state.cx.recent.clone_from(&memory.recent);
     for tab in Tab::ALL {
         if let Some(kept) = memory.pages.get(tab.title()) {
             let (screen, cx) = state.split(tab);
@@ -100,7 +147,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::face::tui::context::Context;
     use crate::face::tui::theme::Theme;
 
     fn state() -> State {
@@ -164,7 +210,7 @@ mod tests {
         #[test]
         fn whatever_is_in_the_file_breaks_no_page(values in prop::collection::vec(values(), Tab::ALL.len())) {
             let pages = Tab::ALL.iter().map(|s| s.title().to_string()).zip(values).collect();
-            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), pages };
+            let memory = Memory { version: VERSION, dir: PathBuf::new(), screen: "timeline".into(), filter: String::new(), recent: Vec::new(), pages };
             let mut state = state();
             recall(&mut state, &memory, true);
             let again = remember(&state);

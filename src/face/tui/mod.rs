@@ -6,7 +6,9 @@
 //! screen    what a screen is ([`screen::Screen`]); screens/ holds one folder each
 //! context   what all screens share, and their ways out
 //! task      questions that take longer than a key press, and which answers are stale
-//! overlay   help, texts, and what the user is asked: yes or no, a line, a choice from a list
+//! scope     the filter that goes from screen to screen, the experiment that results open on
+//! overlay   help, texts, and what the user is asked: yes or no, a line
+//! pick      a choice from a list; palette, opener: the lists of actions, of runs and files to open
 //! effects   performs: threads for questions, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, what lies on top
 //! ```
@@ -57,9 +59,12 @@ mod layout;
 mod memory;
 mod message;
 mod mouse;
+mod opener;
 mod overlay;
 mod palette;
+mod pick;
 mod preview;
+mod scope;
 mod screen;
 mod screens;
 mod screenshot;

@@ -62,7 +62,7 @@ fn point(state: &mut State, event: Pointer) {
         if matches!((&top, event.kind), (Overlay::Pick(_), PointerKind::Click)) {
             state.cx.overlays.pop();
         } else if let (
-            Overlay::Help { scroll } | Overlay::Text { scroll, .. },
+            Overlay::Help { scroll, .. } | Overlay::Text { scroll, .. },
             PointerKind::Wheel(notches),
         ) = (top, event.kind)
         {

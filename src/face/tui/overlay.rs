@@ -2,13 +2,16 @@
 //! choose from a list - with what is done about the answer.
 
 use std::fmt;
-
-use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher};
+use std::sync::Arc;
 
 use super::context::Context;
+use super::pick::{Chosen, Folder, Pick};
+use super::screens::timeline::Timeline;
 use super::state::{Placed, State};
-use super::widgets::field::Field;
+use super::widgets::field::{Field, FilterBox};
+use super::widgets::offers::Offers;
+use crate::base::offer::{Completion, Offer, complete_word};
+use crate::desk::files::{FileEntry, folder_of, within};
 
 /// What lies on a screen and takes its keys.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub enum Overlay {
     Help {
         /// How many lines lie above the first one shown.
         scroll: usize,
+        /// Which lines are shown.
+        search: FilterBox,
     },
     /// A list to choose from, such as the palette.
     Pick(Pick),
@@ -48,97 +53,27 @@ pub struct Prompt {
     pub field: Field,
     /// Why it could not be used.
     pub error: Option<String>,
+    /// What can be typed next, and what that is taken from.
+    pub offers: Offers,
+    completing: Completing,
     /// What is done with it.
     pub take: Take,
 }
 
-/// A list that the user chooses from by typing.
-pub struct Pick {
-    /// What the user chooses.
-    pub title: String,
-    /// What was typed so far.
-    pub field: Field,
-    /// Which of the lines that match is selected.
-    pub selected: usize,
-    /// The lines: a name, in which is searched, and what there is to say of it.
-    pub lines: Vec<(String, String)>,
-    literal: Literal,
-    take: TakeChosen,
+/// What Tab completes in a line.
+#[derive(Clone, Debug, Default)]
+pub enum Completing {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The last of its words, which are parted by blanks and commas.
+    Words(Vec<Offer>),
+    /// The path of a file.
+    Paths,
 }
 
-/// Says in words what Enter does with the typed text itself, or `None` where a text that is no line
-/// means nothing. It is told the text, and whether no line matches it.
-type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
-
-/// Does what is done about a choice.
-type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
-
-/// What the user chose of a [`Pick`]: one of its lines, or a text of their own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chosen {
-    /// A line, by its index.
-    Line(usize),
-    /// What was typed itself.
-    Text(String),
-}
-
-/// A name with its index, as the search wants it.
-struct Named<'a>(usize, &'a str);
-
-impl AsRef<str> for Named<'_> {
-    fn as_ref(&self) -> &str {
-        self.1
-    }
-}
-
-impl Pick {
-    /// A list of lines; `literal` says what Enter does with a text itself, where that is meant.
-    pub fn new(
-        title: impl Into<String>,
-        lines: Vec<(String, String)>,
-        literal: impl Fn(&str, bool) -> Option<String> + 'static,
-        take: impl FnOnce(&mut State, Chosen) + 'static,
-    ) -> Self {
-        let (literal, take) = (Box::new(literal), Box::new(take));
-        Self { title: title.into(), field: Field::default(), selected: 0, lines, literal, take }
-    }
-
-    /// The list with something typed.
-    pub fn typed(self, text: &str) -> Self {
-        Self { field: Field::new(text), ..self }
-    }
-
-    /// The lines that match what was typed, the best first, by index.
-    pub fn found(&self) -> Vec<usize> {
-        let typed = self.field.value().trim_end_matches([' ', '=']);
-        let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
-        let names = self.lines.iter().enumerate().map(|(at, line)| Named(at, &line.0));
-        let found = pattern.match_list(names, &mut Matcher::new(Config::DEFAULT));
-        let mut found: Vec<usize> = found.into_iter().map(|(named, _)| named.0).collect();
-        // who types a part of a name means that name
-        let typed = typed.to_lowercase();
-        found.sort_by_key(|at| !self.lines[*at].0.to_lowercase().contains(&typed));
-        found
-    }
-
-    /// What Enter does with the text itself, where it is meant.
-    pub fn literal(&self) -> Option<String> {
-        (self.literal)(self.field.value(), self.found().is_empty())
-    }
-
-    /// What Enter chooses; `None` where nothing matches.
-    pub fn chosen(&self) -> Option<Chosen> {
-        if self.literal().is_some() {
-            return Some(Chosen::Text(self.field.value().to_owned()));
-        }
-        self.found().get(self.selected).copied().map(Chosen::Line)
-    }
-
-    /// Does what is done about the choice.
-    pub fn take(self, state: &mut State, chosen: Chosen) {
-        (self.take)(state, chosen);
-    }
-}
+/// Offers of a prompt that are listed in it.
+pub const LISTED: usize = 10;
 
 /// What is asked before it is done.
 pub struct Question {
@@ -151,7 +86,73 @@ pub struct Question {
 impl Prompt {
     /// A prompt with a line that begins as `text`.
     pub fn new(title: String, hint: String, text: String, take: Take) -> Self {
-        Self { title, hint, field: Field::new(text), error: None, take }
+        let (offers, completing) = (Offers::default(), Completing::Nothing);
+        Self { title, hint, field: Field::new(text), error: None, offers, completing, take }
+    }
+
+    /// The prompt, with what Tab completes in it.
+    pub fn completing(self, completing: Completing) -> Self {
+        Self { completing, ..self }
+    }
+
+    /// The folder of the path that is typed, where paths are completed.
+    fn wanted_folder(&self) -> Option<String> {
+        matches!(self.completing, Completing::Paths).then(|| folder_of(self.field.value()).to_owned())
+    }
+
+    /// Offers what can be typed next.
+    fn suggest(&mut self, folder: Option<&Folder>) {
+        let line = self.field.value();
+        let completion = match &self.completing {
+            Completing::Nothing => return,
+            Completing::Words(words) => complete_word(line, self.field.cursor(), words, LISTED),
+            Completing::Paths => {
+                let wanted = self.wanted_folder();
+                let entries = folder.filter(|folder| Some(&folder.0) == wanted.as_ref());
+                let entries = entries.iter().flat_map(|(_, entries)| entries.iter());
+                let begins = |entry: &&FileEntry| entry.path.starts_with(line);
+                let offers = entries
+                    .filter(begins)
+                    .map(|entry| Offer::new(entry.path.clone(), entry.about.clone()));
+                Completion { replaces: 0..line.len(), offers: offers.take(LISTED).collect() }
+            }
+        };
+        self.offers.set(completion, line);
+    }
+}
+
+/// After every message: what lies on top is searched for what is typed in it, and the folder of a path that is typed
+/// there is read, in the background.
+pub fn settle(cx: &mut Context) {
+    let wanted = match cx.overlays.last() {
+        Some(Overlay::Pick(pick)) => pick.wanted_folder(),
+        Some(Overlay::Prompt(prompt)) => prompt.wanted_folder(),
+        _ => None,
+    };
+    match wanted {
+        Some(folder) => {
+            let (typed, key) = (folder.clone(), folder.clone());
+            cx.want(
+                "folder",
+                &key,
+                move |_| Ok(within(&typed)),
+                move |_: &mut Timeline, entries, cx| {
+                    cx.folder = entries.ok().map(|entries| (folder, Arc::new(entries)));
+                },
+            );
+        }
+        // another time it is read anew
+        None if cx.folder.take().is_some() => cx.forget::<Timeline>("folder"),
+        None => {}
+    }
+    let folder = cx.folder.clone();
+    match cx.overlays.last_mut() {
+        Some(Overlay::Pick(pick)) => {
+            pick.list_folder(folder.as_ref());
+            pick.settle();
+        }
+        Some(Overlay::Prompt(prompt)) => prompt.suggest(folder.as_ref()),
+        _ => {}
     }
 }
 
@@ -164,11 +165,24 @@ impl Context {
         text: impl Into<String>,
         take: impl Fn(&mut S, &str, &mut Self) -> Result<(), String> + 'static,
     ) {
+        self.prompt_completing(Completing::Nothing, title, hint, text, take);
+    }
+
+    /// As [`Self::prompt`], of a line in which Tab completes something.
+    pub fn prompt_completing<S: Placed>(
+        &mut self,
+        completing: Completing,
+        title: impl Into<String>,
+        hint: impl Into<String>,
+        text: impl Into<String>,
+        take: impl Fn(&mut S, &str, &mut Self) -> Result<(), String> + 'static,
+    ) {
         let take: Take = Box::new(move |state, typed| {
             let (screen, cx) = S::of(state);
             take(screen, typed, cx)
         });
-        self.ask_line(Prompt::new(title.into(), hint.into(), text.into(), take));
+        let prompt = Prompt::new(title.into(), hint.into(), text.into(), take);
+        self.ask_line(prompt.completing(completing));
     }
 
     /// Asks the user for a line; ↑ goes through those that were taken under this title before.
@@ -225,12 +239,6 @@ impl Context {
 impl fmt::Debug for Prompt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Prompt({:?}, {:?})", self.title, self.field.value())
-    }
-}
-
-impl fmt::Debug for Pick {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pick({:?}, {:?})", self.title, self.field.value())
     }
 }
 

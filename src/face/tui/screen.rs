@@ -78,6 +78,16 @@ pub trait Screen: Perform {
     /// The filter was typed into or left: what it narrows is chosen anew.
     fn narrow(&mut self, _cx: &mut Context) {}
 
+    /// Whether it comes up on the experiment that was looked at last, where no filter says otherwise.
+    fn opens_on_experiment(&self) -> bool {
+        false
+    }
+
+    /// The experiment that is looked at on it: of the run that is selected, or of the sweep.
+    fn experiment(&self, _cx: &Context) -> Option<String> {
+        None
+    }
+
     /// A key that goes to something being typed or to something that lies on the screen, before its filter and
     /// any binding; whether it was one.
     fn typed(&mut self, _key: KeyEvent, _cx: &mut Context) -> bool {

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::action::Action;
-use super::context::{Context, Request};
+use super::context::{Context, Opening, Request};
 use super::export;
 use super::format;
 use super::keys;
 use super::message::{Effect, Message, StoreTask};
 use super::mouse;
-use super::overlay::{Overlay, Question};
-use super::palette;
+use super::overlay::{self, Overlay, Question};
+use super::scope;
 use super::state::{State, Tab};
+use super::widgets::field::FilterBox;
 
 /// Has everything read that is shown: when the workbench opens, and when the user asks for it.
 pub fn begin(state: &mut State) {
@@ -98,9 +99,9 @@ pub fn act(state: &mut State, action: Action) {
         Action::Show(tab) => cx.tab = tab,
         Action::NextScreen => cx.tab = cx.tab.shifted(1),
         Action::PreviousScreen => cx.tab = cx.tab.shifted(Tab::ALL.len() - 1),
-        Action::Help => cx.overlays.push(Overlay::Help { scroll: 0 }),
+        Action::Help => cx.overlays.push(Overlay::Help { scroll: 0, search: FilterBox::default() }),
         Action::Palette => cx.type_into_palette(""),
-        Action::TypeOpen => cx.type_into_palette(palette::OPEN),
+        Action::TypeOpen => cx.pick_file("", Opening::Alone(None)),
         Action::Close => {
             if cx.overlays.pop().is_none() && cx.notice.take().is_none() {
                 screen.close(cx);
@@ -125,6 +126,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Export => export::ask(state, true),
         Action::Picture => export::ask(state, false),
         Action::Messages => show_messages(cx),
+        Action::Theme => cx.pick_theme(),
         Action::CopyCommand => export::copy_command(state),
         Action::On(tab, at) => {
             let (screen, cx) = state.split(tab);
@@ -195,6 +197,8 @@ fn leave(state: &mut State) {
 
 /// After every message: selections exist and can be seen, what is missing is asked for.
 fn settle(state: &mut State) {
+    scope::settle(state);
+    overlay::settle(&mut state.cx);
     keys::bound(&mut state.cx);
     let body = state.cx.body();
     for tab in Tab::ALL {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::Experiment;
 use crate::base::error::{Error, Result};
+use crate::base::text::same_name;
 
 /// Name and text of each, quickstart first.
 pub const BUILT_IN: [(&str, &str); 7] = [
@@ -23,7 +24,8 @@ impl Experiment {
     ///
     /// The errors of [`Experiment::load`], for a file that is wrong and for one that there is not.
     pub fn open(path_or_name: &Path) -> Result<Self> {
-        let named = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path_or_name);
+        let word = path_or_name.to_str().unwrap_or_default();
+        let named = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
         match named {
             Some((name, text)) if !path_or_name.exists() => {
                 Self::from_str(text, Path::new(&format!("{name}.toml")))
@@ -53,6 +55,8 @@ mod tests {
         for (name, _) in BUILT_IN {
             let experiment = Experiment::open(Path::new(name)).unwrap();
             assert_eq!(experiment.name, name);
+            let otherwise = name.replace('-', "_").to_uppercase();
+            assert_eq!(Experiment::open(Path::new(&otherwise)).unwrap().name, name);
             assert!(experiment.question.is_some() && !experiment.cells.is_empty());
         }
     }

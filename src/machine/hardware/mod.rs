@@ -2,6 +2,7 @@
 //! cell needs of memory.
 
 mod check;
+mod describe;
 mod link;
 mod memory;
 mod overrides;
@@ -11,6 +12,7 @@ mod stack;
 mod tables;
 mod target;
 
+pub use describe::Described;
 pub use link::{CollectiveCost, InterNode, LargeMessages, LinkPoint, LinkTable, Links};
 pub use memory::MemoryNeed;
 pub use profile::{Profile, Skew, Tflops};

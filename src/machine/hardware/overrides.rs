@@ -30,31 +30,15 @@ pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<T
     Ok(Target { profile, stack })
 }
 
-impl Target {
-    /// Dotted paths of all its values that can be replaced, those of the stack with `stack.` before them.
-    pub fn keys(&self) -> Vec<String> {
-        let profile = Values::of("profile", &self.profile.name, &self.profile);
-        let stack = Values::of("stack", &self.stack.name, &self.stack);
-        let numbers = |values: Result<Values>| values.map_or_else(|_| Vec::new(), |values| values.keys);
-        let texts = ["name", "note", "tables"];
-        let own = numbers(profile)
-            .into_iter()
-            .filter(|key| !texts.contains(&key.rsplit('.').next().unwrap_or(key)));
-        let of_stack = numbers(stack).into_iter().filter(|key| !texts.contains(&key.as_str()));
-        let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
-        shorthands.into_iter().chain(own).chain(of_stack.map(|key| format!("stack.{key}"))).collect()
-    }
-}
-
 /// The values of a profile or a stack, as a table of TOML.
-struct Values {
+pub(super) struct Values {
     table: Table,
     /// Dotted paths of all values but lists.
-    keys: Vec<String>,
+    pub keys: Vec<String>,
 }
 
 impl Values {
-    fn of<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
+    pub fn of<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
         let failed = |problem: String| Error::failed(format!("{what} {name}: {problem}"));
         // through text: the table form has no place for numbers as keys
         let text = toml::to_string(value).map_err(|error| failed(error.to_string()))?;
@@ -62,6 +46,18 @@ impl Values {
         let mut keys = Vec::new();
         leaves(&table, "", &mut keys);
         Ok(Self { table, keys })
+    }
+
+    /// The paths that `key` means, each with its value as text.
+    pub fn meant(&self, key: &str) -> Vec<(String, String)> {
+        let paths = self.keys.iter().filter(|path| means(key, path));
+        let value = |path: &String| {
+            let mut parts = path.split('.');
+            let first = self.table.get(parts.next()?)?;
+            let value = parts.try_fold(first, |value, part| value.get(part))?;
+            Some((path.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        };
+        paths.filter_map(value).collect()
     }
 
     /// Replaces what `key` means; whether there is such a value. `given` is the key as typed.

@@ -10,6 +10,7 @@ use super::check::{above, at_least, share};
 use super::link::Links;
 use super::tables::Tables;
 use crate::base::error::{Error, Result};
+use crate::base::text::same_name;
 use crate::plan::DType;
 
 /// A hardware profile. Names in files carry their units; GB = 1e9 bytes.
@@ -132,7 +133,8 @@ impl Profile {
     /// Input errors: no such profile, with the nearest built-in name; a file that is wrong,
     /// with line and column.
     pub fn load(name_or_file: &str) -> Result<Self> {
-        if let Some(profile) = PARSED.iter().find(|profile| profile.name == name_or_file) {
+        let name = Self::meant(name_or_file);
+        if let Some(profile) = PARSED.iter().find(|profile| profile.name == name) {
             return Ok(profile.clone());
         }
         let path = Path::new(name_or_file);
@@ -158,9 +160,15 @@ impl Profile {
         PARSED.clone()
     }
 
+    /// The name of the built-in profile that is meant, however its letters and dashes were typed (`H100-SXM` is `h100_sxm`); what names
+    /// none, such as a file, as it is.
+    pub fn meant(typed: &str) -> &str {
+        BUILT_IN.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
+    }
+
     /// The text of a built-in profile.
     pub fn built_in_text(name: &str) -> Option<&'static str> {
-        BUILT_IN.iter().find(|(built_in, _)| *built_in == name).map(|(_, text)| *text)
+        BUILT_IN.iter().find(|(built_in, _)| same_name(built_in, name)).map(|(_, text)| *text)
     }
 
     /// Parses and checks the text of a profile; `file` is its name in errors.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{above, at_least, loss, share};
 use crate::base::error::{Error, Result};
+use crate::base::text::same_name;
 use crate::plan::Lowering;
 
 /// A software stack. Shares are 0 to 1; names in files carry their units.
@@ -151,7 +152,8 @@ impl Stack {
     /// Input errors: no such stack, with the nearest built-in name; a file that is wrong,
     /// with line and column.
     pub fn load(name_or_file: &str) -> Result<Self> {
-        if let Some(stack) = PARSED.iter().find(|stack| stack.name == name_or_file) {
+        let name = Self::meant(name_or_file);
+        if let Some(stack) = PARSED.iter().find(|stack| stack.name == name) {
             return Ok(stack.clone());
         }
         let path = Path::new(name_or_file);
@@ -168,9 +170,15 @@ impl Stack {
         PARSED.clone()
     }
 
+    /// The name of the built-in stack that is meant, however its letters and dashes were typed (`gpt_fast` is `gpt-fast`); what names
+    /// none, such as a file, as it is.
+    pub fn meant(typed: &str) -> &str {
+        BUILT_IN.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
+    }
+
     /// The text of a built-in stack.
     pub fn built_in_text(name: &str) -> Option<&'static str> {
-        BUILT_IN.iter().find(|(built_in, _)| *built_in == name).map(|(_, text)| *text)
+        BUILT_IN.iter().find(|(built_in, _)| same_name(built_in, name)).map(|(_, text)| *text)
     }
 
     /// What the stack does to plans: fusion, sharding of the head, logits of all positions.

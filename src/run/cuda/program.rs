@@ -124,7 +124,8 @@ mod tests {
     /// Against the plan's own notion of before, pair by pair.
     #[test]
     fn beside_means_neither_before_nor_after() {
-        for architecture in ["standard", "ladder", "ladder:2", "stale:3", "parallel+ladder", "desync:2", "delayed:2"]
+        for architecture in
+            ["standard", "ladder", "ladder:2", "stale:3", "parallel+ladder", "desync:2", "delayed:2"]
         {
             let (program, beside) = beside(architecture, 2);
             let plan = &program.plan;

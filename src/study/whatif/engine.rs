@@ -247,10 +247,7 @@ impl Engine {
         let ready = self.ready(variant)?;
         let (standard, bound) = (Architecture::Standard, Architecture::UpperBound);
         let chosen = ready.spec.architecture.clone();
-        let mut shown: Vec<Architecture> = SHOWN
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .collect();
+        let mut shown: Vec<Architecture> = SHOWN.iter().filter_map(|name| name.parse().ok()).collect();
         if !shown.contains(&chosen) {
             // before upper-bound, which is a limit and no choice
             shown.insert(shown.len() - 1, chosen.clone());

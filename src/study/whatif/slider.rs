@@ -114,7 +114,7 @@ impl Slider {
     }
 
     /// The option that it changes; `None` where it changes a value of the hardware.
-    fn option(self) -> Option<&'static OptionEntry> {
+    pub fn option(self) -> Option<&'static OptionEntry> {
         match self.entry().value {
             Value::Option(name) => options::option(name),
             Value::Hardware { .. } => None,

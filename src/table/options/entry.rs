@@ -27,6 +27,8 @@ pub enum Kind {
 pub struct About {
     /// Values it takes, as they are typed: all of them where `closed`, else examples.
     pub values: &'static [&'static str],
+    /// What each of them means, in a few words, in the same order; empty where the type says it.
+    pub meanings: &'static [&'static str],
     /// What an option that is not given stands for, in words.
     pub default: &'static str,
     /// What stands for the value in the help of the command line.
@@ -54,6 +56,7 @@ pub struct About {
 /// An option that nothing needs to be said of: every backend heeds it.
 pub(super) const PLAIN: About = About {
     values: &[],
+    meanings: &[],
     default: "",
     value_name: "",
     least: 0,
@@ -83,6 +86,7 @@ pub struct OptionEntry {
     pub is_required: bool,
     pub(super) documentation: &'static str,
     pub(super) words: &'static [&'static str],
+    pub(super) meanings: &'static [&'static str],
     pub(super) access: Access,
 }
 
@@ -117,6 +121,13 @@ impl OptionEntry {
     /// Values it takes, as they are typed: all of them where it is [`Self::closed`], else examples.
     pub fn values(&self) -> &'static [&'static str] {
         if self.about.values.is_empty() { self.words } else { self.about.values }
+    }
+
+    /// The values of [`Self::values`], each with what it means.
+    pub fn meanings(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let own = if self.about.meanings.is_empty() { self.meanings } else { self.about.meanings };
+        let meaning = |at: usize| own.get(at).map_or("", |text| text.trim().trim_end_matches('.'));
+        self.values().iter().enumerate().map(move |(at, value)| (*value, meaning(at)))
     }
 
     /// The title of its column.
@@ -216,6 +227,8 @@ pub trait Value: Clone + PartialEq {
     const KIND: Kind = Kind::Text;
     /// The words that stand for its values; empty where there are endlessly many.
     const WORDS: &'static [&'static str] = &[];
+    /// What each of these means.
+    const ABOUT: &'static [&'static str] = &[];
 
     /// The value that a text stands for. An input error where it stands for none, with
     /// what would be right.
@@ -294,6 +307,7 @@ numbers!(u32 is Count, u64 is Large);
 
 impl<T: Words> Value for T {
     const WORDS: &'static [&'static str] = <T as Words>::WORDS;
+    const ABOUT: &'static [&'static str] = <T as Words>::ABOUT;
 
     fn read(_: &OptionEntry, text: &str) -> Result<Self> {
         text.parse()

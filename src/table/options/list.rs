@@ -87,6 +87,7 @@ options! {
         /// Residual wiring
         architecture: Architecture = Architecture::Standard, About {
             values: &Architecture::FORMS,
+            meanings: &Architecture::MEANINGS,
             default: "standard, or the checkpoint's",
             value_name: "ARCHITECTURE",
             title: Some("arch"),
@@ -167,6 +168,12 @@ options! {
         /// Link of all-reduces
         link: Link = Link::Native, About {
             values: &["native", "p2p-on", "p2p-off", "emulated:alpha_us=20,gb_s=50"],
+            meanings: &[
+                "what the machine or the simulated hardware has, P2P applied",
+                "emulated: that of the hardware profile with P2P",
+                "emulated: that of the hardware profile without P2P",
+                "each all-reduce takes alpha + message bytes / bandwidth",
+            ],
             default: "native",
             value_name: "LINK",
             ..PLAIN
@@ -182,6 +189,7 @@ options! {
         /// Software stack for the simulator, by name or file
         stack: String = "native".into(), About {
             values: &["native", "gpt-fast"],
+            meanings: &["this program's own kernels and graphs", "gpt-fast with torch.compile, as in the paper"],
             default: "native",
             value_name: "NAME|FILE",
             label: "stack-",

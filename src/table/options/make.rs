@@ -146,6 +146,7 @@ macro_rules! entry {
             is_required: $is_required,
             documentation: $doc,
             words: <$type>::WORDS,
+            meanings: <$type>::ABOUT,
             access: Access {
                 text: |spec| spec.$name.text(),
                 number: |spec| spec.$name.number(),

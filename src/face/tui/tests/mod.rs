@@ -3,8 +3,10 @@
 pub mod fixtures;
 mod fuzz;
 mod looks;
+mod picking;
 mod results;
 mod runs;
 mod scenarios;
+mod scope;
 mod sweeping;
 mod timelines;

@@ -5,15 +5,17 @@ use std::ops::Range;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use tui_input::{Input, InputRequest};
 use unicode_width::UnicodeWidthStr;
 
+use super::offers::{MOST, Offers};
 use super::paint::put;
+use crate::base::error::Error;
 use crate::face::tui::format;
 use crate::face::tui::theme::{Role, Theme};
 use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::{Bound, Filter};
+use crate::study::analysis::filter::{Bound, Filter, complete};
 
 /// Lines that were typed before and are kept.
 const PAST: usize = 50;
@@ -143,6 +145,8 @@ pub struct FilterBox {
     pub typing: bool,
     /// What is wrong with it.
     pub wrong: Option<String>,
+    /// What can be typed next.
+    pub offers: Offers,
 }
 
 /// What a key did to a line that is typed.
@@ -170,14 +174,35 @@ impl FilterBox {
     /// The line as a filter of runs; what of it cannot be is left out and told beside it.
     pub fn bind(&mut self, table: &RunTable) -> Bound {
         let (bound, wrong) = Filter::parse(self.value()).bind(table);
-        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
+        self.tell(&wrong);
         bound
+    }
+
+    /// Tells beside it what of the line cannot be.
+    pub fn tell(&mut self, wrong: &[Error]) {
+        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
+    }
+
+    /// Offers what can be typed next of runs in a table.
+    pub fn suggest(&mut self, table: &RunTable) {
+        let completion = complete(self.value(), self.field.cursor(), table, MOST);
+        self.offers.set(completion, self.field.value());
+    }
+
+    /// Draws what can be typed next under the line's row, over what the screen shows.
+    pub fn draw_offers(&self, buf: &mut Buffer, row: Rect, body: Rect, theme: Theme) {
+        if self.typing {
+            self.offers.draw(buf, Position::new(row.x + 20, row.y), body, theme);
+        }
     }
 
     /// What a key does; `None` where keys do not go to it.
     pub fn key(&mut self, key: KeyEvent) -> Option<Typed> {
         if !self.typing {
             return None;
+        }
+        if let Some(changed) = self.offers.key(key.code, &mut self.field) {
+            return Some(if changed { Typed::Changed } else { Typed::Moved });
         }
         Some(match key.code {
             KeyCode::Down if self.field.back > 0 && self.field.key(key) => Typed::Changed,
@@ -206,15 +231,21 @@ impl FilterBox {
     /// Narrows nothing any more; whether it did.
     pub fn drop_text(&mut self) -> bool {
         self.typing = false;
+        self.offers = Offers::default();
         self.field.clear()
     }
 
     /// Draws it on a line, and beside it what is wrong with it, or while it is typed a hint; nothing where it is
     /// empty. The column behind all that.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, hint: &str) -> u16 {
+        self.draw_named(buf, area, theme, "filter: ", hint)
+    }
+
+    /// As [`Self::draw`], with another name before it.
+    pub fn draw_named(&self, buf: &mut Buffer, area: Rect, theme: Theme, name: &str, hint: &str) -> u16 {
         let mut x = area.x;
         if self.typing || !self.value().is_empty() {
-            x = put(buf, area, x, area.y, "filter: ", theme.style(Role::Key));
+            x = put(buf, area, x, area.y, name, theme.style(Role::Key));
             let room = Rect { x, width: area.right().saturating_sub(x + 1), ..area };
             x = if self.typing {
                 let width = (self.value().width() as u16 + 1).min(room.width);

@@ -3,6 +3,7 @@
 pub mod field;
 pub mod lanes;
 pub mod list;
+pub mod offers;
 pub mod overlay;
 pub mod paint;
 pub mod scatter;

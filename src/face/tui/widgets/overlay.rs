@@ -2,16 +2,18 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
 
 use super::paint::{line, popup, put, select, wrap};
+use crate::base::text::folded;
 use crate::face::tui::action::Action;
 use crate::face::tui::context::{Context, Notice};
 use crate::face::tui::keymap::{Keymap, Scope};
-use crate::face::tui::layout::{centered, inside, regions_of};
-use crate::face::tui::overlay::{Overlay, Pick, Prompt, Question};
+use crate::face::tui::layout::{centered, cut_top, inside, regions_of};
+use crate::face::tui::overlay::{Overlay, Prompt, Question};
+use crate::face::tui::pick::Pick;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::field::FilterBox;
 
 /// A line of help: keys and what they do, or a heading without keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,16 +22,19 @@ pub struct HelpLine {
     pub keys: String,
     /// What the keys do, in a few words.
     pub text: String,
+    /// Whether it heads the lines under it.
+    pub is_heading: bool,
 }
 
 /// All bindings: those of the screen, those of everywhere, those of the other screens.
 pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
-    let heading = |text: &str| HelpLine { keys: String::new(), text: text.into() };
+    let heading = |text: &str| HelpLine { keys: String::new(), text: text.into(), is_heading: true };
     let of = |scope: Scope| {
-        keys.all()
-            .iter()
-            .filter(move |b| b.scope == scope)
-            .map(|b| HelpLine { keys: b.label(), text: b.row.name.into() })
+        keys.all().iter().filter(move |b| b.scope == scope).map(|b| HelpLine {
+            keys: b.label(),
+            text: b.row.name.into(),
+            is_heading: false,
+        })
     };
     let mut lines = vec![heading(&format!("On this screen: {}", tab.title()))];
     lines.extend(of(Scope::On(tab)));
@@ -40,6 +45,27 @@ pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
         lines.extend(of(Scope::On(other)));
     }
     lines
+}
+
+/// Those of [`help_lines`] that hold all words, in their keys or in what they do, under their headings.
+pub fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
+    let words: Vec<String> = words.split_whitespace().map(folded).collect();
+    let mut found: Vec<HelpLine> = Vec::new();
+    for line in help_lines(keys, tab) {
+        let text = folded(&format!("{} {}", line.keys, line.text));
+        if !line.is_heading && !words.iter().all(|word| text.contains(word)) {
+            continue;
+        }
+        // a heading over nothing
+        if line.is_heading && found.last().is_some_and(|last| last.is_heading) {
+            found.pop();
+        }
+        found.push(line);
+    }
+    if found.last().is_some_and(|last| last.is_heading) {
+        found.pop();
+    }
+    found
 }
 
 fn text_area(size: (u16, u16)) -> Rect {
@@ -56,7 +82,7 @@ pub fn text_rows(size: (u16, u16)) -> usize {
 pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
     let theme = cx.theme;
     match overlay {
-        Overlay::Help { scroll } => help(buf, cx, *scroll),
+        Overlay::Help { scroll, search } => help(buf, cx, *scroll, search),
         Overlay::Text { title, lines, scroll } => {
             let area = popup(buf, text_area(cx.size), title, theme);
             for (row, text) in lines.iter().skip(*scroll).take(usize::from(area.height)).enumerate() {
@@ -69,12 +95,18 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
     }
 }
 
-fn help(buf: &mut Buffer, cx: &Context, scroll: usize) {
+fn help(buf: &mut Buffer, cx: &Context, scroll: usize, search: &FilterBox) {
     let theme = cx.theme;
-    let lines = help_lines(&cx.keys, cx.tab);
-    let area = popup(buf, text_area(cx.size), "help: ↑ ↓ scroll, Esc closes", theme);
+    let lines = help_found(&cx.keys, cx.tab, search.value());
+    let area = popup(buf, text_area(cx.size), "help: ↑ ↓ scroll, / searches, Esc closes", theme);
+    let (top, area) = cut_top(area, u16::from(search.typing || !search.value().is_empty()));
+    let hint = " words of what a key does, or a key";
+    search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);
+    if lines.is_empty() {
+        put(buf, area, area.x + 1, area.y + 1, "no key does that", theme.style(Role::Dim));
+    }
     for (row, help) in lines.iter().skip(scroll).take(usize::from(area.height)).enumerate() {
-        if help.keys.is_empty() {
+        if help.is_heading {
             line(buf, area, row as u16, &[(&help.text, theme.style(Role::Title))]);
         } else {
             let keys = format!("  {:<14}", help.keys);
@@ -97,20 +129,24 @@ fn ask(buf: &mut Buffer, cx: &Context, prompt: &Prompt) {
         None => (&prompt.hint, Role::Dim),
     };
     let lines = wrap(below, usize::from(width.saturating_sub(4)));
-    let area = popup(buf, centered(body, width, lines.len() as u16 + 4), &prompt.title, theme);
+    let offers = prompt.offers.list();
+    let below = if offers.is_empty() { 0 } else { offers.len() as u16 + 1 };
+    let height = lines.len() as u16 + 4 + below;
+    let area = popup(buf, centered(body, width, height), &prompt.title, theme);
     let row = Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area };
     prompt.field.draw(buf, row, theme);
     for (row, text) in lines.iter().enumerate() {
         line(buf, area, row as u16 + 2, &[(" ", theme.style(role)), (text, theme.style(role))]);
     }
+    let (_, listed) = cut_top(area, lines.len() as u16 + 3);
+    prompt.offers.draw_rows(buf, listed, theme);
 }
 
 /// Draws a list to choose from: what was typed, and below it what matches.
 fn pick(buf: &mut Buffer, cx: &Context, pick: &Pick) {
     let theme = cx.theme;
     let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
-    let names = pick.lines.iter().map(|line| line.0.width()).max().unwrap_or(0) as u16;
-    let words = pick.lines.iter().map(|line| line.1.width()).max().unwrap_or(0) as u16;
+    let (names, words) = pick.widths();
     let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
     let area = popup(buf, centered(body, width, 18), &pick.title, theme);
     let x = put(buf, area, area.x, area.y, "› ", theme.style(Role::Key));
@@ -130,7 +166,7 @@ fn pick(buf: &mut Buffer, cx: &Context, pick: &Pick) {
     // what is said of them stands as far right as it fits, all in one column
     let column = area.x + area.width.saturating_sub(words + 1).max((names + 3).min(30));
     for (row, at) in found.iter().enumerate().skip(first).take(rows) {
-        let (name, about) = &pick.lines[*at];
+        let Some((name, about)) = pick.line(*at) else { continue };
         let y = area.y + 2 + (row - first) as u16;
         let end = put(buf, area, area.x + 1, y, name, theme.style(Role::Text));
         put(buf, area, column.max(end + 2), y, about, theme.style(Role::Dim));

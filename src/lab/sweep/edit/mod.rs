@@ -12,6 +12,6 @@ mod tests;
 mod written;
 
 pub use change::{Edit, apply};
-pub use names::{AxisName, axis_names, split_values};
+pub use names::{AxisName, NcclVariable, axis_names, nccl, split_values};
 pub use outline::{Entry, EntryKind, Outline};
 pub use revisions::Revisions;

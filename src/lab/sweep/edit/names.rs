@@ -2,7 +2,7 @@
 
 use crate::machine::hardware::Target;
 use crate::table::Spec;
-use crate::table::options::{OPTIONS, OptionEntry, PAIRS};
+use crate::table::options::{OPTIONS, OptionEntry};
 
 /// Something that can be varied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,27 +13,59 @@ pub struct AxisName {
     pub about: String,
 }
 
-/// NCCL variables that change how fast an all-reduce is. Any other can be typed.
-const NCCL: [(&str, &str); 18] = [
-    ("NCCL_ALGO", "algorithm: Ring Tree NVLS NVLSTree"),
-    ("NCCL_PROTO", "protocol: LL LL128 Simple"),
-    ("NCCL_P2P_DISABLE", "1: no direct traffic between GPUs"),
-    ("NCCL_P2P_LEVEL", "how far apart GPUs may talk directly: LOC NVL PIX PXB PHB SYS"),
-    ("NCCL_SHM_DISABLE", "1: no shared memory between processes"),
-    ("NCCL_NVLS_ENABLE", "NVLink SHARP: 0 1 2"),
-    ("NCCL_MIN_CTAS", "least thread blocks of a collective"),
-    ("NCCL_MAX_CTAS", "most thread blocks of a collective: what it takes from compute"),
-    ("NCCL_MIN_NCHANNELS", "least channels"),
-    ("NCCL_MAX_NCHANNELS", "most channels"),
-    ("NCCL_NTHREADS", "threads of a block: 64 128 256 512"),
-    ("NCCL_BUFFSIZE", "bytes of a buffer between two GPUs"),
-    ("NCCL_CGA_CLUSTER_SIZE", "size of thread block clusters: 0 to 8"),
-    ("NCCL_CUMEM_ENABLE", "memory through cuMem: 0 1"),
-    ("NCCL_NET_GDR_LEVEL", "how near a NIC must be for GPUDirect: LOC PIX PXB PHB SYS"),
-    ("NCCL_IB_DISABLE", "1: sockets instead of InfiniBand"),
-    ("NCCL_CROSS_NIC", "rings over several NICs: 0 1 2"),
-    ("NCCL_GRAPH_MIXING_SUPPORT", "captured beside uncaptured collectives: 0 1"),
+/// A variable of NCCL that changes how fast an all-reduce is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NcclVariable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it decides, in a few words.
+    pub about: &'static str,
+    /// The values it takes, where they are few.
+    pub values: &'static [&'static str],
+}
+
+const fn variable(
+    name: &'static str,
+    about: &'static str,
+    values: &'static [&'static str],
+) -> NcclVariable {
+    NcclVariable { name, about, values }
+}
+
+/// Those that are offered. Any other can be typed.
+const NCCL: [NcclVariable; 18] = [
+    variable("NCCL_ALGO", "algorithm", &["Ring", "Tree", "NVLS", "NVLSTree"]),
+    variable("NCCL_PROTO", "protocol", &["LL", "LL128", "Simple"]),
+    variable("NCCL_P2P_DISABLE", "1 is no direct traffic between GPUs", &["0", "1"]),
+    variable(
+        "NCCL_P2P_LEVEL",
+        "how far apart GPUs may talk directly",
+        &["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"],
+    ),
+    variable("NCCL_SHM_DISABLE", "1 is no shared memory between processes", &["0", "1"]),
+    variable("NCCL_NVLS_ENABLE", "NVLink SHARP", &["0", "1", "2"]),
+    variable("NCCL_MIN_CTAS", "least thread blocks of a collective", &[]),
+    variable("NCCL_MAX_CTAS", "most thread blocks of a collective: what it takes from compute", &[]),
+    variable("NCCL_MIN_NCHANNELS", "least channels", &[]),
+    variable("NCCL_MAX_NCHANNELS", "most channels", &[]),
+    variable("NCCL_NTHREADS", "threads of a block", &["64", "128", "256", "512"]),
+    variable("NCCL_BUFFSIZE", "bytes of a buffer between two GPUs", &[]),
+    variable("NCCL_CGA_CLUSTER_SIZE", "size of thread block clusters", &["0", "1", "2", "4", "8"]),
+    variable("NCCL_CUMEM_ENABLE", "memory through cuMem", &["0", "1"]),
+    variable(
+        "NCCL_NET_GDR_LEVEL",
+        "how near a NIC must be for GPUDirect",
+        &["LOC", "PIX", "PXB", "PHB", "SYS"],
+    ),
+    variable("NCCL_IB_DISABLE", "1 is sockets instead of InfiniBand", &["0", "1"]),
+    variable("NCCL_CROSS_NIC", "rings over several NICs", &["0", "1", "2"]),
+    variable("NCCL_GRAPH_MIXING_SUPPORT", "1 is captured beside uncaptured collectives", &["0", "1"]),
 ];
+
+/// The variable of this name, where it is one of those that are offered.
+pub fn nccl(name: &str) -> Option<&'static NcclVariable> {
+    NCCL.iter().find(|variable| variable.name == name)
+}
 
 /// Everything that can be varied: options, NCCL variables, and each value of the hardware profile and
 /// the stack that `spec` is simulated on.
@@ -42,14 +74,20 @@ pub fn axis_names(spec: Option<&Spec>) -> Vec<AxisName> {
         name: option.name.to_owned(),
         about: option.help_with_values(),
     };
-    let nccl = |(name, about): &(&str, &'static str)| AxisName {
-        name: format!("env.{name}"),
-        about: (*about).to_owned(),
+    let nccl = |variable: &NcclVariable| {
+        let switch = variable.values == ["0", "1"];
+        let values = if switch { String::new() } else { variable.values.join(" ") };
+        let gap = if values.is_empty() { "" } else { ": " };
+        let about = format!("{}{gap}{values}", variable.about);
+        AxisName { name: format!("env.{}", variable.name), about }
     };
     let mut names: Vec<AxisName> = OPTIONS.iter().map(option).chain(NCCL.iter().map(nccl)).collect();
     let target = spec.and_then(|spec| Target::of(spec).ok());
-    for key in target.iter().flat_map(Target::keys) {
-        names.push(AxisName { name: format!("set.{key}"), about: PAIRS[1].help.to_owned() });
+    for value in target.iter().flat_map(Target::described) {
+        names.push(AxisName {
+            name: format!("set.{}", value.key),
+            about: format!("{}: {}", value.about, value.value),
+        });
     }
     names
 }

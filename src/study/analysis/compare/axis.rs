@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::base::error::{Error, Result};
+use crate::base::text::same_name;
 use crate::table::Spec;
 use crate::table::options::{self, OPTIONS};
 
@@ -36,7 +37,7 @@ impl Axis {
     ///
     /// An input error for a name that is no axis, with the nearest.
     pub fn parse(name: &str) -> Result<Self> {
-        if let Some(option) = options::option(name) {
+        if let Some(option) = OPTIONS.iter().find(|option| same_name(option.name, name)) {
             return Ok(Self::Option(option.name));
         }
         let named = |key: &str| (!key.is_empty()).then(|| key.to_owned());

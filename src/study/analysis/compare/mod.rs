@@ -3,6 +3,7 @@
 mod adjust;
 mod axis;
 mod cells;
+mod chosen;
 mod comparison;
 mod heat;
 mod label;
@@ -13,6 +14,7 @@ mod table;
 pub use adjust::{Adjusted, benjamini_hochberg};
 pub use axis::{Axis, UNSET};
 pub use cells::{Cells, compare};
+pub use chosen::compared_rows;
 pub use comparison::{
     AxisCount, Comparison, ComparisonReport, LEAST_DIFFERENCE, Measured, Side, Verdict,
 };

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::{Filter, Operator, Term, Test};
 use crate::base::error::{Error, Result};
 use crate::base::natural::natural_order;
+use crate::base::text::folded;
 use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
 use crate::table::{Search, Unit};
 
@@ -99,9 +100,8 @@ impl Filter {
 
 impl Term {
     fn bind(&self, table: &RunTable) -> Result<Option<BoundTest>> {
-        let word = |text: &str, exact| {
-            Ok(Some(BoundTest::Word(WordTest { lower: text.to_lowercase(), exact })))
-        };
+        let word =
+            |text: &str, exact| Ok(Some(BoundTest::Word(WordTest { lower: folded(text), exact })));
         let (name, operator, value) = match &self.test {
             Test::Word { text, exact } => return word(text, *exact),
             Test::Field { name, operator, value } => (name, *operator, value),
@@ -121,19 +121,40 @@ impl Term {
             return Ok(Some(BoundTest::Any { column }));
         }
         let unit = table.columns().get(column).map_or(Unit::Text, |c| c.field.unit);
-        let several =
-            matches!(operator, Operator::Has | Operator::Is | Operator::IsNot | Operator::Contains);
-        let values = if several { value.split('|').collect() } else { vec![value.as_str()] };
+        let values = match operator.takes_several() {
+            true => alternatives(value, table.columns().get(column).map(AsRef::as_ref)),
+            false => vec![0..value.len()],
+        };
         // while the second of two is not typed yet there is only the first
-        let values = values.into_iter().filter(|value| !value.is_empty());
+        let values = values.into_iter().map(|at| &value[at]).filter(|value| !value.is_empty());
         if unit.is_number() {
             let values =
                 values.map(|v| Wanted::parse(name, v, operator, unit)).collect::<Result<_>>()?;
             return Ok(Some(BoundTest::Number { column, operator, values }));
         }
-        let values = values.map(str::to_lowercase).collect();
+        let values = values.map(folded).collect();
         Ok(Some(BoundTest::Text { column, operator, values, words: unit == Unit::Words }))
     }
+}
+
+/// Where each of several values of a column stands in a text: they are separated by `,` or `|`. A comma that a text
+/// of the column has there, too, is a letter of it, as in `emulated:alpha_us=20,gb_s=50`.
+pub(super) fn alternatives(text: &str, column: Option<&Column>) -> Vec<Range<usize>> {
+    let held = |part: &str| column.is_some_and(|column| column.has_text(&folded(part)));
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut begin = 0;
+    for (end, border) in text.match_indices([',', '|']).chain([(text.len(), "|")]) {
+        let joined = found.last().map(|last| last.start..end);
+        match joined {
+            Some(joined) if text[..begin].ends_with(',') && held(&text[joined.clone()]) => {
+                found.pop();
+                found.push(joined);
+            }
+            _ => found.push(begin..end),
+        }
+        begin = end + border.len();
+    }
+    found
 }
 
 impl Wanted {
@@ -231,14 +252,12 @@ impl Bound {
         for term in self.terms.iter().filter(|term| !term.negated) {
             match &term.test {
                 BoundTest::Word(word) if field.field.searched != Search::Never => {
-                    found.extend(
-                        word.places(&shown.to_lowercase(), field.field.searched == Search::Letters),
-                    );
+                    found.extend(word.places(&folded(shown), field.field.searched == Search::Letters));
                 }
                 BoundTest::Text { column: of, operator, values, .. }
                     if *of == column && !matches!(operator, Operator::IsNot) =>
                 {
-                    let lower = shown.to_lowercase();
+                    let lower = folded(shown);
                     found.extend(values.iter().filter_map(|value| as_it_stands(&lower, value)));
                 }
                 _ => {}

@@ -1,33 +1,15 @@
 //! What can be typed next in a filter: names of fields, then values that runs have.
 
-use std::ops::Range;
-
-use crate::base::text::counted;
+use crate::base::offer::{Completion, Offer};
+use crate::base::text::{counted, folded};
 use crate::study::analysis::run_table::RunTable;
 use crate::table::Unit;
 
 use super::Operator;
+use super::bind::alternatives;
 
 /// Different values of a column that are offered; a column with more has none worth listing.
 const MOST: usize = 200;
-
-/// What can stand instead of the word that is being typed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Completion {
-    /// The bytes of the text that an offer replaces.
-    pub replaces: Range<usize>,
-    /// What may stand there, the best first.
-    pub offers: Vec<Offer>,
-}
-
-/// What may be put instead of the word, and what that is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// The text that is put in where the user takes the suggestion.
-    pub text: String,
-    /// What it is: a field's full name, or how many runs have the value.
-    pub about: String,
-}
 
 /// What can be typed at byte `cursor` of a filter; `most` offers at most. Values are counted over all
 /// rows of the table.
@@ -46,10 +28,10 @@ pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Com
     let word = &before[name_start..];
     let value = Operator::first_in(word).and_then(|(at, operator)| {
         let column = table.find(&word[..at])?;
-        let mut begin = name_start + at + operator.as_str().len();
+        let begin = name_start + at + operator.as_str().len();
         // of alternatives the last is typed
-        begin += before[begin..].rfind('|').map_or(0, |at| at + 1);
-        Some((column, operator, begin))
+        let typed = alternatives(&before[begin..], table.columns().get(column).map(AsRef::as_ref));
+        Some((column, operator, begin + typed.last().map_or(0, |last| last.start)))
     });
     let offers = match value {
         Some((column, operator, begin)) => {
@@ -63,7 +45,7 @@ pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Com
 }
 
 fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
-    let typed = typed.to_lowercase();
+    let typed = folded(typed);
     let mut offers: Vec<(usize, usize, Offer)> = Vec::new();
     for (at, column) in table.columns().iter().enumerate() {
         let field = &column.field;
@@ -72,7 +54,7 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
         }
         let names = std::iter::once(field.name.as_ref()).chain(field.aliases.iter().copied());
         let bare = if field.is_dynamic() { Some(field.title.as_ref()) } else { None };
-        let place = names.chain(bare).filter_map(|name| name.to_lowercase().find(&typed)).min();
+        let place = names.chain(bare).filter_map(|name| folded(name).find(&typed)).min();
         let Some(place) = place else { continue };
         let operator = if field.unit.is_number() && field.unit != Unit::Count { '>' } else { ':' };
         let short = bare.unwrap_or(field.short());
@@ -88,12 +70,10 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
 
 fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most: usize) -> Vec<Offer> {
     let Some(column) = table.columns().get(column) else { return Vec::new() };
-    let equality =
-        matches!(operator, Operator::Has | Operator::Is | Operator::IsNot | Operator::Contains);
-    if column.field.unit.is_number() && !(equality && column.field.unit == Unit::Count) {
+    if column.field.unit.is_number() && !(operator.takes_several() && column.field.unit == Unit::Count) {
         return Vec::new();
     }
-    let typed = typed.to_lowercase();
+    let typed = folded(typed);
     let distinct = column.distinct(0..table.len(), MOST).unwrap_or_default();
     let mut values: Vec<(String, usize)> = Vec::new();
     for (value, count) in distinct {
@@ -109,7 +89,7 @@ fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most
     }
     let mut fitting: Vec<(usize, String, usize)> = values
         .into_iter()
-        .filter_map(|(value, count)| Some((value.to_lowercase().find(&typed)?, value, count)))
+        .filter_map(|(value, count)| Some((folded(&value).find(&typed)?, value, count)))
         .collect();
     // stable: otherwise in the column's order
     fitting.sort_by_key(|(place, ..)| *place > 0);

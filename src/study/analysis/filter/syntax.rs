@@ -87,6 +87,11 @@ impl Operator {
         }
     }
 
+    /// Whether values of either are alternatives: `tp:4,8`.
+    pub(super) fn takes_several(self) -> bool {
+        matches!(self, Self::Has | Self::Contains | Self::Is | Self::IsNot)
+    }
+
     /// The first one in `text`, not at its very beginning: where, and which.
     pub(super) fn first_in(text: &str) -> Option<(usize, Self)> {
         text.char_indices().skip(1).find_map(|(at, _)| {

@@ -72,6 +72,15 @@ fn fields() {
     assert_eq!(kept("arch:upper p2p:off model:70b"), "d");
     assert_eq!(kept("model:70"), "d");
     assert_eq!(kept("arch:desync|upper"), "de");
+    assert_eq!(kept("arch:desync,upper"), "de");
+    assert_eq!(kept("tp:8,16"), "ac");
+    assert_eq!(kept("tp:8,"), "a", "the second is not typed yet");
+    assert_eq!(kept("tp:2..4,16"), "bcde");
+    assert_eq!(kept("tp!=8,16"), "bde", "neither");
+    assert_eq!(kept("-tp:8,16"), "bde");
+    assert_eq!(kept("link:emulated:alpha_us=1,gb_s=2"), "a", "a comma of the value itself");
+    assert_eq!(kept("link:emulated:alpha_us=1,gb_s=2,native"), "abcde");
+    assert_eq!(kept("link:alpha_us=7,gb_s=2"), "a", "no link is so: two that may be");
     assert_eq!(kept("tp:2..8"), "abde");
     assert_eq!(kept("tp:9.."), "c");
     assert_eq!(kept("ttft>2s"), "d");
@@ -81,6 +90,16 @@ fn fields() {
     assert_eq!(kept("NCCL_ALGO!=ring"), "bcde", "what has none is not it");
     assert_eq!(kept("tpot>0"), "abde", "a run without numbers meets no condition on them");
     assert_eq!(kept("tp:"), "abcde", "a value that is not typed yet");
+}
+
+#[test]
+fn dashes_and_underscores_are_alike() {
+    assert_eq!(kept("model:llama_3_70B"), "d");
+    assert_eq!(kept("model=LLAMA_3-70b"), "d");
+    assert_eq!(kept("upper_bound"), "d", "a word");
+    assert_eq!(kept("\"upper_bound\""), "d", "a quoted one, too");
+    assert_eq!(kept("prompt-tokens>0"), "abcde", "a name of a field");
+    assert_eq!(kept("nccl-algo:ring"), "a");
 }
 
 #[test]
@@ -142,6 +161,9 @@ fn names_and_values_are_offered() {
     assert_eq!(offers("ladder arch:"), ["desync:4", "standard", "upper-bound"]);
     assert_eq!(offers("arch:up"), ["upper-bound"]);
     assert_eq!(offers("arch:desync:4|st"), ["standard"]);
+    assert_eq!(offers("arch:desync:4,st"), ["standard"]);
+    assert_eq!(offers("arch:upper_b"), ["upper-bound"]);
+    assert_eq!(offers("link:emulated:alpha_us=1,"), ["emulated:alpha_us=1,gb_s=2"]);
     assert_eq!(offers("-tag:"), ["good", "paper", "goodish"]);
     assert_eq!(offers("tp:"), ["2", "8", "16"]);
     assert_eq!(offers("note:a"), ["\"after the Update\""]);

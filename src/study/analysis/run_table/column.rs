@@ -108,6 +108,11 @@ impl Column {
         Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
     }
 
+    /// Whether some text of it holds a word ([`crate::base::text::folded`]).
+    pub fn has_text(&self, word: &str) -> bool {
+        matches!(&self.values, Values::Text { lower, .. } if lower.holds(word))
+    }
+
     /// Whether two rows have the same value.
     pub fn same(&self, a: usize, b: usize) -> bool {
         self.ranks().get(a) == self.ranks().get(b)

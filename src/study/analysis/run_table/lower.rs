@@ -2,7 +2,9 @@
 
 use memchr::memmem::Finder;
 
-/// Texts in lower case, one behind another, so that all of them are searched in one go.
+use crate::base::text::folded;
+
+/// Texts as searches compare them ([`folded`]), one behind another, so that all of them are searched in one go.
 #[derive(Clone, Debug, Default)]
 pub(in crate::study::analysis) struct Lower {
     all: String,
@@ -18,7 +20,7 @@ impl Lower {
         let mut lower = Self { all: String::new(), begins: Vec::with_capacity(texts.len() + 1) };
         for text in texts {
             lower.begins.push(lower.all.len());
-            lower.all.push_str(&text.to_lowercase());
+            lower.all.push_str(&folded(text));
             lower.all.push(Self::BORDER);
         }
         lower.begins.push(lower.all.len());
@@ -30,7 +32,7 @@ impl Lower {
         self.begins.len().saturating_sub(1)
     }
 
-    /// The text of this number, in lower case.
+    /// The text of this number, as searches compare it.
     pub fn get(&self, code: usize) -> &str {
         let end = self.begins.get(code + 1).map_or(0, |end| end.saturating_sub(1));
         self.begins.get(code).and_then(|begin| self.all.get(*begin..end)).unwrap_or_default()
@@ -39,6 +41,11 @@ impl Lower {
     /// All texts, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.len()).map(|code| self.get(code))
+    }
+
+    /// Whether some text holds the word.
+    pub fn holds(&self, word: &str) -> bool {
+        Finder::new(word.as_bytes()).find(self.all.as_bytes()).is_some()
     }
 
     /// Calls `found` with the number of each text that holds the word.

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::build;
 use super::column::{Cell, Column};
 use crate::base::error::{Error, Result, nearest};
+use crate::base::text::same_name;
 use crate::lab::store::Annotations;
 use crate::table::render::csv;
 use crate::table::{Field, Record};
@@ -58,7 +59,7 @@ impl RunTable {
     pub fn find(&self, name: &str) -> Option<usize> {
         let by_name = self.columns.iter().position(|column| column.field.is(name));
         by_name.or_else(|| {
-            let bare = |column: &Arc<Column>| column.field.title.eq_ignore_ascii_case(name);
+            let bare = |column: &Arc<Column>| same_name(&column.field.title, name);
             self.columns.iter().position(|c| c.field.is_dynamic() && bare(c))
         })
     }

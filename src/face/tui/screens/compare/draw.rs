@@ -58,6 +58,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     } else {
         pairs(buf, places.table, compare, cx, compared);
     }
+    compare.filter.draw_offers(buf, Rect { y: places.title.y + 1, ..places.title }, body, theme);
     if compare.flags {
         flags(buf, places.detail, theme, &compared.report.flags);
     } else if let Some(selected) = compare.selected() {

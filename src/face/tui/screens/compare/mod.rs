@@ -19,7 +19,7 @@ use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::overlay::Chosen;
+use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
 };
@@ -34,7 +34,7 @@ acts! {
     PickBaseline: "baseline", "B", "choose what to compare with", Some("baseline");
     Map: "map", "t", "table, or map over TP and batch", Some("map");
     OpenBoth: "open-both", "b", "open both timelines: the pair's run over its baseline", Some("both");
-    Filter: "filter", "/", "filter: parts of words, all of which a pair must have", Some("filter");
+    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter");
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortReverse: "sort-reverse", "r", "reverse the order", None;
@@ -141,6 +141,10 @@ impl Screen for Compare {
         self.arrange();
     }
 
+    fn opens_on_experiment(&self) -> bool {
+        true
+    }
+
     fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
         if event.kind == PointerKind::Click
             && let Some(map) = &self.map
@@ -169,7 +173,6 @@ impl Screen for Compare {
             "baseline": self.asked.baseline,
             "order": self.order.name(),
             "descending": self.descending,
-            "filter": self.filter.value(),
         }))
     }
 
@@ -177,7 +180,6 @@ impl Screen for Compare {
         let text = |key: &str| kept.get(key).and_then(serde_json::Value::as_str);
         self.order = text("order").and_then(Order::named).unwrap_or(self.order);
         self.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
-        self.filter = FilterBox::new(text("filter").unwrap_or_default().to_owned());
         self.arrange();
         if let Some(axis) = text("by").and_then(|name| Axis::parse(name).ok()) {
             self.compare_by(axis, text("baseline").map(str::to_owned), cx);
@@ -190,16 +192,16 @@ impl Screen for Compare {
         if let Some(baseline) = &self.asked.baseline {
             words.extend(["--baseline".into(), baseline.clone()]);
         }
-        // a verb compares all runs and prints all their pairs and slices
+        if !self.filter.value().trim().is_empty() {
+            words.extend(["--filter".into(), self.filter.value().trim().into()]);
+        }
+        // a verb prints all pairs and slices
         let mut beyond = Vec::new();
         if self.map.is_some() {
             words.push("--heatmap".into());
             let slice = compared.slices.get(self.slice).filter(|_| compared.slices.len() > 1);
             beyond.extend(slice.map(|slice| format!("the slice {}", slice.name())));
         } else {
-            if !self.filter.value().is_empty() {
-                beyond.push(format!("the filter /{}", self.filter.value()));
-            }
             match self.marked.len() {
                 0 => {}
                 1 => beyond.push("the mark".into()),

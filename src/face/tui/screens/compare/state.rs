@@ -1,14 +1,16 @@
 //! State of screen 6: what is compared, in which order, as a table or a map.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
+use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied, slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied,
+    compared_rows, slices,
 };
 use crate::table::Provenance;
 
@@ -42,26 +44,14 @@ pub struct Compared {
     pub settings: Varied,
     /// What all cells have in common, in words.
     pub common: String,
-    /// Of each pair, the text that a filter looks into, in lower case.
-    texts: Vec<String>,
+    /// The runs that are compared.
+    runs: Arc<Snapshot>,
 }
 
 impl Compared {
     /// Compares cells; not for the thread that draws.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        let text = |pair: &Comparison| {
-            format!(
-                "{} {} {} {} {} {}",
-                pair.value,
-                pair.baseline,
-                pair.matched,
-                pair.provenance,
-                if pair.differs { "differs" } else { "same" },
-                pair.run
-            )
-        };
-        let texts = report.pairs.iter().map(|pair| text(pair).to_lowercase()).collect();
         let mut all = report.pairs.iter().map(|pair| pair.provenance);
         let provenance = all.next().filter(|first| all.all(|other| other == *first));
         let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
@@ -72,7 +62,7 @@ impl Compared {
             slices: slices(&report),
             settings: varied.without(&asked.axis),
             common: common.unwrap_or_default(),
-            texts,
+            runs: Arc::clone(&cells.runs),
             provenance,
             report,
         })
@@ -82,6 +72,7 @@ impl Compared {
 /// The cells of some runs and the axes along which they differ.
 #[derive(Debug)]
 pub struct KeptCell {
+    runs: Arc<Snapshot>,
     cells: Cells,
     axes: Vec<AxisCount>,
 }
@@ -101,7 +92,7 @@ impl KeptCells {
             return Arc::clone(cells);
         }
         let cells = Cells::of(&runs.records);
-        let made = Arc::new(KeptCell { axes: cells.axes(), cells });
+        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells });
         *kept = Some((Arc::clone(runs), Arc::clone(&made)));
         made
     }
@@ -211,6 +202,8 @@ impl Compare {
     pub fn set(&mut self, result: std::result::Result<Arc<Compared>, String>) {
         let selected = self.selected().map(|p| (p.baseline_run.clone(), p.run.clone()));
         self.compared = Some(result);
+        let slices = self.compared().map_or(0, |compared| compared.slices.len());
+        self.slice = self.slice.min(slices.saturating_sub(1));
         self.arrange();
         if let Some(selected) = selected
             && let Some(at) = self.shown.iter().position(|i| {
@@ -219,11 +212,6 @@ impl Compare {
             })
         {
             self.list.selected = at;
-        }
-        let slices = self.compared().map_or(0, |compared| compared.slices.len());
-        self.slice = self.slice.min(slices.saturating_sub(1));
-        if self.map.is_some() {
-            self.open_map();
         }
     }
 
@@ -250,11 +238,13 @@ impl Compare {
 
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
-        // parts of words: letters scattered over so long a text would match everything
-        let words: Vec<String> = self.filter.value().split_whitespace().map(str::to_lowercase).collect();
-        let texts = self.compared().map_or(&[][..], |compared| &compared.texts);
-        let fits = |index: &usize| words.iter().all(|word| texts[*index].contains(word.as_str()));
-        let mut shown: Vec<usize> = (0..texts.len()).filter(fits).collect();
+        let chosen = self.chosen();
+        let fits = |index: &usize| {
+            let pair = &self.pairs()[*index];
+            let meets = |run: &String| chosen.as_ref().is_none_or(|runs| runs.contains(run));
+            meets(&pair.run) && meets(&pair.baseline_run)
+        };
+        let mut shown: Vec<usize> = (0..self.pairs().len()).filter(fits).collect();
         let (order, pairs) = (self.order, self.pairs());
         let key = |index: &usize| order.of(&pairs[*index]);
         shown.sort_by(|a, b| {
@@ -269,6 +259,25 @@ impl Compare {
             shown.reverse();
         }
         self.shown = shown;
+        if self.map.is_some() {
+            self.open_map();
+        }
+    }
+
+    /// The runs that the filter leaves, and what they are compared with; `None` where there is none.
+    fn chosen(&mut self) -> Option<HashSet<String>> {
+        let compared = Arc::clone(self.compared()?);
+        let filter = Filter::parse(self.filter.value());
+        if filter.is_empty() {
+            self.filter.tell(&[]);
+            return None;
+        }
+        let (runs, Asked { axis, baseline }) = (&compared.runs, &self.asked);
+        let (rows, wrong) =
+            compared_rows(&filter, &runs.table, &runs.records, axis, baseline.as_deref());
+        self.filter.tell(&wrong);
+        let run = |row: u32| Some(runs.records.get(row as usize)?.run.clone());
+        Some(rows.into_iter().filter_map(run).collect())
     }
 
     /// Orders by the next column.
@@ -279,8 +288,11 @@ impl Compare {
 
     /// Shows the map of the chosen slice, its cursor on a cell that exists.
     pub fn open_map(&mut self) {
+        let shown: HashSet<usize> = self.shown.iter().copied().collect();
         let map = self.compared().and_then(|compared| {
-            compared.slices.get(self.slice).map(|slice| HeatMap::new(&compared.report, slice))
+            let mut map = HeatMap::new(&compared.report, compared.slices.get(self.slice)?);
+            map.cells.retain(|cell| shown.contains(&cell.pair));
+            Some(map)
         });
         if let Some(map) = &map {
             let (row, column) = self.cursor;

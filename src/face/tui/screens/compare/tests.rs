@@ -160,11 +160,11 @@ fn the_copied_command_says_what_it_leaves_out() {
     press(&mut driver, "/ladder tp8");
     driver.enter();
     let (command, told) = copied(&mut driver);
-    assert_eq!(command, plain);
-    assert!(told.contains("copied, but for the filter /ladder tp8: ladderscope"), "{told}");
+    assert_eq!(command, format!("{plain} --filter 'ladder tp8'"));
+    assert!(told.contains("copied: ladderscope"), "{told}");
     press(&mut driver, " j ");
     let (_, told) = copied(&mut driver);
-    assert!(told.contains("but for the filter /ladder tp8 and the 2 marks: "), "{told}");
+    assert!(told.contains("but for the 2 marks: "), "{told}");
     press(&mut driver, "t");
     let slices = &driver.state.compare.compared().unwrap().slices;
     let slice = slices[driver.state.compare.slice].name();

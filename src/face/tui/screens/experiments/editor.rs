@@ -248,6 +248,13 @@ fn draw_bottom(
             None => (typing.hint(), Role::Key),
         };
         lines.extend(wrap(&text, width).into_iter().map(|text| (text, theme.style(role))));
+        if !typing.offers.list().is_empty() {
+            for (row, (text, style)) in lines.iter().enumerate() {
+                line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
+            }
+            let (_, listed) = cut_top(area, lines.len() as u16);
+            return typing.offers.draw_rows(buf, listed, theme);
+        }
     }
     for (text, style) in said(cx, draft, entry) {
         lines.extend(wrap(&text, width).into_iter().map(|text| (text, style)));

@@ -272,10 +272,7 @@ fn areas(body: Rect) -> (Rect, Rect) {
 impl Experiments {
     /// What can be done in the grid; why it was not, where it was not.
     fn edit(&mut self, act: Act, cx: &mut Context) -> Result<(), String> {
-        let spec = self.draft().and_then(|draft| {
-            let checked = draft.checked.as_ref()?.experiment.as_ref().ok()?;
-            checked.cells.first().map(|cell| cell.spec.clone())
-        });
+        let spec = self.spec().cloned();
         let (add_axis, add_value) = (cx.key::<Self>(Act::AddAxis), cx.key::<Self>(Act::AddValue));
         let draft = self.draft_mut().ok_or("no experiment is selected")?;
         if let Some(broken) = &draft.broken {
@@ -348,7 +345,7 @@ impl Experiments {
             (Act::AddValue | Act::MoveLeft | Act::MoveRight, _) => return Err(only_axes()),
             _ => return Ok(()),
         };
-        self.typing = Some(Typing::new(name, what, &text));
+        self.typing = Some(Typing::new(name, what, &text, spec.as_ref()));
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use super::typing::Typing;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::list::List;
 use crate::run::Feasibility;
+use crate::table::Spec;
 
 /// State of the experiments screen.
 #[derive(Debug, Default)]
@@ -61,6 +62,12 @@ impl Experiments {
     pub fn draft_mut(&mut self) -> Option<&mut Draft> {
         let name = &self.entries.as_ref()?.get(self.list.selected)?.name;
         self.drafts.get_mut(name)
+    }
+
+    /// The first cell of the selected experiment as it is edited, once it is checked and right.
+    pub fn spec(&self) -> Option<&Spec> {
+        let checked = self.draft()?.checked.as_ref()?.experiment.as_ref().ok()?;
+        checked.cells.first().map(|cell| &cell.spec)
     }
 
     /// How many experiments are listed; 0 until their files are read.

@@ -5,9 +5,13 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use super::Experiments;
 use super::save::{Save, SaveTo};
+use crate::base::offer::{Offer, complete_word};
+use crate::desk::offers;
 use crate::face::tui::context::Context;
-use crate::face::tui::overlay::Chosen;
+use crate::face::tui::overlay::{Completing, LISTED};
+use crate::face::tui::pick::Chosen;
 use crate::face::tui::widgets::field::Field;
+use crate::face::tui::widgets::offers::Offers;
 use crate::lab::sweep::edit::{Edit, axis_names, split_values};
 use crate::table::Spec;
 use crate::table::options::PAIRS;
@@ -21,6 +25,12 @@ pub struct Typing {
     pub name: String,
     /// Which part of that axis or setting the line is to be.
     pub what: What,
+    /// What that means, in which unit, and what it is now.
+    pub about: String,
+    /// What can be typed next.
+    pub offers: Offers,
+    /// What it can be.
+    values: Vec<Offer>,
     /// Why what was typed could not be used.
     pub error: Option<String>,
 }
@@ -39,20 +49,32 @@ pub enum What {
 }
 
 impl Typing {
-    /// A line for what it is of the axis or setting `name`, that begins as `text`.
-    pub fn new(name: String, what: What, text: &str) -> Self {
-        Self { field: Field::new(text), name, what, error: None }
+    /// A line for what it is of the axis or setting `name`, that begins as `text`; `spec`: a cell as it is now.
+    pub fn new(name: String, what: What, text: &str, spec: Option<&Spec>) -> Self {
+        let (about, values) = (offers::about(&name, spec), offers::axis_values(&name));
+        let offers = Offers::default();
+        let mut typing =
+            Self { field: Field::new(text), name, what, about, offers, values, error: None };
+        typing.suggest();
+        typing
+    }
+
+    /// Offers what can be typed next.
+    fn suggest(&mut self) {
+        let line = self.field.value();
+        let completion = complete_word(line, self.field.cursor(), &self.values, LISTED);
+        self.offers.set(completion, line);
     }
 
     /// What may be typed, in words.
     pub fn hint(&self) -> String {
-        let name = &self.name;
-        match self.what {
-            What::Value(_) | What::Setting => format!("{name}: Enter takes it, Esc leaves it as it was"),
+        let how = match self.what {
+            What::Value(_) | What::Setting => "Enter takes it, Esc leaves it as it was",
             What::NewValue(_) | What::Values => {
-                format!("{name}: values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64")
+                "Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
             }
-        }
+        };
+        format!("{}: {}. {how}", self.name, self.about)
     }
 }
 
@@ -94,12 +116,21 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     // a setting that becomes an axis begins with its value
     let rows = experiments.draft().into_iter().flat_map(|draft| &draft.rows);
     let start = rows.filter(|row| row.name == axis).map(|row| row.values.join(" ") + " ").next();
-    let hint = format!("{about}; write values between blanks or commas");
+    let known = experiments.spec().map(|spec| offers::about(&axis, Some(spec)));
+    let about = known.unwrap_or_else(|| about.to_owned());
+    let hint = format!("{about}. Write values between blanks or commas");
     let title = format!("values of {axis}");
-    cx.prompt(title, hint, start.unwrap_or_default(), move |screen: &mut Experiments, typed, _| {
-        let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
-        screen.take_edits(&[edit], &axis, 1)
-    });
+    let completing = Completing::Words(offers::axis_values(&axis));
+    cx.prompt_completing(
+        completing,
+        title,
+        hint,
+        start.unwrap_or_default(),
+        move |screen: &mut Experiments, typed, _| {
+            let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
+            screen.take_edits(&[edit], &axis, 1)
+        },
+    );
 }
 
 /// Asks for the name of a file that the experiment is written to; `moves`: its edits go with it.
@@ -117,8 +148,13 @@ pub fn key(experiments: &mut Experiments, key: KeyEvent) -> bool {
     match key.code {
         KeyCode::Esc => experiments.typing = None,
         KeyCode::Enter => take(experiments),
-        _ if typing.field.key(key) => typing.error = None,
-        _ => {}
+        code => {
+            let offered = typing.offers.key(code, &mut typing.field);
+            if offered.unwrap_or_else(|| typing.field.key(key)) {
+                typing.error = None;
+                typing.suggest();
+            }
+        }
     }
     true
 }
@@ -128,6 +164,7 @@ pub fn paste(experiments: &mut Experiments, text: &str) -> bool {
     let Some(typing) = &mut experiments.typing else { return false };
     typing.field.paste(text);
     typing.error = None;
+    typing.suggest();
     true
 }
 

@@ -201,6 +201,10 @@ impl Screen for Live {
         };
     }
 
+    fn experiment(&self, _cx: &Context) -> Option<String> {
+        self.experiment.clone()
+    }
+
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
         match request {
             Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),

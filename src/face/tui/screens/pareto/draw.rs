@@ -54,6 +54,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     }
     info::draw_table(buf, table, pareto, cx);
     info::draw(buf, info, pareto, cx);
+    pareto.filter.draw_offers(buf, header, body, theme);
     if let Some(panel) = pareto.panel {
         draw_panel(buf, body, pareto, cx, panel);
     }
@@ -75,11 +76,16 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     if pareto.filter.typing || !pareto.filter.value().is_empty() {
-        let count = format!(" {} shown  ", pareto.shown.len());
+        let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
+        let count = format!(" {} of {all} points  ", pareto.shown.len());
         let x = put(buf, header, header.x, header.y, &count, title);
         let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
-        let hint = " words, tp:8, arch:ladder, batch>=16; Enter keeps, Esc drops";
-        pareto.filter.draw(buf, rest, theme, hint);
+        let hint = " words, tp:4,8 arch:ladder batch>=16; Enter keeps, Esc drops";
+        let x = pareto.filter.draw(buf, rest, theme, hint);
+        if !pareto.filter.typing {
+            let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
+            put(buf, header, x + 1, header.y, group, dim);
+        }
     } else {
         let group = pareto.groups.get(pareto.group).map_or("", String::as_str);
         let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::state::window::Window;
 use super::state::{Pareto, Scale};
-use crate::face::tui::widgets::field::FilterBox;
 use crate::study::analysis::{self, Axes, XAxis, YAxis};
 use crate::table::P2p;
 
@@ -20,7 +19,6 @@ struct Kept {
     y_scale: String,
     group: String,
     p2p: Option<P2p>,
-    filter: String,
     /// Series taken off the plot, by label.
     hidden: BTreeSet<String>,
     table: Option<bool>,
@@ -40,7 +38,6 @@ pub fn remember(pareto: &Pareto) -> Option<serde_json::Value> {
         y_scale: pareto.scales.1.word().into(),
         group: group.cloned().unwrap_or_default(),
         p2p: pareto.p2p,
-        filter: pareto.filter.value().into(),
         hidden: hidden.chain(pareto.wanted_hidden.iter().cloned()).collect(),
         table: pareto.table,
         published: !pareto.published.is_empty(),
@@ -60,7 +57,6 @@ pub fn recall(pareto: &mut Pareto, kept: &serde_json::Value) {
     let scale = |word: &str| Scale::ALL.into_iter().find(|s| s.word() == word).unwrap_or_default();
     pareto.scales = (scale(&kept.x_scale), scale(&kept.y_scale));
     pareto.p2p = kept.p2p;
-    pareto.filter = FilterBox::new(kept.filter);
     pareto.table = kept.table;
     pareto.wanted_group = Some(kept.group);
     pareto.wanted_hidden = kept.hidden;

@@ -20,6 +20,7 @@ use ratatui::layout::{Position, Rect};
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
+use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
 };
@@ -146,6 +147,11 @@ impl Screen for Pareto {
 
     fn narrow(&mut self, _cx: &mut Context) {
         self.arrange();
+        self.follow_filter();
+    }
+
+    fn opens_on_experiment(&self) -> bool {
+        true
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -368,26 +374,33 @@ impl Pareto {
         let columns = analysis::OVERLAY_COLUMNS.join(", ");
         let hint = format!("Enter reads it, nothing typed takes its points away; columns: {columns}");
         let title = "points from a CSV file beside the runs";
-        cx.prompt(title, hint, file.unwrap_or_default(), move |pareto: &mut Self, typed, cx| {
-            let path = PathBuf::from(typed.trim());
-            match (typed.trim(), &pareto.overlay_file) {
-                ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
-                ("", Some(_)) => {
-                    cx.forget::<Self>("overlay");
-                    pareto.lay_over(None, Vec::new());
+        let text = file.unwrap_or_default();
+        cx.prompt_completing(
+            Completing::Paths,
+            title,
+            hint,
+            text,
+            move |pareto: &mut Self, typed, cx| {
+                let path = PathBuf::from(typed.trim());
+                match (typed.trim(), &pareto.overlay_file) {
+                    ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
+                    ("", Some(_)) => {
+                        cx.forget::<Self>("overlay");
+                        pareto.lay_over(None, Vec::new());
+                    }
+                    _ => cx.ask(
+                        "overlay",
+                        move |_| Ok((analysis::read_overlay(&path)?, path)),
+                        |pareto: &mut Self, read, cx| {
+                            if let Some((points, file)) = cx.told(read) {
+                                pareto.take_overlay(file, points, cx);
+                            }
+                        },
+                    ),
                 }
-                _ => cx.ask(
-                    "overlay",
-                    move |_| Ok((analysis::read_overlay(&path)?, path)),
-                    |pareto: &mut Self, read, cx| {
-                        if let Some((points, file)) = cx.told(read) {
-                            pareto.take_overlay(file, points, cx);
-                        }
-                    },
-                ),
-            }
-            Ok(())
-        });
+                Ok(())
+            },
+        );
     }
 }
 

@@ -370,6 +370,8 @@ fn what_is_shown_is_kept_until_the_next_start() {
     let before = driver.screen();
     let mut again = Driver::empty(120, 40);
     again.state.pareto.recall(&kept, &mut again.state.cx);
+    // the filter is kept for all screens
+    again.state.cx.scope.typed = "tp>=4".into();
     let effects = again.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     again.answer(effects);
     keys(&mut again, "5");

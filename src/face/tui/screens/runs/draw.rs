@@ -19,7 +19,7 @@ use crate::face::tui::context::Context;
 use crate::face::tui::layout::cut_top;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, popup, put, select, wrap};
+use crate::face::tui::widgets::paint::{empty, frame, line, put, select, wrap};
 use crate::lab::store::Annotations;
 use crate::table::Record;
 
@@ -49,9 +49,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     if runs.detail {
         draw_details(buf, details, theme, runs, stored);
     }
-    if runs.filter.typing {
-        draw_offers(buf, top, body, theme, runs);
-    }
+    runs.filter.draw_offers(buf, top, body, theme);
     if let Some(over) = &runs.over {
         over::draw(buf, body, cx, over);
     }
@@ -214,27 +212,6 @@ pub(super) fn cut_middle(id: &str, width: u16) -> String {
 }
 
 /// What can be typed next, below the filter.
-fn draw_offers(buf: &mut Buffer, top: Rect, body: Rect, theme: Theme, runs: &Runs) {
-    let offers = &runs.completion.offers;
-    if offers.is_empty() {
-        return;
-    }
-    let text = offers.iter().map(|offer| offer.text.width()).max().unwrap_or(0).min(36);
-    let about = offers.iter().map(|offer| offer.about.width()).max().unwrap_or(0).min(28);
-    let x = (top.x + 20).min(body.right().saturating_sub((text + about + 6) as u16));
-    let area = Rect::new(x, top.y + 1, (text + about + 6) as u16, offers.len() as u16 + 2);
-    let inner = popup(buf, area.intersection(body), "", theme);
-    for (row, offer) in offers.iter().take(usize::from(inner.height)).enumerate() {
-        let y = inner.y + row as u16;
-        put(buf, inner, inner.x + 1, y, &offer.text, theme.style(Role::Text));
-        let x = inner.right().saturating_sub(offer.about.width() as u16 + 1);
-        put(buf, inner, x, y, &offer.about, theme.style(Role::Dim));
-        if row == runs.offer {
-            select(buf, inner, y, theme);
-        }
-    }
-}
-
 fn draw_details(
     buf: &mut Buffer,
     area: Rect,

@@ -9,18 +9,21 @@ pub mod state;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::over::Over;
 pub use self::state::Runs;
+use crate::base::offer::Offer;
+use crate::base::text::counted;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
+use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -63,10 +66,7 @@ impl Acts for Runs {
         let stored = cx.stored.clone();
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
         match act {
-            Act::Filter => {
-                self.filter.typing = true;
-                self.suggest(cx);
-            }
+            Act::Filter => self.filter.typing = true,
             Act::Detail => self.detail = !self.detail,
             Act::Open => cx.open_runs(selected),
             Act::OpenBeneath => {
@@ -182,14 +182,7 @@ impl Screen for Runs {
             self.in_over(key, cx);
             return true;
         }
-        let offers = self.completion.offers.len();
-        match key.code {
-            KeyCode::Down if offers > 0 => self.offer = (self.offer + 1) % offers,
-            KeyCode::Up if offers > 0 => self.offer = (self.offer + offers - 1) % offers,
-            KeyCode::Tab if self.take_offer() => self.narrow(cx),
-            _ => return false,
-        }
-        true
+        false
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {
@@ -198,7 +191,6 @@ impl Screen for Runs {
 
     fn narrow(&mut self, cx: &mut Context) {
         self.rearrange(cx);
-        self.suggest(cx);
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
@@ -251,7 +243,7 @@ impl Screen for Runs {
         }
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
+    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
         self.deleting.clear();
         let place = self.list.selected;
         let held = self.selected(before).map(|record| record.run.clone());
@@ -266,7 +258,10 @@ impl Screen for Runs {
             // the selection stays on its run, or where that is gone at its place
             self.select(&held, runs, place);
         }
-        self.suggest(cx);
+    }
+
+    fn experiment(&self, cx: &Context) -> Option<String> {
+        self.selected(cx.stored.as_ref())?.experiment.clone()
     }
 
     fn selected_run(&self, cx: &Context) -> Option<SelectedRun> {
@@ -330,10 +325,6 @@ impl Runs {
     /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
-    }
-
-    fn suggest(&mut self, cx: &Context) {
-        self.complete(cx.stored.as_ref().map(|stored| &stored.table));
     }
 
     fn scroll(&mut self, by: isize) {
@@ -410,15 +401,14 @@ impl Runs {
         let tags = stored.annotations.tags();
         let mut known: Vec<(&str, usize)> = tags.into_iter().collect();
         known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let known: Vec<&str> = known.into_iter().take(12).map(|(tag, _)| tag).collect();
-        let known = if known.is_empty() { "none yet".into() } else { known.join(" ") };
+        let tag = |(tag, count): (&str, usize)| Offer::new(tag, counted(count, "run"));
+        let known = Completing::Words(known.into_iter().map(tag).collect());
         let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
         let has = has.into_iter().collect::<Vec<_>>().join(" ");
-        let has = if has.is_empty() { String::new() } else { format!("; it has: {has}") };
-        let hint = format!(
-            "words, -word takes one away; Enter keeps them, Esc closes\ntags in use: {known}{has}"
-        );
-        cx.prompt(format!("tag {}", named(&runs)), hint, "", move |_: &mut Self, typed, cx| {
+        let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
+        let hint = format!("words, -word takes one away; Enter keeps them, Esc closes{has}");
+        let title = format!("tag {}", named(&runs));
+        cx.prompt_completing(known, title, hint, "", move |_: &mut Self, typed, cx| {
             let edit = store::Edit::tags(typed).map_err(|error| format::error(&error))?;
             annotate(&runs, edit, cx);
             Ok(())

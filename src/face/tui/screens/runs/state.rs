@@ -12,15 +12,12 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::{Bound, Completion, complete};
+use crate::study::analysis::filter::Bound;
 use crate::table::Record;
 use crate::table::Unit;
 
 /// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
 const SORT_KEYS: usize = 3;
-
-/// Ways to go on that are shown below the filter.
-pub const OFFERS: usize = 8;
 
 /// Columns that are shown as long as nobody chooses others.
 pub const COLUMNS: [&str; 14] = [
@@ -79,10 +76,6 @@ pub struct Runs {
     pub filter: FilterBox,
     /// The filter as it was applied, for marking what it found.
     pub bound: Bound,
-    /// What can be typed next.
-    pub completion: Completion,
-    /// Which of the offers Tab takes.
-    pub offer: usize,
     /// Whether the details of the selected run are shown.
     pub detail: bool,
     /// The selected run's whole record, once read: rows of batches are listed without their environment.
@@ -110,8 +103,6 @@ impl Default for Runs {
             scroll: 0,
             filter: FilterBox::default(),
             bound: Bound::default(),
-            completion: Completion::default(),
-            offer: 0,
             detail: false,
             whole: None,
             marked: Marked::default(),
@@ -127,8 +118,6 @@ impl Default for Runs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kept {
-    /// The filter as it was typed.
-    pub filter: String,
     /// Columns that decide the order, and whether each descends.
     pub sort: Vec<(String, bool)>,
     /// The names of the columns shown, from left to right.
@@ -143,7 +132,6 @@ impl Runs {
     /// What is to be kept.
     pub fn keep(&self) -> Kept {
         Kept {
-            filter: self.filter.value().into(),
             sort: self.sort.clone(),
             columns: self.columns.clone(),
             grouped: self.grouped,
@@ -153,7 +141,6 @@ impl Runs {
 
     /// Takes over what was kept; what no longer makes sense is passed over when rows are arranged.
     pub fn take(&mut self, kept: Kept) {
-        self.filter = FilterBox::new(kept.filter);
         if !kept.sort.is_empty() {
             self.sort = kept.sort;
             self.sort.truncate(SORT_KEYS);
@@ -279,28 +266,6 @@ impl Runs {
             return;
         };
         self.sort_by(&name, unit(table, &name));
-    }
-
-    /// Works out what can be typed next.
-    pub fn complete(&mut self, table: Option<&RunTable>) {
-        self.offer = 0;
-        let text = self.filter.value();
-        self.completion = match table.filter(|_| self.filter.typing) {
-            Some(table) => complete(text, self.filter.field.cursor(), table, OFFERS),
-            None => Completion::default(),
-        };
-        // what is typed whole already needs no offer
-        let replaces = self.completion.replaces.clone();
-        let typed = text.get(replaces).unwrap_or_default();
-        if matches!(self.completion.offers.as_slice(), [only] if only.text == typed) {
-            self.completion.offers.clear();
-        }
-    }
-
-    /// Puts the chosen offer into the filter; `false` where there is none.
-    pub fn take_offer(&mut self) -> bool {
-        let Some(offer) = self.completion.offers.get(self.offer) else { return false };
-        self.filter.field.replace(self.completion.replaces.clone(), &offer.text)
     }
 
     /// The filter and the order as `ladderscope runs` takes them.

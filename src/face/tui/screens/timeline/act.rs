@@ -5,9 +5,10 @@ use super::state::prediction::Prediction;
 use super::state::target::{FORMS, Target};
 use super::state::{Line, Timeline, View};
 use super::{Act, ask, stretch};
-use crate::face::tui::context::Context;
+use crate::desk::offers;
+use crate::face::tui::context::{Context, Opening};
 use crate::face::tui::message::Effect;
-use crate::face::tui::palette;
+use crate::face::tui::overlay::Completing;
 
 /// Why a trace has no prediction.
 const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted";
@@ -19,13 +20,17 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         return;
     };
     match act {
-        Act::TypeBeneath => cx.type_into_palette(palette::BENEATH),
+        Act::TypeBeneath => cx.pick_run(Opening::Beneath),
         Act::GoTo => cx.prompt("go to", FORMS, "", go_to),
         Act::Ghost if view.has_ghost() => {
             view.remove();
         }
         Act::Ghost => match proposed(view) {
-            Ok((text, hint)) => cx.prompt("simulate this run on", hint, text, predict),
+            Ok((text, hint)) => {
+                let names = ["hardware", "stack"].into_iter().flat_map(offers::axis_values).collect();
+                let names = Completing::Words(names);
+                cx.prompt_completing(names, "simulate this run on", hint, text, predict);
+            }
             Err(why) => cx.inform(why),
         },
         Act::CopyNumbers => match stretch::text(view) {

@@ -19,14 +19,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::desk;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, NO_COMMAND, Pointer, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::field::Typed;
-use crate::lab::store::Store;
 
 pub use state::Timeline;
 use state::panel::Panel;
@@ -74,7 +72,7 @@ acts! {
     ToggleRank: "toggle-rank", "Enter Space", "go where the list says; else zoom to the selection; else collapse or open the rank", Some("rank");
     ToggleRanks: "toggle-ranks", "C", "collapse or open all ranks", None;
     FoldRanks: "fold-ranks", "F", "show ranks that did the same once, or each of them", None;
-    TypeBeneath: "open-beneath", "b", "open another trace beneath this one", Some("beneath");
+    TypeBeneath: "open-beneath", "b", "open another run or trace beneath this one", Some("beneath");
     Ghost: "predict", "g", "simulate what this run should have taken, as a ghost beneath", Some("ghost");
     Compare: "compare-operations", "c", "list differences by operation: by time, then by what was exposed", None;
     SwitchTrace: "switch-trace", "w", "go to the other trace", None;
@@ -179,6 +177,11 @@ impl Screen for Timeline {
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
+        if cx.tab == Tab::Timeline
+            && let Some(kept) = self.kept.take()
+        {
+            self.open_kept(&kept, cx);
+        }
         let Some(areas) = layout::open(self, body) else { return };
         let Some(view) = &mut self.view else { return };
         let rows = usize::from(lists::rows(areas.panel, view).height);
@@ -207,23 +210,14 @@ impl Screen for Timeline {
     }
 
     fn remember(&self) -> Option<serde_json::Value> {
-        export::remember(self.view.as_ref()?)
+        self.view.as_ref().map_or_else(|| self.kept.clone(), export::remember)
     }
 
     fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
-        // a trace is read only where somebody looks at it
-        let Some((sources, window)) = export::recall(kept).filter(|_| cx.tab == Tab::Timeline) else {
-            return;
-        };
-        let names: Vec<&str> = sources.iter().map(|(source, _)| source.as_str()).collect();
-        let what = names.join(" and ");
-        let open = |store: &Store| {
-            let open = |(source, rules): (String, Option<String>)| {
-                desk::open(&source, store, rules.as_deref(), None)
-            };
-            sources.into_iter().map(open).collect()
-        };
-        self.open(what, Opening::Alone(window), open, cx);
+        match cx.tab {
+            Tab::Timeline => self.open_kept(kept, cx),
+            _ => self.kept = Some(kept.clone()),
+        }
     }
 
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {

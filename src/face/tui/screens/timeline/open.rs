@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::ask;
 use super::state::{Timeline, TraceIndex, View};
+use super::{ask, export};
 use crate::base::error::Result;
 use crate::desk::{self, Opened};
 use crate::face::tui::action::Action;
@@ -51,6 +51,20 @@ impl Timeline {
         self.open(what, opening, move |store| Ok(vec![desk::open(&path, store, None, None)?]), cx);
     }
 
+    /// Opens what was open when the workbench was left, as far as that can be read.
+    pub fn open_kept(&mut self, kept: &serde_json::Value, cx: &mut Context) {
+        let Some((sources, window)) = export::recall(kept) else { return };
+        let names: Vec<&str> = sources.iter().map(|(source, _)| source.as_str()).collect();
+        let what = names.join(" and ");
+        let open = |store: &Store| {
+            let open = |(source, rules): (String, Option<String>)| {
+                desk::open(&source, store, rules.as_deref(), None)
+            };
+            sources.into_iter().map(open).collect()
+        };
+        self.open(what, Opening::Alone(window), open, cx);
+    }
+
     /// Opens one trace, or two to be shown under one another. `what`: the user waits for it.
     pub fn open(
         &mut self,
@@ -61,6 +75,7 @@ impl Timeline {
     ) {
         cx.tab = Tab::Timeline;
         self.loading = Some(what);
+        self.kept = None;
         let store = Store::open(&cx.dir);
         cx.ask(
             "traces",
@@ -77,6 +92,7 @@ impl Timeline {
     /// Shows traces: the first above the second, or the only one where it was wanted.
     pub fn show(&mut self, traces: Vec<Arc<TraceIndex>>, opening: Opening, cx: &mut Context) {
         ask::forget(cx);
+        traces.iter().filter_map(|trace| trace.source()).for_each(|source| cx.opened(source));
         let mut traces = traces.into_iter();
         match (&mut self.view, traces.next(), opening) {
             (Some(view), Some(index), Opening::Beneath) => {

@@ -14,11 +14,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 pub use self::state::WhatIf;
-use self::state::{StripView, letter};
+use self::state::{Pin, StripView, letter};
 use crate::base::text::shell_command;
+use crate::desk::offers;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
+use crate::face::tui::overlay::Completing;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
@@ -38,7 +40,7 @@ acts! {
     ResetOne: "reset", "0", "put the slider back", Some("reset");
     ResetAll: "reset-all", "r", "put all sliders back", Some("all");
     Undo: "undo", "u", "undo the last change", Some("undo");
-    Pin: "pin", "p", "keep the variant beside others: A, B, C", Some("keep");
+    Pin: "pin", "p", "keep the variant beside others, across restarts too: A, B, C", Some("keep");
     Unpin: "unpin", "P", "take away the variant kept last", None;
     Recall: "recall", "b", "go through the variants kept", None;
     Strip: "strip", "t", "strip: two layers, a whole step, or none", Some("step");
@@ -61,13 +63,28 @@ impl Acts for WhatIf {
             Act::Type => {
                 let now = slider.text(&self.variant, self.profile_values());
                 let now = if now == "-" { String::new() } else { now };
-                let title = format!("{} {}", slider.name(), slider.unit());
+                let unit = slider.unit();
+                let title = format!("{}{}", slider.name(), if unit.is_empty() { "" } else { ", in " });
+                let title = format!("{title}{unit}");
+                let option = slider.option();
+                let offers = option.map(offers::values).unwrap_or_default();
+                let range = match slider.range(self.profile_values()) {
+                    _ if !offers.is_empty() => String::new(),
+                    [low, high] => format!(", {} to {}", format::digits(low), format::digits(high)),
+                };
+                let is = if now.is_empty() { "as the stack has it" } else { &now };
+                let gap = if unit.is_empty() || now.is_empty() { "" } else { " " };
+                let unit = if now.is_empty() { "" } else { unit };
+                let hint = format!(
+                    "{}. Now {is}{gap}{unit}{range}. Enter takes it, Esc leaves it as it was",
+                    slider.about()
+                );
                 let take = move |whatif: &mut Self, typed: &str, _: &mut Context| {
                     let mut outcome = Ok(());
                     whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
                     outcome.map_err(|why| format::error(&why))
                 };
-                cx.prompt(title.trim_end(), "Enter takes it, Esc leaves it as it was", now, take);
+                cx.prompt_completing(Completing::Words(offers), title, hint, now, take);
             }
             Act::ResetOne => {
                 let base = self.base.clone();
@@ -135,6 +152,15 @@ impl WhatIf {
             move |_| engine.answer(&wanted).map(Arc::new),
             move |whatif: &mut Self, answer, _| whatif.learn(&asked, answer),
         );
+        if let Some(kept) = self.waiting.first().cloned() {
+            let (engine, asked) = (Arc::clone(&self.engine), kept.clone());
+            let take = move |whatif: &mut Self, answer, cx: &mut Context| {
+                whatif.waiting.retain(|variant| *variant != kept);
+                let answer = cx.told(answer);
+                whatif.pins.extend(answer.map(|answer| Pin { variant: kept, answer }));
+            };
+            cx.follow("kept", &asked.clone(), move |_| engine.answer(&asked).map(Arc::new), take);
+        }
         if self.current().is_none_or(|answer| answer.chosen().is_none()) {
             cx.forget::<Self>("break-even");
         } else if self.break_even().is_none() {

@@ -42,6 +42,8 @@ pub struct WhatIf {
     pub started: u64,
     /// Variants that are kept: A, B, C.
     pub pins: Vec<Pin>,
+    /// Variants that were kept when the workbench was left, until they are answered again.
+    pub waiting: Vec<Variant>,
     /// What the strip shows.
     pub strip: StripView,
     /// The frontier shows TPOT, else completion latency.
@@ -56,6 +58,8 @@ pub struct Kept {
     variant: Variant,
     strip: StripView,
     by_tpot: bool,
+    #[serde(default)]
+    pins: Vec<Variant>,
 }
 
 /// What the strip shows.
@@ -94,6 +98,7 @@ impl Default for WhatIf {
             engine: Arc::default(),
             started: 0,
             pins: Vec::new(),
+            waiting: Vec::new(),
             strip: StripView::Layer,
             by_tpot: false,
         }
@@ -104,7 +109,7 @@ impl WhatIf {
     /// Starts anew from a cell that was run; what should be said about that.
     pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
         let (variant, note) = Variant::of(spec);
-        let pins = std::mem::take(&mut self.pins);
+        let (pins, waiting) = (std::mem::take(&mut self.pins), std::mem::take(&mut self.waiting));
         *self = Self {
             base: variant.clone(),
             base_name: name,
@@ -115,6 +120,7 @@ impl WhatIf {
             strip: self.strip,
             by_tpot: self.by_tpot,
             pins,
+            waiting,
             ..Self::default()
         };
         note
@@ -123,21 +129,26 @@ impl WhatIf {
     /// What to keep until the next start; nothing where the sliders were never used.
     pub fn kept(&self) -> Option<Kept> {
         let Self { base, base_name, variant, strip, by_tpot, .. } = self;
-        let used = *variant != Variant::default() || *base != Variant::default();
+        let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting);
+        let pins: Vec<Variant> = pins.cloned().collect();
+        let used = *variant != Variant::default() || *base != Variant::default() || !pins.is_empty();
         used.then(|| Kept {
             base: base.clone(),
             base_name: base_name.clone(),
             variant: variant.clone(),
             strip: *strip,
             by_tpot: *by_tpot,
+            pins,
         })
     }
 
     /// Takes up what was kept.
     pub fn take_up(&mut self, kept: Kept) {
-        let Kept { base, base_name, variant, strip, by_tpot } = kept;
+        let Kept { base, base_name, variant, strip, by_tpot, pins: mut waiting } = kept;
+        waiting.truncate(MOST_PINS);
         let (engine, started) = (Arc::clone(&self.engine), self.started + 1);
-        *self = Self { base, base_name, variant, strip, by_tpot, engine, started, ..Self::default() };
+        let kept = Self { base, base_name, variant, strip, by_tpot, waiting, ..Self::default() };
+        *self = Self { engine, started, ..kept };
     }
 
     /// The slider that is selected.
@@ -215,7 +226,7 @@ impl WhatIf {
         let Some(answer) = self.current().cloned() else {
             return Err("there is no answer to keep yet".into());
         };
-        if self.pins.len() >= MOST_PINS {
+        if self.pins.len() + self.waiting.len() >= MOST_PINS {
             return Err(format!("{MOST_PINS} variants are kept; take one away first"));
         }
         if let Some(at) = self.pins.iter().position(|pin| pin.variant == self.variant) {

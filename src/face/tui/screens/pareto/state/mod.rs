@@ -195,6 +195,7 @@ impl Pareto {
         (self.groups, self.counts) = (groups, counts);
         self.points = Some(points);
         self.arrange();
+        self.follow_filter();
         run.iter().for_each(|run| _ = self.select(run));
     }
 
@@ -202,13 +203,7 @@ impl Pareto {
     /// run where it can.
     pub fn arrange(&mut self) {
         let run = self.current().map(|p| p.run.clone());
-        let chosen = self.stored.as_deref().and_then(|stored| {
-            let bound = self.filter.bind(&stored.table);
-            let run = |row: u32| Some(stored.records.get(row as usize)?.run.as_str());
-            let rows = || bound.rows(&stored.table).into_iter();
-            (!self.filter.value().trim().is_empty())
-                .then(|| rows().filter_map(run).collect::<HashSet<&str>>())
-        });
+        let chosen = self.chosen();
         let points = self.points.as_deref().unwrap_or_default();
         let group = self.groups.get(self.group);
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
@@ -229,6 +224,34 @@ impl Pareto {
         let points = self.points.as_deref().unwrap_or_default();
         self.selected =
             run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(0);
+    }
+
+    /// Shows the group that most of what the filter leaves is of, where it leaves nothing of the group shown.
+    pub fn follow_filter(&mut self) {
+        if !self.shown.is_empty() || self.filter.value().trim().is_empty() {
+            return;
+        }
+        let Some(chosen) = self.chosen() else { return };
+        let points = self.points.as_deref().unwrap_or_default();
+        let left = |group: &String| {
+            points.iter().filter(|p| p.group == *group && chosen.contains(&p.run)).count()
+        };
+        let counts: Vec<usize> = self.groups.iter().map(left).collect();
+        let most = counts.iter().enumerate().rev().max_by_key(|(_, count)| **count);
+        if let Some((group, _)) = most.filter(|(_, count)| **count > 0) {
+            self.choose_group(group);
+        }
+    }
+
+    /// The runs that meet the filter; `None` where there is none.
+    fn chosen(&mut self) -> Option<HashSet<String>> {
+        let stored = self.stored.clone()?;
+        let bound = self.filter.bind(&stored.table);
+        if self.filter.value().trim().is_empty() {
+            return None;
+        }
+        let run = |row: u32| Some(stored.records.get(row as usize)?.run.clone());
+        Some(bound.rows(&stored.table).into_iter().filter_map(run).collect())
     }
 
     /// Frontiers and the table of the points shown.

@@ -9,4 +9,6 @@ pub struct Timeline {
     pub view: Option<View>,
     /// What is being read.
     pub loading: Option<String>,
+    /// What was open when the workbench was left: read when somebody looks at it.
+    pub kept: Option<serde_json::Value>,
 }

@@ -1,0 +1,171 @@
+//! Trace files that could be opened: those near the current directory, and what is in a folder that is typed.
+
+use std::cmp::Reverse;
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::base::text::si;
+
+/// Endings of files that may hold a trace; what a file is, its first bytes tell when it is opened.
+const ENDINGS: [&str; 7] =
+    [".parquet", ".json", ".json.gz", ".json.zst", ".sqlite", ".sqlite.gz", ".sqlite.zst"];
+
+/// Folders deeper than this are not looked into.
+const DEPTH: usize = 4;
+
+/// So many folders are looked into at most, and so many files found.
+const FOLDERS: usize = 400;
+const FOUND: usize = 200;
+
+/// A file or a folder, to be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Its path, as it would be typed; that of a folder ends with `/`.
+    pub path: String,
+    /// Its size, or that it is a folder.
+    pub about: String,
+    /// Whether its name is one of a trace.
+    pub is_trace: bool,
+}
+
+impl FileEntry {
+    /// Whether it is a folder.
+    pub fn is_folder(&self) -> bool {
+        self.path.ends_with('/')
+    }
+}
+
+/// Whether a name is that of a file that may hold a trace.
+pub fn is_trace(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// The trace files of a folder and those within it, the newest first; hidden ones, what builds leave and the
+/// directory of runs, whose traces are chosen by run, are passed over. Looks into 400 folders at most.
+pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
+    let mut found: Vec<(SystemTime, FileEntry)> = Vec::new();
+    let mut folders = vec![(folder.to_owned(), 0)];
+    let mut looked = 0;
+    while let Some((path, depth)) = folders.pop() {
+        looked += 1;
+        if looked > FOLDERS || found.len() >= FOUND {
+            break;
+        }
+        for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Ok(kind) = entry.file_type() else { continue };
+            let passed = name.starts_with('.') || ["target", "node_modules"].contains(&name.as_str());
+            if kind.is_dir() && !passed && depth < DEPTH && entry.path() != folder.join(runs) {
+                folders.insert(0, (entry.path(), depth + 1));
+            } else if kind.is_file() && !passed && is_trace(&name) {
+                let path = entry.path();
+                let shown = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+                let changed = entry.metadata().and_then(|data| data.modified());
+                found.push((changed.unwrap_or(SystemTime::UNIX_EPOCH), file(shown, &entry)));
+            }
+        }
+    }
+    found.sort_by_key(|(changed, file)| (Reverse(*changed), file.path.clone()));
+    found.into_iter().map(|(_, file)| file).collect()
+}
+
+/// What is in a folder that was typed (`~/` is the home directory, the empty text the current one), its folders
+/// first; nothing where it cannot be read. Where it holds traces, the folder itself can be opened, a file a rank.
+pub fn within(typed: &str) -> Vec<FileEntry> {
+    let mut entries: Vec<FileEntry> = Vec::new();
+    for entry in fs::read_dir(expanded(typed)).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // what a link leads to counts
+        let folder = fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
+        let path = format!("{typed}{name}");
+        entries.push(match folder {
+            true => FileEntry { path: path + "/", about: "folder".into(), is_trace: false },
+            false => file(path, &entry),
+        });
+    }
+    entries.sort_by_key(|entry| (!entry.is_folder(), !entry.is_trace, entry.path.to_lowercase()));
+    let traces = entries.iter().filter(|entry| entry.is_trace).count();
+    if traces > 1 {
+        let about = format!("its {traces} files as the ranks of one trace");
+        entries.insert(0, FileEntry { path: format!("{typed}."), about, is_trace: true });
+    }
+    entries
+}
+
+/// The folder part of a path that is being typed, with its `/`; empty where there is none.
+pub fn folder_of(typed: &str) -> &str {
+    match typed {
+        "~" => "",
+        typed => &typed[..typed.rfind('/').map_or(0, |at| at + 1)],
+    }
+}
+
+/// The path that was typed, `~` as the home directory.
+fn expanded(typed: &str) -> PathBuf {
+    let home = Path::new(typed).strip_prefix("~").ok().zip(std::env::home_dir());
+    match (typed, home) {
+        ("", _) => PathBuf::from("."),
+        (_, Some((rest, home))) => home.join(rest),
+        (typed, None) => PathBuf::from(typed),
+    }
+}
+
+fn file(path: String, entry: &DirEntry) -> FileEntry {
+    let is_trace = is_trace(&path);
+    let size = entry.metadata().map_or(0, |data| data.len());
+    FileEntry { path, about: si(size as f64, "B"), is_trace }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(paths: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for path in paths {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "0123456789").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn traces_near_are_found_and_those_of_runs_are_not() {
+        let dir = made(&[
+            "a.json.gz",
+            "deep/er/b.SQLITE",
+            "notes.txt",
+            ".git/c.json",
+            "target/d.json",
+            "runs/x/trace.parquet",
+        ]);
+        let mut found: Vec<String> =
+            near(dir.path(), Path::new("runs")).into_iter().map(|entry| entry.path).collect();
+        found.sort();
+        assert_eq!(found, ["a.json.gz", "deep/er/b.SQLITE"]);
+    }
+
+    #[test]
+    fn a_folder_lists_folders_then_traces_then_the_rest() {
+        let dir = made(&["z/x.json", "b.json", "a.txt", "c.parquet"]);
+        let typed = format!("{}/", dir.path().display());
+        let entries = within(&typed);
+        let names: Vec<&str> = entries.iter().map(|entry| &entry.path[typed.len()..]).collect();
+        assert_eq!(names, [".", "z/", "b.json", "c.parquet", "a.txt"]);
+        assert_eq!(entries[0].about, "its 2 files as the ranks of one trace");
+        assert_eq!(entries[2].about, "10.0 B");
+        assert!(within("/no/such/folder/").is_empty());
+    }
+
+    #[test]
+    fn the_folder_of_what_is_typed() {
+        for (typed, folder) in
+            [("", ""), ("a", ""), ("a/b", "a/"), ("/x", "/"), ("~/t/", "~/t/"), ("~", "")]
+        {
+            assert_eq!(folder_of(typed), folder, "{typed}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What can be typed for an option, an axis or a name, and what it means: offered by the workbench while a line is typed,
+//! and by shells.
+
+use crate::base::offer::Offer;
+use crate::base::text::si;
+use crate::lab::sweep::edit::nccl;
+use crate::machine::hardware::{Profile, Stack, Target};
+use crate::model::Model;
+use crate::table::Spec;
+use crate::table::options::{OptionEntry, option, value};
+
+/// The values that an option takes: all of them, or those that have names.
+pub fn values(option: &OptionEntry) -> Vec<Offer> {
+    match option.name {
+        "model" => models(),
+        "hardware" => {
+            let profile = |profile: &Profile| Offer::new(&profile.name, gpus(profile));
+            Profile::built_in().iter().map(profile).collect()
+        }
+        "stack" => {
+            let stack = |stack: &Stack| Offer::new(&stack.name, stack.note.clone().unwrap_or_default());
+            Stack::built_in().iter().map(stack).collect()
+        }
+        _ => option.meanings().map(|(value, meaning)| Offer::new(value, meaning)).collect(),
+    }
+}
+
+/// The built-in models with their sizes.
+pub fn models() -> Vec<Offer> {
+    let model = |model: &Model| {
+        let shape = &model.shape;
+        let about = format!("{} layers, hidden {}, {} heads", shape.layers, shape.hidden, shape.heads);
+        Offer::new(&model.name, about)
+    };
+    Model::built_in().iter().map(model).collect()
+}
+
+fn gpus(profile: &Profile) -> String {
+    let memory = si(profile.memory_bytes as f64, "B");
+    format!("{memory} at {} GB/s, {} GPUs a node", profile.hbm_gb_s, profile.gpus_per_node)
+}
+
+/// The values that something that can be varied takes: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.
+pub fn axis_values(name: &str) -> Vec<Offer> {
+    match (option(name), name.strip_prefix("env.").and_then(nccl)) {
+        (Some(option), _) => values(option),
+        (None, Some(variable)) => variable.values.iter().map(|value| Offer::new(*value, "")).collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// What something that can be varied means, in which unit, and what it is now: three sentences at most.
+pub fn about(name: &str, spec: Option<&Spec>) -> String {
+    let now = spec.and_then(|spec| value(spec, name)).map(|now| now.into_owned());
+    let (about, now) = if let Some(option) = option(name) {
+        let about = &option.about;
+        let default = if about.default.is_empty() { "" } else { "; default " };
+        let said = format!("{}{default}{}", option.help(), about.default);
+        (said, now)
+    } else if let Some(variable) = name.strip_prefix("env.").and_then(nccl) {
+        (format!("{}, a variable of NCCL", variable.about), now.or(Some("unset".into())))
+    } else if let Some(key) = name.strip_prefix("set.") {
+        let target = spec.and_then(|spec| Target::of(spec).ok());
+        let all = target.map(|target| target.described()).unwrap_or_default();
+        match all.into_iter().find(|described| described.key == key) {
+            Some(described) => (described.about, now.or(Some(described.value))),
+            None => ("a value of the hardware profile or the stack".to_owned(), now),
+        }
+    } else {
+        ("a variable of the run's process".to_owned(), now.or(Some("unset".into())))
+    };
+    let now = now.filter(|now| !now.is_empty()).map(|now| format!(". Now {now}")).unwrap_or_default();
+    format!("{about}{now}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::options::OPTIONS;
+
+    #[test]
+    fn every_option_that_has_values_says_what_each_means() {
+        for option in OPTIONS.iter().filter(|option| option.kind == crate::table::options::Kind::Text) {
+            let offers = values(option);
+            assert!(!offers.is_empty(), "{option:?} offers nothing");
+            for offer in offers {
+                assert!(!offer.about.is_empty(), "{option:?}: {offer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_varied_is_told_with_its_unit_and_its_present_value() {
+        let spec = Spec { tp: 8, ..Spec::default() };
+        assert_eq!(about("tp", Some(&spec)), "Ranks of tensor parallelism; default 1. Now 8");
+        let alpha = about("set.link.alpha_us", Some(&spec));
+        assert!(
+            alpha.starts_with("Latency of a small message (us)") && alpha.contains(". Now "),
+            "{alpha}"
+        );
+        assert_eq!(about("env.NCCL_ALGO", Some(&spec)), "algorithm, a variable of NCCL. Now unset");
+        let values: Vec<String> =
+            axis_values("env.NCCL_ALGO").into_iter().map(|offer| offer.text).collect();
+        assert_eq!(values, ["Ring", "Tree", "NVLS", "NVLSTree"]);
+    }
+}

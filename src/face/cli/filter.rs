@@ -1,0 +1,115 @@
+//! `--filter`: the option of every verb that selects stored runs, and which runs it selects.
+
+use std::path::Path;
+
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::desk::{self, Selection};
+use crate::study::analysis::filter::Filter;
+use crate::study::analysis::{Axis, RunTable, compared_rows};
+use crate::table::Record;
+
+/// The option of every verb that selects stored runs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct FilterArgs {
+    /// Only runs that meet this filter, for example 'arch:ladder tp:4,8 tpot<12 -failed' (`runs --help` has the language)
+    #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
+    pub filter: Option<String>,
+}
+
+/// What `runs --help` says of the language of filters.
+pub const LANGUAGE: &str = "\
+Filters: all terms must hold, blanks separate them. Letters of either case, - and _ are alike.
+  ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
+  \"gpt-fast\" -failed    exactly these letters; - in front: not
+  arch:ladder tp:4,8    a text contains it, a number is it; commas: either; a range: tp:2..8
+  tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
+  tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
+  NCCL_ALGO:Ring        variables and overrides by their names";
+
+impl FilterArgs {
+    /// The filter as it was typed; `None` where there is none to apply.
+    pub fn typed(&self) -> Option<&str> {
+        self.filter.as_deref().filter(|typed| !typed.trim().is_empty())
+    }
+
+    /// The records of the named runs and directories (see [`Selection::named`]) that meet the filter. How many
+    /// do is told.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Selection::named`], and an input error for a filter with a field that there is not.
+    pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
+        let chosen = select(named, dir)?;
+        let all = chosen.records.len();
+        let records = desk::filtered(chosen, self.typed(), None)?;
+        if let Some(typed) = self.typed() {
+            scope(records.len(), all, typed);
+        }
+        Ok(records)
+    }
+
+    /// As [`Self::records`], and with them those that they are compared with along an axis ([`compared_rows`]).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::records`].
+    pub fn compared(
+        &self,
+        named: &[String],
+        dir: &Path,
+        axis: &Axis,
+        baseline: Option<&str>,
+    ) -> Result<Vec<Record>> {
+        let Some(typed) = self.typed() else { return self.records(named, dir) };
+        let Selection { records, annotations, .. } = select(named, dir)?;
+        let table = RunTable::new(&records, &annotations);
+        let (rows, wrong) = compared_rows(&Filter::parse(typed), &table, &records, axis, baseline);
+        if let Some(error) = wrong.into_iter().next() {
+            return Err(error);
+        }
+        scope(rows.len(), records.len(), typed);
+        Ok(desk::picked(records, &rows))
+    }
+
+    /// What a verb of one run looks at: what was named, or with a filter the newest of the runs that meet it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::records`], and an input error where no run meets the filter.
+    pub fn one(&self, named: Option<&String>, dir: &Path) -> Result<String> {
+        let Some(filter) = self.typed() else {
+            return named.cloned().ok_or_else(|| {
+                let help = "name a run, or choose one with --filter, for example 'arch:ladder tp:8'";
+                Error::input_help("no run is named", help)
+            });
+        };
+        let mut records = self.records(named.map_or(&[], std::slice::from_ref), dir)?;
+        let found = records.len();
+        let newest = records.pop().ok_or_else(|| {
+            let help = "`ladderscope runs --filter ...` shows what a filter chooses";
+            Error::input_help(format!("no run in {} meets the filter '{filter}'", dir.display()), help)
+        })?;
+        if found > 1 {
+            report::note(&format!("the newest of them: {}", newest.run));
+        }
+        Ok(newest.run)
+    }
+}
+
+/// Says of how many runs what follows is.
+fn scope(met: usize, all: usize, filter: &str) {
+    report::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
+}
+
+/// The records that verbs over many runs look at (see [`Selection::named`]); damaged files are warned of.
+///
+/// # Errors
+///
+/// Those of [`Selection::named`].
+pub fn select(named: &[String], dir: &Path) -> Result<Selection> {
+    let chosen = Selection::named(named, dir)?;
+    chosen.damaged.iter().for_each(|damaged| report::warn(damaged));
+    Ok(chosen)
+}

@@ -1,0 +1,135 @@
+//! Choosing what to open: a stored run, found by a filter, the newest first; or a trace file, those opened before
+//! first, then those near, then whatever folder is typed.
+
+use std::path::Path;
+
+use super::context::{Context, Opening, Request};
+use super::overlay::Overlay;
+use super::pick::{Chosen, Pick, Search};
+use super::screens::timeline::Timeline;
+use crate::desk::files;
+use crate::table::Record;
+
+/// Files that were opened and are kept.
+const RECENT: usize = 20;
+
+/// The titles of the two lists.
+const FILES: &str = "open a trace: Tab completes, a path lists its folder";
+const RUNS: &str = "open a run: a filter, or the path of a trace";
+
+impl Context {
+    /// Lets the user choose a trace file, beginning with something typed.
+    pub fn pick_file(&mut self, typed: &str, opening: Opening) {
+        let before = |path: &String| (path.clone(), "opened before".to_owned());
+        let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
+        self.choose(pick(FILES, lines, opening).searched_by(Search::Paths).typed(&clean(typed)));
+        let runs = self.dir.clone();
+        self.ask(
+            "near",
+            move |_| Ok(files::near(Path::new("."), &runs)),
+            |_: &mut Timeline, found, cx| {
+                let found = found.unwrap_or_default().into_iter();
+                let lines = found.map(|file| (file.path, file.about)).collect();
+                if let Some(Overlay::Pick(pick)) = cx.overlays.last_mut()
+                    && pick.title == FILES
+                {
+                    pick.add(lines);
+                }
+            },
+        );
+    }
+
+    /// Lets the user choose a stored run, or a file by its path.
+    pub fn pick_run(&mut self, opening: Opening) {
+        let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
+        let lines = stored.records.iter().map(|record| (record.run.clone(), told(record))).collect();
+        self.choose(pick(RUNS, lines, opening).searched_by(Search::Runs(stored)));
+    }
+
+    /// Opens a trace file, or a run by its id.
+    fn open_named(&mut self, name: String, opening: Opening) {
+        let run = self.stored.as_ref().is_some_and(|stored| stored.find(&name).is_some());
+        self.request(match run {
+            true => Request::OpenRuns { runs: vec![name], opening },
+            false => Request::OpenPath(name, opening),
+        });
+    }
+
+    /// Keeps that something was opened, for the next time, where it is a file.
+    pub fn opened(&mut self, source: String) {
+        if !looks_like_path(&source) {
+            return;
+        }
+        self.recent.retain(|known| *known != source);
+        self.recent.insert(0, source);
+        self.recent.truncate(RECENT);
+    }
+}
+
+/// A list of what can be opened.
+fn pick(title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
+    let literal = move |text: &str, nothing| meant(text, nothing, opening);
+    Pick::new(title, lines, literal, move |state, chosen| {
+        if let Chosen::Text(name) = chosen {
+            state.cx.open_named(clean(&name), opening);
+        }
+    })
+}
+
+/// What a run is, in a few words.
+fn told(record: &Record) -> String {
+    let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
+    let words = [&record.spec.label(), &record.spec.model, record.provenance.as_str(), failed];
+    words.join("  ").trim_end().to_owned()
+}
+
+/// What Enter does with what was typed itself, where nothing listed is meant.
+fn meant(text: &str, nothing_matches: bool, opening: Opening) -> Option<String> {
+    let below = if opening == Opening::Beneath { " beneath the trace shown" } else { "" };
+    let text = clean(text);
+    (nothing_matches && !text.is_empty()).then(|| format!("Enter opens {text}{below}"))
+}
+
+/// Whether a text is a path rather than words.
+pub fn looks_like_path(text: &str) -> bool {
+    let text = text.trim();
+    let name = text.rsplit('/').next().unwrap_or(text);
+    text.starts_with(['/', '~', '\'', '"'])
+        || text.contains('/')
+        || name.rsplit_once('.').is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
+}
+
+/// A path as terminals drop it: quoted, with escaped blanks, or as a URL.
+pub fn clean(text: &str) -> String {
+    let text = text.trim();
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote) {
+            return inner.strip_suffix(quote).unwrap_or(inner).into();
+        }
+    }
+    text.strip_prefix("file://").unwrap_or(text).replace("\\ ", " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_from_words() {
+        for path in
+            ["/tmp/a.parquet", "'/tmp/a b.json' ", "a/b", "~/x", "trace.json.gz", "file:///tmp/x.sqlite"]
+        {
+            assert!(looks_like_path(path), "{path}");
+        }
+        for words in ["undo", "open the run", "20260102-0304-1", ""] {
+            assert!(!looks_like_path(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_cleaned_of_what_terminals_put_round_it() {
+        assert_eq!(clean("'/tmp/a b.json' "), "/tmp/a b.json");
+        assert_eq!(clean("/tmp/a\\ b.json"), "/tmp/a b.json");
+        assert_eq!(clean("file:///tmp/x.sqlite"), "/tmp/x.sqlite");
+    }
+}

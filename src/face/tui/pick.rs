@@ -1,0 +1,283 @@
+//! A list that the user chooses from by typing: letters of names, for stored runs the language of filters, for files
+//! a path, whose folder is then listed. What is typed is searched once, not in every frame.
+
+use std::fmt;
+use std::sync::Arc;
+
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher};
+
+use super::snapshot::Snapshot;
+use super::state::State;
+use super::widgets::field::Field;
+use crate::base::text::folded;
+use crate::desk::files::{FileEntry, folder_of};
+use crate::study::analysis::filter::{Filter, complete};
+
+/// A folder that is listed: what was typed of it, and what is in it.
+pub type Folder = (String, Arc<Vec<FileEntry>>);
+
+/// A list that the user chooses from by typing.
+pub struct Pick {
+    /// What the user chooses.
+    pub title: String,
+    /// What was typed so far.
+    pub field: Field,
+    /// Which of the lines that match is selected.
+    pub selected: usize,
+    /// The lines: a name, in which is searched, and what there is to say of it.
+    lines: Vec<(String, String)>,
+    /// How lines are searched.
+    pub search: Search,
+    /// The lines that match what was searched for last, the best first.
+    found: Vec<usize>,
+    searched: Option<String>,
+    /// What is in the folder of the path that is typed.
+    folder: Option<Folder>,
+    literal: Literal,
+    take: TakeChosen,
+}
+
+/// How lines are searched.
+#[derive(Clone, Debug, Default)]
+pub enum Search {
+    /// By letters of their names.
+    #[default]
+    Letters,
+    /// By letters of their names, or by a path.
+    Paths,
+    /// They are these runs, in their order: by a filter, or by a path. The newest come first.
+    Runs(Arc<Snapshot>),
+}
+
+/// What Enter does with a text itself, in words, where the text is meant: told of the text, and of whether no line
+/// matches it.
+type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
+
+/// Does what is done about a choice.
+type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// A line, by its index.
+    Line(usize),
+    /// What was typed itself; or the id of a run, or the path of a file, that was listed.
+    Text(String),
+}
+
+/// A name with its index, as the search wants it.
+struct Named<'a>(usize, &'a str);
+
+impl AsRef<str> for Named<'_> {
+    fn as_ref(&self) -> &str {
+        self.1
+    }
+}
+
+impl Pick {
+    /// A list of lines; `literal` says what Enter does with a text itself, where that is meant.
+    pub fn new(
+        title: impl Into<String>,
+        lines: Vec<(String, String)>,
+        literal: impl Fn(&str, bool) -> Option<String> + 'static,
+        take: impl FnOnce(&mut State, Chosen) + 'static,
+    ) -> Self {
+        let (literal, take) = (Box::new(literal), Box::new(take));
+        let mut pick = Self {
+            title: title.into(),
+            field: Field::default(),
+            selected: 0,
+            lines,
+            search: Search::Letters,
+            found: Vec::new(),
+            searched: None,
+            folder: None,
+            literal,
+            take,
+        };
+        pick.settle();
+        pick
+    }
+
+    /// The list with something typed.
+    pub fn typed(mut self, text: &str) -> Self {
+        self.field = Field::new(text);
+        self.settle();
+        self
+    }
+
+    /// The list, searched in another way.
+    pub fn searched_by(mut self, search: Search) -> Self {
+        (self.search, self.searched) = (search, None);
+        self.settle();
+        self
+    }
+
+    /// Adds lines behind the others, but for those whose names are there.
+    pub fn add(&mut self, lines: Vec<(String, String)>) {
+        for line in lines {
+            if self.lines.iter().all(|known| known.0 != line.0) {
+                self.lines.push(line);
+            }
+        }
+        self.searched = None;
+        self.settle();
+    }
+
+    /// The folder that the user types a path in, where it is not what is listed.
+    pub fn wanted_folder(&self) -> Option<String> {
+        let path = self.path()?;
+        Some(folder_of(path).to_owned())
+    }
+
+    /// Lists the folder that was read last, where the path that is typed is in it.
+    pub fn list_folder(&mut self, folder: Option<&Folder>) {
+        let wanted = self.wanted_folder();
+        let folder = folder.filter(|folder| Some(&folder.0) == wanted.as_ref());
+        let same = match (&self.folder, folder) {
+            (Some((_, known)), Some((_, now))) => Arc::ptr_eq(known, now),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            (self.folder, self.searched) = (folder.cloned(), None);
+        }
+    }
+
+    /// Searches for what is typed, unless that was done.
+    pub fn settle(&mut self) {
+        if self.searched.as_deref() == Some(self.field.value()) {
+            return;
+        }
+        self.found = match (&self.search, self.path()) {
+            (_, Some(path)) => {
+                let typed = folded(&path[folder_of(path).len()..]);
+                let entries = self.folder.iter().flat_map(|(folder, entries)| {
+                    entries.iter().enumerate().map(move |(at, entry)| (at, &entry.path[folder.len()..]))
+                });
+                let mut found: Vec<(bool, usize)> = entries
+                    .filter_map(|(at, name)| Some((folded(name).find(&typed)? > 0, at)))
+                    .collect();
+                found.sort_by_key(|(within, _)| *within);
+                found.into_iter().map(|(_, at)| at).collect()
+            }
+            (Search::Runs(stored), None) => {
+                let (bound, _) = Filter::parse(self.field.value()).bind(&stored.table);
+                bound.rows(&stored.table).into_iter().rev().map(|row| row as usize).collect()
+            }
+            _ => by_letters(&self.lines, self.field.value()),
+        };
+        self.searched = Some(self.field.value().to_owned());
+        self.selected = self.selected.min(self.found.len().saturating_sub(1));
+    }
+
+    /// The lines that match what was typed, the best first, by index.
+    pub fn found(&self) -> &[usize] {
+        &self.found
+    }
+
+    /// The line of an index: its name and what there is to say of it.
+    pub fn line(&self, at: usize) -> Option<(&str, &str)> {
+        if self.path().is_some() {
+            let (_, entries) = self.folder.as_ref()?;
+            return entries.get(at).map(|entry| (entry.path.as_str(), entry.about.as_str()));
+        }
+        self.lines.get(at).map(|(name, about)| (name.as_str(), about.as_str()))
+    }
+
+    /// Columns that the longest name, and the longest of what is said, take.
+    pub fn widths(&self) -> (u16, u16) {
+        use unicode_width::UnicodeWidthStr;
+        let names = self.lines.iter().map(|line| line.0.width()).max().unwrap_or(0);
+        let words = self.lines.iter().map(|line| line.1.width()).max().unwrap_or(0);
+        (names as u16, words as u16)
+    }
+
+    /// The path that is typed, where this list takes paths.
+    fn path(&self) -> Option<&str> {
+        let text = self.field.value();
+        let meant = text.starts_with('~') || text.contains('/');
+        (meant && !matches!(self.search, Search::Letters)).then_some(text)
+    }
+
+    /// What Enter does with the text itself, where it is meant.
+    pub fn literal(&self) -> Option<String> {
+        (self.literal)(self.field.value(), self.found.is_empty())
+    }
+
+    /// Tab: the line that is typed becomes the selected one; a filter of runs is completed.
+    pub fn complete(&mut self) {
+        let text = self.field.value();
+        let completion = match &self.search {
+            Search::Runs(stored) if self.path().is_none() => {
+                complete(text, self.field.cursor(), &stored.table, 1)
+            }
+            _ => {
+                let name = self.found.get(self.selected).and_then(|at| self.line(*at));
+                let Some((name, _)) = name.map(|(name, about)| (name.to_owned(), about)) else { return };
+                self.field.replace(0..text.len(), &name);
+                self.selected = 0;
+                return self.settle();
+            }
+        };
+        if let Some(offer) = completion.offers.first() {
+            self.field.replace(completion.replaces, &offer.text);
+            self.selected = 0;
+            self.settle();
+        }
+    }
+
+    /// Enter: what is chosen; `None` where nothing matches, or a folder is gone into.
+    pub fn chosen(&mut self) -> Option<Chosen> {
+        self.settle();
+        if self.literal().is_some() {
+            return Some(Chosen::Text(self.field.value().to_owned()));
+        }
+        let at = self.found.get(self.selected).copied()?;
+        if self.path().is_none() {
+            return Some(match self.search {
+                Search::Letters => Chosen::Line(at),
+                Search::Paths | Search::Runs(_) => Chosen::Text(self.lines.get(at)?.0.clone()),
+            });
+        }
+        let entry = self.folder.as_ref()?.1.get(at)?.clone();
+        if entry.is_folder() {
+            self.field.replace(0..self.field.value().len(), &entry.path);
+            self.selected = 0;
+            return None;
+        }
+        Some(Chosen::Text(entry.path))
+    }
+
+    /// Does what is done about the choice.
+    pub fn take(self, state: &mut State, chosen: Chosen) {
+        (self.take)(state, chosen);
+    }
+}
+
+/// The lines whose names have the letters of what was typed in their order, by index; where names hold all its words,
+/// these alone: who types a part of a name means that name.
+fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
+    let typed = typed.trim_end_matches([' ', '=']);
+    let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
+    let names = lines.iter().enumerate().map(|(at, line)| Named(at, &line.0));
+    let found = pattern.match_list(names, &mut Matcher::new(Config::DEFAULT));
+    let typed = folded(typed);
+    let name = |at: &usize| folded(&lines[*at].0);
+    let holds = |at: &usize| typed.split_whitespace().all(|word| name(at).contains(word));
+    let mut whole: Vec<usize> = (0..lines.len()).filter(holds).collect();
+    let found: Vec<usize> = found.into_iter().map(|(named, _)| named.0).collect();
+    if whole.is_empty() {
+        return found;
+    }
+    let rank = |at: &usize| found.iter().position(|other| other == at).unwrap_or(usize::MAX);
+    whole.sort_by_key(|at| (!name(at).contains(&typed), rank(at)));
+    whole
+}
+
+impl fmt::Debug for Pick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pick({:?}, {:?})", self.title, self.field.value())
+    }
+}

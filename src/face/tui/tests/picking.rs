@@ -1,0 +1,242 @@
+//! What is chosen from lists and completed while it is typed: runs, files, values, themes; help that is searched.
+
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+
+use super::fixtures::{Driver, records};
+use crate::face::tui::config::{Config, Surroundings};
+use crate::face::tui::context::{Opening, Request};
+use crate::face::tui::memory;
+use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::overlay::Overlay;
+use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::state::Tab;
+use crate::face::tui::theme::Theme;
+
+fn press(driver: &mut Driver, key: KeyCode) {
+    let effects = driver.press(key);
+    driver.answer(effects);
+}
+
+fn keys(driver: &mut Driver, text: &str) {
+    for key in text.chars() {
+        press(driver, KeyCode::Char(key));
+    }
+}
+
+/// The names that the list on top offers.
+fn offered(driver: &Driver) -> Vec<String> {
+    let Some(Overlay::Pick(pick)) = driver.state.cx.overlays.last() else { panic!("no list") };
+    let name = |at: &usize| pick.line(*at).map(|(name, _)| name.to_owned());
+    pick.found().iter().filter_map(name).collect()
+}
+
+#[test]
+fn a_run_to_open_beneath_is_found_by_the_language_of_filters() {
+    let mut driver = Driver::full(80, 24);
+    keys(&mut driver, "4b");
+    let newest: Vec<String> = records().iter().rev().map(|record| record.run.clone()).collect();
+    assert_eq!(offered(&driver), newest, "the newest first");
+    keys(&mut driver, "arch:ladder p2p:of");
+    assert_eq!(offered(&driver), ["20260102-0304-3"]);
+    press(&mut driver, KeyCode::Tab);
+    assert!(driver.screen().contains("› arch:ladder p2p:off"), "{}", driver.screen());
+    insta::assert_snapshot!("runs_80x24", driver.screen());
+    driver.enter();
+    assert!(driver.state.cx.overlays.is_empty());
+    assert!(driver.screen().contains("opening 20260102-0304-3"), "{}", driver.screen());
+}
+
+#[test]
+fn a_file_to_open_is_found_in_folders() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let inner = dir.path().join("profiles");
+    std::fs::create_dir(&inner).expect("a folder");
+    for name in ["rank0.json", "rank1.json", "notes.txt"] {
+        std::fs::write(inner.join(name), "[]").expect("a file");
+    }
+    let root = dir.path().display().to_string();
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.opened(format!("{root}/before.parquet"));
+    keys(&mut driver, "o");
+    assert_eq!(offered(&driver)[0], format!("{root}/before.parquet"), "recent ones first");
+    keys(&mut driver, &format!("{root}/pro"));
+    assert_eq!(offered(&driver), [format!("{root}/profiles/")]);
+    press(&mut driver, KeyCode::Enter);
+    let all = [".", "rank0.json", "rank1.json", "notes.txt"];
+    assert_eq!(offered(&driver), all.map(|name| format!("{root}/profiles/{name}")), "gone into");
+    keys(&mut driver, "rank1");
+    press(&mut driver, KeyCode::Tab);
+    assert!(driver.screen().contains("profiles/rank1.json"), "{}", driver.screen());
+    driver.enter();
+    assert_eq!(driver.state.cx.tab, Tab::Timeline);
+    let opening = format!("opening {root}/profiles/rank1.json");
+    assert!(driver.screen().contains(&opening), "{}", driver.screen());
+}
+
+#[test]
+fn a_path_that_is_dropped_stands_in_the_list_of_files() {
+    let mut driver = Driver::full(80, 24);
+    driver.send(Message::Paste("'/tmp/no such/a b.json'".into()));
+    assert!(driver.screen().contains("Enter opens /tmp/no such/a b.json"), "{}", driver.screen());
+    driver.enter();
+    assert!(driver.screen().contains("opening /tmp/no such/a b.json"), "{}", driver.screen());
+}
+
+#[test]
+fn files_that_were_opened_are_offered_after_a_restart() {
+    let mut before = Driver::empty(80, 24);
+    before.state.cx.opened("traces/a.parquet".into());
+    before.state.cx.opened("traces/b.json.gz".into());
+    before.state.cx.opened("traces/a.parquet".into());
+    before.state.cx.opened("20260102-0304-1".into());
+    let kept = memory::remember(&before.state);
+    let mut after = Driver::empty(80, 24);
+    memory::recall(&mut after.state, &kept, true);
+    after.keys("o");
+    assert_eq!(offered(&after), ["traces/a.parquet", "traces/b.json.gz"], "no run among them");
+}
+
+#[test]
+fn a_path_to_write_to_is_completed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join("figures")).expect("a folder");
+    let mut driver = Driver::full(80, 24);
+    keys(&mut driver, "3x");
+    driver.send(Message::Key(crossterm::event::KeyEvent::new(
+        KeyCode::Char('u'),
+        crossterm::event::KeyModifiers::CONTROL,
+    )));
+    keys(&mut driver, &format!("{}/fi", dir.path().display()));
+    press(&mut driver, KeyCode::Tab);
+    keys(&mut driver, "a.csv");
+    let effects = driver.enter();
+    let [Effect::Export { path, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(*path, dir.path().join("figures/a.csv"));
+}
+
+#[test]
+fn a_tag_in_use_is_offered_with_the_runs_that_have_it() {
+    let mut annotations = crate::lab::store::Annotations::default();
+    let edit = crate::lab::store::Edit::tags("paper").expect("a tag");
+    annotations.edit(&["batch-1:0".into(), "batch-1:1".into()], &edit);
+    let mut driver = Driver::empty(80, 24);
+    let stored = Snapshot::annotated(records(), Vec::new(), Arc::new(annotations));
+    driver.send(Message::Runs(Ok(Arc::new(stored))));
+    driver.keys("3tpa");
+    assert!(
+        driver.screen().contains("paper") && driver.screen().contains("2 runs"),
+        "{}",
+        driver.screen()
+    );
+    press(&mut driver, KeyCode::Tab);
+    let effects = driver.enter();
+    assert!(matches!(&effects[..], [Effect::Store(_)]), "{effects:?}");
+}
+
+#[test]
+fn a_value_is_typed_beside_what_it_means_and_what_it_is() {
+    let mut driver = Driver::full(120, 40);
+    driver.keys("7");
+    driver.state.whatif.list.selected = 3;
+    driver.enter();
+    let told = driver.screen();
+    assert!(told.contains("alpha, in us"), "{told}");
+    assert!(told.contains("latency of a small all-reduce inside a node"), "{told}");
+    driver.press(KeyCode::Esc);
+    driver.state.whatif.list.selected = 0;
+    driver.enter();
+    let told = driver.screen();
+    assert!(told.contains("Now ladder") || told.contains("Now standard"), "{told}");
+    assert!(told.contains("upper-bound") && told.contains("wrong on purpose"), "{told}");
+}
+
+#[test]
+fn help_is_searched() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3?/side by");
+    let told = driver.screen();
+    assert!(told.contains("search: side by") && told.contains("compare two marked runs side by side"));
+    assert!(!told.contains("show or hide the run's details"), "{told}");
+    insta::assert_snapshot!("help_searched_80x24", told);
+    driver.enter();
+    driver.press(KeyCode::Esc);
+    assert!(driver.screen().contains("show or hide the run's details"), "Escape drops the search");
+    driver.keys("/nothing of the kind");
+    assert!(driver.screen().contains("no key does that"), "{}", driver.screen());
+    driver.press(KeyCode::Esc);
+    driver.press(KeyCode::Esc);
+    assert!(driver.state.cx.overlays.is_empty());
+}
+
+#[test]
+fn the_theme_is_chosen_from_the_palette() {
+    let mut driver = Driver::full(80, 24);
+    let around = Surroundings { true_color: true, ..Surroundings::default() };
+    let text = "[colors]\nexposed = \"bold #ff0000\"\n";
+    driver.state.cx.themes = Config::parse(text, std::path::Path::new("c.toml"), &around).themes;
+    driver.keys("3:theme");
+    assert_eq!(offered(&driver), ["theme: colours of the workbench"], "and not tagging");
+    driver.enter();
+    assert_eq!(offered(&driver), ["terminal", "dark", "light", "high-contrast"]);
+    driver.keys("light");
+    driver.enter();
+    let mut light = Theme::built_in("light").expect("a theme");
+    light.set("exposed", "bold #ff0000").expect("a style");
+    assert_eq!(driver.state.cx.theme, light, "with the user's own colours");
+    assert_eq!(driver.state.cx.chosen_theme.as_deref(), Some("light"));
+    driver.keys(":theme");
+    driver.enter();
+    assert!(driver.screen().contains("shown now"), "{}", driver.screen());
+    driver.keys("terminal");
+    driver.enter();
+    assert_eq!(driver.state.cx.chosen_theme, None, "the settings hold again");
+}
+
+#[test]
+fn the_open_timeline_survives_a_restart_and_is_read_when_it_is_looked_at() {
+    let kept = serde_json::json!({"sources": ["20260102-0304-1"], "rules": [null], "window": [10, 90]});
+    let mut driver = Driver::empty(80, 24);
+    let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);
+    crate::face::tui::screen::Screen::recall(timeline, &kept, cx);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
+    assert_eq!(driver.state.timeline.loading, None, "nobody looks at it");
+    let again = memory::remember(&driver.state);
+    assert!(format!("{again:?}").contains("20260102-0304-1"), "kept though nobody looked: {again:?}");
+    driver.keys("4");
+    assert!(driver.screen().contains("opening 20260102-0304-1"), "{}", driver.screen());
+}
+
+#[test]
+fn variants_that_were_kept_survive_a_restart() {
+    let mut before = Driver::empty(120, 40);
+    keys(&mut before, "7");
+    keys(&mut before, "p");
+    keys(&mut before, "l");
+    keys(&mut before, "p");
+    assert_eq!(before.state.whatif.pins.len(), 2, "{}", before.screen());
+    let kept = memory::remember(&before.state);
+    let mut after = Driver::empty(120, 40);
+    memory::recall(&mut after.state, &kept, false);
+    let again = memory::remember(&after.state);
+    memory::recall(&mut after.state, &again, false);
+    keys(&mut after, "7");
+    let variants = |driver: &Driver| -> Vec<_> {
+        driver.state.whatif.pins.iter().map(|pin| pin.variant.clone()).collect()
+    };
+    assert_eq!(variants(&after), variants(&before));
+}
+
+#[test]
+fn what_is_picked_is_asked_for() {
+    let mut driver = Driver::empty(80, 24);
+    driver.state.cx.pick_file("traces/x.json", Opening::Beneath);
+    driver.state.cx.requests.clear();
+    let Some(Overlay::Pick(mut pick)) = driver.state.cx.overlays.pop() else { panic!("no list") };
+    let chosen = pick.chosen().expect("what was typed");
+    pick.take(&mut driver.state, chosen);
+    let request = driver.state.cx.requests.pop_front();
+    let Some(Request::OpenPath(path, Opening::Beneath)) = request else { panic!("{request:?}") };
+    assert_eq!(path, "traces/x.json");
+}

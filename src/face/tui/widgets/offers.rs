@@ -1,0 +1,93 @@
+//! What can be typed next in a line, as a popup under it: ↑ ↓ choose, Tab puts the chosen one in.
+
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use unicode_width::UnicodeWidthStr;
+
+use super::field::Field;
+use super::paint::{popup, put, select};
+use crate::base::offer::{Completion, Offer};
+use crate::face::tui::theme::{Role, Theme};
+
+/// Offers that are shown at once.
+pub const MOST: usize = 8;
+
+/// Offers for the word that is being typed, and which of them is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    completion: Completion,
+    chosen: usize,
+}
+
+impl Offers {
+    /// Offers this for a line from now on; the choice stays where the offers do. What is typed whole already needs
+    /// no offer.
+    pub fn set(&mut self, mut completion: Completion, line: &str) {
+        let typed = line.get(completion.replaces.clone()).unwrap_or_default();
+        if matches!(completion.offers.as_slice(), [only] if only.text == typed) {
+            completion.offers.clear();
+        }
+        if completion != self.completion {
+            (self.completion, self.chosen) = (completion, 0);
+        }
+    }
+
+    /// What is offered, the best first.
+    pub fn list(&self) -> &[Offer] {
+        &self.completion.offers
+    }
+
+    /// What a key does: whether the line has changed; `None` where the key is none of theirs.
+    pub fn key(&mut self, key: KeyCode, field: &mut Field) -> Option<bool> {
+        let count = self.completion.offers.len();
+        match key {
+            KeyCode::Down if count > 0 => self.chosen = (self.chosen + 1) % count,
+            KeyCode::Up if count > 0 => self.chosen = (self.chosen + count - 1) % count,
+            KeyCode::Tab => {
+                let offer = self.completion.offers.get(self.chosen)?;
+                let done = field.replace(self.completion.replaces.clone(), &offer.text);
+                return done.then_some(true);
+            }
+            _ => return None,
+        }
+        Some(false)
+    }
+
+    /// Draws them under a place, or above it where there is no room below, within an area.
+    pub fn draw(&self, buf: &mut Buffer, at: Position, within: Rect, theme: Theme) {
+        let offers = self.list();
+        if offers.is_empty() {
+            return;
+        }
+        let text = offers.iter().map(|offer| offer.text.width()).max().unwrap_or(0).min(36);
+        let about = offers.iter().map(|offer| offer.about.width()).max().unwrap_or(0).min(44);
+        let width = ((text + about + 6) as u16).min(within.width);
+        let rows = offers.len().min(MOST) as u16 + 2;
+        let x = at.x.min(within.right().saturating_sub(width));
+        let below = within.bottom().saturating_sub(at.y + 1);
+        let y = if below >= rows.min(5) { at.y + 1 } else { at.y.saturating_sub(rows) };
+        let area = Rect::new(x, y, width, rows).intersection(within);
+        let inner = popup(buf, area, "", theme);
+        self.draw_rows(buf, inner, theme);
+    }
+
+    /// Draws them into an area, a row each.
+    pub fn draw_rows(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
+        let offers = self.list();
+        let height = usize::from(area.height);
+        let first = (self.chosen + 1).saturating_sub(height);
+        let texts = offers.iter().map(|offer| offer.text.width()).max().unwrap_or(0) as u16;
+        let words = offers.iter().map(|offer| offer.about.width()).max().unwrap_or(0) as u16;
+        // what is said of them stands in one column, at the right where there is room
+        let column = (area.x + texts + 3).max(area.right().saturating_sub(words + 1).min(area.x + 36));
+        for (row, (index, offer)) in offers.iter().enumerate().skip(first).take(height).enumerate() {
+            let y = area.y + row as u16;
+            let end = put(buf, area, area.x + 1, y, &offer.text, theme.style(Role::Text));
+            put(buf, area, column.max(end + 2), y, &offer.about, theme.style(Role::Dim));
+            if index == self.chosen {
+                select(buf, area, y, theme);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What each value of a profile and a stack means, and what it is: the sentence of its JSON schema, and its number.
+
+use serde_json::Value as Json;
+
+use super::overrides::Values;
+use super::{Profile, Stack, Target};
+
+/// A value of a profile or a stack that a cell can replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its dotted path, as `--set` takes it.
+    pub key: String,
+    /// What it means, with its unit.
+    pub about: String,
+    /// What it is; of several that the key stands for, the least and the greatest.
+    pub value: String,
+}
+
+impl Target {
+    /// All values that can be replaced: first the shorthands for all links, then those of the profile, then those of
+    /// the stack with `stack.` before them. Reads two schemas: a few milliseconds.
+    pub fn described(&self) -> Vec<Described> {
+        let mut all = Vec::new();
+        if let Ok(values) = Values::of("profile", &self.profile.name, &self.profile) {
+            let schema = serde_json::to_value(schemars::schema_for!(Profile)).unwrap_or_default();
+            let shorthands = ["link.alpha_us", "link.gb_s"].map(str::to_owned);
+            let texts = ["name", "note", "tables"];
+            let own = values.keys.iter().filter(|key| !texts.contains(&last(key))).cloned();
+            all.extend(
+                shorthands.into_iter().chain(own).map(|key| described("", key, &values, &schema)),
+            );
+        }
+        if let Ok(values) = Values::of("stack", &self.stack.name, &self.stack) {
+            let schema = serde_json::to_value(schemars::schema_for!(Stack)).unwrap_or_default();
+            let own = values.keys.iter().filter(|key| !["name", "note"].contains(&key.as_str()));
+            all.extend(own.map(|key| described("stack.", key.clone(), &values, &schema)));
+        }
+        all
+    }
+}
+
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> Described {
+    let meant = values.meant(&key);
+    let path = meant.first().map_or(key.as_str(), |(path, _)| path.as_str());
+    let about = sentence(schema, path);
+    let of_all = if meant.len() > 1 { ", of all links inside a node" } else { "" };
+    let mut numbers: Vec<f64> = meant.iter().filter_map(|(_, value)| value.parse().ok()).collect();
+    numbers.sort_by(f64::total_cmp);
+    let value = match (meant.as_slice(), numbers.first().zip(numbers.last())) {
+        ([(_, value)], None) => value.clone(),
+        (_, Some((least, most))) if least < most => format!("{least} to {most}"),
+        (_, Some((least, _))) => least.to_string(),
+        _ => String::new(),
+    };
+    Described { key: format!("{prefix}{key}"), about: about + of_all, value }
+}
+
+/// What the schema says of the value at a dotted path, without its full stop.
+fn sentence(schema: &Json, path: &str) -> String {
+    let mut at = schema;
+    for (part, is_last) in path.split('.').zip((0..path.split('.').count()).rev().map(|rest| rest == 0))
+    {
+        let inner = resolved(schema, at);
+        let member = inner.get("properties").and_then(|members| members.get(part));
+        let Some(member) = member.or_else(|| any_member(inner)) else { return String::new() };
+        if is_last {
+            let said = member.get("description").or_else(|| resolved(schema, member).get("description"));
+            return said.and_then(Json::as_str).map(first_sentence).unwrap_or_default();
+        }
+        at = member;
+    }
+    String::new()
+}
+
+/// What holds for every member of a map.
+fn any_member(schema: &Json) -> Option<&Json> {
+    let patterns = schema.get("patternProperties").and_then(Json::as_object);
+    let pattern = patterns.and_then(|patterns| patterns.values().next());
+    pattern.or_else(|| schema.get("additionalProperties").filter(|members| members.is_object()))
+}
+
+/// The schema that one refers to; of one that may be nothing, what it is otherwise.
+fn resolved<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
+    let named = |schema: &'a Json| {
+        let name = schema.get("$ref")?.as_str()?.rsplit('/').next()?;
+        root.get("$defs")?.get(name)
+    };
+    let choices = schema.get("anyOf").and_then(Json::as_array).into_iter().flatten();
+    named(schema).or_else(|| choices.filter_map(named).next()).unwrap_or(schema)
+}
+
+fn first_sentence(text: &str) -> String {
+    let text = text.replace('\n', " ");
+    let end = text.find(". ").unwrap_or(text.len());
+    text[..end].trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_of_every_profile_and_stack_is_described() {
+        for profile in Profile::built_in() {
+            for stack in Stack::built_in() {
+                for described in (Target { profile: profile.clone(), stack }).described() {
+                    assert!(!described.about.is_empty(), "{described:?}");
+                    assert!(!described.value.is_empty(), "{described:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_shorthand_tells_what_it_stands_for() {
+        let target = Target {
+            profile: Profile::load("h100_sxm").unwrap(),
+            stack: Stack::load("native").unwrap(),
+        };
+        let all = target.described();
+        let of = |key: &str| all.iter().find(|described| described.key == key).unwrap();
+        let alpha = of("link.alpha_us");
+        assert_eq!(alpha.about, "Latency of a small message (us), of all links inside a node");
+        assert!(alpha.value.contains(" to "), "{alpha:?}");
+        assert_eq!(of("hbm_gb_s").about, "Peak memory bandwidth (1e9 bytes a second)");
+        assert_eq!(of("hbm_gb_s").value, target.profile.hbm_gb_s.to_string());
+        assert!(of("stack.launch_us").about.contains("(us)"));
+    }
+}

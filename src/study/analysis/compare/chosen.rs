@@ -1,0 +1,94 @@
+//! Which runs a comparison is of, where a filter chooses: those that meet it, and those that they are compared
+//! with.
+
+use super::Axis;
+use crate::base::error::Error;
+use crate::base::text::folded;
+use crate::study::analysis::RunTable;
+use crate::study::analysis::filter::{Filter, Term, Test};
+use crate::table::Record;
+
+/// The rows of the runs that meet a filter, and of those at the axis' baseline (its natural one where none is given)
+/// that meet all of it but what it says of the axis and of measures: `arch:ladder` keeps what ladder is compared
+/// with, and `tpot<12` a baseline that is slower. In their order, each once; and what is wrong with the filter.
+pub fn compared_rows(
+    filter: &Filter,
+    table: &RunTable,
+    records: &[Record],
+    axis: &Axis,
+    baseline: Option<&str>,
+) -> (Vec<u32>, Vec<Error>) {
+    let (bound, wrong) = filter.bind(table);
+    let mut rows = bound.rows(table);
+    if let Some(baseline) = baseline.or(axis.natural_baseline()) {
+        let others = filter.terms.iter().filter(|term| !is_of_side(term, table, axis));
+        let others = Filter { terms: others.cloned().collect() };
+        let is_baseline = |row: &u32| {
+            records.get(*row as usize).is_some_and(|record| axis.value(&record.spec) == baseline)
+        };
+        rows.extend(others.bind(table).0.rows(table).into_iter().filter(is_baseline));
+        rows.sort_unstable();
+        rows.dedup();
+    }
+    (rows, wrong)
+}
+
+/// Whether a term is about the axis or a measure, in which the sides of a pair differ. Of words those are that the
+/// axis has.
+fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
+    let name = match axis {
+        Axis::Option(name) => (*name).to_owned(),
+        Axis::Env(key) => format!("env.{key}"),
+        Axis::Set(key) => format!("set.{key}"),
+    };
+    let own = table.find(&name);
+    match &term.test {
+        Test::Field { name, .. } => {
+            let column = table.find(name);
+            let measures = |at: usize| table.columns().get(at).is_some_and(|c| c.field.is_measure());
+            column.is_some() && (column == own || column.is_some_and(measures))
+        }
+        Test::Word { text, .. } => {
+            let column = own.and_then(|at| table.columns().get(at));
+            column.is_some_and(|column| column.has_text(&folded(text)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::testing::sim_record;
+
+    fn kept(axis: &Axis, filter: &str, baseline: Option<&str>) -> String {
+        let of = |run: &str, architecture: &str, tp: u32, step_ms: f64| {
+            let change = |spec: &mut crate::table::Spec| {
+                (spec.architecture, spec.tp) = (architecture.parse().unwrap(), tp);
+            };
+            sim_record(run, change, 1.0, step_ms)
+        };
+        let records = [
+            of("a", "standard", 4, 14.0),
+            of("b", "ladder", 4, 11.0),
+            of("c", "upper-bound", 4, 9.0),
+            of("d", "standard", 8, 10.0),
+            of("e", "ladder", 8, 7.0),
+        ];
+        let table = RunTable::new(&records, &Default::default());
+        let (rows, wrong) = compared_rows(&Filter::parse(filter), &table, &records, axis, baseline);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        rows.iter().map(|row| records[*row as usize].run.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_compared_with_stays() {
+        let by_architecture = |filter| kept(&Axis::ARCHITECTURE, filter, None);
+        assert_eq!(by_architecture("arch:ladder"), "abde");
+        assert_eq!(by_architecture("ladder"), "abde", "a word that the axis has");
+        assert_eq!(by_architecture("-arch:ladder"), "acd");
+        assert_eq!(by_architecture("arch:ladder tp:8"), "de", "what is not of the axis holds for both");
+        assert_eq!(by_architecture("tpot<12 tp:4"), "abc", "a slower baseline");
+        assert_eq!(kept(&Axis::TP, "tp:8", None), "de", "no value of TP is a natural baseline");
+        assert_eq!(kept(&Axis::TP, "tp:8 arch:ladder", Some("4")), "be");
+    }
+}
