@@ -2,7 +2,7 @@
 //! of a screen. Nothing here knows what a column is about.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io;
 
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
@@ -48,17 +48,6 @@ impl Shown {
         value.map_or(Self::None, |v| Self::Interval(v, ci, decimals))
     }
 
-    fn shown(&self) -> String {
-        match self {
-            Self::None => "-".into(),
-            Self::Text(text) => text.clone(),
-            Self::Whole(n) => n.to_string(),
-            Self::Number(n, decimals) | Self::Interval(n, None, decimals) => format!("{n:.decimals$}"),
-            Self::Interval(n, Some([low, high]), decimals) => {
-                format!("{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
-            }
-        }
-    }
 
     fn in_full(&self) -> Cow<'_, str> {
         match self {
@@ -71,6 +60,20 @@ impl Shown {
 
     fn is_number(&self) -> bool {
         !matches!(self, Self::None | Self::Text(_))
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("-"),
+            Self::Text(text) => f.write_str(text),
+            Self::Whole(n) => write!(f, "{n}"),
+            Self::Number(n, decimals) | Self::Interval(n, None, decimals) => write!(f, "{n:.decimals$}"),
+            Self::Interval(n, Some([low, high]), decimals) => {
+                write!(f, "{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
+            }
+        }
     }
 }
 
@@ -193,7 +196,7 @@ impl Table {
         table.load_style(STYLE);
         table.set_header(shown.iter().map(|&c| &self.columns[c].1));
         for row in &self.rows {
-            table.add_row(shown.iter().map(|&c| row[c].shown()));
+            table.add_row(shown.iter().map(|&c| row[c].to_string()));
         }
         for (at, &c) in shown.iter().enumerate() {
             if self.rows.iter().any(|row| row[c].is_number())
@@ -265,7 +268,7 @@ impl Shown {
                 format!("{n:.decimals$} <small>[{low:.decimals$}, {high:.decimals$}]</small>"),
                 n.to_string(),
             ),
-            _ => (self.shown(), self.in_full().into_owned()),
+            _ => (self.to_string(), self.in_full().into_owned()),
         }
     }
 }

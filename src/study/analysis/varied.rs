@@ -85,6 +85,23 @@ impl Varied {
         joined(self.axes().map(|axis| axis.label(spec)))
     }
 
+    /// Cells by what varies, what varies among them with all its values: `tp8 link.alpha_us=5,20,50`.
+    pub fn words_of<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> String {
+        joined(self.axes().map(|axis| {
+            let mut labels: Vec<String> = Vec::new();
+            for label in specs.clone().map(|spec| axis.label(spec)).filter(|label| !label.is_empty()) {
+                // the name of a variable stands before its first value alone
+                let name = labels.first().and_then(|first| Some(first.split_once('=')?.0.to_owned()));
+                let value = name.and_then(|name| label.strip_prefix(&name)?.strip_prefix('='));
+                let label = value.filter(|_| labels.first() != Some(&label)).unwrap_or(&label);
+                if !labels.iter().any(|known| known == label) {
+                    labels.push(label.to_owned());
+                }
+            }
+            labels.join(",")
+        }))
+    }
+
     /// What all cells have in common with this one of them: `tiny f32 tp2 b1 ...`.
     pub fn common(&self, spec: &Spec) -> String {
         let telling = OPTIONS.iter().filter(|option| {

@@ -4,6 +4,7 @@ mod adjust;
 mod axis;
 mod cells;
 mod comparison;
+mod equal;
 mod heat;
 mod label;
 mod matching;
@@ -16,6 +17,7 @@ pub use cells::{Cells, compare};
 pub use comparison::{
     AxisCount, Comparison, ComparisonReport, LEAST_DIFFERENCE, Measured, Side, Verdict,
 };
+pub use equal::first_equal;
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::{Label, parts};
 pub(super) use matching::{Matching, PooledCell};

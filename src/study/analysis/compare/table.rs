@@ -55,6 +55,13 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("exposed_pct|exposed %", &|p| Shown::number(p.side.exposed_pct, 1)),
             ("baseline_overlap_pct|baseline overlap %", &|p| Shown::number(p.baseline_overlap_pct, 1)),
             ("overlap_pct|overlap %", &|p| Shown::number(p.overlap_pct, 1)),
+            ("baseline_hidden_share|", &|p| Shown::number(p.baseline_side.hidden_share, 3)),
+            // standard has nothing to hide, and is the baseline where architectures are compared
+            ("|baseline hidden share", &|p| {
+                let side = &p.baseline_side;
+                let share = side.hidden_share.filter(|share| *share != 0.0);
+                Shown::interval(share, side.hidden_share_ci95, 3)
+            }),
             ("hidden_share|hidden share", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
             ("hidden_share_ci95_low|", &|p| end(p.hidden_share_ci95, 0)),
             ("hidden_share_ci95_high|", &|p| end(p.hidden_share_ci95, 1)),
