@@ -11,6 +11,7 @@
 //! | `describe` | everything about one run in named lines |
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
 //! | `experiments` | the experiments at hand: files and built-in ones |
+//! | `figure` | figures fit for a paper, of runs or traces |
 //! | `export` | what is shown as a figure or a table, by the file's extension |
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
@@ -19,6 +20,7 @@ mod answer;
 mod describe;
 pub mod experiments;
 pub mod export;
+pub mod figure;
 mod open;
 mod origin;
 mod resimulate;

@@ -59,6 +59,7 @@ mod message;
 mod mouse;
 mod overlay;
 mod palette;
+mod paper;
 mod preview;
 mod screen;
 mod screens;

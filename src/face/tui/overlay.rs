@@ -7,6 +7,7 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
 use super::context::Context;
+use super::screens::pareto::picture::Picture;
 use super::state::{Placed, State};
 use super::widgets::field::Field;
 
@@ -24,6 +25,13 @@ pub enum Overlay {
     Confirm(Question),
     /// A line to be typed.
     Prompt(Prompt),
+    /// A picture, such as a figure that was written.
+    Picture {
+        /// What it shows, and how it is closed.
+        title: String,
+        /// The picture, as the terminal's sequences.
+        picture: Picture,
+    },
     /// A text, such as an experiment's file.
     Text {
         /// What the text is called.

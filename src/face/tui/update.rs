@@ -14,6 +14,7 @@ use super::message::{Effect, Message, StoreTask};
 use super::mouse;
 use super::overlay::{Overlay, Question};
 use super::palette;
+use super::paper;
 use super::state::{State, Tab};
 
 /// Has everything read that is shown: when the workbench opens, and when the user asks for it.
@@ -123,6 +124,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Last => screen.step(isize::MAX / 2, cx),
         Action::Reload => begin(state),
         Action::Export => export::ask(state, true),
+        Action::Figure => paper::ask(state),
         Action::Picture => export::ask(state, false),
         Action::Messages => show_messages(cx),
         Action::CopyCommand => export::copy_command(state),

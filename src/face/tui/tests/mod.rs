@@ -3,6 +3,7 @@
 pub mod fixtures;
 mod fuzz;
 mod looks;
+mod paper;
 mod results;
 mod runs;
 mod scenarios;

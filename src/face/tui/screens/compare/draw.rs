@@ -155,7 +155,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     if compare.map.is_none() {
         if compare.shown.len() < compare.pairs_shown() {
             let key = cx.key::<Compare>(Act::Fold);
-            words += &format!(" in {} (equal ones fold: {key})", counted(compare.shown.len(), "row"));
+            words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
         }
         let way = if compare.descending { "▼" } else { "▲" };
         words += &match compare.order {
@@ -246,10 +246,10 @@ fn content(
     match column {
         0 => {
             let mark = if compare.is_marked(pair) { "●" } else { " " };
-            let fold = match (row.of, row.folded.is_empty()) {
-                (1, _) => " ",
-                (_, false) => "▸",
-                (_, true) => "▾",
+            let fold = match (row.of > 1 && row.first, row.folded.is_empty()) {
+                (false, _) => " ",
+                (true, false) => "▸",
+                (true, true) => "▾",
             };
             (format!("{mark}{fold}"), theme.style(Role::Active))
         }

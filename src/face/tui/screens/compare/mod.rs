@@ -15,11 +15,13 @@ use ratatui::layout::Rect;
 pub use self::state::Compare;
 use self::state::{Compared, Order};
 use crate::base::text::counted;
+use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::overlay::Chosen;
+use crate::face::tui::paper::Subject;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
 };
@@ -232,6 +234,19 @@ impl Screen for Compare {
         Some(SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() })
     }
 
+    fn figured(&self, _cx: &Context) -> Subject {
+        let kind = match &self.asked.axis {
+            axis if *axis == Axis::P2P => Kind::P2p,
+            axis if *axis == Axis::TP => Kind::Throughput,
+            _ => Kind::Improvement,
+        };
+        let pairs = self.shown_report().map(|report| report.pairs).unwrap_or_default();
+        let runs: Vec<String> =
+            pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
+        let runs = Some(runs).filter(|runs| !runs.is_empty());
+        Subject { kind: Some(kind), runs, others: Vec::new() }
+    }
+
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
         let report = self.shown_report().filter(|report| !report.pairs.is_empty());
         let report = report.ok_or("nothing to export: no pairs are shown")?;
@@ -281,9 +296,8 @@ impl Compare {
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             _ => {
-                let of = |(slice, name): (&HeatSlice, &String)| {
-                    (name.clone(), counted(slice.pairs, "cell"))
-                };
+                let of =
+                    |(slice, name): (&HeatSlice, &String)| (name.clone(), counted(slice.pairs, "cell"));
                 let slices = compared.slices.iter().zip(&compared.slice_names);
                 ("the map holds fixed", slices.map(of).collect())
             }

@@ -10,8 +10,8 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied, first_equal,
-    slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied,
+    first_equal, slices,
 };
 use crate::table::Provenance;
 
@@ -81,7 +81,8 @@ impl Compared {
         let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
         let varied = Varied::of(sides);
         let common = report.pairs.first().map(|pair| varied.common(&pair.side.spec));
-        let settings = varied.without(&asked.axis);
+        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+        let settings = varied.without(&asked.axis).model_last(sides);
         let slices = slices(&report);
         let mut compared = Self {
             axes: cells.axes.clone(),
@@ -145,9 +146,17 @@ impl Compared {
             let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
             match (open, class.split_first()) {
                 (false, Some((first, folded))) => {
-                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len() }]
+                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
                 }
-                _ => class.iter().map(|at| Row { pair: *at, folded: vec![], of: class.len() }).collect(),
+                _ => {
+                    let row = |at: &usize| Row {
+                        pair: *at,
+                        folded: Vec::new(),
+                        of: class.len(),
+                        first: *at == class[0],
+                    };
+                    class.iter().map(row).collect()
+                }
             }
         })
     }
@@ -174,6 +183,8 @@ pub struct Row {
     pub folded: Vec<usize>,
     /// How many pairs have these numbers, folded into this row or not.
     pub of: usize,
+    /// Whether it is the first row of them.
+    pub first: bool,
 }
 
 impl Row {
@@ -326,9 +337,10 @@ impl Compare {
         self.compared = Some(result);
         self.arrange();
         if let Some(selected) = selected
-            && let Some(at) = self.shown.iter().position(|row| {
-                row.all().any(|at| runs_of(&self.pairs()[at]) == selected)
-            })
+            && let Some(at) = self
+                .shown
+                .iter()
+                .position(|row| row.all().any(|at| runs_of(&self.pairs()[at]) == selected))
         {
             self.list.selected = at;
         }

@@ -152,7 +152,8 @@ fn hidden_shares_of_both_sides_stand_with_their_intervals() {
     let mut driver = on(compared(), (80, 24));
     let shown = driver.screen();
     let side = |shown: &str, name: &str| {
-        let line = shown.lines().find(|line| line.contains(name) && line.contains("%")).map(str::to_owned);
+        let line =
+            shown.lines().find(|line| line.contains(name) && line.contains("%")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{name}: {shown}"))
     };
     assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
@@ -211,7 +212,7 @@ fn equal_rows_fold_into_one_that_opens() {
     });
     let mut driver = on(records, (120, 40));
     let shown = driver.screen();
-    assert!(shown.contains("6 of 6 pairs in 4 rows (equal ones fold: e)"), "{shown}");
+    assert!(shown.contains("6 of 6 pairs, 4 rows: e opens ▸"), "{shown}");
     assert!(shown.contains("▸ ladder"), "{shown}");
     assert!(shown.contains("3 equal: tp1 link.alpha_us=5,20,50"), "{shown}");
     press(&mut driver, " ");
@@ -224,7 +225,11 @@ fn equal_rows_fold_into_one_that_opens() {
     press(&mut driver, "je");
     assert_eq!(driver.state.compare.shown.len(), 4, "any of them folds it again");
     assert_eq!(driver.state.compare.list.selected, 0);
-    assert_eq!(driver.state.compare.shown_report().unwrap().pairs.len(), 6, "what is folded is exported");
+    assert_eq!(
+        driver.state.compare.shown_report().unwrap().pairs.len(),
+        6,
+        "what is folded is exported"
+    );
     press(&mut driver, "je");
     assert!(driver.screen().contains("no other pair has the same numbers"), "{}", driver.screen());
 }
