@@ -13,6 +13,9 @@ const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "ou
 /// What says how often something was timed, and not what was.
 const COUNTS: [&str; 2] = ["samples", "warmup"];
 
+/// What an experiment sets once for each model.
+const WORKLOAD: [&str; 3] = ["dtype", "prompt_tokens", "output_tokens"];
+
 fn joined(words: impl Iterator<Item = String>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -67,6 +70,27 @@ impl Varied {
         if *axis == Axis::P2P && self.link_follows {
             other.axes.retain(|varied| *varied != Axis::Option("link"));
         }
+        other
+    }
+
+    /// The same for a narrow column: the model last, which many rows share, and without what of its workload
+    /// follows from it among these cells.
+    pub fn model_last<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        const MODEL: Axis = Axis::Option("model");
+        let mut other = self.clone();
+        if !other.axes.contains(&MODEL) {
+            return other;
+        }
+        let follows = |axis: &Axis| {
+            let mut of_model: HashMap<&str, String> = HashMap::new();
+            specs.clone().all(|spec| {
+                let value = axis.value(spec);
+                *of_model.entry(&spec.model).or_insert_with(|| value.clone()) == value
+            })
+        };
+        let workload = |axis: &Axis| WORKLOAD.iter().any(|name| *axis == Axis::Option(name));
+        other.axes.retain(|axis| *axis != MODEL && !(workload(axis) && follows(axis)));
+        other.axes.push(MODEL);
         other
     }
 
@@ -154,6 +178,23 @@ mod tests {
     use super::*;
     use crate::study::analysis::testing::sim_record;
     use crate::table::Link;
+
+    #[test]
+    fn a_narrow_column_says_first_what_rows_differ_in() {
+        let spec = |model: &str, output_tokens, alpha: &str| {
+            let mut spec = Spec { model: model.into(), output_tokens, ..Spec::default() };
+            spec.set.insert("link.alpha_us".into(), alpha.into());
+            spec
+        };
+        let specs = [spec("1b", 64, "5"), spec("1b", 64, "20"), spec("3b", 512, "5")];
+        let varied = Varied::of(specs.iter()).model_last(specs.iter());
+        assert_eq!(varied.words(&specs[0]), "link.alpha_us=5 1b");
+        assert_eq!(varied.words_of(specs[..2].iter()), "link.alpha_us=5,20 1b");
+        // what one model was run with in two ways is said
+        let more = [&specs[..], &[spec("1b", 128, "5")]].concat();
+        let varied = Varied::of(more.iter()).model_last(more.iter());
+        assert_eq!(varied.words(&more[0]), "output64 link.alpha_us=5 1b");
+    }
 
     #[test]
     fn runs_are_set_apart_within_their_experiment_by_what_has_no_column() {

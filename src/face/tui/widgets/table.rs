@@ -188,7 +188,11 @@ mod tests {
         let at = |scrolled| scrolled_to(&columns, 40, scrolled);
         assert_eq!(at(0), Scrolled { shown: vec![0, 1, 2, 3], left: 0, right: 3 });
         assert_eq!(at(1), Scrolled { shown: vec![0, 2, 3, 4], left: 1, right: 2 });
-        assert_eq!(at(9), Scrolled { shown: vec![0, 4, 5, 6], left: 3, right: 0 }, "not beyond the last");
+        assert_eq!(
+            at(9),
+            Scrolled { shown: vec![0, 4, 5, 6], left: 3, right: 0 },
+            "not beyond the last"
+        );
         assert_eq!(at(1).told(), "  ← 1 columns 2 → ");
         let wide = scrolled_to(&columns, 90, 2);
         assert_eq!((wide.shown.len(), wide.told()), (7, String::new()), "nothing to scroll");

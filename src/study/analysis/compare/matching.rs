@@ -82,7 +82,15 @@ impl PooledCell {
             }
         }
         record.samples = Vec::new();
-        Some(Self { metrics, rounds, fields: fields(&record), host, hidden_share: None, hidden_share_ci95: None, record })
+        Some(Self {
+            metrics,
+            rounds,
+            fields: fields(&record),
+            host,
+            hidden_share: None,
+            hidden_share_ci95: None,
+            record,
+        })
     }
 
     /// Everything but the axis and what the axis brings with it, as a key.

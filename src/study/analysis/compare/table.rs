@@ -5,6 +5,19 @@ use super::{Comparison, ComparisonReport};
 use crate::study::analysis::Difference;
 use crate::table::render::{Shown, Table};
 
+/// Titles of the columns that a narrow window does without, the first to go last.
+const LEAST: [&str; 9] = [
+    "TPOT ms",
+    "hidden share",
+    "overlap %",
+    "exposed %",
+    "baseline TPOT ms",
+    "baseline hidden share",
+    "baseline overlap %",
+    "baseline exposed %",
+    "adjusted p",
+];
+
 /// A row a pair. Files have every digit and the ends of intervals.
 pub fn pairs_table(report: &ComparisonReport) -> Table {
     let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
@@ -65,7 +78,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("hidden_share|hidden share", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
             ("hidden_share_ci95_low|", &|p| end(p.hidden_share_ci95, 0)),
             ("hidden_share_ci95_high|", &|p| end(p.hidden_share_ci95, 1)),
-            ("provenance", &|p| Shown::text(p.provenance)),
+            ("!provenance", &|p| Shown::text(p.provenance)),
             ("saved_decode_ms|", &|p| saved(p, |d| d.decode_ms)),
             ("saved_transfer_ms|", &|p| saved(p, |d| d.transfer_ms)),
             ("saved_peer_wait_ms|", &|p| saved(p, |d| d.peer_wait_ms)),
@@ -84,6 +97,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("samples|", &|p| p.side.samples.into()),
         ],
     )
+    .least(&LEAST)
 }
 
 /// A difference that is told: of which cell, what less what, and where it lies.
