@@ -14,6 +14,7 @@
 //! | `experiments` | the experiments at hand: files and built-in ones |
 //! | `files` | trace files that could be opened |
 //! | `offers` | what can be typed for an option, an axis or a name |
+//! | `figure` | figures fit for a paper, of runs or traces |
 //! | `export` | what is shown as a figure or a table, by the file's extension |
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
@@ -23,6 +24,7 @@ mod answer;
 mod describe;
 pub mod experiments;
 pub mod export;
+pub mod figure;
 pub mod files;
 pub mod offers;
 mod open;

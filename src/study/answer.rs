@@ -37,7 +37,7 @@ pub struct Answer {
 }
 
 /// Titles of columns of the table that a narrow window does without, the first to go last.
-pub const LEAST: [&str; 3] = ["exposed %", "differs", "TPOT ms"];
+const LEAST: [&str; 3] = ["exposed %", "differs", "TPOT ms"];
 
 impl Answer {
     /// What these runs answer, for each provenance and machine among them: numbers of different origin are
@@ -432,8 +432,8 @@ impl Question<'_> {
         let by = self.report.by.replace('_', " ");
         let baseline = self.report.pairs.first().map(|pair| self.baseline(pair)).unwrap_or_default();
         let ratio = format!("x {baseline}'s tokens/s");
-        let mut table =
-            Table::new(["setting", &by, "TPOT ms", &ratio, "hidden share", "exposed %", "differs"]);
+        let titles = ["setting", &by, "TPOT ms", &ratio, "hidden share", "exposed %", "differs"];
+        let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);
         for pair in &self.report.pairs {

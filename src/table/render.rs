@@ -2,7 +2,7 @@
 //! of a screen. Nothing here knows what a column is about.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io;
 
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
@@ -48,18 +48,6 @@ impl Shown {
         value.map_or(Self::None, |v| Self::Interval(v, ci, decimals))
     }
 
-    fn shown(&self) -> String {
-        match self {
-            Self::None => "-".into(),
-            Self::Text(text) => text.clone(),
-            Self::Whole(n) => n.to_string(),
-            Self::Number(n, decimals) | Self::Interval(n, None, decimals) => format!("{n:.decimals$}"),
-            Self::Interval(n, Some([low, high]), decimals) => {
-                format!("{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
-            }
-        }
-    }
-
     fn in_full(&self) -> Cow<'_, str> {
         match self {
             Self::None => "".into(),
@@ -71,6 +59,20 @@ impl Shown {
 
     fn is_number(&self) -> bool {
         !matches!(self, Self::None | Self::Text(_))
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("-"),
+            Self::Text(text) => f.write_str(text),
+            Self::Whole(n) => write!(f, "{n}"),
+            Self::Number(n, decimals) | Self::Interval(n, None, decimals) => write!(f, "{n:.decimals$}"),
+            Self::Interval(n, Some([low, high]), decimals) => {
+                write!(f, "{n:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
+            }
+        }
     }
 }
 
@@ -109,23 +111,46 @@ pub type Shows<'a, T> = (&'a str, &'a dyn Fn(&T) -> Shown);
 /// Rows under named columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// Of each column its name in files and its title for people; one that is empty is not there.
-    columns: Vec<(String, String)>,
+    columns: Vec<Column>,
     rows: Vec<Vec<Shown>>,
+    /// Titles of the columns that a narrow window does without first, the first to go last.
+    least: &'static [&'static str],
 }
+
+/// A column; its name and title are not there where they are empty.
+#[derive(Clone, Debug, PartialEq)]
+struct Column {
+    /// In files.
+    name: String,
+    /// For people.
+    title: String,
+    /// Whether it stays however narrow a window is.
+    stays: bool,
+}
+
+/// Blanks between two columns of an aligned table; before the first and behind the last there is one.
+const BETWEEN: usize = 3;
 
 /// A line under the header, and nothing else that a reader would have to look past.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 impl Table {
     /// No rows yet under these columns: `name` is the name in files and the title, `name|title` has a
-    /// title of its own, `|title` is for people alone, `name|` for files alone.
+    /// title of its own, `|title` is for people alone, `name|` for files alone. `!` before either: it is never
+    /// left out, however narrow a window is.
     pub fn new<C: AsRef<str>>(columns: impl IntoIterator<Item = C>) -> Self {
-        let column = |column: C| match column.as_ref().split_once('|') {
-            Some((name, title)) => (name.to_owned(), title.to_owned()),
-            None => (column.as_ref().to_owned(), column.as_ref().to_owned()),
+        let column = |column: C| {
+            let words = column.as_ref().strip_prefix('!').unwrap_or(column.as_ref());
+            let (name, title) = words.split_once('|').unwrap_or((words, words));
+            let stays = words.len() < column.as_ref().len();
+            Column { name: name.to_owned(), title: title.to_owned(), stays }
         };
-        Self { columns: columns.into_iter().map(column).collect(), rows: Vec::new() }
+        Self { columns: columns.into_iter().map(column).collect(), ..Self::default() }
+    }
+
+    /// The table with the titles of columns that a narrow window does without first, the first to go last.
+    pub fn least(self, least: &'static [&'static str]) -> Self {
+        Self { least, ..self }
     }
 
     /// A row a thing, under columns as [`Table::new`] takes them.
@@ -145,7 +170,7 @@ impl Table {
 
     /// Whether files have a column of this name.
     pub fn has(&self, name: &str) -> bool {
-        !name.is_empty() && self.columns.iter().any(|(known, _)| known == name)
+        !name.is_empty() && self.columns.iter().any(|column| column.name == name)
     }
 
     /// How many rows it has.
@@ -161,7 +186,7 @@ impl Table {
     /// The columns that people see: those in which some row says something.
     fn shown(&self) -> Vec<usize> {
         let says = |column: usize| self.rows.iter().any(|row| row[column] != Shown::None);
-        let titled = |column: &usize| !self.columns[*column].1.is_empty();
+        let titled = |column: &usize| !self.columns[*column].title.is_empty();
         (0..self.columns.len())
             .filter(titled)
             .filter(|column| self.rows.is_empty() || says(*column))
@@ -173,27 +198,41 @@ impl Table {
         self.aligned_of(&self.shown())
     }
 
-    /// As an aligned table of at most so many columns of the window, if it can be: of the columns with
-    /// these titles the last ones are left out first. Also the titles of those that were.
-    pub fn fitted(&self, width: usize, least: &[&str]) -> (String, Vec<String>) {
-        let (mut shown, mut left_out) = (self.shown(), Vec::new());
-        let mut least = least.iter().rev();
-        loop {
-            let text = self.aligned_of(&shown);
-            let widest = text.lines().map(UnicodeWidthStr::width).max().unwrap_or(0);
-            let Some(title) = least.next().filter(|_| widest > width) else { return (text, left_out) };
-            let before = shown.len();
-            shown.retain(|column| self.columns[*column].1 != *title);
-            left_out.extend((shown.len() < before).then(|| (*title).to_owned()));
+    /// As an aligned table of at most so many columns of the window, if it can be: what matters least
+    /// ([`Self::least`]) is left out first, then columns from the right; the first one and those that stay never
+    /// are. Also the titles of those left out.
+    pub fn fitted(&self, width: usize) -> (String, Vec<String>) {
+        let mut shown = self.shown();
+        let wide = |column: &usize| {
+            let cells = self.rows.iter().map(|row| row[*column].to_string().width());
+            cells.chain([self.columns[*column].title.width()]).max().unwrap_or(0) + BETWEEN
+        };
+        let mut needed: usize = shown.iter().map(wide).sum::<usize>().saturating_sub(1);
+        let named = |title: &&str| shown.iter().copied().find(|c| self.columns[*c].title == **title);
+        let least: Vec<usize> = self.least.iter().rev().filter_map(named).collect();
+        let others = shown.iter().copied().rev().filter(|column| !least.contains(column));
+        let going: Vec<usize> = least.iter().copied().chain(others).collect();
+        let first = shown.first().copied();
+        let mut left_out = Vec::new();
+        for column in going {
+            if needed <= width {
+                break;
+            }
+            if !self.columns[column].stays && Some(column) != first {
+                shown.retain(|kept| *kept != column);
+                needed -= wide(&column);
+                left_out.push(self.columns[column].title.clone());
+            }
         }
+        (self.aligned_of(&shown), left_out)
     }
 
     fn aligned_of(&self, shown: &[usize]) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
-        table.set_header(shown.iter().map(|&c| &self.columns[c].1));
+        table.set_header(shown.iter().map(|&c| &self.columns[c].title));
         for row in &self.rows {
-            table.add_row(shown.iter().map(|&c| row[c].shown()));
+            table.add_row(shown.iter().map(|&c| row[c].to_string()));
         }
         for (at, &c) in shown.iter().enumerate() {
             if self.rows.iter().any(|row| row[c].is_number())
@@ -208,9 +247,9 @@ impl Table {
     /// As CSV with a header.
     pub fn csv(&self) -> String {
         let kept: Vec<usize> =
-            (0..self.columns.len()).filter(|c| !self.columns[*c].0.is_empty()).collect();
+            (0..self.columns.len()).filter(|c| !self.columns[*c].name.is_empty()).collect();
         csv(
-            kept.iter().map(|&c| self.columns[c].0.as_str()),
+            kept.iter().map(|&c| self.columns[c].name.as_str()),
             self.rows.iter().map(|row| kept.iter().map(|&c| row[c].in_full())),
         )
     }
@@ -235,7 +274,7 @@ impl Table {
         }
         html.push_str("</caption>\n<thead><tr>");
         for &column in &shown {
-            let title = escape(&self.columns[column].1);
+            let title = escape(&self.columns[column].title);
             let _ = write!(html, "<th scope=\"col\"{}>{title}</th>", class(column));
         }
         html.push_str("</tr></thead>\n<tbody>\n");
@@ -265,7 +304,7 @@ impl Shown {
                 format!("{n:.decimals$} <small>[{low:.decimals$}, {high:.decimals$}]</small>"),
                 n.to_string(),
             ),
-            _ => (self.shown(), self.in_full().into_owned()),
+            _ => (self.to_string(), self.in_full().into_owned()),
         }
     }
 }
@@ -351,11 +390,19 @@ mod tests {
     #[test]
     fn what_does_not_fit_loses_its_least_columns_and_names_them() {
         let whole = table().aligned();
-        assert_eq!(table().fitted(80, &["95%"]), (whole, Vec::new()));
-        let (text, left_out) = table().fitted(16, &["ms", "95%", "other"]);
-        assert_eq!(left_out, ["95%"], "{text}");
-        assert!(text.contains("1.23") && !text.contains("2.0]"), "{text}");
-        assert_eq!(table().fitted(3, &["ms", "95%"]).1, ["95%", "ms"], "what is left may be wider");
+        let widest = |text: &str| text.lines().map(UnicodeWidthStr::width).max();
+        let wide = widest(&whole).unwrap();
+        assert_eq!(table().fitted(wide), (whole, Vec::new()), "it just fits");
+        assert_eq!(table().fitted(wide - 1).1, ["95%"], "the last column goes first");
+        let (text, left_out) = table().least(&["95%", "ms", "other"]).fitted(24);
+        assert_eq!(left_out, ["ms"], "{text}");
+        assert!(text.contains("2.0]") && !text.contains("1.23"), "{text}");
+        assert!(widest(&text).unwrap() <= 24, "{text}");
+        assert_eq!(table().fitted(3).1, ["95%", "ms"], "what is left may be wider");
+        let mut stays = Table::new(["a", "!provenance", "b"]);
+        stays.push(vec![Shown::text("a"), Shown::text("simulated"), Shown::text("b")]);
+        let (text, left_out) = stays.fitted(5);
+        assert!(text.contains("simulated") && left_out == ["b"], "{text}");
     }
 
     #[test]

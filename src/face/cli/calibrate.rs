@@ -139,9 +139,9 @@ impl Report<'_> {
         );
         format!(
             "Constants\n{}\nPredicted against measured (percent)\n{}\nErrors\n{}",
-            constants.aligned(),
-            self.residual_rows().aligned(),
-            errors.aligned()
+            output::aligned(&constants),
+            output::aligned(&self.residual_rows()),
+            output::aligned(&errors)
         )
     }
 

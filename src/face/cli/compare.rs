@@ -122,7 +122,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap]) -> String {
                 std::iter::once(Shown::Whole(tp.into())).chain(map.batches.iter().map(cell)).collect(),
             );
         }
-        text += &rows.aligned();
+        text += &output::aligned(&rows);
     }
     if maps.is_empty() {
         return text;
@@ -174,26 +174,17 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     text
 }
 
-/// Columns of the pairs that a narrow terminal does without, the first to go last.
-const LEAST: [&str; 8] = [
-    "TPOT ms",
-    "hidden share",
-    "overlap %",
-    "exposed %",
-    "baseline TPOT ms",
-    "baseline overlap %",
-    "baseline exposed %",
-    "adjusted p",
-];
-
 fn table(comparison: &ComparisonReport) -> String {
     let differences = differences_table(comparison);
     let differences = match differences.is_empty() {
         true => String::new(),
         false => {
-            format!("\nWhere the difference lies: decode phase, ms per rank\n{}", differences.aligned())
+            format!(
+                "\nWhere the difference lies: decode phase, ms per rank\n{}",
+                output::aligned(&differences)
+            )
         }
     };
-    let pairs = output::fitted(&pairs_table(comparison), &LEAST);
+    let pairs = output::aligned(&pairs_table(comparison));
     format!("{pairs}{}{differences}", said_of_many(comparison))
 }

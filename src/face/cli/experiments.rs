@@ -51,7 +51,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
         Format::Table => {
             output::emit(&format!(
                 "{}Run one with: ladderscope sweep PATH\n",
-                rows(&experiments).aligned()
+                output::aligned(&rows(&experiments))
             ))?;
         }
     }

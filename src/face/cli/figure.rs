@@ -2,16 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
 use super::filter::FilterArgs;
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::desk::{self, Stores, overlap_pair};
+use crate::base::error::Result;
+use crate::desk::figure::{Kind, Wanted};
+use crate::desk::{self, Stores};
 use crate::lab::store::Store;
-use crate::study::analysis::{self, CellSet};
-use crate::study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary, Size};
-use crate::table::{P2p, Record, Status};
+use crate::study::plot::{self, Options, Part, ProvenanceSummary, Size};
+use crate::table::P2p;
 use crate::trace::Trace;
 
 /// The command line's arguments of `ladderscope figure`.
@@ -71,87 +69,31 @@ impl LookArgs {
     }
 }
 
-/// What a figure shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// Completion latency against throughput per GPU, a frontier for each architecture and P2P setting
-    Pareto,
-    /// Tokens/s over TP by architecture and P2P, a chart a batch
-    Throughput,
-    /// Tokens/s over those of standard, in percent, with intervals
-    Improvement,
-    /// Lanes of one decode step, standard over ladder
-    Overlap,
-    /// Tokens/s with P2P on beside off
-    P2p,
-}
-
 /// Makes the figure that was asked for and writes it.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
-    let options = args.look.options()?;
+    let wanted = Wanted {
+        kind: args.kind,
+        options: args.look.options()?,
+        overlay: super::pareto::read_overlays(&args.overlay)?,
+        part: Part { step: args.step, layers: args.layers, rank: args.rank },
+        near: None,
+    };
     let figure = match traces_named(args, &dir)? {
-        Some((traces, provenance)) => overlap_of(&traces, args, &provenance, &options)?,
-        None => of_records(args, &dir, &options)?,
+        Some((traces, provenance)) => {
+            wanted.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
+        }
+        None => {
+            let mut records = args.filter.records(&args.runs, &dir)?;
+            records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
+            let drawn = wanted.of_records(records, &Stores::named(&args.runs, &dir))?;
+            drawn.notes.iter().for_each(|note| report::note(note));
+            drawn.figure
+        }
     };
     figure.save(&args.output)?;
     report::note(&format!("wrote {}: {} ({})", args.output.display(), figure.title(), figure.caption()));
     Ok(0)
-}
-
-fn of_records(args: &Args, dir: &std::path::Path, options: &Options) -> Result<Figure> {
-    let mut records = args.filter.records(&args.runs, dir)?;
-    records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
-    records.retain(|record| record.status == Status::Ok && record.metrics.is_some());
-    if records.is_empty() {
-        return Err(Error::input_help(
-            "there is nothing to draw: no finished runs",
-            "`ladderscope runs` lists what is stored; `ladderscope sweep quickstart` makes some",
-        ));
-    }
-    let stores = Stores::named(&args.runs, dir);
-    let provenance = stores.provenance(&records);
-    match args.kind {
-        Kind::Pareto => {
-            let points = analysis::pareto(&records);
-            let overlay = plot::overlay(&super::pareto::read_overlays(&args.overlay)?, &points);
-            let data = ParetoData { points: &points, overlay };
-            plot::pareto_figure(&data, &provenance, options)
-        }
-        Kind::Throughput => plot::throughput_figure(&one_set(&records)?, &provenance, options),
-        Kind::P2p => plot::p2p_figure(&one_set(&records)?, &provenance, options),
-        Kind::Improvement => {
-            let sets = analysis::comparable(&records);
-            if !analysis::differ_in_model(&sets) {
-                one_set(&records)?;
-            }
-            let comparison = analysis::compare(&records, "architecture")?;
-            plot::improvement_figure(&sets, &comparison, &provenance, options)
-        }
-        Kind::Overlap => {
-            let set = one_set(&records)?;
-            let (standard, ladder) = overlap_pair(&set)?;
-            report::note(&format!(
-                "standard ({}) over ladder ({}), {}; name two runs or --filter for others",
-                standard.run,
-                ladder.run,
-                standard.spec.label()
-            ));
-            let traces = [stores.trace(standard, args.step)?, stores.trace(ladder, args.step)?];
-            let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
-            overlap_of(&traces, args, &provenance, options)
-        }
-    }
-}
-
-fn overlap_of(
-    traces: &[Trace],
-    args: &Args,
-    provenance: &ProvenanceSummary,
-    options: &Options,
-) -> Result<Figure> {
-    let part = Part { step: args.step, layers: args.layers, rank: args.rank };
-    plot::overlap_figure(&traces.iter().collect::<Vec<_>>(), &part, provenance, options)
 }
 
 /// The traces that were named one by one, for overlap: files, or stored runs; and where their numbers
@@ -181,26 +123,4 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
     let mut provenance = ProvenanceSummary::of_traces(&traces);
     provenance.days = ProvenanceSummary::of_records(&records).days;
     Ok(Some((traces, provenance)))
-}
-
-/// The one set of comparable cells; more than one is the user's to choose from.
-fn one_set(records: &[Record]) -> Result<CellSet> {
-    const LISTED: usize = 6;
-    let mut sets = analysis::comparable(records);
-    match sets.len() {
-        1 => Ok(sets.remove(0)),
-        n => {
-            let mut names: Vec<&str> = sets.iter().take(LISTED).map(|set| set.name.as_str()).collect();
-            if n > LISTED {
-                names.push("...");
-            }
-            Err(Error::input_help(
-                format!("{n} sets of runs that are not comparable with each other"),
-                format!(
-                    "choose one with --filter, for example 'model=NAME':\n    {}",
-                    names.join("\n    ")
-                ),
-            ))
-        }
-    }
 }

@@ -61,9 +61,9 @@ fn to_json(profile: &Profile) -> Result<serde_json::Value> {
 
 /// The profiles, their links, and where the numbers come from.
 fn text(profiles: &[Profile]) -> String {
-    let mut text = gpus(profiles).aligned();
+    let mut text = output::aligned(&gpus(profiles));
     text += "\nLinks: one all-reduce takes alpha_us + message bytes / (gb_s x 1e9)\n";
-    text += &links(profiles).aligned();
+    text += &output::aligned(&links(profiles));
     for profile in profiles {
         text += &format!("\n{}", profile.name);
         text += &profile.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();

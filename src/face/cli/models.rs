@@ -35,7 +35,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
             output::json(&list)?;
         }
         Format::Csv => output::emit(&rows(&models, Shown::Whole).csv())?,
-        Format::Table => output::emit(&rows(&models, for_people).aligned())?,
+        Format::Table => output::emit(&output::aligned(&rows(&models, for_people)))?,
     }
     Ok(0)
 }

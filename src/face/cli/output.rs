@@ -54,20 +54,24 @@ fn write(text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
-/// A table as wide as the terminal is, without some of its `least` important columns, the last ones first,
-/// where it would be wider; a note says which. Whole where the output is no terminal.
-pub fn fitted(table: &Table, least: &[&str]) -> String {
+/// A table for people, no wider than the terminal where it can be: columns are left out then, and a note says
+/// which and how to see them. Whole where the output is no terminal.
+pub fn aligned(table: &Table) -> String {
     let Some(width) = width() else { return table.aligned() };
-    let (text, left_out) = table.fitted(width, least);
+    let (text, left_out) = table.fitted(width);
     if !left_out.is_empty() {
-        report::note(&format!("too narrow for {}; --format csv has every column", left_out.join(", ")));
+        report::note(&format!(
+            "{width} columns have no room for {}: `| less -S` and --format csv have every column",
+            left_out.join(", ")
+        ));
     }
     text
 }
 
-/// Columns of the terminal that standard output is; `None` where it is none.
-pub fn width() -> Option<usize> {
-    let size = std::io::stdout().is_terminal().then(crossterm::terminal::size)?;
+/// Columns of the terminal that standard output is; `None` where it is none, and in tests, which compare texts.
+fn width() -> Option<usize> {
+    let terminal = std::io::stdout().is_terminal() && !cfg!(test);
+    let size = terminal.then(crossterm::terminal::size)?;
     size.ok().map(|(columns, _)| columns.into())
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::overlap::By;
-use super::{overlap_rows as rows, show};
+use super::{output, overlap_rows as rows, show};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::base::text::fitting_name;
@@ -97,7 +97,7 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
     if table.is_empty() {
         return Err(Error::input(format!("no such table: {missing}")));
     }
-    Ok(format!("{title} ({provenance})\n{}", table.aligned()))
+    Ok(format!("{title} ({provenance})\n{}", output::aligned(&table)))
 }
 
 fn provenance(report: &TraceReport) -> &'static str {
@@ -158,7 +158,7 @@ fn ranks(report: &TraceReport) -> String {
     format!(
         "Overlap by rank, in microseconds ({})\n{}",
         provenance(report),
-        rows::ranks(&report.overlap, true).aligned()
+        output::aligned(&rows::ranks(&report.overlap, true))
     )
 }
 
@@ -219,7 +219,10 @@ fn collectives(report: &TraceReport) -> Option<String> {
         "Exposed communication by collective".into()
     };
     (!all.is_empty()).then(|| {
-        format!("{title} (us a rank)\n{}", rows::groups("collective", &shortened(shown)).aligned())
+        format!(
+            "{title} (us a rank)\n{}",
+            output::aligned(&rows::groups("collective", &shortened(shown)))
+        )
     })
 }
 
@@ -284,7 +287,7 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
     let mut text = format!(
         "Last to arrive, at {} collectives of two ranks or more (us)\n{}",
         stragglers.matched,
-        rows::stragglers(stragglers).aligned()
+        output::aligned(&rows::stragglers(stragglers))
     );
     let _ = writeln!(
         text,
@@ -308,7 +311,7 @@ fn breakdown(report: &TraceReport) -> Option<String> {
     (!rows.is_empty()).then(|| {
         format!(
             "By module and kind (per rank, averaged over ranks)\n{}",
-            show::breakdown_rows(rows).aligned()
+            output::aligned(&show::breakdown_rows(rows))
         )
     })
 }

@@ -248,13 +248,13 @@ fn text(
         }
         text += &format!(
             "{name}\n{}● on the frontier of {x} against {y}; ○ on that of its own architecture and P2P setting\n",
-            analysis::points_table(group, axes).aligned()
+            output::aligned(&analysis::points_table(group, axes))
         );
         if let Some(at) = at {
             let mut mine: Vec<&AtLimit> = at.iter().filter(|row| row.group == *name).collect();
             mine.sort_by(|a, b| a.limit.total_cmp(&b.limit));
             let bound = if axes.x.is_more_better() { "at least" } else { "at most" };
-            let table = analysis::limits_table(mine).aligned();
+            let table = output::aligned(&analysis::limits_table(mine));
             text += &format!("\nBest {y} with {x} {bound} the limit ({provenance})\n{table}");
         }
         if let Some(area) = area {
@@ -281,7 +281,7 @@ fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
         first.x_scale,
         first.y_scale,
         first.provenance,
-        analysis::areas_table(area.iter().copied()).aligned()
+        output::aligned(&analysis::areas_table(area.iter().copied()))
     )
 }
 
@@ -301,7 +301,7 @@ fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
             (&axes.y.title(), &|p| Shown::number(p.place(axes).map(|p| p.1), 2)),
         ],
     );
-    format!("\nFrom elsewhere, on no frontier\n{}", table.aligned())
+    format!("\nFrom elsewhere, on no frontier\n{}", output::aligned(&table))
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl RecordPrinter {
                     _ => text,
                 }
             }
-            _ => record_table::narrow(&self.piece, &self.annotations).aligned(),
+            _ => output::aligned(&record_table::narrow(&self.piece, &self.annotations)),
         };
         self.piece.clear();
         self.printed = true;

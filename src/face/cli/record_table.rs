@@ -42,15 +42,33 @@ const NARROW: [&str; 21] = [
     "tokens_per_s|tok/s",
     "tokens_per_s_per_gpu|tok/s/GPU",
     "overlap_pct|overlap %",
-    "provenance",
+    "!provenance",
     "tags",
+    "note",
+    "why",
+];
+
+/// What of these a narrow terminal does without, the first to go last.
+const LEAST: [&str; 14] = [
+    "TPOT ms",
+    "p2p",
+    "status",
+    "tok/s",
+    "overlap %",
+    "model",
+    "on",
+    "completion ms",
+    "tok/s/GPU",
+    "link",
+    "tokens",
+    "dtype",
     "note",
     "why",
 ];
 
 /// A record a row under the columns of [`NARROW`].
 pub fn narrow(records: &[Record], annotations: &Annotations) -> Table {
-    let mut rows = Table::new(NARROW);
+    let mut rows = Table::new(NARROW).least(&LEAST);
     // what has a column here
     let told =
         ["architecture", "model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "p2p"];
@@ -65,7 +83,7 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> Table {
             "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
             "setting" => Shown::some(&setting),
             "on" => Shown::text(desk::platform(record)),
-            "provenance" => Shown::text(record.provenance),
+            "!provenance" => Shown::text(record.provenance),
             "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
             "note" => first_line(annotation.map(|a| a.note.as_str())),
             "why" => first_line(record.reason.as_deref()),

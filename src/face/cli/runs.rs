@@ -83,7 +83,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         (Format::Table, _) if rows.is_empty() => {
             report::note(&format!("no runs in {} match; {stored} are stored", dir.display()));
         }
-        (Format::Table, Some(columns)) => output::emit(&shown(&table, &rows, &columns).aligned())?,
+        (Format::Table, Some(columns)) => {
+            output::emit(&output::aligned(&shown(&table, &rows, &columns)))?
+        }
         (Format::Table, None) => {
             let mut printer = RecordPrinter::annotated(annotations);
             desk::picked(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
@@ -172,7 +174,7 @@ fn in_short(dir: &Path) -> Result<u8> {
                 ("state", &|b| b.unfinished.then_some("unfinished").into()),
             ],
         );
-        output::emit(&rows.aligned())?;
+        output::emit(&output::aligned(&rows))?;
         report::note("a batch's runs are BATCH:ROW; --all or a condition lists them");
     }
     Ok(0)

@@ -182,6 +182,6 @@ fn list(store: &Store, format: Format) -> Result<()> {
             report::note("the trash is empty");
             Ok(())
         }
-        Format::Table => output::emit(&rows.aligned()),
+        Format::Table => output::emit(&output::aligned(&rows)),
     }
 }

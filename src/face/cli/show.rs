@@ -101,7 +101,7 @@ pub fn text(record: &Record, store: &Store) -> String {
         text += &format!(
             "\nDecode phase{part} by module and kind ({}; times per rank, averaged over ranks)\n{}",
             record.provenance,
-            breakdown_rows(&rows).aligned()
+            output::aligned(&breakdown_rows(&rows))
         );
     }
     text
@@ -131,7 +131,7 @@ fn differences(record: &Record) -> Option<String> {
     .collect();
     Some(format!(
         "\nWhere the time goes: decode phase, ms per rank, against standard and upper-bound (simulated)\n{}",
-        told_table(&told).aligned()
+        output::aligned(&told_table(&told))
     ))
 }
 

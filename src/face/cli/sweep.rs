@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk::{Gathered, Start};
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::study::answer::{Answer, LEAST};
+use crate::study::answer::Answer;
 use crate::table::Status;
 
 /// Exit status when some cells failed and the others are stored.
@@ -120,10 +120,7 @@ fn told(answer: &Answer) -> String {
     let sentences: String = answer.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
     let table = match answer.table.is_empty() {
         true => String::new(),
-        false => {
-            let fitted = output::width().map(|width| answer.table.fitted(width, &LEAST).0);
-            format!("\n{}", fitted.unwrap_or_else(|| answer.table.aligned()))
-        }
+        false => format!("\n{}", output::aligned(&answer.table)),
     };
     let rows = match answer.left_out {
         0 => String::new(),

@@ -68,7 +68,7 @@ fn convert(args: &ConvertArgs) -> Result<u8> {
     match args.report.format {
         Format::Json => output::json(&report)?,
         Format::Csv => output::emit(&rows(&report).csv())?,
-        Format::Table => output::emit(&rows(&report).aligned())?,
+        Format::Table => output::emit(&output::aligned(&rows(&report)))?,
     }
     if args.report.format != Format::Json {
         for warning in report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {

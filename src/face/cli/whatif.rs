@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Format::Json => output::json(&object(slider, &points, &found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv())?,
         Format::Table => {
-            let mut text = rows(slider, &points).aligned();
+            let mut text = output::aligned(&rows(slider, &points));
             for (architecture, found) in &found {
                 text += &format!("{architecture} {}\n", in_words(found));
             }

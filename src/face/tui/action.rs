@@ -27,6 +27,8 @@ pub enum Action {
     TypeOpen,
     /// Write what is shown to a file.
     Export,
+    /// Draw a figure for a paper.
+    Figure,
     /// Write a picture of the screen to a file.
     Picture,
     /// Copy the command that shows the same.
@@ -126,6 +128,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("what-if", "w", Action::WhatIfHere, "what if: sliders over the simulation of what is selected", None),
     bind("open", "o", Action::TypeOpen, "open a trace file", None),
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
+    bind("figure", "", Action::Figure, "figure for a paper: which, how large, in which file", None),
     bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),
     bind("messages", "M", Action::Messages, "messages until now", None),
     bind("theme", "", Action::Theme, "theme: colours of the workbench", None),

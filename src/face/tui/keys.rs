@@ -66,6 +66,10 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             _ if prompt.field.key(key) => prompt.error = None,
             _ => {}
         },
+        Some(Overlay::Picture { .. }) => match key.code {
+            KeyCode::Enter | KeyCode::Char('q') => drop(cx.overlays.pop()),
+            _ => {}
+        },
         None => {}
     }
 }

@@ -62,6 +62,7 @@ mod mouse;
 mod opener;
 mod overlay;
 mod palette;
+mod paper;
 mod pick;
 mod preview;
 mod scope;

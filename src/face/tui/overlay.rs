@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::pick::{Chosen, Folder, Pick};
+use super::screens::pareto::picture::Picture;
 use super::screens::timeline::Timeline;
 use super::state::{Placed, State};
 use super::widgets::field::{Field, FilterBox};
@@ -29,6 +30,13 @@ pub enum Overlay {
     Confirm(Question),
     /// A line to be typed.
     Prompt(Prompt),
+    /// A picture, such as a figure that was written.
+    Picture {
+        /// What it shows, and how it is closed.
+        title: String,
+        /// The picture, as the terminal's sequences.
+        picture: Picture,
+    },
     /// A text, such as an experiment's file.
     Text {
         /// What the text is called.

@@ -11,6 +11,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Listed;
 use super::context::{Context, Request, SelectedRun};
+use super::paper::Subject;
 use super::snapshot::Snapshot;
 use super::state::Placed;
 use super::widgets::field::FilterBox;
@@ -156,6 +157,11 @@ pub trait Screen: Perform {
     /// The command that shows the same, or why there is none.
     fn command(&self) -> std::result::Result<Command, &'static str> {
         Err(NO_COMMAND)
+    }
+
+    /// The figure for a paper that goes with what is shown, and the runs that it is of.
+    fn figured(&self, _cx: &Context) -> Subject {
+        Subject::default()
     }
 
     /// What is shown, as a file of this kind; why not, where it cannot be had. The default is a picture

@@ -10,8 +10,11 @@ use ratatui::style::{Color, Modifier, Style};
 use super::screenshot::rgb;
 use crate::table::{Provenance, Status};
 
-/// Series (architectures, modules) that look different from each other; more repeat them.
+/// Series (modules, lanes) that look different from each other; more repeat them.
 const SERIES: usize = 6;
+
+/// Architectures that look different from each other; more repeat them.
+const ARCHITECTURES: usize = 8;
 
 /// What a piece of the screen means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub enum Role {
     Exposed,
     /// One of several series or modules.
     Series(usize),
+    /// An architecture, by the number of its look: of the hue that it has in figures.
+    Architecture(usize),
 }
 
 /// The built-in themes, and whether each is meant for dark text on light paper.
@@ -52,7 +57,7 @@ const BUILT_IN: [(&str, bool); 4] =
 
 /// A row for each role, in the order of [`Theme::styles`]: its name in theme files, and its style in
 /// each of [`BUILT_IN`], in words and numbers of the 256-colour palette.
-const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES] = [
+const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES + ARCHITECTURES] = [
     (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
     (Role::Dim, "dim", ["dim", "245", "244", "15"]),
     (Role::Title, "title", ["bold", "bold 255", "bold 232", "bold underlined 15"]),
@@ -72,6 +77,14 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES] = [
     (Role::Series(3), "series-4", ["cyan", "80", "30", "bold 14"]),
     (Role::Series(4), "series-5", ["red", "210", "124", "bold 9"]),
     (Role::Series(5), "series-6", ["yellow", "221", "130", "bold 11"]),
+    (Role::Architecture(0), "architecture-1", ["blue", "69", "25", "bold 12"]),
+    (Role::Architecture(1), "architecture-2", ["red", "209", "166", "bold 9"]),
+    (Role::Architecture(2), "architecture-3", ["green", "78", "29", "bold 10"]),
+    (Role::Architecture(3), "architecture-4", ["magenta", "176", "132", "bold 13"]),
+    (Role::Architecture(4), "architecture-5", ["", "255", "232", "bold 15"]),
+    (Role::Architecture(5), "architecture-6", ["yellow", "214", "136", "bold 11"]),
+    (Role::Architecture(6), "architecture-7", ["cyan", "117", "31", "bold 14"]),
+    (Role::Architecture(7), "architecture-8", ["dim", "245", "243", "7"]),
 ];
 
 /// Names of the built-in themes.
@@ -145,7 +158,11 @@ impl Theme {
 
     /// The style of a role.
     pub fn style(self, role: Role) -> Style {
-        let role = if let Role::Series(i) = role { Role::Series(i % SERIES) } else { role };
+        let role = match role {
+            Role::Series(i) => Role::Series(i % SERIES),
+            Role::Architecture(i) => Role::Architecture(i % ARCHITECTURES),
+            role => role,
+        };
         let at = ROLES.iter().position(|(known, ..)| *known == role).unwrap_or(0);
         self.styles[at]
     }
@@ -222,6 +239,16 @@ mod tests {
             assert_ne!(theme.style(Role::Selected), theme.style(Role::Text), "{name}");
         }
         assert_eq!(Theme::built_in("drak"), None);
+    }
+
+    #[test]
+    fn architectures_are_told_apart_in_every_theme() {
+        for name in names() {
+            let theme = Theme::built_in(name).unwrap_or(Theme::new(true));
+            let styles = (0..ARCHITECTURES).map(|n| theme.style(Role::Architecture(n)));
+            let styles: std::collections::HashSet<_> = styles.collect();
+            assert_eq!(styles.len(), ARCHITECTURES, "{name}");
+        }
     }
 
     #[test]

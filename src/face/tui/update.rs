@@ -13,6 +13,7 @@ use super::keys;
 use super::message::{Effect, Message, StoreTask};
 use super::mouse;
 use super::overlay::{self, Overlay, Question};
+use super::paper;
 use super::scope;
 use super::state::{State, Tab};
 use super::widgets::field::FilterBox;
@@ -124,6 +125,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Last => screen.step(isize::MAX / 2, cx),
         Action::Reload => begin(state),
         Action::Export => export::ask(state, true),
+        Action::Figure => paper::ask(state),
         Action::Picture => export::ask(state, false),
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),

@@ -31,7 +31,7 @@ mod varied;
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
     HeatValue, LEAST_DIFFERENCE, Measured, Side, UNSET, Verdict, benjamini_hochberg, compare,
-    compared_rows, differences_table, pairs_table, slices, told_table,
+    compared_rows, differences_table, first_equal, pairs_table, slices, told_table,
 };
 pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,

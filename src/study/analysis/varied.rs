@@ -13,6 +13,9 @@ const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "ou
 /// What says how often something was timed, and not what was.
 const COUNTS: [&str; 2] = ["samples", "warmup"];
 
+/// What an experiment sets once for each model.
+const WORKLOAD: [&str; 3] = ["dtype", "prompt_tokens", "output_tokens"];
+
 fn joined(words: impl Iterator<Item = String>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -71,6 +74,27 @@ impl Varied {
         other
     }
 
+    /// The same for a narrow column: the model last, which many rows share, and without what of its workload
+    /// follows from it among these cells.
+    pub fn model_last<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        const MODEL: Axis = Axis::Option("model");
+        let mut other = self.clone();
+        if !other.axes.contains(&MODEL) {
+            return other;
+        }
+        let follows = |axis: &Axis| {
+            let mut of_model: HashMap<&str, String> = HashMap::new();
+            specs.clone().all(|spec| {
+                let value = axis.value(spec);
+                *of_model.entry(&spec.model).or_insert_with(|| value.clone()) == value
+            })
+        };
+        let workload = |axis: &Axis| WORKLOAD.iter().any(|name| *axis == Axis::Option(name));
+        other.axes.retain(|axis| *axis != MODEL && !(workload(axis) && follows(axis)));
+        other.axes.push(MODEL);
+        other
+    }
+
     /// Whether the cells differ in nothing.
     pub fn is_empty(&self) -> bool {
         self.axes.is_empty()
@@ -84,6 +108,23 @@ impl Varied {
     /// A cell by what varies: `tp8 p2p-off link.alpha_us=20`; empty where nothing does.
     pub fn words(&self, spec: &Spec) -> String {
         joined(self.axes().map(|axis| axis.label(spec)))
+    }
+
+    /// Cells by what varies, what varies among them with all its values: `tp8 link.alpha_us=5,20,50`.
+    pub fn words_of<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> String {
+        joined(self.axes().map(|axis| {
+            let mut labels: Vec<String> = Vec::new();
+            for label in specs.clone().map(|spec| axis.label(spec)).filter(|label| !label.is_empty()) {
+                // the name of a variable stands before its first value alone
+                let name = labels.first().and_then(|first| Some(first.split_once('=')?.0.to_owned()));
+                let value = name.and_then(|name| label.strip_prefix(&name)?.strip_prefix('='));
+                let label = value.filter(|_| labels.first() != Some(&label)).unwrap_or(&label);
+                if !labels.iter().any(|known| known == label) {
+                    labels.push(label.to_owned());
+                }
+            }
+            labels.join(",")
+        }))
     }
 
     /// What all cells have in common with this one of them: `tiny f32 tp2 b1 ...`.
@@ -138,6 +179,23 @@ mod tests {
     use super::*;
     use crate::study::analysis::testing::sim_record;
     use crate::table::Link;
+
+    #[test]
+    fn a_narrow_column_says_first_what_rows_differ_in() {
+        let spec = |model: &str, output_tokens, alpha: &str| {
+            let mut spec = Spec { model: model.into(), output_tokens, ..Spec::default() };
+            spec.set.insert("link.alpha_us".into(), alpha.into());
+            spec
+        };
+        let specs = [spec("1b", 64, "5"), spec("1b", 64, "20"), spec("3b", 512, "5")];
+        let varied = Varied::of(specs.iter()).model_last(specs.iter());
+        assert_eq!(varied.words(&specs[0]), "link.alpha_us=5 1b");
+        assert_eq!(varied.words_of(specs[..2].iter()), "link.alpha_us=5,20 1b");
+        // what one model was run with in two ways is said
+        let more = [&specs[..], &[spec("1b", 128, "5")]].concat();
+        let varied = Varied::of(more.iter()).model_last(more.iter());
+        assert_eq!(varied.words(&more[0]), "output64 link.alpha_us=5 1b");
+    }
 
     #[test]
     fn runs_are_set_apart_within_their_experiment_by_what_has_no_column() {

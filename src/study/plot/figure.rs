@@ -69,6 +69,11 @@ impl Figure {
         &self.scene.title
     }
 
+    /// Its height over its width.
+    pub fn aspect(&self) -> f64 {
+        self.scene.height / self.scene.width
+    }
+
     /// The line under it: where its numbers come from.
     pub fn caption(&self) -> String {
         self.provenance.caption()

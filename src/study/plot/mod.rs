@@ -40,6 +40,6 @@ pub use pareto::{ParetoData, overlay, pareto_figure};
 pub use png::Pixels;
 pub use provenance::ProvenanceSummary;
 pub use scene::{Align, Color, Scene, Shape, Text};
-pub use style::{Look, Marker, numbers as look_numbers};
+pub use style::{Look, Marker, look, numbers as look_numbers};
 pub use throughput::throughput_figure;
 pub use timeline::{Stretch, timeline, timeline_figure};

@@ -13,7 +13,7 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, faded, looks};
 use super::{group_note, series_legend};
 use crate::base::error::{Error, Result};
 use crate::plan::Architecture;
-use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, frontier};
+use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, XAxis, frontier};
 use crate::table::P2p;
 
 /// Panels in one figure; with more of them nobody finds anything.
@@ -97,7 +97,9 @@ pub fn pareto_figure(
     let least = (75.0 * columns as f64, 70.0 * rows as f64);
     let sources = sources(&data.overlay);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
-    let (unit, unit_ms) = unit(data);
+    let completions = data.points.iter().map(|p| p.completion_ms);
+    let completions = completions.chain(data.overlay.iter().filter_map(|o| o.completion_ms));
+    let (unit, unit_ms) = XAxis::Completion.unit_for(completions.fold(0.0, f64::max));
     let name = format!("completion latency ({unit})");
     let area = layout::name_axes(&mut scene, area, &name, "tokens/s per GPU", &sizes);
     let gap = (1.2 * sizes.label, 0.9 * sizes.label);
@@ -120,13 +122,6 @@ pub fn pareto_figure(
         scene.tips.clear();
     }
     Ok(Figure::new(scene, provenance, options))
-}
-
-/// Seconds where milliseconds would need five digits: its name, and how many ms it has.
-fn unit(data: &ParetoData<'_>) -> (&'static str, f64) {
-    let points = data.points.iter().map(|p| p.completion_ms);
-    let most = points.chain(data.overlay.iter().filter_map(|o| o.completion_ms)).fold(0.0, f64::max);
-    if most >= 10_000.0 { ("s", 1e3) } else { ("ms", 1.0) }
 }
 
 /// What a panel shows.

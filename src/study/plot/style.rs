@@ -84,26 +84,27 @@ pub enum Marker {
     Diamond,
     /// A triangle pointing down.
     Down,
-    /// A triangle pointing right: only in pictures of the terminal's plot.
+    /// A triangle pointing right.
     Right,
-    /// A triangle pointing left: only in pictures of the terminal's plot.
+    /// A triangle pointing left.
     Left,
-    /// A pentagon, standing on a side.
+    /// A pentagon, standing on a side: a point from elsewhere, in figures alone.
     Pentagon,
-    /// A hexagon, standing on a side.
+    /// A hexagon, standing on a side: a point from elsewhere, in figures alone.
     Hexagon,
     /// A star with five rays.
     Star,
 }
 
+/// Markers of series: those that a terminal's font has, too.
 const MARKERS: [Marker; 8] = [
     Marker::Circle,
     Marker::Square,
     Marker::Up,
     Marker::Diamond,
     Marker::Down,
-    Marker::Pentagon,
-    Marker::Hexagon,
+    Marker::Right,
+    Marker::Left,
     Marker::Star,
 ];
 

@@ -3,6 +3,7 @@
 pub mod fixtures;
 mod fuzz;
 mod looks;
+mod paper;
 mod picking;
 mod results;
 mod runs;

@@ -89,6 +89,11 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
                 line(buf, area, row as u16, &[(text, theme.style(Role::Text))]);
             }
         }
+        Overlay::Picture { title, picture } => {
+            let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
+            let (columns, rows) = picture.size();
+            picture.draw(popup(buf, centered(body, columns + 2, rows + 2), title, theme), buf);
+        }
         Overlay::Pick(shown) => pick(buf, cx, shown),
         Overlay::Prompt(prompt) => ask(buf, cx, prompt),
         Overlay::Confirm(question) => confirm(buf, cx, question),

@@ -10,9 +10,26 @@ use ratatui::widgets::canvas::{Canvas, Line};
 
 use super::paint::put;
 use crate::face::tui::theme::{Role, Theme};
+use crate::study::plot::{self, Marker as Shape};
 
 /// Columns of the vertical axis's labels.
 const LABELS: u16 = 9;
+
+/// The mark of a point of an architecture, by the number of its look: the shape that it has in figures, filled
+/// or hollow, and small where it matters less.
+pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
+    let glyphs = match plot::look(look).marker {
+        Shape::Square => ["■", "□", "▪", "▫"],
+        Shape::Up => ["▲", "△", "▴", "▵"],
+        Shape::Diamond => ["◆", "◇", "♦", "◊"],
+        Shape::Down => ["▼", "▽", "▾", "▿"],
+        Shape::Right => ["▶", "▷", "▸", "▹"],
+        Shape::Left => ["◀", "◁", "◂", "◃"],
+        Shape::Star => ["★", "☆", "✦", "✧"],
+        Shape::Circle | Shape::Pentagon | Shape::Hexagon => ["●", "○", "•", "◦"],
+    };
+    glyphs[usize::from(hollow) + 2 * usize::from(small)]
+}
 
 /// One axis of a plot: its ends, its scale, its ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +37,8 @@ pub struct Axis {
     low: f64,
     high: f64,
     log: bool,
+    /// What the numbers at its ticks are divided by: 1000 where values are ms and it says seconds.
+    divided: f64,
 }
 
 impl Axis {
@@ -31,7 +50,7 @@ impl Axis {
             high = high.max(value);
         }
         if low > high {
-            return Self { low: 0.0, high: 1.0, log: false };
+            return Self { low: 0.0, high: 1.0, log: false, divided: 1.0 };
         }
         Self::around((low, high), low > 0.0 && high / low > 10.0)
     }
@@ -39,7 +58,7 @@ impl Axis {
     /// An axis around a range of values, with a margin.
     pub fn around((low, high): (f64, f64), log: bool) -> Self {
         if low > high {
-            return Self { low: 0.0, high: 1.0, log: false };
+            return Self { low: 0.0, high: 1.0, log: false, divided: 1.0 };
         }
         let log = log && low > 0.0;
         let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
@@ -47,14 +66,19 @@ impl Axis {
             width if width > 0.0 => width * 0.06,
             _ => high.abs().max(1.0) * 0.1,
         };
-        Self { low: low - margin, high: high + margin, log }
+        Self { low: low - margin, high: high + margin, log, divided: 1.0 }
     }
 
     /// An axis over exactly this range.
     pub fn exact((low, high): (f64, f64), log: bool) -> Self {
         let log = log && low > 0.0;
         let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
-        Self { low, high: high.max(low + f64::EPSILON), log }
+        Self { low, high: high.max(low + f64::EPSILON), log, divided: 1.0 }
+    }
+
+    /// The axis with the numbers at its ticks divided.
+    pub fn divided_by(self, divided: f64) -> Self {
+        Self { divided, ..self }
     }
 
     /// Where a value lies on it: 0 to 1; what lies beyond an end is put there.
@@ -195,7 +219,7 @@ impl Plot {
         put(buf, whole, area.x, base, &"─".repeat(usize::from(area.width)), dim);
         for tick in self.y.ticks(usize::from(area.height / 4).clamp(2, 8)) {
             let (_, y) = self.cell((0.0, tick));
-            let label = format!("{:>8} ┤", round(tick));
+            let label = format!("{:>8} ┤", round(tick / self.y.divided));
             put(buf, whole, left.saturating_sub(LABELS), y, &label, dim);
         }
         let mut free = area.x;
@@ -203,7 +227,7 @@ impl Plot {
         for tick in self.x.ticks(usize::from(area.width / 12).clamp(2, 12)) {
             let (x, _) = self.cell((tick, 0.0));
             put(buf, whole, x, base, "┬", dim);
-            let label = round(tick);
+            let label = round(tick / self.x.divided);
             let wide = label.chars().count() as u16;
             let from = x.saturating_sub(wide / 2);
             // numbers keep apart from each other, and from the axis's name
@@ -223,8 +247,11 @@ impl Plot {
         if area.is_empty() {
             return;
         }
+        // the canvas paints its whole area, in the ground that lies there
+        let ground = buf[(area.x, area.y)].bg;
         // the canvas's cells are centred on points, so a point's glyph lies on its line
         Canvas::default()
+            .background_color(ground)
             .marker(Marker::Braille)
             .x_bounds([0.0, 1.0])
             .y_bounds([0.0, 1.0])

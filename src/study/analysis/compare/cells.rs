@@ -139,7 +139,6 @@ impl Pair<'_> {
     fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<String>) {
         let (baseline, other) = (&self.baseline.record, &self.other.record);
         let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
-        let (hidden_share, hidden_share_ci95) = self.hidden_share();
         let matched = label.pair(self.baseline, self.other);
         let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
         let mut flags = Vec::new();
@@ -180,8 +179,8 @@ impl Pair<'_> {
             differs_adjusted: None,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
-            hidden_share,
-            hidden_share_ci95,
+            hidden_share: side.hidden_share,
+            hidden_share_ci95: side.hidden_share_ci95,
             saved: Difference::new(baseline.overlap.as_ref(), other.overlap.as_ref()),
             measured: None,
             above_upper_bound: self.upper_bound.and_then(|limit| {

@@ -6,6 +6,7 @@ use super::adjust::Adjusted;
 use super::axis::Axis;
 use super::matching::PooledCell;
 use crate::study::analysis::difference::Difference;
+use crate::table::render::Shown;
 use crate::table::{Measure, Provenance, Spec, Split};
 
 /// A matched pair in a comparison.
@@ -49,11 +50,11 @@ pub struct Comparison {
     pub baseline_overlap_pct: Option<f64>,
     /// Overlap of the compared cell (%), over the decode phase.
     pub overlap_pct: Option<f64>,
-    /// By architecture, where `standard` and `upper-bound` were run too: (standard - it) / (standard -
+    /// The compared cell's, where `standard` and `upper-bound` were run too: (standard - it) / (standard -
     /// upper-bound) in TPOT; null where upper-bound is no faster than standard.
     pub hidden_share: Option<f64>,
-    /// Interval of the hidden share, null where the share is: the three cells resampled in the same
-    /// rounds; null too where the gap between standard and upper-bound may be nothing.
+    /// Interval of the hidden share, null where the share is and for the two limits: the three cells
+    /// resampled in the same rounds; null too where the gap between standard and upper-bound may be nothing.
     pub hidden_share_ci95: Option<[f64; 2]>,
     /// Where the decode phase's difference lies, baseline less it; null where the backend cannot tell.
     pub saved: Option<Difference>,
@@ -156,6 +157,8 @@ pub struct Side {
     pub overlap_pct: Option<f64>,
     /// Hidden share of this cell's architecture, where `standard` and `upper-bound` were run too.
     pub hidden_share: Option<f64>,
+    /// Interval of the hidden share; null for simulations, the two limits and with few samples.
+    pub hidden_share_ci95: Option<[f64; 2]>,
     /// Where the decode phase went; null where the backend cannot tell.
     pub split: Option<Split>,
     /// Time for which neither lane was busy (ms).
@@ -163,6 +166,11 @@ pub struct Side {
 }
 
 impl Side {
+    /// Its hidden share with the interval, `0.55 [0.41, 0.68]`; a dash where it has none.
+    pub fn hidden(&self) -> String {
+        Shown::interval(self.hidden_share, self.hidden_share_ci95, 2).to_string()
+    }
+
     pub(super) fn new(cell: &PooledCell) -> Self {
         let (metrics, overlap) = (&cell.metrics, cell.record.overlap.as_ref());
         let decode_ms = metrics.decode_ms;
@@ -181,6 +189,7 @@ impl Side {
                 .filter(|pct| pct.is_finite()),
             overlap_pct: overlap.and_then(|o| o.overlap_pct),
             hidden_share: cell.hidden_share,
+            hidden_share_ci95: cell.hidden_share_ci95,
             split: overlap.and_then(|o| o.split),
             idle_ms: overlap.map(|o| o.idle_ms),
         }

@@ -18,6 +18,9 @@ pub struct HeatSlice {
     pub rest: String,
     /// How many pairs of the comparison the map shows.
     pub pairs: usize,
+    /// The first of them: its index in the report.
+    #[serde(skip)]
+    pub first: usize,
 }
 
 /// A map: rows are TPs, columns batches, each ascending.
@@ -104,7 +107,7 @@ impl HeatValue {
 /// The slices of a report, those with most pairs first.
 pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
     let mut slices: Vec<HeatSlice> = Vec::new();
-    for pair in &report.pairs {
+    for (at, pair) in report.pairs.iter().enumerate() {
         match slices.iter_mut().find(|slice| slice.holds(&report.by, pair)) {
             Some(slice) => slice.pairs += 1,
             None => slices.push(HeatSlice {
@@ -112,6 +115,7 @@ pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
                 value: (!is_own(&report.by)).then(|| pair.value.clone()),
                 rest: pair.rest.clone(),
                 pairs: 1,
+                first: at,
             }),
         }
     }
@@ -134,10 +138,16 @@ impl HeatSlice {
 
     /// For people: what is fixed.
     pub fn name(&self) -> String {
-        match &self.value {
-            Some(value) => format!("{value} / {}  {}", self.baseline, self.rest),
-            None => format!("/ {}  {}", self.baseline, self.rest),
-        }
+        self.named(&self.rest)
+    }
+
+    /// For people: what is compared, and what else is fixed in these words.
+    pub fn named(&self, rest: &str) -> String {
+        let name = match &self.value {
+            Some(value) => format!("{value} / {}  {rest}", self.baseline),
+            None => format!("/ {}  {rest}", self.baseline),
+        };
+        name.trim_end().to_owned()
     }
 }
 

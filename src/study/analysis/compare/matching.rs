@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::axis::Axis;
 use super::label::Label;
-use super::pair::Pair;
+use super::pair::{Pair, hidden_share_interval};
 use crate::plan::Architecture;
 use crate::table::options::option;
 use crate::table::{CellRuns, Metrics, Provenance, Record, Sample, hidden_shares, host};
@@ -24,6 +24,9 @@ pub(in crate::study::analysis) struct PooledCell {
     pub host: Option<String>,
     /// Its hidden share among the cells it stands with ([`cells`]).
     pub hidden_share: Option<f64>,
+    /// The interval of its hidden share; `None` for simulations, for the two limits, whose share is no
+    /// question, and with few samples.
+    pub hidden_share_ci95: Option<[f64; 2]>,
     /// Everything cells are matched by, name and value, in the order of names.
     fields: BTreeMap<String, String>,
 }
@@ -37,7 +40,34 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     for (cell, share) in cells.iter_mut().zip(shares) {
         cell.hidden_share = share;
     }
+    for (cell, interval) in hidden_share_intervals(&cells).into_iter().enumerate() {
+        cells[cell].hidden_share_ci95 = interval;
+    }
     cells
+}
+
+/// Of each cell the interval of its hidden share. Costs three thousand draws a measured cell.
+fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
+    let asked = |cell: &&PooledCell| {
+        cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
+    };
+    let limit = |cell: &PooledCell| match cell.record.spec.architecture {
+        Architecture::Standard => Some(0),
+        Architecture::UpperBound => Some(1),
+        _ => None,
+    };
+    let mut limits: BTreeMap<String, [Option<&PooledCell>; 2]> = BTreeMap::new();
+    for cell in cells.iter().filter(asked) {
+        if let Some(limit) = limit(cell) {
+            limits.entry(cell.common(&Axis::ARCHITECTURE)).or_default()[limit] = Some(cell);
+        }
+    }
+    let interval = |cell: &PooledCell| {
+        let cell = Some(cell).filter(asked).filter(|cell| limit(cell).is_none())?;
+        let [standard, bound] = *limits.get(&cell.common(&Axis::ARCHITECTURE))?;
+        hidden_share_interval([standard?, cell, bound?])
+    };
+    cells.par_iter().map(interval).collect()
 }
 
 impl PooledCell {
@@ -52,7 +82,15 @@ impl PooledCell {
             }
         }
         record.samples = Vec::new();
-        Some(Self { metrics, rounds, fields: fields(&record), host, hidden_share: None, record })
+        Some(Self {
+            metrics,
+            rounds,
+            fields: fields(&record),
+            host,
+            hidden_share: None,
+            hidden_share_ci95: None,
+            record,
+        })
     }
 
     /// Everything but the axis and what the axis brings with it, as a key.
@@ -164,15 +202,12 @@ impl<'a> Matching<'a> {
             let is_baseline = |cell: &&&PooledCell| self.axis.value(&cell.record.spec) == wanted;
             let (baselines, others): (Vec<&PooledCell>, Vec<&PooledCell>) =
                 group.iter().partition(is_baseline);
-            let of = |architecture: Architecture| {
-                let mut found = group.iter().copied();
-                found.find(|cell| by_architecture && cell.record.spec.architecture == architecture)
-            };
-            let (standard, upper_bound) = (of(Architecture::Standard), of(Architecture::UpperBound));
+            let limit = |cell: &&PooledCell| cell.record.spec.architecture == Architecture::UpperBound;
+            let upper_bound = group.iter().copied().find(limit).filter(|_| by_architecture);
             let pair = |other: &&'a PooledCell| {
                 let other = *other;
                 let near = baselines_of(&baselines, other).collect::<Vec<&'a PooledCell>>();
-                near.into_iter().map(move |baseline| Pair { baseline, other, standard, upper_bound })
+                near.into_iter().map(move |baseline| Pair { baseline, other, upper_bound })
             };
             others.iter().flat_map(pair).collect()
         };

@@ -5,6 +5,7 @@ mod axis;
 mod cells;
 mod chosen;
 mod comparison;
+mod equal;
 mod heat;
 mod label;
 mod matching;
@@ -18,6 +19,7 @@ pub use chosen::compared_rows;
 pub use comparison::{
     AxisCount, Comparison, ComparisonReport, LEAST_DIFFERENCE, Measured, Side, Verdict,
 };
+pub use equal::first_equal;
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::{Label, parts};
 pub(super) use matching::{Matching, PooledCell};

@@ -11,8 +11,6 @@ pub(in crate::study::analysis) struct Pair<'a> {
     pub baseline: &'a PooledCell,
     /// The cell that is compared with the baseline.
     pub other: &'a PooledCell,
-    /// By architecture: `standard`, matched with both.
-    pub standard: Option<&'a PooledCell>,
     /// By architecture: `upper-bound`, matched with both.
     pub upper_bound: Option<&'a PooledCell>,
 }
@@ -31,9 +29,9 @@ pub(in crate::study::analysis) struct Ratio {
 }
 
 impl<'a> Pair<'a> {
-    /// A pair of any two cells, without the two that a hidden share needs.
+    /// A pair of any two cells, without `upper-bound`.
     pub fn new(baseline: &'a PooledCell, other: &'a PooledCell) -> Self {
-        Self { baseline, other, standard: None, upper_bound: None }
+        Self { baseline, other, upper_bound: None }
     }
 
     /// Tokens/s of the other cell over the baseline's, from samples of the rounds that both have,
@@ -63,22 +61,14 @@ impl<'a> Pair<'a> {
         };
         Ratio { speedup, ci95, p, differs, exact }
     }
+}
 
-    /// (standard - other) / (standard - upper-bound) in TPOT, and its interval.
-    pub fn hidden_share(&self) -> (Option<f64>, Option<[f64; 2]>) {
-        let (Some(standard), Some(limit)) = (self.standard, self.upper_bound) else {
-            return (None, None);
-        };
-        let cells = [standard, self.other, limit];
-        let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
-        let value = self.other.hidden_share;
-        let measured = cells.iter().all(|cell| cell.record.provenance != Provenance::Simulated);
-        if value.is_none() || !measured {
-            return (value, None);
-        }
-        let [a, b, c] = shared_rounds(cells, |spec, sample| median(&steps_ms(spec, sample)));
-        (value, resample([&a, &b, &c], share).and_then(interval95))
-    }
+/// The interval of the hidden share of a cell, from `standard`, it and `upper-bound` resampled in the same
+/// rounds; `None` with few samples and where the gap between the two limits may be nothing.
+pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
+    let [a, b, c] = shared_rounds(cells, |spec, sample| median(&steps_ms(spec, sample)));
+    let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
+    resample([&a, &b, &c], share).and_then(interval95)
 }
 
 /// One number a sample in the rounds that all cells have, by cell and round. Rounds in which a sample

@@ -5,6 +5,19 @@ use super::{Comparison, ComparisonReport};
 use crate::study::analysis::Difference;
 use crate::table::render::{Shown, Table};
 
+/// Titles of the columns that a narrow window does without, the first to go last.
+const LEAST: [&str; 9] = [
+    "TPOT ms",
+    "hidden share",
+    "overlap %",
+    "exposed %",
+    "baseline TPOT ms",
+    "baseline hidden share",
+    "baseline overlap %",
+    "baseline exposed %",
+    "adjusted p",
+];
+
 /// A row a pair. Files have every digit and the ends of intervals.
 pub fn pairs_table(report: &ComparisonReport) -> Table {
     let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
@@ -55,10 +68,17 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("exposed_pct|exposed %", &|p| Shown::number(p.side.exposed_pct, 1)),
             ("baseline_overlap_pct|baseline overlap %", &|p| Shown::number(p.baseline_overlap_pct, 1)),
             ("overlap_pct|overlap %", &|p| Shown::number(p.overlap_pct, 1)),
+            ("baseline_hidden_share|", &|p| Shown::number(p.baseline_side.hidden_share, 3)),
+            // standard has nothing to hide, and is the baseline where architectures are compared
+            ("|baseline hidden share", &|p| {
+                let side = &p.baseline_side;
+                let share = side.hidden_share.filter(|share| *share != 0.0);
+                Shown::interval(share, side.hidden_share_ci95, 3)
+            }),
             ("hidden_share|hidden share", &|p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
             ("hidden_share_ci95_low|", &|p| end(p.hidden_share_ci95, 0)),
             ("hidden_share_ci95_high|", &|p| end(p.hidden_share_ci95, 1)),
-            ("provenance", &|p| Shown::text(p.provenance)),
+            ("!provenance", &|p| Shown::text(p.provenance)),
             ("saved_decode_ms|", &|p| saved(p, |d| d.decode_ms)),
             ("saved_transfer_ms|", &|p| saved(p, |d| d.transfer_ms)),
             ("saved_peer_wait_ms|", &|p| saved(p, |d| d.peer_wait_ms)),
@@ -77,6 +97,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("samples|", &|p| p.side.samples.into()),
         ],
     )
+    .least(&LEAST)
 }
 
 /// A difference that is told: of which cell, what less what, and where it lies.

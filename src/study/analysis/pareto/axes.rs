@@ -62,6 +62,20 @@ impl XAxis {
         if measure.unit.symbol().is_empty() { measure.words } else { measure.unit.symbol() }
     }
 
+    /// The unit to write values in of which this is the greatest, and by what they are divided: seconds
+    /// where milliseconds would need five digits, the same on screens and in figures.
+    pub fn unit_for(self, most: f64) -> (&'static str, f64) {
+        if self.unit() == "ms" && most >= 10_000.0 { ("s", 1e3) } else { (self.unit(), 1.0) }
+    }
+
+    /// The name at the axis, with the unit that values are written in.
+    pub fn title_in(self, unit: &str) -> String {
+        match unit == self.unit() {
+            true => self.title(),
+            false => format!("{} ({unit})", self.measure().words),
+        }
+    }
+
     /// The point's value; `None` where it has none that could be plotted (finite, above 0).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {

@@ -62,7 +62,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("tpot_ms_high|", &|p| end(p.tpot_ms_ci95, 1)),
             ("tokens_per_s_low|", &|p| end(p.tokens_per_s_ci95, 0)),
             ("tokens_per_s_high|", &|p| end(p.tokens_per_s_ci95, 1)),
-            ("provenance", &|p| Shown::text(p.provenance)),
+            ("!provenance", &|p| Shown::text(p.provenance)),
             ("run", &|p| Shown::text(&p.run)),
             ("setting|", &|p| Shown::text(&p.setting)),
             ("on_series_frontier|", &|p| Shown::text(p.on_series_frontier)),

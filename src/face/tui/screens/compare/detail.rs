@@ -75,24 +75,31 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
-    let head = format!(
-        "{:<12} {:>20} {:>8} {:>8} {:>8} {:>7} {:>7}",
-        "", "TPOT ms [95%]", "comm ms", "exposed", "of TPOT", "overlap", "hidden"
-    );
+    // the milliseconds of the lanes are in the bars, too: a narrow window has the shares and intervals alone
+    let wide = inner.width >= 100;
+    let row = |cells: [&str; 7]| {
+        let [name, tpot, comm, exposed, of_tpot, overlap, hidden] = cells;
+        let lanes = if wide { format!(" {comm:>8} {exposed:>8}") } else { String::new() };
+        format!("{name:<12} {tpot:>20}{lanes} {of_tpot:>8} {overlap:>8} {hidden:>20}")
+    };
+    let exposed = if wide { "of TPOT" } else { "exposed" };
+    let hidden = "hidden share [95%]";
+    let head = row(["", "TPOT ms [95%]", "comm ms", "exposed", exposed, "overlap", hidden]);
     put(buf, inner, inner.x, inner.y + 2, &head, title);
     for (index, (value, side)) in sides.iter().enumerate() {
         let y = inner.y + 3 + index as u16;
         let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
         let name: String = value.chars().take(12).collect();
         let tpot = format!("{}{}", digits(tpots[index]), interval(side.tpot_ms_ci95));
-        let hidden = side.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
-        let mut row = format!(
-            "{name:<12} {tpot:>20} {:>8} {:>8} {:>8} {:>7} {hidden:>7}",
-            ms(side.comm_ms),
-            ms(side.exposed_comm_ms),
-            percent(side.exposed_pct),
-            percent(overlaps[index]),
-        );
+        let mut row = row([
+            &name,
+            &tpot,
+            &ms(side.comm_ms),
+            &ms(side.exposed_comm_ms),
+            &percent(side.exposed_pct),
+            &percent(overlaps[index]),
+            &side.hidden(),
+        ]);
         let from = link(&side.spec);
         if !from.is_empty() {
             row += &format!("  {from}");

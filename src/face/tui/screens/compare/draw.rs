@@ -3,37 +3,86 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use unicode_width::UnicodeWidthStr;
 
 use super::Compare;
-use super::state::{Compared, Order};
+use super::state::{Compared, Order, Row};
 use super::{Act, areas, detail, heat};
+use crate::base::text::counted;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{digits, percent};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{empty, frame, line, put, wrap};
-use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::study::analysis::{Comparison, Varied, Verdict};
+use crate::face::tui::widgets::table::{self, Column, Rows, Scrolled};
+use crate::study::analysis::{Axis, Side, Verdict};
+use crate::table::Provenance;
 
+/// The columns of a table of pairs. What is never left out comes first: the mark, what is compared, the cell.
 const COLUMNS: [Column; 12] = [
-    Column::text("", 1, 0),
-    Column::text("baseline → other", 22, 0).growing(14),
-    Column::number("tok/s x", 7, 0),
-    Column::text("95% interval", 14, 6),
+    Column::text("", 2, 0),
+    Column::text("", 12, 0),
+    Column::text("cell", 12, 0),
+    Column::number("tok/s x", 7, 1),
     Column::text("differs", 7, 1),
-    Column::number("adj. p", 6, 7),
-    Column::text("TPOT ms", 15, 8),
-    Column::text("exposed", 15, 9),
-    Column::text("overlap", 15, 10),
-    Column::number("hidden", 6, 5),
-    Column::text("provenance", 13, 2),
-    Column::text("cell", 12, 0).growing(27),
+    Column::text("hidden share", 20, 1),
+    Column::text("95% interval", 14, 1),
+    Column::number("adj. p", 6, 1),
+    Column::text("TPOT ms", 15, 1),
+    Column::text("exposed", 15, 1),
+    Column::text("overlap", 15, 1),
+    Column::text("provenance", 13, 1),
 ];
 
-/// The column that is left out where all pairs have the same.
-const PROVENANCE: usize = 10;
+/// The column of what is compared.
+const VALUE: usize = 1;
 
 /// The column of what tells pairs apart.
-const CELL: usize = 11;
+const CELL: usize = 2;
+
+/// The columns of hidden shares, of intervals and of p-values.
+const HIDDEN: usize = 5;
+const INTERVAL: usize = 6;
+const ADJUSTED: usize = 7;
+
+/// The column that is left out where all pairs have the same.
+const PROVENANCE: usize = 11;
+
+/// The table's columns in a window of so many columns, as wide as their content asks for: of each its number,
+/// and how it is drawn. Those in which nothing is said are not there.
+fn columns(compared: &Compared, width: u16) -> Vec<(usize, Column)> {
+    let simulated = compared.provenance == Some(Provenance::Simulated);
+    let says = |column: &usize| match *column {
+        PROVENANCE => compared.provenance.is_none(),
+        CELL => !compared.settings.is_empty(),
+        // nothing of a simulation is left to chance
+        INTERVAL | ADJUSTED => !simulated,
+        _ => true,
+    };
+    let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
+    let fixed = |column: usize| match column {
+        VALUE => widest(compared.widths.0.max(compared.report.by.len()), width / 3),
+        CELL => widest(compared.widths.1, width * 2 / 5),
+        // without its interval a share is short
+        HIDDEN if simulated => 12,
+        _ => COLUMNS[column].width,
+    };
+    let column = |at: usize| (at, Column { width: fixed(at), ..COLUMNS[at] });
+    (0..COLUMNS.len()).filter(says).map(column).collect()
+}
+
+/// What of the columns is shown.
+fn scrolled(compare: &Compare, compared: &Compared, width: u16) -> Scrolled {
+    let columns: Vec<Column> = columns(compared, width).into_iter().map(|(_, column)| column).collect();
+    table::scrolled_to(&columns, width, compare.scrolled)
+}
+
+/// Scrolls the table sideways by a column, in a window of so many columns.
+pub fn scroll(compare: &mut Compare, by: isize, width: u16) {
+    let Some(compared) = compare.compared().cloned() else { return };
+    compare.scrolled = scrolled(compare, &compared, width).left.saturating_add_signed(by);
+    // not beyond the last column
+    compare.scrolled = scrolled(compare, &compared, width).left;
+}
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
@@ -103,8 +152,12 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         let label = format!(" [{provenance}]");
         x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
     }
-    let mut words = format!(" {} of {} pairs", compare.shown.len(), report.pairs.len());
+    let mut words = format!(" {} of {} pairs", compare.pairs_shown(), report.pairs.len());
     if compare.map.is_none() {
+        if compare.shown.len() < compare.pairs_shown() {
+            let key = cx.key::<Compare>(Act::Fold);
+            words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
+        }
         let way = if compare.descending { "▼" } else { "▲" };
         words += &match compare.order {
             Order::Stored => format!(", {} {way}", compare.order.name()),
@@ -115,16 +168,25 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         words += &format!(", {} marked ●", compare.marked.len());
     }
     let x = put(buf, area, x, area.y + 1, &words, dim);
-    let x = if compare.filter.typing || !compare.filter.value().is_empty() {
-        let rest = Rect { x: x + 2, width: area.right().saturating_sub(x + 2), y: area.y + 1, ..area };
-        compare.filter.draw(buf, rest, theme, " Enter keeps it, Esc drops it")
-    } else {
-        put(buf, area, x, area.y + 1, &format!("; all {}", compared.common), dim)
+    // what must be seen stands at the right end, and what is long is cut before it
+    let hidden = match &compare.map {
+        None => scrolled(compare, compared, area.width).told(),
+        Some(_) => String::new(),
     };
+    let mut right = area.right().saturating_sub(hidden.width() as u16);
+    put(buf, area, right, area.y + 1, &hidden, dim);
     if !report.flags.is_empty() {
         let key = cx.key::<Compare>(Act::Flags);
-        let flags = format!("  ⚑ {} flags: {key}", report.flags.len());
-        put(buf, area, x, area.y + 1, &flags, theme.style(Role::Warn));
+        let flags = format!(" ⚑ {}: {key}  ", counted(report.flags.len(), "flag"));
+        right = right.saturating_sub(flags.width() as u16);
+        put(buf, area, right, area.y + 1, &flags, theme.style(Role::Warn));
+    }
+    let rest = Rect { y: area.y + 1, height: 1, width: right.saturating_sub(area.x), ..area };
+    if compare.filter.typing || !compare.filter.value().is_empty() {
+        let rest = Rect { x: x + 2, width: right.saturating_sub(x + 2), ..rest };
+        compare.filter.draw(buf, rest, theme, " Enter keeps it, Esc drops it");
+    } else {
+        put(buf, rest, x, rest.y, &format!("; all {}", compared.common), dim);
     }
 }
 
@@ -148,27 +210,23 @@ fn nothing(cx: &Context, compared: &Compared) -> String {
 fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared: &Compared) {
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
-    let told = compared.provenance.is_some();
-    // what varies comes first; where nothing does, there is nothing to say
-    let says = |column: &usize| match *column {
-        PROVENANCE => !told,
-        CELL => !compared.settings.is_empty(),
-        _ => true,
+    let (kept, mut columns): (Vec<usize>, Vec<Column>) =
+        columns(compared, area.width).into_iter().unzip();
+    columns[VALUE].title = match (&compared.baseline, &compare.asked.axis) {
+        (None, _) => "baseline → other",
+        (_, Axis::Option(name)) => name,
+        _ => "value",
     };
-    let kept: Vec<usize> = [0, 1, CELL].into_iter().chain(2..CELL).filter(says).collect();
-    let columns: Vec<Column> = kept.iter().map(|column| COLUMNS[*column]).collect();
     let mark = compare
         .order
         .column()
         .and_then(|column| kept.iter().position(|kept| *kept == column))
         .map(|column| (column, way));
-    let rows = Rows { list: &compare.list, len: compare.shown.len(), mark };
+    let rows =
+        Rows { list: &compare.list, len: compare.shown.len(), mark, scrolled: Some(compare.scrolled) };
     table::draw(buf, area, theme, &columns, rows, |row, column| {
-        let column = kept[column];
-        let pair = compare.shown.get(row).and_then(|index| compared.report.pairs.get(*index));
-        pair.map_or_else(Default::default, |pair| {
-            content(pair, column, theme, compare.is_marked(pair), &compared.settings)
-        })
+        let row = compare.shown.get(row);
+        row.map_or_else(Default::default, |row| content(compare, compared, row, kept[column], theme))
     });
     if compare.shown.is_empty() {
         empty(buf, area, "no pair matches the filter", theme);
@@ -176,23 +234,29 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
 }
 
 fn content(
-    pair: &Comparison,
+    compare: &Compare,
+    compared: &Compared,
+    row: &Row,
     column: usize,
     theme: Theme,
-    marked: bool,
-    settings: &Varied,
 ) -> (String, Style) {
     let text = theme.style(Role::Text);
     let both = |a: String, b: String| (format!("{a} → {b}"), text);
+    let Some(pair) = compared.report.pairs.get(row.pair) else { return Default::default() };
     let sides = [&pair.baseline_side, &pair.side];
     match column {
-        0 => ((if marked { "●" } else { "" }).into(), theme.style(Role::Active)),
-        1 => both(pair.baseline.clone(), pair.value.clone()),
-        2 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
-        3 => {
-            let interval = pair.speedup_ci95.map(|[a, b]| format!("{a:.3} to {b:.3}"));
-            (interval.unwrap_or_else(|| "-".into()), text)
+        0 => {
+            let mark = if compare.is_marked(pair) { "●" } else { " " };
+            let fold = match (row.of > 1 && row.first, row.folded.is_empty()) {
+                (false, _) => " ",
+                (true, false) => "▸",
+                (true, true) => "▾",
+            };
+            (format!("{mark}{fold}"), theme.style(Role::Active))
         }
+        VALUE => (compared.values(pair), text),
+        CELL => (compared.cell(row), text),
+        3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         4 => match pair.verdict() {
             Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
             Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
@@ -200,13 +264,21 @@ fn content(
             Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
             Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },
-        5 => (p(pair.adjusted_p), text),
-        6 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
-        7 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
-        8 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
-        9 => (sides[1].hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}")), text),
-        10 => (pair.provenance.to_string(), theme.provenance(pair.provenance)),
-        _ => (settings.words(&pair.side.spec), text),
+        // standard hides nothing: its share is told where it is not the baseline
+        HIDDEN if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].hidden(), text),
+        HIDDEN => {
+            let share = |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{v:.2}"));
+            both(share(sides[0]), share(sides[1]))
+        }
+        INTERVAL => {
+            let interval = pair.speedup_ci95.map(|[a, b]| format!("{a:.3} to {b:.3}"));
+            (interval.unwrap_or_else(|| "-".into()), text)
+        }
+        ADJUSTED => (p(pair.adjusted_p), text),
+        8 => both(digits(pair.baseline_tpot_ms), digits(pair.tpot_ms)),
+        9 => both(percent(sides[0].exposed_pct), percent(sides[1].exposed_pct)),
+        10 => both(percent(pair.baseline_overlap_pct), percent(pair.overlap_pct)),
+        _ => (pair.provenance.to_string(), theme.provenance(pair.provenance)),
     }
 }
 

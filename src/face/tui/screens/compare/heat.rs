@@ -85,8 +85,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
     };
     let style = provenance.map_or(dim, |provenance| theme.provenance(provenance));
     let name = format!("{}: ", value.name());
-    let fixed = map.slice.name();
-    line(buf, area, 0, &[(&label, style), (&name, title), (&fixed, text)]);
+    line(buf, area, 0, &[(&label, style), (&name, title), (compare.slice_name(), text)]);
     let range = map.range(value);
     line(buf, area, 1, &[(&legend(value, range, compare.slice + 1, slices), dim)]);
     let first = first_column(area, compare.cursor.1);
@@ -139,7 +138,7 @@ fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize
             let from = (farthest([low, high]) * index as f64 / 5.0).exp();
             words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
         }
-        return words + " times as fast or as slow or more; ( ) not shown to differ";
+        return words + " times, up or down; ( ) not shown";
     }
     for (index, shade) in SHADES.iter().enumerate() {
         let from = low + (high - low) * index as f64 / 5.0;

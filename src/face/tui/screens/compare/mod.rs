@@ -15,10 +15,12 @@ use ratatui::layout::Rect;
 pub use self::state::Compare;
 use self::state::{Compared, Order};
 use crate::base::text::counted;
+use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::paper::Subject;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
@@ -41,8 +43,9 @@ acts! {
     Mark: "mark", "Space", "mark the pair: marked pairs alone are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose what it holds fixed", None;
     NextValue: "value", "v", "map: ratio, exposed communication, hidden share", None;
-    Left: "left", "Left h", "map: a batch to the left", None;
-    Right: "right", "Right l", "map: a batch to the right", None;
+    Left: "left", "Left h", "columns further to the left; map: a batch to the left", None;
+    Right: "right", "Right l", "columns further to the right; map: a batch to the right", None;
+    Fold: "fold", "e", "open or fold a row of pairs with equal numbers", None;
     Flags: "flags", "f", "show or hide what looks wrong", Some("flags");
     NextAxis: "next-axis", "n", "compare by the next axis that varies", None;
     PreviousAxis: "previous-axis", "N", "compare by the previous axis that varies", None;
@@ -85,7 +88,7 @@ impl Acts for Compare {
                     }
                 }
             }
-            Act::PickSlice | Act::NextValue | Act::Left | Act::Right if self.map.is_none() => {
+            Act::PickSlice | Act::NextValue if self.map.is_none() => {
                 let key = cx.key::<Compare>(Act::Map);
                 cx.inform(format!("that is the map's: {key} shows it"));
             }
@@ -93,8 +96,18 @@ impl Acts for Compare {
             Act::NextValue => {
                 self.value = next_of(&HeatValue::ALL, self.value, false);
             }
-            Act::Left => self.move_cursor(0, -1),
-            Act::Right => self.move_cursor(0, 1),
+            Act::Left | Act::Right => {
+                let by = if act == Act::Left { -1 } else { 1 };
+                match self.map {
+                    Some(_) => self.move_cursor(0, by),
+                    None => draw::scroll(self, by, cx.body().width),
+                }
+            }
+            Act::Fold => {
+                if self.map.is_some() || !self.fold() {
+                    cx.inform("no other pair has the same numbers as this one");
+                }
+            }
             Act::Filter => {
                 self.map = None;
                 self.filter.typing = true;
@@ -199,8 +212,9 @@ impl Screen for Compare {
         let mut beyond = Vec::new();
         if self.map.is_some() {
             words.push("--heatmap".into());
-            let slice = compared.slices.get(self.slice).filter(|_| compared.slices.len() > 1);
-            beyond.extend(slice.map(|slice| format!("the slice {}", slice.name())));
+            if compared.slices.len() > 1 {
+                beyond.push(format!("the slice {}", self.slice_name()));
+            }
         } else {
             match self.marked.len() {
                 0 => {}
@@ -220,6 +234,19 @@ impl Screen for Compare {
     fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
         let pair = self.selected()?;
         Some(SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() })
+    }
+
+    fn figured(&self, _cx: &Context) -> Subject {
+        let kind = match &self.asked.axis {
+            axis if *axis == Axis::P2P => Kind::P2p,
+            axis if *axis == Axis::TP => Kind::Throughput,
+            _ => Kind::Improvement,
+        };
+        let pairs = self.shown_report().map(|report| report.pairs).unwrap_or_default();
+        let runs: Vec<String> =
+            pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
+        let runs = Some(runs).filter(|runs| !runs.is_empty());
+        Subject { kind: Some(kind), runs, others: Vec::new() }
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
@@ -271,8 +298,10 @@ impl Compare {
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             _ => {
-                let of = |slice: &HeatSlice| (slice.name(), counted(slice.pairs, "cell"));
-                ("the map holds fixed", compared.slices.iter().map(of).collect())
+                let of =
+                    |(slice, name): (&HeatSlice, &String)| (name.clone(), counted(slice.pairs, "cell"));
+                let slices = compared.slices.iter().zip(&compared.slice_names);
+                ("the map holds fixed", slices.map(of).collect())
             }
         };
         let take = move |compare: &mut Self, chosen, cx: &mut Context| {

@@ -1,7 +1,9 @@
 //! State of screen 6: what is compared, in which order, as a table or a map.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use unicode_width::UnicodeWidthStr;
 
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
@@ -10,7 +12,7 @@ use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied,
-    compared_rows, slices,
+    compared_rows, first_equal, slices,
 };
 use crate::table::Provenance;
 
@@ -46,27 +48,144 @@ pub struct Compared {
     pub common: String,
     /// The runs that are compared.
     runs: Arc<Snapshot>,
+    /// The baseline of all pairs, if it is one: said once, above them.
+    pub baseline: Option<String>,
+    /// Of each slice its name: what is compared, and what tells it from other slices.
+    pub slice_names: Vec<String>,
+    /// Columns of the window that the longest value, and the longest cell, take.
+    pub widths: (usize, usize),
+    /// Of each pair the first that gives the same numbers.
+    equal: Vec<usize>,
+}
+
+/// The one value that all have, if it is one.
+fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    all.next().filter(|first| all.all(|other| other == *first))
 }
 
 impl Compared {
     /// Compares cells; not for the thread that draws.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        let mut all = report.pairs.iter().map(|pair| pair.provenance);
-        let provenance = all.next().filter(|first| all.all(|other| other == *first));
         let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
         let varied = Varied::of(sides);
         let common = report.pairs.first().map(|pair| varied.common(&pair.side.spec));
-        Ok(Self {
+        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+        let settings = varied.without(&asked.axis).model_last(sides);
+        let slices = slices(&report);
+        let mut compared = Self {
             axes: cells.axes.clone(),
-            slices: slices(&report),
-            settings: varied.without(&asked.axis),
+            slice_names: slice_names(&report, &slices, &settings),
+            slices,
+            settings,
             common: common.unwrap_or_default(),
             runs: Arc::clone(&cells.runs),
-            provenance,
+            provenance: one_of(report.pairs.iter().map(|pair| pair.provenance)),
+            baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
+            widths: (0, 0),
+            equal: first_equal(&report),
             report,
+        };
+        compared.widths = compared.longest();
+        Ok(compared)
+    }
+
+    /// What a pair compares: the value, with the baseline before it where that is not the same for all.
+    pub fn values(&self, pair: &Comparison) -> String {
+        match self.baseline {
+            Some(_) => pair.value.clone(),
+            None => format!("{} → {}", pair.baseline, pair.value),
+        }
+    }
+
+    /// The cell of a pair, or of all pairs of a row: what varies, beside what is compared.
+    pub fn cell(&self, row: &Row) -> String {
+        let words = self.settings.words_of(row.all().map(|at| &self.report.pairs[at].side.spec));
+        match row.folded.len() {
+            0 => words,
+            more => format!("{} equal: {words}", more + 1),
+        }
+    }
+
+    fn longest(&self) -> (usize, usize) {
+        let pairs = &self.report.pairs;
+        let values = pairs.iter().map(|pair| self.values(pair).width()).max();
+        let folded = |_: &Comparison| false;
+        let cells = self.rows(0..pairs.len(), &folded).map(|row| self.cell(&row).width()).max();
+        (values.unwrap_or(0), cells.unwrap_or(0))
+    }
+
+    /// The rows that show these pairs, in their order: equal ones are one row, unless that is `opened`, told
+    /// by its first pair.
+    fn rows<'a>(
+        &'a self,
+        shown: impl Iterator<Item = usize>,
+        opened: &'a dyn Fn(&Comparison) -> bool,
+    ) -> impl Iterator<Item = Row> + 'a {
+        let mut classes: Vec<Vec<usize>> = Vec::new();
+        let mut class_of: HashMap<usize, usize> = HashMap::new();
+        for at in shown {
+            let class = *class_of.entry(self.equal[at]).or_insert_with(|| {
+                classes.push(Vec::new());
+                classes.len() - 1
+            });
+            classes[class].push(at);
+        }
+        classes.into_iter().flat_map(|class| {
+            let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
+            match (open, class.split_first()) {
+                (false, Some((first, folded))) => {
+                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
+                }
+                _ => {
+                    let row = |at: &usize| Row {
+                        pair: *at,
+                        folded: Vec::new(),
+                        of: class.len(),
+                        first: *at == class[0],
+                    };
+                    class.iter().map(row).collect()
+                }
+            }
         })
     }
+}
+
+/// The names of slices: what is compared, and of the rest what varies; with all of the rest where slices would
+/// have the same name.
+fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
+    let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
+    let name = |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.first].side.spec));
+    let names: Vec<String> = slices.iter().map(name).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => slices.iter().map(HeatSlice::name).collect(),
+    }
+}
+
+/// A row of the table: a pair, and those that give the same numbers and are folded into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The pair whose numbers are shown: its index in the report.
+    pub pair: usize,
+    /// The others that have the same.
+    pub folded: Vec<usize>,
+    /// How many pairs have these numbers, folded into this row or not.
+    pub of: usize,
+    /// Whether it is the first row of them.
+    pub first: bool,
+}
+
+impl Row {
+    /// All its pairs.
+    pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        std::iter::once(self.pair).chain(self.folded.iter().copied())
+    }
+}
+
+/// The runs of a pair: by them it is found again among others.
+fn runs_of(pair: &Comparison) -> (String, String) {
+    (pair.baseline_run.clone(), pair.run.clone())
 }
 
 /// The cells of some runs and the axes along which they differ.
@@ -124,13 +243,13 @@ impl Order {
     /// All orders as a key goes through them: of each its name, and the table's column that it is by.
     const TABLE: [(Self, &'static str, Option<usize>); 8] = [
         (Self::Stored, "as stored", None),
-        (Self::Speedup, "ratio", Some(2)),
-        (Self::Tpot, "TPOT", Some(6)),
-        (Self::Exposed, "exposed", Some(7)),
-        (Self::Overlap, "overlap", Some(8)),
-        (Self::Hidden, "hidden share", Some(9)),
-        (Self::Adjusted, "adjusted p", Some(5)),
-        (Self::Grid, "TP, batch", Some(11)),
+        (Self::Speedup, "ratio", Some(3)),
+        (Self::Tpot, "TPOT", Some(8)),
+        (Self::Exposed, "exposed", Some(9)),
+        (Self::Overlap, "overlap", Some(10)),
+        (Self::Hidden, "hidden share", Some(5)),
+        (Self::Adjusted, "adjusted p", Some(7)),
+        (Self::Grid, "TP, batch", Some(2)),
     ];
 
     /// The order of this name.
@@ -173,8 +292,12 @@ pub struct Compare {
     pub cells: Arc<KeptCells>,
     /// The comparison, or why there is none; `None` until it is computed.
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
-    /// The pairs shown, in order: indices into the report's.
-    pub shown: Vec<usize>,
+    /// The rows of the table, in order.
+    pub shown: Vec<Row>,
+    /// Rows of equal pairs that are opened, by the runs of the first of them.
+    pub opened: BTreeSet<(String, String)>,
+    /// Columns of the table that are scrolled away on the left.
+    pub scrolled: usize,
     /// Marked pairs, by their runs.
     pub marked: BTreeSet<(String, String)>,
     /// The selection in the table.
@@ -200,16 +323,16 @@ pub struct Compare {
 impl Compare {
     /// Shows a comparison, or why there is none; the selection stays where it can.
     pub fn set(&mut self, result: std::result::Result<Arc<Compared>, String>) {
-        let selected = self.selected().map(|p| (p.baseline_run.clone(), p.run.clone()));
+        let selected = self.selected().map(runs_of);
         self.compared = Some(result);
         let slices = self.compared().map_or(0, |compared| compared.slices.len());
         self.slice = self.slice.min(slices.saturating_sub(1));
         self.arrange();
         if let Some(selected) = selected
-            && let Some(at) = self.shown.iter().position(|i| {
-                let pair = &self.pairs()[*i];
-                pair.baseline_run == selected.0 && pair.run == selected.1
-            })
+            && let Some(at) = self
+                .shown
+                .iter()
+                .position(|row| row.all().any(|at| runs_of(&self.pairs()[at]) == selected))
         {
             self.list.selected = at;
         }
@@ -232,7 +355,7 @@ impl Compare {
                 let (tp, batch) = (map.tps.get(self.cursor.0)?, map.batches.get(self.cursor.1)?);
                 self.pairs().get(map.cell(*tp, *batch)?.pair)
             }
-            None => self.pairs().get(*self.shown.get(self.list.selected)?),
+            None => self.pairs().get(self.shown.get(self.list.selected)?.pair),
         }
     }
 
@@ -258,7 +381,11 @@ impl Compare {
         if self.order == Order::Stored && self.descending {
             shown.reverse();
         }
-        self.shown = shown;
+        let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
+        self.shown = match self.compared() {
+            Some(compared) => compared.rows(shown.into_iter(), &opened).collect(),
+            None => Vec::new(),
+        };
         if self.map.is_some() {
             self.open_map();
         }
@@ -280,6 +407,33 @@ impl Compare {
         Some(rows.into_iter().filter_map(run).collect())
     }
 
+    /// Opens the selected row of equal pairs, or folds them again; false where the pair has no equal.
+    pub fn fold(&mut self) -> bool {
+        let Some(row) = self.shown.get(self.list.selected).filter(|row| row.of > 1).cloned() else {
+            return false;
+        };
+        let Some(compared) = self.compared().cloned() else { return false };
+        let class = compared.equal[row.pair];
+        let first = runs_of(&compared.report.pairs[class]);
+        if !self.opened.remove(&first) {
+            self.opened.insert(first);
+        }
+        self.arrange();
+        let at = self.shown.iter().position(|row| compared.equal[row.pair] == class);
+        self.list.selected = at.unwrap_or(self.list.selected);
+        true
+    }
+
+    /// How many pairs the rows show.
+    pub fn pairs_shown(&self) -> usize {
+        self.shown.iter().map(|row| 1 + row.folded.len()).sum()
+    }
+
+    /// The name of the slice that the map shows.
+    pub fn slice_name(&self) -> &str {
+        self.compared().and_then(|c| c.slice_names.get(self.slice)).map_or("", String::as_str)
+    }
+
     /// Orders by the next column.
     pub fn order_by_next(&mut self, backwards: bool) {
         self.order = next_of(&Order::TABLE.map(|(order, ..)| order), self.order, backwards);
@@ -288,7 +442,7 @@ impl Compare {
 
     /// Shows the map of the chosen slice, its cursor on a cell that exists.
     pub fn open_map(&mut self) {
-        let shown: HashSet<usize> = self.shown.iter().copied().collect();
+        let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
         let map = self.compared().and_then(|compared| {
             let mut map = HeatMap::new(&compared.report, compared.slices.get(self.slice)?);
             map.cells.retain(|cell| shown.contains(&cell.pair));
@@ -310,25 +464,33 @@ impl Compare {
             (to(self.cursor.0, rows, map.tps.len()), to(self.cursor.1, columns, map.batches.len()));
     }
 
-    /// Marks the selected pair, or takes its mark away.
+    /// Marks the selected pair with those folded into its row, or takes the marks away.
     pub fn toggle_mark(&mut self) {
-        let Some(pair) = self.selected() else { return };
-        let key = (pair.baseline_run.clone(), pair.run.clone());
-        if !self.marked.remove(&key) {
-            self.marked.insert(key);
+        let row = self.shown.get(self.list.selected).filter(|_| self.map.is_none());
+        let pairs: Vec<&Comparison> = match row {
+            Some(row) => row.all().filter_map(|at| self.pairs().get(at)).collect(),
+            None => self.selected().into_iter().collect(),
+        };
+        let keys: Vec<_> = pairs.into_iter().map(runs_of).collect();
+        let marked = keys.first().is_some_and(|key| self.marked.contains(key));
+        for key in keys {
+            match marked {
+                true => self.marked.remove(&key),
+                false => self.marked.insert(key),
+            };
         }
     }
 
     /// Whether a pair is marked.
     pub fn is_marked(&self, pair: &Comparison) -> bool {
-        !self.marked.is_empty() && self.marked.contains(&(pair.baseline_run.clone(), pair.run.clone()))
+        !self.marked.is_empty() && self.marked.contains(&runs_of(pair))
     }
 
     /// The report of what is shown: marked pairs where there are any, else those that the filter lets
     /// through, in their order. Counts stay those of the whole comparison.
     pub fn shown_report(&self) -> Option<ComparisonReport> {
         let compared = self.compared()?;
-        let shown = self.shown.iter().map(|index| &compared.report.pairs[*index]);
+        let shown = self.shown.iter().flat_map(Row::all).map(|at| &compared.report.pairs[at]);
         let mut pairs: Vec<Comparison> = shown.clone().filter(|p| self.is_marked(p)).cloned().collect();
         if pairs.is_empty() {
             pairs = shown.cloned().collect();

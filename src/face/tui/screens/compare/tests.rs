@@ -119,7 +119,7 @@ fn a_variable_is_an_axis_as_soon_as_runs_differ_in_it() {
     enter(&mut driver);
     let shown = driver.screen();
     assert!(shown.contains("by NCCL_ALGO against unset: 5 comparisons, 0 differ"), "{shown}");
-    assert!(shown.contains("unset → Tree") && shown.contains("· no"), "{shown}");
+    assert!(shown.contains("Tree      standard") && shown.contains("· no"), "{shown}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn filter_sort_and_mark() {
     press(&mut driver, "s");
     let ratios = |driver: &Driver| -> Vec<f64> {
         let compare = &driver.state.compare;
-        compare.shown.iter().map(|index| compare.pairs()[*index].speedup).collect()
+        compare.shown.iter().map(|row| compare.pairs()[row.pair].speedup).collect()
     };
     assert!(ratios(&driver).is_sorted());
     press(&mut driver, "r");
@@ -145,6 +145,93 @@ fn filter_sort_and_mark() {
     driver.press(KeyCode::Esc);
     driver.press(KeyCode::Esc);
     assert_eq!(driver.state.compare.shown_report().unwrap().pairs.len(), 48);
+}
+
+#[test]
+fn hidden_shares_of_both_sides_stand_with_their_intervals() {
+    let mut driver = on(compared(), (80, 24));
+    let shown = driver.screen();
+    let side = |shown: &str, name: &str| {
+        let line =
+            shown.lines().find(|line| line.contains(name) && line.contains("%")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{name}: {shown}"))
+    };
+    assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
+    assert!(shown.contains("hidden share"), "{shown}");
+    // against ladder both sides have one
+    press(&mut driver, "Bladder");
+    enter(&mut driver);
+    press(&mut driver, "/parallel");
+    driver.enter();
+    let shown = driver.screen();
+    assert!(side(&shown, "│ladder").contains("0.62 [0."), "{shown}");
+    assert!(side(&shown, "│parallel").contains("-0.78 [-"), "{shown}");
+    assert!(shown.contains("0.62 → -0.78"), "{shown}");
+}
+
+#[test]
+fn the_table_scrolls_sideways_and_keeps_its_cells() {
+    let mut driver = on(compared(), (80, 24));
+    let header = |driver: &mut Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
+    let first = header(&mut driver);
+    assert!(first.contains("tok/s x") && !first.contains("overlap"), "{first}");
+    assert!(driver.screen().contains("columns →"), "{}", driver.screen());
+    let mut seen = first.clone();
+    for _ in 0..12 {
+        driver.press(KeyCode::Right);
+        let now = header(&mut driver);
+        assert!(now.contains("architecture"), "what is compared stays: {now}");
+        seen.push_str(&now);
+    }
+    for title in ["tok/s x", "95% interval", "adj. p", "TPOT ms", "exposed", "overlap"] {
+        assert!(seen.contains(title), "{title} is never shown: {seen}");
+    }
+    assert!(driver.screen().lines().nth(2).is_some_and(|line| line.contains("←")));
+    // one step back from the end is seen at once
+    let last = header(&mut driver);
+    press(&mut driver, "h");
+    assert_ne!(header(&mut driver), last);
+}
+
+#[test]
+fn equal_rows_fold_into_one_that_opens() {
+    // a link that no simulated step feels: with one rank there is no communication
+    let mut specs: Vec<Spec> = Vec::new();
+    for architecture in ["standard", "ladder"] {
+        for (tp, alpha) in [(1, "5"), (1, "20"), (1, "50"), (2, "5"), (2, "20"), (2, "50")] {
+            let mut spec = spec(architecture, tp, P2p::On, Backend::Sim);
+            spec.model = "llama-3.2-1b".into();
+            spec.set.insert("link.alpha_us".into(), alpha.into());
+            specs.push(spec);
+        }
+    }
+    let mut records = Vec::new();
+    simulate_cells(&specs.iter().collect::<Vec<_>>(), |index, mut record| {
+        record.run = format!("batch-1:{index}");
+        records.push(record);
+    });
+    let mut driver = on(records, (120, 40));
+    let shown = driver.screen();
+    assert!(shown.contains("6 of 6 pairs, 4 rows: e opens ▸"), "{shown}");
+    assert!(shown.contains("▸ ladder"), "{shown}");
+    assert!(shown.contains("3 equal: tp1 link.alpha_us=5,20,50"), "{shown}");
+    press(&mut driver, " ");
+    assert_eq!(driver.state.compare.marked.len(), 3, "a row marks all its pairs");
+    press(&mut driver, " e");
+    let shown = driver.screen();
+    assert!(shown.contains("▾ ladder") && shown.contains("tp1 link.alpha_us=20"), "{shown}");
+    assert!(!shown.contains("equal: tp1"), "{shown}");
+    assert_eq!(driver.state.compare.shown.len(), 6);
+    press(&mut driver, "je");
+    assert_eq!(driver.state.compare.shown.len(), 4, "any of them folds it again");
+    assert_eq!(driver.state.compare.list.selected, 0);
+    assert_eq!(
+        driver.state.compare.shown_report().unwrap().pairs.len(),
+        6,
+        "what is folded is exported"
+    );
+    press(&mut driver, "je");
+    assert!(driver.screen().contains("no other pair has the same numbers"), "{}", driver.screen());
 }
 
 #[test]
@@ -166,8 +253,8 @@ fn the_copied_command_says_what_it_leaves_out() {
     let (_, told) = copied(&mut driver);
     assert!(told.contains("but for the 2 marks: "), "{told}");
     press(&mut driver, "t");
-    let slices = &driver.state.compare.compared().unwrap().slices;
-    let slice = slices[driver.state.compare.slice].name();
+    let slice = driver.state.compare.slice_name().to_owned();
+    assert_eq!(slice, "ladder / standard  p2p-on", "what varies, and nothing else");
     let (command, told) = copied(&mut driver);
     assert!(command.ends_with("--heatmap"), "{command}");
     assert!(told.contains(&format!("but for the slice {slice}: ")), "{told}");

@@ -52,7 +52,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     };
     let areas = live.areas(body);
     header(buf, areas.top, live, cx, name);
-    let rows = Rows { list: &live.list, len: live.cells.len(), mark: None };
+    let rows = Rows { list: &live.list, len: live.cells.len(), mark: None, scrolled: None };
     table::draw(buf, areas.table, theme, &COLUMNS, rows, |row, column| {
         live.cells
             .get(row)

@@ -12,7 +12,7 @@ use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::{RunEvent, StepLanes};
 use crate::study::analysis::Varied;
-use crate::study::answer::{Answer, LEAST};
+use crate::study::answer::Answer;
 use crate::table::{Metrics, Record, Spec, Status};
 
 /// Lines of a cell's log that are kept.
@@ -246,7 +246,7 @@ impl Live {
             lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
             let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
             lines.extend(sentences.map(|words| (words, Role::Text)));
-            let (table, _) = answer.table.fitted(width, &LEAST);
+            let (table, _) = answer.table.fitted(width);
             // the titles, the rule, a row
             if lines.len() + 3 <= height {
                 lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));

@@ -16,6 +16,8 @@ use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::list::List;
 use crate::face::tui::widgets::paint::{empty, line, popup, put, select};
 use crate::face::tui::widgets::scatter::Plot;
+use crate::plan::Architecture;
+use crate::study::analysis::OverlayPoint;
 use crate::table::P2p;
 
 /// Draws the screen into its part of the window.
@@ -32,8 +34,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     let Areas { header, table, info, .. } = areas(body, pareto);
     draw_header(buf, header, pareto, cx);
     let plot = plot(pareto, body);
-    plot.draw_axes(buf, theme, &pareto.axes.x.title(), &pareto.axes.y.title());
-    let note = "labels: TP x batch";
+    plot.draw_axes(buf, theme, &pareto.axes.x.title_in(pareto.unit().0), &pareto.axes.y.title());
+    let note = "labels: TP x batch, of the selected series";
     let x = plot.area.right().saturating_sub(note.len() as u16);
     put(buf, body, x, plot.area.y.saturating_sub(1), note, theme.style(Role::Dim));
     if pareto.visible().next().is_none() {
@@ -95,7 +97,7 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let mut x = header.x;
         for piece in pieces {
             let style = match piece.look {
-                Some(look) if !piece.hidden => theme.style(Role::Series(look)),
+                Some(look) if !piece.hidden => theme.style(Role::Architecture(look)),
                 _ => dim,
             };
             x = put(buf, header, x, header.y + 1 + row as u16, &piece.text, style);
@@ -112,7 +114,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         plot.draw_line(buf, dim, &bar);
     }
     for line in &pareto.lines {
-        plot.draw_line(buf, theme.style(Role::Series(look(line.entry))), &line.places);
+        plot.draw_line(buf, theme.style(Role::Architecture(look(line.entry))), &line.places);
     }
     for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
         let (x, y) = plot.cell(place);
@@ -125,7 +127,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let mut order: Vec<&Drawn> = drawn.iter().collect();
     order.sort_by_key(rank);
     for point in order {
-        let mut style = theme.style(Role::Series(point.look));
+        let mut style = theme.style(Role::Architecture(point.look));
         style = style.add_modifier(if point.dominated { Modifier::DIM } else { Modifier::BOLD });
         if point.index == pareto.selected {
             style = style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
@@ -166,8 +168,9 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
 }
 
-/// Labels (TP x batch) of the selected point, if it is to have one, then of those on frontiers, where
-/// there is room; then of points from elsewhere.
+/// Labels (TP x batch) of the selected point, then of the frontier's ends and of those on its own series'
+/// frontier, where there is room; then of points from elsewhere. Without a selected point, in a picture, of the
+/// frontier.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
@@ -178,15 +181,34 @@ pub fn labelled(
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
     let cells: Vec<(u16, u16)> =
         drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place))).collect();
-    let mut wanted: Vec<(bool, usize)> = drawn
-        .iter()
-        .enumerate()
-        .filter(|(_, d)| !d.dominated || Some(d.index) == selected)
-        .map(|(i, d)| (Some(d.index) != selected, i))
-        .collect();
+    let (entry, ends) = (pareto.selected_entry(), pareto.ends);
+    let rank = |(i, d): (usize, &Drawn)| {
+        let own = match selected {
+            Some(_) => !d.dominated && pareto.looks.get(d.index).map(|look| look.0) == entry,
+            None => pareto.nth(d.index).is_some_and(|point| point.on_frontier),
+        };
+        let rank = match () {
+            () if Some(d.index) == selected => 0,
+            () if ends.contains(&Some(d.index)) => 1,
+            () if own => 2,
+            () => return None,
+        };
+        Some((rank, i))
+    };
+    let mut wanted: Vec<(u8, usize)> = drawn.iter().enumerate().filter_map(rank).collect();
     wanted.sort_unstable();
     let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
-    let elsewhere = others.iter().enumerate().map(|(i, (o, _))| (drawn.len() + i, o.name()));
+    // of those from elsewhere the ones that the selected point is compared with, and what is of no architecture here
+    let current = selected.and_then(|number| pareto.nth(number)).map(|point| &point.spec);
+    let told = |other: &OverlayPoint| match (other.architecture.parse::<Architecture>(), current) {
+        (Ok(architecture), Some(spec)) => {
+            architecture == spec.architecture && other.p2p.is_none_or(|p2p| p2p == spec.p2p)
+        }
+        (Ok(_), None) => false,
+        (Err(_), _) => true,
+    };
+    let elsewhere = others.iter().enumerate().filter(|(_, (other, _))| told(other));
+    let elsewhere = elsewhere.map(|(i, (other, _))| (drawn.len() + i, other.name()));
     let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
     let placed = labels::place(plot.area, &cells, &texts);
     let styled = |label: labels::Label| {
@@ -248,7 +270,7 @@ fn draw_panel(
         Panel::Legend => {
             let entry = |e: &super::state::series::Entry| {
                 let mark = if e.hidden { "✕" } else { e.glyph() };
-                (format!("{mark} {}", e.series.label()), theme.style(Role::Series(e.look)))
+                (format!("{mark} {}", e.series.label()), theme.style(Role::Architecture(e.look)))
             };
             let lines = pareto.entries.iter().map(entry).collect();
             ("legend: Space shows or hides, a all, Esc closes", lines)

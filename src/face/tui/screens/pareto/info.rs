@@ -55,10 +55,12 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
 
 fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     let (x, y) = (pareto.axes.x, pareto.axes.y);
-    let with = |value: Option<f64>, ci: Option<[f64; 2]>| {
-        let value = value.map_or("-".into(), digits);
-        ci.map_or(value.clone(), |[low, high]| format!("{value} [{}, {}]", digits(low), digits(high)))
+    let with = |value: Option<f64>, ci: Option<[f64; 2]>, by: f64| {
+        let value = value.map_or("-".into(), |value| digits(value / by));
+        let ends = |[low, high]: [f64; 2]| format!(" [{}, {}]", digits(low / by), digits(high / by));
+        format!("{value}{}", ci.map(ends).unwrap_or_default())
     };
+    let (unit, by) = pareto.unit();
     let name = match x {
         crate::study::analysis::XAxis::Tpot => "TPOT ",
         crate::study::analysis::XAxis::Ttft => "TTFT ",
@@ -66,9 +68,9 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     };
     let mut text = format!(
         " {name}{} {}, {} {}",
-        with(x.of(point), x.interval(point)),
-        x.unit(),
-        with(y.of(point), y.interval(point)),
+        with(x.of(point), x.interval(point), by),
+        unit,
+        with(y.of(point), y.interval(point), 1.0),
         y.title()
     );
     if x != crate::study::analysis::XAxis::Tpot {
@@ -104,8 +106,8 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
         a.baseline,
         a.p2p.as_str(),
         counted(a.cells, "matched cell"),
-        digits(a.reference[0]),
-        pareto.axes.x.unit(),
+        digits(a.reference[0] / pareto.unit().1),
+        pareto.unit().0,
         digits(a.reference[1]),
         pareto.axes.y.title(),
         a.provenance
@@ -135,7 +137,8 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     put(buf, area, area.x, area.y, &head, title);
     for (column, limit) in limits.iter().take(fit).enumerate() {
         let x = area.x + names + column as u16 * CELL;
-        let name = format!("{} {}", digits(*limit), pareto.axes.x.unit());
+        let (unit, by) = pareto.unit();
+        let name = format!("{} {unit}", digits(*limit / by));
         put(buf, area, x, area.y, &name, title);
         for (row, entry) in entries.iter().enumerate() {
             let found = pareto.limits.iter().find(|at| {
@@ -157,6 +160,13 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     }
     for (row, entry) in entries.iter().enumerate() {
         let name = format!(" {} {}", entry.glyph(), entry.series.label());
-        put(buf, area, area.x, area.y + 1 + row as u16, &name, theme.style(Role::Series(entry.look)));
+        put(
+            buf,
+            area,
+            area.x,
+            area.y + 1 + row as u16,
+            &name,
+            theme.style(Role::Architecture(entry.look)),
+        );
     }
 }

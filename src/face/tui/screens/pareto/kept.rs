@@ -18,6 +18,8 @@ struct Kept {
     x_scale: String,
     y_scale: String,
     group: String,
+    /// The newest run then: what came since is looked at first.
+    newest: Option<String>,
     p2p: Option<P2p>,
     /// Series taken off the plot, by label.
     hidden: BTreeSet<String>,
@@ -37,6 +39,7 @@ pub fn remember(pareto: &Pareto) -> Option<serde_json::Value> {
         x_scale: pareto.scales.0.word().into(),
         y_scale: pareto.scales.1.word().into(),
         group: group.cloned().unwrap_or_default(),
+        newest: pareto.newest.clone(),
         p2p: pareto.p2p,
         hidden: hidden.chain(pareto.wanted_hidden.iter().cloned()).collect(),
         table: pareto.table,
@@ -59,6 +62,7 @@ pub fn recall(pareto: &mut Pareto, kept: &serde_json::Value) {
     pareto.p2p = kept.p2p;
     pareto.table = kept.table;
     pareto.wanted_group = Some(kept.group);
+    pareto.newest = kept.newest;
     pareto.wanted_hidden = kept.hidden;
     if kept.published {
         pareto.publish(analysis::published().unwrap_or_default());

@@ -102,7 +102,9 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
             of_source().map(|(o, _)| series::letter(&o.architecture, o.p2p)).collect();
         letters.sort();
         letters.dedup();
-        let text = format!("{} {source}  ", letters.join(""));
+        let settings =
+            if of_source().any(|(o, _)| o.p2p.is_some()) { " (capitals: P2P on)" } else { "" };
+        let text = format!("{} {source}{settings}  ", letters.join(""));
         pieces.push(Piece { text, look: None, hidden: false });
     }
     let mut rows: Vec<Vec<Piece>> = vec![Vec::new()];
@@ -134,8 +136,9 @@ pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
     let Extent { x, y } = pareto.extent;
     let (log_x, log_y) = pareto.logarithmic();
     let plot = Plot::new(areas(body, pareto).plot, std::iter::empty());
-    match pareto.zoom.window {
-        Some(window) => plot.with(Axis::exact(window.x, log_x), Axis::exact(window.y, log_y)),
-        None => plot.with(Axis::around(x, log_x), Axis::around(y, log_y)),
-    }
+    let (x, y) = match pareto.zoom.window {
+        Some(window) => (Axis::exact(window.x, log_x), Axis::exact(window.y, log_y)),
+        None => (Axis::around(x, log_x), Axis::around(y, log_y)),
+    };
+    plot.with(x.divided_by(pareto.unit().1), y)
 }

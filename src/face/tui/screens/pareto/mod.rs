@@ -17,10 +17,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::overlay::Completing;
+use crate::face::tui::paper::Subject;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
 };
@@ -249,6 +251,15 @@ impl Screen for Pareto {
     fn command(&self) -> Result<Command, &'static str> {
         let words = command(self).ok_or(NO_COMMAND)?;
         Ok(words.into())
+    }
+
+    fn figured(&self, _cx: &Context) -> Subject {
+        let runs = self.visible().map(|point| point.run.clone()).collect::<Vec<_>>();
+        Subject {
+            kind: Some(Kind::Pareto),
+            runs: Some(runs).filter(|runs| !runs.is_empty()),
+            others: self.others().map(|(other, _)| other.clone()).collect(),
+        }
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {

@@ -17,7 +17,7 @@ use ratatui_image::protocol::sixel::Sixel;
 
 use super::Pareto;
 use super::draw;
-use super::layout::plot;
+use super::layout;
 use super::state::Scale;
 use super::state::window::Window;
 use crate::base::error::Error;
@@ -26,7 +26,7 @@ use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::scatter::Plot;
-use crate::study::plot::{Align, Color, Figure, Look, Marker, Scene, Shape, Text};
+use crate::study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
 use crate::table::P2p;
 
 /// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
@@ -35,8 +35,11 @@ pub const VARIABLE: &str = "LADDERSCOPE_PICTURES";
 /// Pixels of a cell where the terminal does not tell; enough for protocols that scale a picture.
 const CELL: (u16, u16) = (10, 20);
 
-/// One number for all our pictures: a new one replaces the one before it in the terminal's memory.
+/// One number for all pictures of the plot: a new one replaces the one before it in the terminal's memory.
 const KITTY_ID: u32 = 0x006c_6164;
+
+/// The number of pictures of figures, which lie on the plot.
+const KITTY_FIGURE: u32 = 0x006c_6165;
 
 /// How a picture reaches the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +144,7 @@ impl Sketch {
     /// What the plot of the state shows; `None` where there is nothing to show or no picture is wanted.
     pub fn of(pareto: &Pareto, cx: &Context) -> Option<Self> {
         let kind = pareto.pictures.kind.filter(|_| pareto.pictures.on)?;
-        let plot = plot(pareto, cx.body());
+        let plot = layout::plot(pareto, cx.body());
         let (columns, rows) = (plot.area.width, plot.area.height);
         if pareto.shown.is_empty() || columns < 8 || rows < 4 {
             return None;
@@ -152,7 +155,7 @@ impl Sketch {
             (ink.into(), paper.into())
         };
         let color = |look: usize| {
-            let style = cx.theme.style(Role::Series(look));
+            let style = cx.theme.style(Role::Architecture(look));
             style.fg.and_then(|color| screenshot::rgb(color, light)).map_or(ink, Color::from)
         };
         let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
@@ -218,6 +221,32 @@ impl fmt::Debug for Picture {
 }
 
 impl Picture {
+    /// A figure, as large as it can be in a room of so many columns and rows; why it cannot be shown. Takes
+    /// tens of milliseconds.
+    pub fn of_figure(
+        figure: &Figure,
+        (columns, rows): (u16, u16),
+        kind: Kind,
+        tmux: bool,
+        cell: Option<(u16, u16)>,
+    ) -> Result<Self, String> {
+        let (wide, high) = pixels_of_cell(cell, kind)?;
+        let room = (f64::from(columns) * f64::from(wide), f64::from(rows) * f64::from(high));
+        let width = room.0.min(room.1 / figure.aspect()).floor().max(1.0);
+        let pixels = figure.pixels(width as u32).map_err(|error| error.to_string())?;
+        let size = |pixels: u32, of: u16| pixels.div_ceil(u32::from(of.max(1))).max(1) as u16;
+        let size = (size(pixels.width, wide).min(columns), size(pixels.height, high).min(rows));
+        let rgba = pixels.rgb.chunks_exact(3).flat_map(|pixel| [pixel[0], pixel[1], pixel[2], 255]);
+        let image = RgbaImage::from_raw(pixels.width, pixels.height, rgba.collect());
+        encode(image.ok_or("its size does not fit")?, size, kind, tmux, KITTY_FIGURE)
+    }
+
+    /// The columns and rows that it covers.
+    pub fn size(&self) -> (u16, u16) {
+        let size = self.0.size();
+        (size.width, size.height)
+    }
+
     /// Puts it into the window.
     pub fn draw(&self, area: Rect, buf: &mut Buffer) {
         use ratatui::widgets::Widget;
@@ -299,27 +328,38 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
 
 /// Paints a sketch.
 fn paint(sketch: &Sketch) -> Result<Picture, String> {
-    let cell = match (sketch.cell, sketch.kind) {
-        (Some(cell), _) => cell,
-        (None, Kind::Sixel) => {
-            return Err("the terminal does not tell how many pixels its cells have".into());
-        }
-        (None, _) => CELL,
-    };
+    let cell = pixels_of_cell(sketch.cell, sketch.kind)?;
     let pixels =
         (u32::from(cell.0) * u32::from(sketch.size.0), u32::from(cell.1) * u32::from(sketch.size.1));
-    let image = DynamicImage::ImageRgba8(render(sketch, pixels)?);
-    let size = Size::new(sketch.size.0, sketch.size.1);
+    encode(render(sketch, pixels)?, sketch.size, sketch.kind, sketch.tmux, KITTY_ID)
+}
+
+/// A picture of so many columns and rows as the terminal's sequences.
+fn encode(
+    image: RgbaImage,
+    (columns, rows): (u16, u16),
+    kind: Kind,
+    tmux: bool,
+    id: u32,
+) -> Result<Picture, String> {
+    let (image, size) = (DynamicImage::ImageRgba8(image), Size::new(columns, rows));
     let failed = |error: ratatui_image::errors::Errors| error.to_string();
-    Ok(Picture(match sketch.kind {
+    Ok(Picture(match kind {
         // Kitty's number is one for all: a new picture replaces the one before
-        Kind::Kitty => {
-            Protocol::Kitty(Kitty::new(image, size, KITTY_ID, sketch.tmux, true).map_err(failed)?)
-        }
-        Kind::Sixel => Protocol::Sixel(Sixel::new(image, size, sketch.tmux).map_err(failed)?),
-        Kind::Iterm2 => Protocol::ITerm2(Iterm2::new(image, size, sketch.tmux).map_err(failed)?),
+        Kind::Kitty => Protocol::Kitty(Kitty::new(image, size, id, tmux, true).map_err(failed)?),
+        Kind::Sixel => Protocol::Sixel(Sixel::new(image, size, tmux).map_err(failed)?),
+        Kind::Iterm2 => Protocol::ITerm2(Iterm2::new(image, size, tmux).map_err(failed)?),
         Kind::Halfblocks => Protocol::Halfblocks(Halfblocks::new(image, size).map_err(failed)?),
     }))
+}
+
+/// Pixels of a cell, by which a picture is painted.
+fn pixels_of_cell(cell: Option<(u16, u16)>, kind: Kind) -> Result<(u16, u16), String> {
+    match (cell, kind) {
+        (Some(cell), _) => Ok(cell),
+        (None, Kind::Sixel) => Err("the terminal does not tell how many pixels its cells have".into()),
+        (None, _) => Ok(CELL),
+    }
 }
 
 /// The picture, transparent where nothing is painted.
@@ -333,18 +373,6 @@ fn render(sketch: &Sketch, (width, height): (u32, u32)) -> Result<RgbaImage, Str
     RgbaImage::from_raw(pixels.width, pixels.height, rgba.collect())
         .ok_or_else(|| "its size does not fit".into())
 }
-
-/// Markers by number of a look, in the shapes of the terminal's glyphs.
-const MARKERS: [Marker; 8] = [
-    Marker::Circle,
-    Marker::Diamond,
-    Marker::Square,
-    Marker::Star,
-    Marker::Up,
-    Marker::Down,
-    Marker::Right,
-    Marker::Left,
-];
 
 /// A sketch in the shapes of figures, a pixel a point.
 fn scene(sketch: &Sketch, (width, height): (u32, u32)) -> Scene {
@@ -379,7 +407,7 @@ fn scene(sketch: &Sketch, (width, height): (u32, u32)) -> Scene {
             scene.text(letter.align(Align::Middle).color(color));
             continue;
         }
-        let look = Look { color, marker: MARKERS[mark.look % MARKERS.len()], hatch: 0 };
+        let look = Look { color, marker: plot::look(mark.look).marker, hatch: 0 };
         scene.marker(place, look, row * if mark.dominated { 0.16 } else { 0.28 }, !mark.hollow);
     }
     for (x, y, text, own) in &sketch.texts {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::picture::{self, Kind, Pictures};
-use super::{Panel, layout, state::Scale};
+use super::{Panel, draw, layout, state::Scale};
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::{FileKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
+use crate::face::tui::theme::{Role, Theme};
 use crate::study::analysis::{XAxis, YAxis};
 use crate::table::{Backend, P2p, Provenance, Record, Sample, Spec};
 
@@ -179,6 +180,113 @@ fn a_plot_never_mixes_and_the_group_is_chosen_from_a_list() {
     assert_eq!(driver.state.pareto.panel, None);
     assert_eq!(provenances(&driver), [Provenance::Simulated]);
     assert!(driver.screen().contains("[simulated]"));
+}
+
+#[test]
+fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
+    let of_model = |model: &str, id: &str| {
+        let mut records = records_of(|spec| spec.model = model.to_owned());
+        records.retain(|record| record.provenance == Provenance::Simulated);
+        for (at, record) in records.iter_mut().enumerate() {
+            (record.run, record.created) = (format!("{id}:{at}"), id.to_owned());
+        }
+        records
+    };
+    let (old, new) = (of_model("1b", "20260101-0900"), of_model("3b", "20260102-0900"));
+    let mut driver = Driver::empty(120, 40);
+    let read = |driver: &mut Driver, records: Vec<Record>| {
+        let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+        driver.answer(effects);
+    };
+    let shown = |driver: &Driver| driver.state.pareto.current().unwrap().spec.model.clone();
+    keys(&mut driver, "5");
+    read(&mut driver, old.clone());
+    assert_eq!(shown(&driver), "1b");
+    let (both, more) = ([old, new].concat(), of_model("llama-3-8b", "20260103-0900"));
+    read(&mut driver, both.clone());
+    assert_eq!(shown(&driver), "3b", "the newest");
+    keys(&mut driver, "g");
+    press(&mut driver, KeyCode::Home);
+    press(&mut driver, KeyCode::Enter);
+    assert_eq!(shown(&driver), "1b", "chosen");
+    read(&mut driver, [both.clone(), more.clone()].concat());
+    assert_eq!(shown(&driver), "1b", "what was chosen stays");
+    // at the next start it is there again, unless something was run since
+    let kept = driver.state.pareto.remember().unwrap();
+    let again = |records: Vec<Record>| {
+        let mut driver = Driver::empty(120, 40);
+        driver.state.pareto.recall(&kept, &mut driver.state.cx);
+        keys(&mut driver, "5");
+        read(&mut driver, records);
+        shown(&driver)
+    };
+    assert_eq!(again([both.clone(), more.clone()].concat()), "1b");
+    let last = of_model("llama-3-70b", "20260104-0900");
+    assert_eq!(again([both, more, last].concat()), "llama-3-70b");
+}
+
+#[test]
+fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
+    for (columns, rows) in SIZES {
+        let mut driver = driver(columns, rows);
+        for _ in 0..30 {
+            let pareto = &driver.state.pareto;
+            let plot = layout::plot(pareto, driver.state.cx.body());
+            let drawn = draw::drawn(pareto, &plot);
+            let labels = draw::labelled(pareto, &driver.state.cx, &plot, &drawn, Some(pareto.selected));
+            let points: Vec<(u16, u16)> = drawn.iter().map(|d| d.cell).collect();
+            assert!(!labels.is_empty());
+            for (label, _) in &labels {
+                let at = drawn[label.point].index;
+                let own = pareto.looks[at].0 == pareto.looks[pareto.selected].0;
+                assert!(own || pareto.ends.contains(&Some(at)), "{label:?}");
+                let covers = |x: u16| points.contains(&(x, label.y));
+                let wide = label.text.chars().count() as u16;
+                assert!(!(label.x..label.x + wide).any(covers), "{label:?} lies on a point");
+            }
+            keys(&mut driver, "n");
+        }
+    }
+}
+
+#[test]
+fn long_latencies_are_in_seconds_as_in_figures() {
+    let mut driver = Driver::empty(120, 40);
+    let mut records = records();
+    records.retain(|record| record.spec.backend == Backend::Sim);
+    for record in &mut records {
+        let metrics = record.metrics.as_mut().unwrap();
+        metrics.completion_ms *= 40.0;
+    }
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    keys(&mut driver, "5");
+    let most = driver.state.pareto.extent.x.1;
+    assert!(most >= 10_000.0, "{most}");
+    assert_eq!(XAxis::Completion.unit_for(most), ("s", 1e3));
+    let shown = driver.screen();
+    assert!(shown.contains("completion latency (s)"), "{shown}");
+    let selected = driver.state.pareto.current().unwrap().completion_ms / 1e3;
+    let said = format!(" {} s, ", crate::base::text::digits(selected));
+    assert!(shown.contains(&said), "{said}: {shown}");
+    keys(&mut driver, "a");
+    assert!(driver.screen().contains("TPOT (ms)"), "each axis by its own values: {}", driver.screen());
+}
+
+#[test]
+fn a_plot_is_painted_on_the_themes_ground() {
+    for theme in ["dark", "light", "high-contrast"] {
+        let mut driver = driver(80, 24);
+        driver.state.cx.theme = Theme::built_in(theme).unwrap();
+        let ground = driver.state.cx.theme.style(Role::Text).bg;
+        let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
+        let buffer = driver.buffer();
+        for at in plot.area.positions() {
+            let cell = &buffer[at];
+            let selected = cell.style().bg == driver.state.cx.theme.style(Role::Selected).bg;
+            assert!(Some(cell.bg) == ground || selected, "{theme} {at:?}: {cell:?}");
+        }
+    }
 }
 
 #[test]

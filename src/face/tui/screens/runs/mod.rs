@@ -24,6 +24,7 @@ use crate::face::tui::format;
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
 use crate::face::tui::overlay::Completing;
+use crate::face::tui::paper::Subject;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -295,6 +296,19 @@ impl Screen for Runs {
 
     fn command(&self) -> Result<Command, &'static str> {
         Ok(self.words().into())
+    }
+
+    fn figured(&self, cx: &Context) -> Subject {
+        let shown = || {
+            let run = |row: u32| Some(cx.stored.as_ref()?.records.get(row as usize)?.run.clone());
+            self.rows().filter_map(run).collect::<Vec<_>>()
+        };
+        let runs = match (self.marked.is_empty(), self.filter.value().is_empty()) {
+            (false, _) => Some(self.marked.as_slice().to_vec()),
+            (true, false) => Some(shown()),
+            (true, true) => None,
+        };
+        Subject { runs, ..Subject::default() }
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {

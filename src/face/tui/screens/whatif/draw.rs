@@ -15,8 +15,10 @@ use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{line, put, select};
-use crate::face::tui::widgets::scatter::Plot;
+use crate::face::tui::widgets::scatter::{Plot, mark};
+use crate::study::plot::look_numbers;
 use crate::study::whatif::{Answer, Crossing, Over, Slider};
+use crate::table::P2p;
 
 /// Where the parts of the screen lie.
 #[derive(Clone, Copy, Debug)]
@@ -156,13 +158,19 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
     let wide = area.width >= 62;
     let widest = area.width >= 96;
-    let fixed = 13 + 8 + 8 + if wide { 16 } else { 0 } + if widest { 24 } else { 0 };
+    let fixed = 13 + 7 + 8 + 7 + if wide { 11 } else { 0 } + if widest { 24 } else { 0 };
     let columns = usize::from(area.width.saturating_sub(fixed)).max(4);
-    let told = if columns >= 11 { "█ ╱ exposed" } else { "╱ exposed" };
-    let mut title = format!("{:<13}{told:<columns$} {:>7} {:>7}", "TPOT ms", "", "to base");
+    // what a narrow window has no room to say the strip below says: ╱ is exposed
+    let told = match columns {
+        11.. => "█ ╱ exposed",
+        9.. => "╱ exposed",
+        _ => "",
+    };
+    let mut title = format!("{:<13}{told:<columns$} {:>6} {:>7}", "TPOT ms", "", "to base");
     if wide {
-        title += &format!("{:>8}{:>8}", "overlap", "hidden");
+        title += &format!("{:>9}", "overlap");
     }
+    title += &format!("{:>7}", "hidden");
     if widest {
         title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
     }
@@ -192,11 +200,11 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let x = put(buf, area, area.x + 13, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
         put(buf, area, x, y, &"╱".repeat(exposed), theme.style(Role::Exposed));
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, &row.architecture));
-        let mut words = format!(" {:>7} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
+        let mut words = format!(" {:>6} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
         if wide {
-            let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
-            words += &format!("{:>8}{hidden:>8}", percent(n.overlap_pct));
+            words += &format!("{:>9}", percent(n.overlap_pct));
         }
+        words += &format!("{:>7}", n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}")));
         if widest {
             words += &format!("{:>9} ms{:>12}", digits(n.completion_ms), digits(n.tokens_per_s_per_gpu));
         }
@@ -208,9 +216,6 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
 fn tpot(base: &Answer, architecture: &crate::plan::Architecture) -> Option<f64> {
     base.row(architecture)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
 }
-
-/// Glyphs of standard, the chosen architecture and upper-bound.
-const GLYPHS: [&str; 3] = ["○", "●", "△"];
 
 fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
     let x_of = |p: &crate::study::whatif::FrontierPoint| {
@@ -232,10 +237,14 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         a if *a == answer.spec.architecture => 1,
         _ => 0,
     };
+    // the marks and colours that architectures have everywhere
+    let looks = look_numbers(answer.frontiers.iter().map(|frontier| &frontier.architecture));
+    let look = |architecture| looks.get(architecture).copied().unwrap_or(0);
+    let glyph = |architecture| mark(look(architecture), answer.spec.p2p == P2p::Off, false);
     for frontier in &answer.frontiers {
-        let index = order(&frontier.architecture);
-        let entry = format!("{} {} ", GLYPHS[index], frontier.architecture);
-        x = put(buf, area, x, area.y, &entry, theme.style(Role::Series(index)));
+        let entry = format!("{} {} ", glyph(&frontier.architecture), frontier.architecture);
+        let style = theme.style(Role::Architecture(look(&frontier.architecture)));
+        x = put(buf, area, x, area.y, &entry, style);
     }
     let (_, below) = cut_top(area, 1);
     let plot = Plot::new(below, points.iter().copied());
@@ -249,14 +258,14 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     });
     for frontier in frontiers {
         let index = order(&frontier.architecture);
-        let style = theme.style(Role::Series(index));
+        let style = theme.style(Role::Architecture(look(&frontier.architecture)));
         let line: Vec<(f64, f64)> = frontier.points.iter().map(at).collect();
         plot.draw_line(buf, style, &line);
         for point in &frontier.points {
             let (x, y) = plot.cell(at(point));
             let own = index == 1 && point.batch == answer.spec.batch;
             let style = if own { style.add_modifier(Modifier::REVERSED) } else { style };
-            put(buf, area, x, y, GLYPHS[index], style);
+            put(buf, area, x, y, glyph(&frontier.architecture), style);
         }
     }
 }

@@ -20,12 +20,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
     let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
     let what = match (strips.first(), whole_step) {
         (Some(strip), false) => {
-            format!("layers {} and {}, {} wide", strip.layer, strip.layer + 1, ns(length))
+            format!("layers {}-{}, {}", strip.layer, strip.layer + 1, ns(length))
         }
-        _ => format!("the middle step, {} wide", ns(length)),
+        _ => format!("the middle step, {}", ns(length)),
     };
     let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
-    put(buf, area, x + 1, area.y, "█ compute ▓ hidden ╱ exposed", theme.style(Role::Dim));
+    // the lane of computation has its name; what a narrow window must say is the lane below
+    let legend =
+        if area.width >= 60 { "█ compute ▓ hidden ╱ exposed" } else { "▓ hidden ╱ exposed" };
+    put(buf, area, x + 1, area.y, legend, theme.style(Role::Dim));
     let columns = area.width.saturating_sub(LABELS);
     if columns == 0 {
         return;

@@ -50,6 +50,24 @@ fn tpot(state: &State, architecture: &str) -> f64 {
 }
 
 #[test]
+fn the_smallest_window_keeps_strip_and_hidden_share() {
+    let mut driver = on((80, 24));
+    let shares = |driver: &Driver| {
+        let answer = driver.state.whatif.answer.as_ref().unwrap();
+        let row = answer.row(&"ladder".parse().unwrap()).unwrap();
+        row.numbers.as_ref().unwrap().hidden_share.unwrap()
+    };
+    let shown = driver.screen();
+    let line = shown.lines().find(|line| line.contains("▸ladder")).unwrap_or_default().to_owned();
+    assert!(line.ends_with(&format!("{:.2}", shares(&driver))), "{shown}");
+    assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("  comm"), "{shown}");
+    // kept variants take the frontier's place, not theirs
+    press(&mut driver, "p");
+    let shown = driver.screen();
+    assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("hidden"), "{shown}");
+}
+
+#[test]
 fn looks() {
     for size in SIZES {
         let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);

@@ -5,7 +5,8 @@ pub mod nearest;
 pub mod series;
 pub mod window;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -121,6 +122,10 @@ pub struct Pareto {
     pub counts: Vec<usize>,
     /// Which group is shown.
     pub group: usize,
+    /// The group was chosen from the list: it stays, whatever is stored.
+    pub chosen: bool,
+    /// The run of the newest point, when points were last taken.
+    pub newest: Option<String>,
     /// The group that was shown when the workbench was left, until it is found.
     pub wanted_group: Option<String>,
     /// Series that were hidden then, by label, until they are found.
@@ -145,6 +150,8 @@ pub struct Pareto {
     pub looks: Vec<(usize, bool)>,
     /// Frontiers of the points shown.
     pub lines: Vec<Line>,
+    /// The ends of the frontier of all points shown, limits left out: numbers of points.
+    pub ends: [Option<usize>; 2],
     /// The frontiers at fixed x.
     pub limits: Vec<AtLimit>,
     /// The selected one, an index into `shown`.
@@ -171,10 +178,17 @@ pub struct Pareto {
     pub picture: Shown,
 }
 
+/// The point that was run last; of several that were begun at once the one nearest to a measurement.
+fn newest<'a>(points: &'a [ParetoPoint], stored: &Snapshot) -> Option<&'a ParetoPoint> {
+    let records = stored.records.iter();
+    let created: HashMap<&str, &str> =
+        records.map(|record| (record.run.as_str(), record.created.as_str())).collect();
+    points.iter().max_by_key(|p| (created.get(p.run.as_str()), Reverse(p.provenance)))
+}
+
 impl Pareto {
     /// Takes points of these runs with the frontiers marked on these axes.
     pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>, stored: Arc<Snapshot>) {
-        (self.marked, self.stored) = (axes, Some(stored));
         let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
         let group = wanted.or_else(|| self.groups.get(self.group).cloned());
         for point in &points {
@@ -190,7 +204,17 @@ impl Pareto {
         }
         let (groups, counts): (Vec<String>, Vec<usize>) =
             groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
-        self.group = group.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
+        let newest = newest(&points, &stored);
+        let latest = newest.map(|point| point.run.clone());
+        // what came since the last look is looked at first, unless the user holds on to a group
+        let kept = group.as_ref().filter(|_| self.chosen || latest == self.newest);
+        let now = kept.or(newest.map(|point| &point.group)).cloned();
+        if group.is_some() && group != now {
+            self.zoom.forget();
+        }
+        self.newest = latest;
+        (self.marked, self.stored) = (axes, Some(stored));
+        self.group = now.and_then(|g| groups.iter().position(|x| *x == g)).unwrap_or(0);
         let run = self.current().map(|p| p.run.clone());
         (self.groups, self.counts) = (groups, counts);
         self.points = Some(points);
@@ -274,6 +298,11 @@ impl Pareto {
             self.lines.push(Line { entry, places });
         }
         let shown = || self.shown.iter().map(|i| &points[*i]);
+        let best = analysis::frontier_among(shown().filter(|p| !p.is_limit()), self.axes);
+        self.ends = [best.first(), best.last()].map(|end| {
+            let end = end?;
+            self.shown.iter().position(|i| points[*i].run == end.run)
+        });
         let limits = analysis::round_limits(shown(), self.axes, LIMITS);
         self.limits = analysis::at_limits(shown(), self.axes, &limits);
         self.measure();
@@ -365,6 +394,7 @@ impl Pareto {
             self.zoom.forget();
             self.arrange();
         }
+        self.chosen = true;
     }
 
     /// Shows or hides a series.
@@ -387,6 +417,17 @@ impl Pareto {
         let at = self.visible().position(|p| p.run == run);
         self.selected = at.unwrap_or(self.selected);
         at.is_some()
+    }
+
+    /// The series of the selected point: an index into the entries.
+    pub fn selected_entry(&self) -> Option<usize> {
+        self.looks.get(self.selected).map(|look| look.0)
+    }
+
+    /// The unit that x is written in, and by what its values are divided: told from everything that is
+    /// plotted, so that it stays when zoomed.
+    pub fn unit(&self) -> (&'static str, f64) {
+        self.axes.x.unit_for(self.extent.x.1)
     }
 
     /// The areas that belong to what is shown.

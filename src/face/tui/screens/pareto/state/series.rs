@@ -3,25 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::face::tui::widgets::scatter::mark;
 use crate::study::analysis::{ParetoPoint, Series};
 use crate::study::plot;
 use crate::table::P2p;
 
-/// How points are drawn: on a frontier and dominated, P2P on (filled) and off (hollow).
-const GLYPHS: [[&str; 4]; 8] = [
-    ["●", "○", "•", "◦"],
-    ["◆", "◇", "♦", "◊"],
-    ["■", "□", "▪", "▫"],
-    ["★", "☆", "✦", "✧"],
-    ["▲", "△", "▴", "▵"],
-    ["▼", "▽", "▾", "▿"],
-    ["▶", "▷", "▸", "▹"],
-    ["◀", "◁", "◂", "◃"],
-];
-
-/// The glyph of a point of look number `look`.
+/// The glyph of a point of look number `look`: P2P on is filled and off hollow, what is dominated small.
 pub fn glyph(look: usize, p2p: P2p, dominated: bool) -> &'static str {
-    GLYPHS[look % GLYPHS.len()][usize::from(p2p == P2p::Off) + 2 * usize::from(dominated)]
+    mark(look, p2p == P2p::Off, dominated)
 }
 
 /// One series in the legend.
@@ -57,13 +46,12 @@ pub fn entries<'a>(
     series.into_iter().map(entry).collect()
 }
 
-/// The letter of a point from elsewhere: its architecture's initial, in a circle where P2P is off.
+/// The letter of a point from elsewhere: its architecture's initial, a capital where P2P is on.
 pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
-    let initial =
-        architecture.chars().find(char::is_ascii_alphabetic).unwrap_or('x').to_ascii_lowercase();
+    let initial = architecture.chars().find(char::is_ascii_alphabetic).unwrap_or('x');
     match p2p {
-        Some(P2p::Off) => char::from_u32(0x24d0 + (u32::from(initial) - u32::from('a'))).unwrap_or('ⓧ'),
-        _ => initial,
+        Some(P2p::On) => initial.to_ascii_uppercase(),
+        _ => initial.to_ascii_lowercase(),
     }
     .to_string()
 }
@@ -85,9 +73,10 @@ mod tests {
         assert_eq!((some[&all[0]], some[&all[1]], some[&all[3]]), (0, 1, 4));
         assert_eq!(some.values().collect::<BTreeSet<_>>().len(), 4, "{some:?}");
         assert_eq!(plot::look_numbers(all[3..].iter())[&all[3]], 4);
-        assert_eq!(
-            (letter("ladder", Some(P2p::On)), letter("ladder", Some(P2p::Off))),
-            ("l".into(), "ⓛ".into())
-        );
+        // the shapes are those of figures
+        let marks = [0, 1, 2, 3, 4].map(|look| glyph(look, P2p::On, false));
+        assert_eq!(marks, ["●", "■", "▲", "◆", "▼"]);
+        let letters = [Some(P2p::On), Some(P2p::Off), None].map(|p2p| letter("ladder", p2p));
+        assert_eq!(letters, ["L", "l", "l"]);
     }
 }

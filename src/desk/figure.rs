@@ -1,0 +1,159 @@
+//! Figures fit for a paper: which there are, and how each is drawn of runs or traces, for the verb and for the
+//! workbench.
+
+use clap::ValueEnum;
+
+use super::origin::{Stores, overlap_pair};
+use crate::base::error::{Error, Result};
+use crate::study::analysis::{self, CellSet, OverlayPoint};
+use crate::study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
+use crate::table::{Record, Status};
+use crate::trace::Trace;
+
+/// What a figure shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Completion latency against throughput per GPU, with frontiers
+    Pareto,
+    /// Tokens/s over TP by architecture and P2P, a chart a batch
+    Throughput,
+    /// Tokens/s over those of standard, in percent, with intervals
+    Improvement,
+    /// Lanes of one decode step, standard over ladder
+    Overlap,
+    /// Tokens/s with P2P on beside off
+    P2p,
+}
+
+impl Kind {
+    /// Its name, and what it shows in a few words.
+    pub fn words(self) -> (String, String) {
+        let value = self.to_possible_value();
+        let about = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);
+        (value.map(|value| value.get_name().to_owned()).unwrap_or_default(), about.unwrap_or_default())
+    }
+}
+
+/// A figure that is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What it shows.
+    pub kind: Kind,
+    /// Its size and resolution.
+    pub options: Options,
+    /// Points of others, beside a Pareto frontier.
+    pub overlay: Vec<OverlayPoint>,
+    /// Which step, layers and rank lanes are of.
+    pub part: Part,
+    /// Where several sets of runs are not comparable and the figure shows one: the set that this run's cell is
+    /// of; without a run that is an error.
+    pub near: Option<String>,
+}
+
+/// A figure, and what is to be told of it: which of the runs were chosen.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The figure, laid out.
+    pub figure: Figure,
+    /// Sentences for the user.
+    pub notes: Vec<String>,
+}
+
+impl Wanted {
+    /// Draws the figure of these runs, whose traces and environments lie in the stores; runs without numbers are
+    /// left out. Takes seconds where traces are simulated again.
+    ///
+    /// # Errors
+    ///
+    /// Input errors: no finished runs, runs of several sets that are not comparable, and what the figure lacks
+    /// (no pair, no P2P on and off). Failures where a trace cannot be read.
+    pub fn of_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<Drawn> {
+        records.retain(|record| record.status == Status::Ok && record.metrics.is_some());
+        if records.is_empty() {
+            return Err(Error::input_help(
+                "there is nothing to draw: no finished runs",
+                "`ladderscope runs` lists what is stored; `ladderscope sweep quickstart` makes some",
+            ));
+        }
+        let mut notes = Vec::new();
+        let options = &self.options;
+        let figure = match self.kind {
+            Kind::Pareto => {
+                let points = analysis::pareto(&records);
+                let overlay = plot::overlay(&self.overlay, &points);
+                let data = ParetoData { points: &points, overlay };
+                plot::pareto_figure(&data, &stores.provenance(&records), options)?
+            }
+            Kind::Throughput => {
+                let set = self.one_set(&mut records, &mut notes)?;
+                plot::throughput_figure(&set, &stores.provenance(&records), options)?
+            }
+            Kind::P2p => {
+                let set = self.one_set(&mut records, &mut notes)?;
+                plot::p2p_figure(&set, &stores.provenance(&records), options)?
+            }
+            Kind::Improvement => {
+                let mut sets = analysis::comparable(&records);
+                if !analysis::differ_in_model(&sets) {
+                    sets = vec![self.one_set(&mut records, &mut notes)?];
+                }
+                let comparison = analysis::compare(&records, "architecture")?;
+                plot::improvement_figure(&sets, &comparison, &stores.provenance(&records), options)?
+            }
+            Kind::Overlap => {
+                let set = self.one_set(&mut records, &mut notes)?;
+                let (standard, ladder) = overlap_pair(&set)?;
+                notes.push(format!(
+                    "standard ({}) over ladder ({}), {}; name two runs or --filter for others",
+                    standard.run,
+                    ladder.run,
+                    standard.spec.label()
+                ));
+                let step = self.part.step;
+                let traces = [stores.trace(standard, step)?, stores.trace(ladder, step)?];
+                let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
+                self.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
+            }
+        };
+        Ok(Drawn { figure, notes })
+    }
+
+    /// Draws the lanes of one step of each of these traces, the first one above.
+    ///
+    /// # Errors
+    ///
+    /// An input error where a trace has no such step, layers or rank.
+    pub fn of_traces(&self, traces: &[&Trace], provenance: &ProvenanceSummary) -> Result<Figure> {
+        plot::overlap_figure(traces, &self.part, provenance, &self.options)
+    }
+
+    /// The one set of comparable cells, and of the records those of its cells. Of several the user has to choose,
+    /// unless a run says which is meant.
+    fn one_set(&self, records: &mut Vec<Record>, notes: &mut Vec<String>) -> Result<CellSet> {
+        const LISTED: usize = 6;
+        let mut sets = analysis::comparable(records);
+        if sets.len() == 1 {
+            return Ok(sets.remove(0));
+        }
+        let near = self.near.as_ref().and_then(|run| records.iter().find(|record| record.run == *run));
+        let near = near.map(|record| record.spec.key());
+        let meant = |set: &CellSet| set.cells.iter().any(|cell| Some(cell.spec.key()) == near);
+        if let Some(set) = sets.iter().position(meant).map(|at| sets.swap_remove(at)) {
+            notes.push(format!(
+                "of {} sets of runs that are not comparable: {}",
+                sets.len() + 1,
+                set.name
+            ));
+            records.retain(|record| set.cells.iter().any(|cell| cell.spec.key() == record.spec.key()));
+            return Ok(set);
+        }
+        let mut names: Vec<&str> = sets.iter().take(LISTED).map(|set| set.name.as_str()).collect();
+        if sets.len() > LISTED {
+            names.push("...");
+        }
+        Err(Error::input_help(
+            format!("{} sets of runs that are not comparable with each other", sets.len()),
+            format!("choose one with --filter, for example 'model=NAME':\n    {}", names.join("\n    ")),
+        ))
+    }
+}

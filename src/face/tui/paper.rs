@@ -1,0 +1,239 @@
+//! Figures for a paper, asked for from the palette: which one, how large, in which file. What goes with the screen
+//! and its selection is offered first. A figure is drawn and written in the background by the use case of the verb
+//! `figure`, and shown where the terminal has pictures.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use ratatui::layout::Rect;
+
+use super::context::Context;
+use super::layout::inside;
+use super::overlay::{Overlay, Prompt};
+use super::pick::{Chosen, Pick};
+use super::screens::pareto::Pareto;
+use super::screens::pareto::picture::{Picture, Pictures};
+use super::screens::timeline::state::TraceIndex;
+use super::snapshot::Snapshot;
+use super::state::{State, Tab};
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::desk::figure::{Kind, Wanted};
+use crate::desk::{Stores, export};
+use crate::study::analysis::OverlayPoint;
+use crate::study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
+use crate::table::Record;
+
+/// What a screen gives to a figure.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// The figure that goes with the screen.
+    pub kind: Option<Kind>,
+    /// The runs that are shown, whose cells are drawn with all their rounds; `None`: the experiment of the
+    /// selected run.
+    pub runs: Option<Vec<String>>,
+    /// Points from elsewhere that are shown.
+    pub others: Vec<OverlayPoint>,
+}
+
+/// Everything that a figure is drawn of.
+#[derive(Clone)]
+struct Source {
+    subject: Subject,
+    stored: Arc<Snapshot>,
+    dir: PathBuf,
+    /// The selected run, else the newest.
+    near: Option<String>,
+    /// The traces of the timeline, from top to bottom.
+    traces: Vec<Arc<TraceIndex>>,
+    pictures: Pictures,
+    /// Pixels of a cell of the terminal, where it tells.
+    cell: Option<(u16, u16)>,
+    /// The largest area in which it can be shown.
+    room: Rect,
+}
+
+impl Source {
+    fn of(state: &State) -> Option<Self> {
+        let cx = &state.cx;
+        let screen = state.screen(cx.tab);
+        let stored = cx.stored.clone()?;
+        let newest = || stored.records.iter().max_by(|a, b| a.created.cmp(&b.created));
+        let near = screen.selected_run(cx).map(|selected| selected.run);
+        let mut subject = screen.figured(cx);
+        let view = state.timeline.view.as_ref().filter(|_| cx.tab == Tab::Timeline);
+        if view.is_some() {
+            subject.kind = Some(Kind::Overlap);
+        }
+        Some(Self {
+            near: near.or_else(|| newest().map(|record| record.run.clone())),
+            traces: view.into_iter().flat_map(|view| &view.panes).map(|p| p.index.clone()).collect(),
+            subject,
+            dir: cx.dir.clone(),
+            pictures: state.pareto.pictures,
+            cell: cx.cell_pixels,
+            room: inside(inside(cx.body())),
+            stored,
+        })
+    }
+
+    /// The kinds of figures, the one that goes with the screen first.
+    fn kinds(&self) -> Vec<Kind> {
+        let all = Kind::value_variants().iter().copied();
+        let first = self.subject.kind;
+        first.into_iter().chain(all.filter(|kind| Some(*kind) != first)).collect()
+    }
+
+    /// What it is of, in words.
+    fn words(&self) -> String {
+        match (&self.subject.runs, self.experiment()) {
+            (Some(runs), _) => format!("the {} shown", counted(runs.len(), "run")),
+            (None, Some(name)) => format!("experiment {name}"),
+            (None, None) => "the stored runs".into(),
+        }
+    }
+
+    /// The experiment of the selected run.
+    fn experiment(&self) -> Option<&str> {
+        let near = self.near.as_ref()?;
+        let record = self.stored.records.iter().find(|record| record.run == *near)?;
+        record.experiment.as_deref()
+    }
+
+    /// The runs it is of: of those shown all rounds of their cells, else the selected run's experiment.
+    fn records(&self) -> Vec<Record> {
+        let all = self.stored.records.iter();
+        let Some(runs) = &self.subject.runs else {
+            let experiment = self.experiment();
+            let of =
+                |record: &&Record| experiment.is_none() || record.experiment.as_deref() == experiment;
+            return all.filter(of).cloned().collect();
+        };
+        let runs: HashSet<&str> = runs.iter().map(String::as_str).collect();
+        let shown = all.clone().filter(|record| runs.contains(record.run.as_str()));
+        let cells: HashSet<String> = shown.map(|record| record.spec.key()).collect();
+        all.filter(|record| cells.contains(&record.spec.key())).cloned().collect()
+    }
+
+    /// Draws the figure; what is to be told of it.
+    fn draw(&self, kind: Kind, size: Size) -> Result<(Figure, Vec<String>)> {
+        let options = Options { size, ..Options::default() };
+        options.check()?;
+        let overlay = self.subject.others.clone();
+        let wanted = Wanted { kind, options, overlay, part: Part::default(), near: self.near.clone() };
+        if kind == Kind::Overlap && !self.traces.is_empty() {
+            let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
+            let provenance = ProvenanceSummary::of_traces(traces.iter().copied());
+            return Ok((wanted.of_traces(&traces, &provenance)?, Vec::new()));
+        }
+        let drawn = wanted.of_records(self.records(), &Stores::named(&[], &self.dir))?;
+        Ok((drawn.figure, drawn.notes))
+    }
+
+    /// The figure as a picture for the terminal, as large as it can be shown; none where the terminal has no
+    /// pictures, or they are off.
+    fn picture(&self, figure: &Figure) -> Option<Picture> {
+        let kind = self.pictures.kind.filter(|_| self.pictures.on)?;
+        // a file that was written is no failure because it cannot be shown
+        Picture::of_figure(
+            figure,
+            (self.room.width, self.room.height),
+            kind,
+            self.pictures.tmux,
+            self.cell,
+        )
+        .ok()
+    }
+}
+
+/// Asks which figure, and then how large and where to.
+pub fn ask(state: &mut State) {
+    let Some(source) = Source::of(state) else {
+        return state.cx.inform("the stored runs are not read yet");
+    };
+    let kinds = source.kinds();
+    let title = format!("figure of {}", source.words());
+    let lines = kinds.iter().map(|kind| kind.words()).collect();
+    let pick = Pick::new(
+        title,
+        lines,
+        |_, _| None,
+        move |state, chosen| {
+            let Chosen::Line(at) = chosen else { return };
+            if let Some(kind) = kinds.get(at) {
+                ask_size(state, source, *kind);
+            }
+        },
+    );
+    state.cx.choose(pick);
+}
+
+/// Widths that styles of papers have: what each is called, and for what it is.
+const SIZES: [(&str, &str); 2] = [
+    ("column", "3.33 inches wide: a column of two"),
+    ("page", "6.9 inches wide: both columns, or the text of one"),
+];
+
+fn ask_size(state: &mut State, source: Source, kind: Kind) {
+    let title = format!("size of the {} figure: or type inches, 3.3x2.5", kind.words().0);
+    let lines = SIZES.map(|(name, about)| (name.to_owned(), about.to_owned())).into();
+    let literal = |typed: &str, nothing_matches: bool| {
+        let typed = typed.trim();
+        let digit = typed.starts_with(|c: char| c.is_ascii_digit());
+        (nothing_matches && digit).then(|| match typed.parse::<Size>() {
+            Ok(_) => format!("Enter takes {typed} inches"),
+            Err(error) => error.to_string(),
+        })
+    };
+    state.cx.choose(Pick::new(title, lines, literal, move |state, chosen| {
+        let text = match chosen {
+            Chosen::Line(at) => SIZES.get(at).map_or("page", |size| size.0).to_owned(),
+            Chosen::Text(typed) => typed.trim().to_owned(),
+        };
+        match text.parse::<Size>() {
+            Ok(size) => ask_file(&mut state.cx, source, kind, size),
+            Err(error) => state.cx.inform(error.to_string()),
+        }
+    }));
+}
+
+fn ask_file(cx: &mut Context, source: Source, kind: Kind, size: Size) {
+    let (name, _) = kind.words();
+    let path = source.dir.join("exports").join(format!("{name}.svg"));
+    let hint = "the ending decides: .svg or .png; Enter draws and writes it, Esc closes; nothing is overwritten";
+    cx.ask_line(Prompt::new(
+        format!("{name} figure to"),
+        hint.into(),
+        path.display().to_string(),
+        Box::new(move |state, typed| {
+            let path = PathBuf::from(typed.trim());
+            plot::check_format(&path).map_err(|error| super::format::error(&error))?;
+            write(&mut state.cx, source.clone(), kind, size, path);
+            Ok(())
+        }),
+    ));
+}
+
+/// Has it drawn and written; says where, and shows it.
+fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf) {
+    cx.inform(format!("drawing the {} figure…", kind.words().0));
+    let work = move |_: &_| {
+        let (figure, notes) = source.draw(kind, size)?;
+        let path = export::write_free(path, |path: &Path| figure.save(path))?;
+        let picture = source.picture(&figure);
+        Ok::<_, Error>((path, figure.title().to_owned(), notes, picture))
+    };
+    // each figure has a slot of its own: none makes another stale
+    let slot = usize::try_from(cx.now_ms).unwrap_or_default();
+    cx.ask(("figure", slot), work, move |_: &mut Pareto, written, cx| {
+        let Some((path, title, notes, picture)) = cx.told(written) else { return };
+        let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
+        cx.inform(told.join("; "));
+        if let Some(picture) = picture {
+            let title = format!("{}: Esc closes", path.display());
+            cx.overlays.push(Overlay::Picture { title, picture });
+        }
+    });
+}
