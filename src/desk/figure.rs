@@ -19,6 +19,8 @@ pub enum Kind {
     Throughput,
     /// Tokens/s over those of standard, in percent, with intervals
     Improvement,
+    /// Tokens/s over those of standard, over the latency of one all-reduce
+    Gain,
     /// Lanes of one decode step, standard over ladder
     Overlap,
     /// Tokens/s with P2P on beside off
@@ -99,6 +101,10 @@ impl Wanted {
                 }
                 let comparison = analysis::compare(&records, "architecture")?;
                 plot::improvement_figure(&sets, &comparison, &stores.provenance(&records), options)?
+            }
+            Kind::Gain => {
+                let groups = analysis::gains(&records)?;
+                plot::gain_figure(&groups, &stores.provenance(&records), options)?
             }
             Kind::Overlap => {
                 let set = self.one_set(&mut records, &mut notes)?;

@@ -17,7 +17,7 @@ fn swept() -> Place {
 #[test]
 fn every_kind_of_figure_is_written_at_its_size_with_its_provenance() {
     let place = swept();
-    for kind in ["pareto", "throughput", "improvement", "overlap", "p2p"] {
+    for kind in ["pareto", "throughput", "improvement", "gain", "overlap", "p2p"] {
         let (svg, png) = (format!("{kind}.svg"), format!("{kind}.png"));
         let done = place.run(&["figure", kind, "-o", &svg, "--size", "4x3.5"]).exits(0);
         assert!(done.stdout.is_empty() && done.stderr.contains("simulated (not a measurement)"));

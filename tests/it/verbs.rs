@@ -54,8 +54,17 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         let list = list.as_array().cloned().unwrap_or_default();
         list.iter().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    let built_ins =
-        ["quickstart", "p2p", "paper-70b", "paper-405b", "model-sizes", "collective", "staleness"];
+    let built_ins = [
+        "quickstart",
+        "p2p",
+        "paper-70b",
+        "paper-405b",
+        "model-sizes",
+        "collective",
+        "staleness",
+        "delayed",
+        "gain-by-latency",
+    ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
     assert_eq!(names(&built_in), built_ins);
     place.write(

@@ -23,4 +23,4 @@ mod tests;
 pub use backend::SimBackend;
 pub use plans::Plans;
 pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
-pub use run::{simulate, simulate_plans};
+pub use run::{all_reduce_us, simulate, simulate_plans};

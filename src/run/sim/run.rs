@@ -236,6 +236,11 @@ pub(super) fn collective<'a>(
     }
 }
 
+/// How long one all-reduce of a message of so many bytes takes in a simulated cell, alone on its lane (us).
+pub fn all_reduce_us(spec: &Spec, target: &Target, bytes: f64) -> f64 {
+    collective(spec, target).0.us(bytes).0
+}
+
 /// What the simulator adds to the record's environment: everything that decided the numbers.
 fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
     let Target { profile, stack } = target;

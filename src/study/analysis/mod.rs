@@ -13,6 +13,7 @@ mod difference;
 mod exposed;
 pub mod filter;
 mod flags;
+mod gain;
 mod idle;
 mod names;
 mod operations;
@@ -39,6 +40,7 @@ pub use critical::{
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use difference::Difference;
 pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
+pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use idle::IdleSplit;
 pub use names::{LaneTotal, NameRow, OperationTable, names_table, operation_table};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};

@@ -37,15 +37,15 @@ pub struct Areas {
 /// Rows of kept variants, their header with them.
 const PINS: u16 = 4;
 
-/// Where things are in a body, with or without a strip.
-pub fn areas(body: Rect, strip: bool) -> Areas {
+/// Where things are in a body, with or without a strip, where a table has so many architectures.
+pub fn areas(body: Rect, strip: bool, architectures: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let (rest, notes) = cut_bottom(rest, 2);
     // a large window has a place for kept variants; a small one shows them instead of the frontier
     let (rest, pins) = if body.height >= 34 { cut_bottom(rest, PINS + 3) } else { cut_bottom(rest, 0) };
     let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 40 });
     let (_, right) = cut_left(right, 1);
-    let (bars, right) = cut_top(right, if body.height >= 34 { 8 } else { 7 });
+    let (bars, right) = cut_top(right, architectures as u16 + if body.height >= 34 { 2 } else { 1 });
     let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     let (_, sliders) = cut_top(left, 1);
@@ -61,7 +61,8 @@ pub fn tracks(sliders: Rect) -> (u16, u16) {
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
-    let areas = areas(body, whatif.strip != StripView::Hidden);
+    let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
+    let areas = areas(body, whatif.strip != StripView::Hidden, architectures);
     header(buf, areas.header, theme, whatif);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {

@@ -199,7 +199,7 @@ impl Screen for WhatIf {
     }
 
     fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((Slider::ALL.len(), draw::areas(body, true).sliders))
+        Some((Slider::ALL.len(), draw::areas(body, true, 0).sliders))
     }
 
     fn list(&mut self) -> Option<&mut List> {
@@ -207,7 +207,7 @@ impl Screen for WhatIf {
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = draw::areas(body, true).sliders;
+        let area = draw::areas(body, true, 0).sliders;
         let (x, columns) = draw::tracks(area);
         // a drag that began on a track moves its slider, wherever the pointer is by now
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
