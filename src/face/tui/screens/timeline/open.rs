@@ -100,12 +100,18 @@ impl Timeline {
 }
 
 fn index(opened: Opened) -> Arc<TraceIndex> {
-    let name = opened.name();
-    let title = match (&opened.trace.meta.spec, &opened.trace.meta.import) {
-        (Some(spec), _) => format!("{name}  {} {} {}", spec.model, spec.label(), spec.link),
-        (None, Some(import)) => format!("{name}  {}", import.format),
-        (None, None) => name,
+    let meta = &opened.trace.meta;
+    // what a file is comes first: its name may be longer than the window is wide
+    let kind = match (&meta.import, &opened.record) {
+        (Some(import), _) => format!("{}  ", import.format),
+        (None, None) => "Ladderscope  ".into(),
+        (None, Some(_)) => String::new(),
     };
+    let of = meta
+        .spec
+        .as_ref()
+        .map_or(String::new(), |spec| format!("  {} {} {}", spec.model, spec.label(), spec.link));
+    let title = format!("{kind}{}{of}", opened.name());
     let index = TraceIndex::new(title, opened.trace);
     Arc::new(index.opened_from(opened.source).classified_by(opened.rules).with_files())
 }

@@ -52,7 +52,7 @@ pub fn draw(
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    let inner = frame(buf, area, &format!("where the time went: {trace}{part} · {many}"), theme);
+    let inner = frame(buf, area, &format!("where the time went, in us: {trace}{part} · {many}"), theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
     if typed {
         let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
@@ -108,7 +108,7 @@ fn list_rows(table: &Operations, rows: Rect) -> impl Iterator<Item = ((usize, us
 }
 
 /// Widths of the columns but the name's.
-const WIDTHS: [usize; 6] = [7, 10, 9, 9, 8, 9];
+const WIDTHS: [usize; 6] = [6, 8, 7, 7, 7, 8];
 
 fn head(buf: &mut Buffer, inner: Rect, table: &Operations, cx: &Context) {
     let (area, _) = cut_top(inner, 1);

@@ -415,8 +415,11 @@ impl View {
     /// Shows ranks that did the same once, or each of them; false where no ranks did the same.
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
-        let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
-        panes.fold(false, |any, pane| pane.toggle_fold() || any)
+        let mut any = false;
+        for pane in self.panes.iter_mut().filter(|pane| pane.folded == folded) {
+            any |= pane.toggle_fold();
+        }
+        any
     }
 
     /// The span of a pane that its imported files are to be looked into for; `None` where they are too large
