@@ -101,17 +101,16 @@ impl Timeline {
 
 fn index(opened: Opened) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
-    // what a file is comes first: its name may be longer than the window is wide
-    let kind = match (&meta.import, &opened.record) {
-        (Some(import), _) => format!("{}  ", import.format),
-        (None, None) => "Ladderscope  ".into(),
-        (None, Some(_)) => String::new(),
+    let words = meta.spec.as_ref().map(|s| format!("{} {} {}", s.model, s.label(), s.link));
+    // what tells it from another trace comes first: names may be longer than the window is wide
+    let title = match (&meta.import, &opened.record, words) {
+        (Some(import), ..) => format!("{}  {}", import.format, opened.name()),
+        (None, Some(record), Some(words)) => {
+            let part = opened.part.map_or(String::new(), |part| format!("{part}: "));
+            format!("{part}{words}  {}", record.run)
+        }
+        (None, _, words) => format!("Ladderscope  {}  {}", opened.name(), words.unwrap_or_default()),
     };
-    let of = meta
-        .spec
-        .as_ref()
-        .map_or(String::new(), |spec| format!("  {} {} {}", spec.model, spec.label(), spec.link));
-    let title = format!("{kind}{}{of}", opened.name());
     let index = TraceIndex::new(title, opened.trace);
     Arc::new(index.opened_from(opened.source).classified_by(opened.rules).with_files())
 }

@@ -426,7 +426,7 @@ impl View {
     /// for that to follow the cursor, or gone.
     pub fn looked_up(&self, pane: usize) -> Option<usize> {
         /// The largest files that are read again at a step of the cursor (bytes).
-        const LARGEST: u64 = 64 << 20;
+        const LARGEST: u64 = 32 << 20;
         let pane = self.panes.get(pane)?;
         pane.index.files.filter(|bytes| self.looks || *bytes <= LARGEST)?;
         pane.span_index()
