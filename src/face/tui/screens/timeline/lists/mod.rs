@@ -55,6 +55,15 @@ fn brief(name: &str, room: usize) -> String {
     if whole.contains('…') && last.chars().count() <= room { last.to_owned() } else { whole }
 }
 
+/// Which of two traces a list is of.
+fn which(view: &View) -> &'static str {
+    match (view.panes.len(), view.focus) {
+        (1, _) => "",
+        (_, 0) => "upper trace, ",
+        _ => "lower trace, ",
+    }
+}
+
 /// Words at the right end of a frame's bottom.
 fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
     let x = area.right().saturating_sub(words.width() as u16 + 2);

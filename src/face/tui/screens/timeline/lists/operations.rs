@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::Act;
-use super::note;
+use super::{note, which};
 use crate::base::text::{counted, fitting_name};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
@@ -43,11 +43,7 @@ pub fn draw(
         Some(counted) if now => counted.part.label(),
         _ => table.scope.part(view).label(),
     };
-    let trace = match (view.panes.len(), view.focus) {
-        (1, _) => "",
-        (_, 0) => "upper trace, ",
-        _ => "lower trace, ",
-    };
+    let trace = which(view);
     let many = match now {
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::super::Act;
 use super::super::draw::seconds;
-use super::{brief, note};
+use super::{brief, note, which};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::ns;
 use crate::face::tui::screens::timeline::Timeline;
@@ -32,7 +32,7 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &S
             }
         }
     };
-    let title = format!("exposed communication: {part} · {many}");
+    let title = format!("exposed communication: {}{part} · {many}", which(view));
     let inner = frame(buf, area, &title, theme);
     let half = usize::from(inner.width).saturating_sub(FIXED) / 2;
     let header = format!(

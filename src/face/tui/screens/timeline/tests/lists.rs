@@ -224,3 +224,36 @@ fn what_is_listed_is_exported_and_has_a_command() {
     keys(&mut driver, "E");
     assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase all");
 }
+
+#[test]
+fn a_list_is_of_the_trace_that_has_the_cursor() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    keys(&mut driver, "E");
+    assert!(
+        driver.screen().contains("exposed communication: upper trace, the whole"),
+        "{}",
+        driver.screen()
+    );
+    let rows = |driver: &Driver| {
+        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        shown.all().to_vec()
+    };
+    let upper = rows(&driver);
+    assert_eq!(upper[0].ranks, [0, 1], "what both ranks have is one row");
+    keys(&mut driver, "w");
+    assert!(
+        driver.screen().contains("exposed communication: lower trace, the whole"),
+        "{}",
+        driver.screen()
+    );
+    assert_ne!(rows(&driver), upper);
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(view(&driver).focus, 1);
+    keys(&mut driver, "XO");
+    assert!(
+        driver.screen().contains("where the time went, in us: the whole trace"),
+        "{}",
+        driver.screen()
+    );
+}
