@@ -32,10 +32,8 @@ pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
     let here = begun.max_by_key(|(_, (start, _))| *start).filter(|(key, _)| like(key).is_some());
     let decode = || above.iter().filter(|(key, _)| key.phase == Phase::Decode);
     let step = here.or_else(|| decode().find(|(key, _)| like(key).is_some()));
-    let (own, other) = match step.and_then(|(key, own)| Some((*own, *like(key)?.1))) {
-        Some(both) => both,
-        None => ((0, 0), (0, 0)),
-    };
+    let both = step.and_then(|(key, own)| Some((*own, *like(key)?.1)));
+    let (own, other) = both.unwrap_or_default();
     let mut length = upper.to_ns.saturating_sub(upper.from_ns);
     if own == (upper.from_ns, upper.to_ns) {
         length = length.max(other.1 - other.0);

@@ -97,7 +97,12 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
     if table.is_empty() {
         return Err(Error::input(format!("no such table: {missing}")));
     }
-    Ok(format!("{title} ({provenance})\n{}", output::aligned(&table)))
+    let all = report.exposed_stretches.count;
+    let part = match by {
+        By::Exposed if all > STRETCHES as u64 => format!("; {STRETCHES} of {all}"),
+        _ => String::new(),
+    };
+    Ok(format!("{title} ({provenance}{part})\n{}", output::aligned(&table)))
 }
 
 fn provenance(report: &TraceReport) -> &'static str {
@@ -218,11 +223,19 @@ fn collectives(report: &TraceReport) -> Option<String> {
     } else {
         "Exposed communication by collective".into()
     };
-    (!all.is_empty()).then(|| {
+    let longest = report.exposed_stretches.longest.first().map_or(String::new(), |stretch| {
+        let waited = stretch.waited.as_deref().map(|name| fitting_name(name, NAME));
         format!(
-            "{title} (us a rank)\n{}",
-            output::aligned(&rows::groups("collective", &shortened(shown)))
+            "  longest stretch {:.1} us, on rank {} at {:.1} us; {} waited\n",
+            stretch.length_us,
+            stretch.ranks[0],
+            stretch.at_us,
+            waited.as_deref().unwrap_or("nothing")
         )
+    });
+    (!all.is_empty()).then(|| {
+        let table = output::aligned(&rows::groups("collective", &shortened(shown)));
+        format!("{title} (us a rank)\n{table}{longest}")
     })
 }
 

@@ -148,8 +148,8 @@ fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretc
         let operation = runs.trace.operations.get(span.operation as usize);
         operation.map_or_else(|| "?".to_owned(), |operation| operation.name.clone())
     };
-    let stretch = |((group, filled), next): ((&[Bare], Option<(i64, usize)>), Option<&Span>)| {
-        let (_, place) = filled?;
+    let stretch = |at: usize| {
+        let (group, (_, place)) = (groups[at], filled[at]?);
         let (span, interval) = (&runs.trace.spans[place], group[0].interval);
         Some(ExposedStretch {
             ranks: group.iter().map(|bare| runs.ranks[bare.rank]).collect(),
@@ -157,12 +157,12 @@ fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretc
             length_us: us(interval.1.saturating_sub(interval.0)),
             step: StepKey::of(span),
             collective: name(span),
-            waited: next.map(name),
+            waited: next[at].map(name),
             span: place,
             interval,
         })
     };
-    groups.into_iter().zip(filled).zip(next).filter_map(stretch).collect()
+    (0..groups.len()).filter_map(stretch).collect()
 }
 
 #[cfg(test)]

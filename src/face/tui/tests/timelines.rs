@@ -258,7 +258,8 @@ fn a_trace_beneath_keeps_the_one_above() {
     driver.answer(effects);
     assert_eq!(view(&driver).panes.len(), 2);
     let shown = driver.screen();
-    assert!(shown.contains("tiny standard tp2") && shown.contains("vllm.parquet"), "{shown}");
+    assert!(shown.contains("tiny standard tp2"), "{shown}");
+    assert!(shown.contains("Kineto JSON  vllm.parquet"), "its kind and its file: {shown}");
     assert!(shown.contains("[emulated-link]") && shown.contains("[measured]"), "{shown}");
 }
 

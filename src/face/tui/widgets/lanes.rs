@@ -213,6 +213,9 @@ impl Canvas<'_> {
         exposed: &[i64],
     ) {
         let spans = self.index.spans();
+        // streams of imported traces may compute and communicate
+        let has = |class: Class| row.is_none_or(|row| row.has[class as usize]);
+        let several = has(Class::Compute) && has(Class::Comm);
         let mut from = self.window.from;
         for (i, column) in columns.iter().enumerate() {
             let to = self.window.time(i + 1, columns.len());
@@ -222,7 +225,7 @@ impl Canvas<'_> {
                 Some(spans.class(&spans.all[row?.span(last)?]))
             };
             let bare = exposed.get(i).copied().unwrap_or(0);
-            let Some(cell) = cell(column, bare, width, row.is_none(), class) else { continue };
+            let Some(cell) = cell(column, bare, width, several, class) else { continue };
             let (symbol, style) = match cell {
                 Cell::Glyph(symbol, role) => (symbol, self.theme.style(role)),
                 Cell::Compute(ink) => {

@@ -12,10 +12,12 @@ use crate::face::tui::screens::timeline::state::{Line, Pane, View};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{frame, line, put, wrap};
 use crate::plan::{Lane, Quantity};
+use crate::study::analysis::LaneTotal;
 use crate::trace::Span;
 
-/// What is under the cursor: a title, and lines that are wrapped where they are drawn.
-pub fn content(view: &View) -> (String, Vec<String>) {
+/// What is under the cursor, for a frame so many columns wide: a title, and lines that are wrapped where they
+/// are drawn. A name for which the title has no room is the last of them.
+pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     let pane = view.pane();
     let (title, mut lines) = match pane.current() {
         Some(Line::Row(_)) => span(view, pane),
@@ -29,18 +31,24 @@ pub fn content(view: &View) -> (String, Vec<String>) {
     if let Some(path) = path(view) {
         lines.push(path);
     }
-    (title, lines)
-}
-
-/// Draws it, the search on the frame's top and the legend at its bottom.
-pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    let (title, mut lines) = content(view);
-    let room = usize::from(area.width).saturating_sub(search(view, area.width).width() + 6);
+    let found = search(view, width);
+    let told = totals(view).into_iter().filter(|told| !found.contains(told));
+    let told = told.collect::<Vec<_>>().join(" · ");
+    if !told.is_empty() {
+        lines.insert(0, format!("found: {told}"));
+    }
+    let room = usize::from(width).saturating_sub(found.width() + 6);
     let short = fitting_name(&title, room);
     if short != title {
         lines.push(title);
     }
-    let inner = frame(buf, area, &short, theme);
+    (short, lines)
+}
+
+/// Draws it, the search on the frame's top and the legend at its bottom.
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
+    let (title, lines) = content(view, area.width);
+    let inner = frame(buf, area, &title, theme);
     let text = theme.style(Role::Text);
     let width = usize::from(inner.width.saturating_sub(2));
     for (row, words) in (0..inner.height).zip(fitted(&lines, width, inner.height.into())) {
@@ -85,7 +93,8 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 
 /// Draws what is searched for on the top of whatever lies at the bottom.
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    let search = search(view, area.width);
+    // a list's own title comes first
+    let search = search(view, if view.panel.is_some() { 0 } else { area.width });
     let x = area.right().saturating_sub(search.width() as u16 + 2);
     put(buf, area, x, area.y, &search, theme.style(Role::Key));
 }
@@ -141,20 +150,28 @@ fn search(view: &View, columns: u16) -> String {
         }
     };
     let mut text = format!(" /{query}{} {found}", if view.search.line.typing { "▏" } else { "" });
-    let totals = pane.totals.as_ref().filter(|(of, _)| of == query);
-    for lane in totals.into_iter().flat_map(|(_, lanes)| lanes) {
-        let us = |us: f64| ns((us * 1e3).round() as i64);
-        let (took, share) = (us(lane.total_us), lane.share_pct);
-        let exposed = match lane.lane {
-            "comm" => format!(", exposed {}", us(lane.exposed_us)),
-            _ => String::new(),
-        };
-        let told = format!(" · {took} a rank, {share:.1}% of {}{exposed}", lane.lane);
-        if text.width() + told.width() + 16 <= usize::from(columns) {
+    for told in totals(view) {
+        if text.width() + told.width() + 20 <= usize::from(columns) {
+            text.push_str(" · ");
             text.push_str(&told);
         }
     }
     text + " "
+}
+
+/// What a search found took together, lane by lane: `12.3 us a rank, 4.1% of compute`.
+fn totals(view: &View) -> Vec<String> {
+    let query = view.search.line.value();
+    let totals = view.pane().totals.as_ref().filter(|(of, _)| of == query);
+    let told = |lane: &LaneTotal| {
+        let us = |us: f64| ns((us * 1e3).round() as i64);
+        let exposed = match lane.lane {
+            "comm" => format!(", exposed {}", us(lane.exposed_us)),
+            _ => String::new(),
+        };
+        format!("{} a rank, {:.1}% of {}{exposed}", us(lane.total_us), lane.share_pct, lane.lane)
+    };
+    totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }
 
 /// Exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.

@@ -152,9 +152,9 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         None if stretch && width < BESIDE => rows(&stretch::content(view), width),
         None if stretch => {
             let own = width / 2;
-            rows(&info::content(view).1, own).max(rows(&stretch::content(view), width - own))
+            rows(&info::content(view, own).1, own).max(rows(&stretch::content(view), width - own))
         }
-        None => rows(&info::content(view).1, width),
+        None => rows(&info::content(view, width).1, width),
     };
     let shown = Shown {
         lines: view.panes.iter().map(|pane| pane.lines.len()).collect(),

@@ -32,11 +32,13 @@ use state::panel::Panel;
 acts! {
     SpanPrevious: "previous-operation", "Left", "previous operation of the line", Some("operation");
     SpanNext: "next-operation", "Right", "next operation of the line", None;
+    Operations: "operations", "O", "where the time went: operations of the trace; again: of the step, the selection, the search", Some("operations");
+    Stretches: "exposed", "E", "the longest exposed stretches of the trace; again: of the step, the selection", Some("exposed");
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", Some("zoom to it");
     StepHere: "fit-step", "s", "fit the step of what is under the cursor; again: the next one", Some("step");
-    StepNext: "next-step", "]", "fit the next decode step", Some("next step");
+    StepNext: "next-step", "]", "fit the next decode step", None;
     StepPrevious: "previous-step", "[ S", "fit the previous decode step", None;
     GoTo: "go-to", "t", "go to a time, an interval, a step, an operation", Some("go to");
     Search: "search", "/", "search: words of a name; in the table of operations: narrow it", Some("search");
@@ -52,8 +54,6 @@ acts! {
     ExtendPrevious: "extend-previous", "shift-Left", "select on to the previous operation", None;
     MarkA: "mark-a", "(", "set mark A where the operation under the cursor starts", None;
     MarkB: "mark-b", ")", "set mark B where the operation under the cursor ends", None;
-    Operations: "operations", "O", "where the time went: operations of the trace; again: of the step, the selection, the search", Some("operations");
-    Stretches: "exposed", "E", "the longest exposed stretches of the trace; again: of the step, the selection", Some("exposed");
     SortNext: "sort-next", ">", "sort the table of operations by the next column", None;
     SortPrevious: "sort-previous", "<", "sort the table of operations by the previous column", None;
     SortReverse: "sort-reverse", "r", "reverse the table of operations", None;
@@ -74,7 +74,7 @@ acts! {
     FoldRanks: "fold-ranks", "F", "show ranks that did the same once, or each of them", None;
     TypeBeneath: "open-beneath", "b", "open another run or trace beneath this one", Some("beneath");
     Ghost: "predict", "g", "simulate what this run should have taken, as a ghost beneath", Some("ghost");
-    Compare: "compare-operations", "c", "list differences by operation: by time, then by what was exposed", None;
+    Compare: "compare-operations", "c", "list differences by operation, over layers: by time, then by what was exposed", None;
     SwitchTrace: "switch-trace", "w", "go to the other trace", None;
     AlignHere: "align-here", "a", "align both traces at the step under the cursor", None;
     FollowSteps: "follow-steps", "A", "keep both traces aligned at the step under the cursor, or not", None;

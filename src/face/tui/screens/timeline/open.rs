@@ -116,11 +116,16 @@ impl Timeline {
 }
 
 fn index(opened: Opened) -> Arc<TraceIndex> {
-    let name = opened.name();
-    let title = match (&opened.trace.meta.spec, &opened.trace.meta.import) {
-        (Some(spec), _) => format!("{name}  {} {} {}", spec.model, spec.label(), spec.link),
-        (None, Some(import)) => format!("{name}  {}", import.format),
-        (None, None) => name,
+    let meta = &opened.trace.meta;
+    let words = meta.spec.as_ref().map(|s| format!("{} {} {}", s.model, s.label(), s.link));
+    // what tells it from another trace comes first: names may be longer than the window is wide
+    let title = match (&meta.import, &opened.record, words) {
+        (Some(import), ..) => format!("{}  {}", import.format, opened.name()),
+        (None, Some(record), Some(words)) => {
+            let part = opened.part.map_or(String::new(), |part| format!("{part}: "));
+            format!("{part}{words}  {}", record.run)
+        }
+        (None, _, words) => format!("Ladderscope  {}  {}", opened.name(), words.unwrap_or_default()),
     };
     let index = TraceIndex::new(title, opened.trace);
     Arc::new(index.opened_from(opened.source).classified_by(opened.rules).with_files())

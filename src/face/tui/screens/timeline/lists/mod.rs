@@ -13,9 +13,11 @@ use unicode_width::UnicodeWidthStr;
 
 use super::state::View;
 use super::state::panel::Panel;
+use crate::base::text::fitting_name;
 use crate::face::tui::context::Context;
 use crate::face::tui::layout::{cut_bottom, cut_top, inside};
 use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::lanes::short;
 use crate::face::tui::widgets::paint::put;
 
 /// Rows of lists, without their frame and header, and without what a table shows beneath them.
@@ -42,6 +44,23 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         Some(Panel::Stretches(shown)) => stretches::draw(buf, (area, rows), view, shown, cx),
         Some(Panel::Legend(list)) => legend::draw(buf, (area, rows), list, theme),
         None => {}
+    }
+}
+
+/// A name for a narrow column: without its phase, then its last word alone where that is all there is room for.
+fn brief(name: &str, room: usize) -> String {
+    let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
+    let whole = fitting_name(name, room);
+    let last = short(name);
+    if whole.contains('…') && last.chars().count() <= room { last.to_owned() } else { whole }
+}
+
+/// Which of two traces a list is of.
+fn which(view: &View) -> &'static str {
+    match (view.panes.len(), view.focus) {
+        (1, _) => "",
+        (_, 0) => "upper trace, ",
+        _ => "lower trace, ",
     }
 }
 

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::Act;
-use super::note;
+use super::{note, which};
 use crate::base::text::{counted, fitting_name};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
@@ -43,16 +43,12 @@ pub fn draw(
         Some(counted) if now => counted.part.label(),
         _ => table.scope.part(view).label(),
     };
-    let trace = match (view.panes.len(), view.focus) {
-        (1, _) => "",
-        (_, 0) => "upper trace, ",
-        _ => "lower trace, ",
-    };
+    let trace = which(view);
     let many = match now {
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    let inner = frame(buf, area, &format!("where the time went: {trace}{part} · {many}"), theme);
+    let inner = frame(buf, area, &format!("where the time went, in us: {trace}{part} · {many}"), theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
     if typed {
         let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
@@ -108,7 +104,7 @@ fn list_rows(table: &Operations, rows: Rect) -> impl Iterator<Item = ((usize, us
 }
 
 /// Widths of the columns but the name's.
-const WIDTHS: [usize; 6] = [7, 10, 9, 9, 8, 9];
+const WIDTHS: [usize; 6] = [6, 8, 7, 7, 7, 8];
 
 fn head(buf: &mut Buffer, inner: Rect, table: &Operations, cx: &Context) {
     let (area, _) = cut_top(inner, 1);

@@ -5,8 +5,7 @@ use ratatui::layout::Rect;
 
 use super::super::Act;
 use super::super::draw::seconds;
-use super::note;
-use crate::base::text::fitting_name;
+use super::{brief, note, which};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::ns;
 use crate::face::tui::screens::timeline::Timeline;
@@ -28,11 +27,12 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &S
             let among = table.longest.iter().map(|s| s.ranks.len() as u64).sum::<u64>();
             match among < table.count {
                 true => format!("the longest of {}", table.count),
-                false => format!("{} over all ranks", table.count),
+                _ if table.count == 1 => "1 stretch".into(),
+                false => format!("{} stretches", table.count),
             }
         }
     };
-    let title = format!("exposed communication: {part} · {many}");
+    let title = format!("exposed communication: {}{part} · {many}", which(view));
     let inner = frame(buf, area, &title, theme);
     let half = usize::from(inner.width).saturating_sub(FIXED) / 2;
     let header = format!(
@@ -51,8 +51,8 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &S
             seconds((stretch.at_us * 1e3).round() as i64, 6),
             stretch.step.label(),
             rank_list(&stretch.ranks),
-            fitting_name(&stretch.collective, half),
-            fitting_name(waited, half)
+            brief(&stretch.collective, half),
+            brief(waited, half)
         );
         put(buf, rows, rows.x, y, &text, theme.style(role));
     }

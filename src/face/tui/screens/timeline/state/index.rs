@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
+
 use super::cover::Cover;
 use super::ranges::RangeRow;
 use super::row::{Class, Row, Spans};
@@ -201,7 +203,7 @@ impl TraceIndex {
         let same = |(a, b): (&Row, &Row)| {
             a.label == b.label
                 && a.len() == b.len()
-                && (0..a.len()).all(|place| {
+                && (0..a.len()).into_par_iter().with_min_len(4_096).all(|place| {
                     let span = |row: &Row| row.span(place).map(|at| bare(&self.trace.spans[at]));
                     span(a) == span(b)
                 })

@@ -1,13 +1,14 @@
 //! State of screen 4: traces, indexed; the window onto them; the cursor; the search.
 //!
 //! `build` makes an `index` of a trace out of `row`s, `ranges` and `cover`s; a `pane` shows one index,
-//! a `view` one or two panes. What a view does lies in `view` (window and cursor), `go` (to targets, along
-//! edges and critical paths), `select` (selection and marks) and `align` (two traces). A `panel` is a list
-//! beneath the lanes; its tables are of a `scope`.
+//! a `view` one or two panes. What a view does lies in `view` (window and cursor), `find` (search), `go`
+//! (to targets, along edges and critical paths), `select` (selection and marks) and `align` (two traces).
+//! A `panel` is a list beneath the lanes; its tables are of a `scope`.
 
 mod align;
 mod build;
 pub mod cover;
+mod find;
 mod go;
 mod history;
 pub mod index;

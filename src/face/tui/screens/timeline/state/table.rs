@@ -35,9 +35,9 @@ impl Column {
     pub fn title(self) -> &'static str {
         match self {
             Self::Count => "count",
-            Self::Total => "total us",
-            Self::Mean => "mean us",
-            Self::Max => "max us",
+            Self::Total => "total",
+            Self::Mean => "mean",
+            Self::Max => "max",
             Self::Share => "% lane",
             Self::Exposed => "exposed",
             Self::Name => "operation",

@@ -9,7 +9,6 @@ use super::history::History;
 use super::index::{Line, TraceIndex};
 use super::pane::Pane;
 use super::panel::Panel;
-use super::search::Matches;
 use super::select::Selected;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::plan::Phase;
@@ -415,73 +414,20 @@ impl View {
     /// Shows ranks that did the same once, or each of them; false where no ranks did the same.
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
-        let panes = self.panes.iter_mut().filter(|pane| pane.folded == folded);
-        panes.fold(false, |any, pane| pane.toggle_fold() || any)
+        let mut any = false;
+        for pane in self.panes.iter_mut().filter(|pane| pane.folded == folded) {
+            any |= pane.toggle_fold();
+        }
+        any
     }
 
     /// The span of a pane that its imported files are to be looked into for; `None` where they are too large
     /// for that to follow the cursor, or gone.
     pub fn looked_up(&self, pane: usize) -> Option<usize> {
         /// The largest files that are read again at a step of the cursor (bytes).
-        const LARGEST: u64 = 64 << 20;
+        const LARGEST: u64 = 32 << 20;
         let pane = self.panes.get(pane)?;
         pane.index.files.filter(|bytes| self.looks || *bytes <= LARGEST)?;
         pane.span_index()
-    }
-
-    /// Goes to the next or previous match in the pane that has the keys; false where there is none.
-    pub fn go_to_match(&mut self, forwards: bool) -> bool {
-        let pane = self.pane();
-        let Some(matches) = &pane.matches else { return false };
-        let from = (pane.current().unwrap_or(Line::Rank(0)), pane.place);
-        let time = self.time.saturating_add(pane.origin);
-        let Some((line, place)) =
-            matches.neighbour(&pane.index, |line| pane.hides(line), from, time, forwards)
-        else {
-            return false;
-        };
-        self.pane_mut().go_to(line, place);
-        self.follow();
-        self.show_cursor();
-        true
-    }
-
-    /// What a search found in a pane.
-    pub fn found(&mut self, pane: usize, matches: Matches) {
-        if let Some(pane) = self.panes.get_mut(pane) {
-            pane.matches = Some(matches);
-        }
-        if self.search.awaited && pane == self.focus {
-            self.search.awaited = false;
-            self.go_to_first();
-        }
-    }
-
-    /// Goes to the first match of what was typed, now or as soon as the search is done.
-    pub fn go_to_found(&mut self) {
-        let query = self.search.line.value();
-        let matches = self.panes.get(self.focus).and_then(|pane| pane.matches.as_ref());
-        if matches.is_some_and(|matches| matches.query == query) {
-            self.go_to_first();
-        } else {
-            self.search.awaited = true;
-        }
-    }
-
-    fn go_to_first(&mut self) {
-        let zoom = std::mem::take(&mut self.search.zoom);
-        if self.go_to_match(true) && zoom {
-            self.zoom_span();
-        }
-    }
-
-    /// Ends the search: nothing is marked as found any more.
-    pub fn forget_search(&mut self) {
-        let mut line = std::mem::take(&mut self.search.line);
-        line.drop_text();
-        self.search = Search { line, ..Search::default() };
-        for pane in &mut self.panes {
-            (pane.matches, pane.totals) = (None, None);
-        }
     }
 }

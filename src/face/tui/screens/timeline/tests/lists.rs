@@ -1,0 +1,259 @@
+//! What lies beneath the lanes: tables of operations and exposed stretches, the legend, what a search found, how a
+//! kernel was launched; and what is exported of all that.
+
+use super::*;
+
+#[test]
+fn operations_are_counted_sorted_narrowed_and_gone_to() {
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "O");
+    let shown = driver.screen();
+    assert!(shown.contains("where the time went, in us: the whole trace · 3 operations"), "{shown}");
+    // six executions of each kind a rank, and the name without its templates
+    assert!(shown.contains("gemm_kernel<>") && shown.contains("▓ ncclDevKernel_AllReduce"), "{shown}");
+    assert!(shown.contains("▾total"), "{shown}");
+    let rows = |driver: &Driver| {
+        let Some(Panel::Operations(table)) = &view(driver).panel else { panic!("the table is open") };
+        table
+            .order
+            .iter()
+            .map(|at| table.counted.as_ref().unwrap().table.rows[*at].clone())
+            .collect::<Vec<_>>()
+    };
+    let whole = rows(&driver);
+    assert!(whole.windows(2).all(|pair| pair[0].total_us >= pair[1].total_us));
+    let direct = crate::study::analysis::trace_report(&imported().trace, &Selection::default());
+    assert_eq!(whole, direct.names, "what `overlap --by name` says");
+    keys(&mut driver, "O");
+    assert!(
+        driver.screen().contains("where the time went, in us: step 0 · 3 operations"),
+        "{}",
+        driver.screen()
+    );
+    assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
+    keys(&mut driver, "]");
+    assert!(driver.screen().contains("where the time went, in us: step 1 · "), "it follows the cursor");
+    keys(&mut driver, ">>r");
+    assert!(driver.screen().contains("▴max"), "{}", driver.screen());
+    let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
+    assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");
+    keys(&mut driver, "/nccl");
+    assert!(driver.screen().contains("1 operation"), "{}", driver.screen());
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let on = view(&driver).span().copied().expect("on a span");
+    let longest = rows(&driver)[0].max_us;
+    assert_eq!((on.step, (on.end_ns - on.start_ns) as f64 / 1e3), (1, longest));
+    assert!(view(&driver).window.contains(view(&driver).time), "it is shown");
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert!(driver.screen().contains("3 operations"), "first the filter goes: {}", driver.screen());
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert!(view(&driver).panel.is_none());
+    press(&mut driver, KeyCode::Backspace, KeyModifiers::NONE);
+    assert_ne!(view(&driver).span(), Some(&on), "there is a way back");
+}
+
+#[test]
+fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "v");
+    keys(&mut driver, "/reduce");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    keys(&mut driver, "O");
+    for title in [
+        "the whole trace · 6 op",
+        "step 0 · 3 op",
+        "the selection · ",
+        "what /reduce finds · 2 op",
+        "the whole trace",
+    ] {
+        let shown = driver.screen();
+        assert!(shown.contains(&format!("where the time went, in us: {title}")), "{title}: {shown}");
+        keys(&mut driver, "O");
+    }
+}
+
+#[test]
+fn a_search_says_what_it_found_took_together() {
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "/decode reduce");
+    // of each decode step 15 us on rank 0 and 13 us on rank 1; the prefill's are the other fifth
+    let shown = driver.screen();
+    assert!(shown.contains("8 matches · 56.0 us a rank, 80.0% of comm, exposed 56.0 us"), "{shown}");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert!(driver.screen().contains("1 of 8 · 56.0 us a rank"), "{}", driver.screen());
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert!(!driver.screen().contains("a rank, 80.0%"));
+    let mut narrow = with(vec![trace()], (80, 24));
+    keys(&mut narrow, "/decode reduce");
+    let shown = narrow.screen();
+    assert!(shown.contains("found: 56.0 us a rank, 80.0% of comm, exposed 56.0 us"), "{shown}");
+}
+
+#[test]
+fn a_name_is_shown_whole_and_copied() {
+    let mut driver = with(vec![imported()], (80, 24));
+    let copied = |driver: &mut Driver| {
+        let effects = driver.press(KeyCode::Char('K'));
+        let [Effect::Copy(name)] = &effects[..] else { panic!("{effects:?}") };
+        name.clone()
+    };
+    let kernel = "void cutlass::gemm_kernel<128, 64>(int)";
+    assert_eq!(copied(&mut driver), kernel);
+    keys(&mut driver, "O");
+    assert!(!driver.screen().contains(kernel), "{}", driver.screen());
+    keys(&mut driver, "/gemm");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    keys(&mut driver, "W");
+    assert!(driver.screen().contains(kernel), "on demand: {}", driver.screen());
+    assert_eq!(copied(&mut driver), kernel);
+}
+
+#[test]
+fn the_longest_exposed_stretches_are_listed_and_gone_to() {
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "E");
+    let shown = driver.screen();
+    assert!(shown.contains("exposed communication: the whole trace · 10 stretches"), "{shown}");
+    let row = |driver: &Driver, at: usize| {
+        let shown = driver.screen();
+        let head = shown.lines().position(|line| line.contains("what waited")).expect("a header");
+        shown.lines().nth(head + 1 + at).unwrap_or_default().to_owned()
+    };
+    let first = row(&driver, 0);
+    assert!(first.contains("15.0 us") && first.contains("prefill") && first.contains("r0"), "{first}");
+    let second = row(&driver, 1);
+    assert!(second.contains("L0/mlp/reduce") && second.contains("L0/attn/qkv"), "{second}");
+    press(&mut driver, KeyCode::Down, KeyModifiers::NONE);
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let on = view(&driver).span().copied().expect("on a span");
+    assert_eq!((on.rank, on.step, on.operation), (0, 0, 5), "its all-reduce");
+    keys(&mut driver, "E");
+    assert!(
+        driver.screen().contains("exposed communication: step 0 · 2 stretches"),
+        "{}",
+        driver.screen()
+    );
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn the_legend_has_every_mark_of_the_lanes() {
+    let mut driver = with(vec![trace()], (200, 60));
+    keys(&mut driver, "L");
+    let shown = driver.screen();
+    for (mark, _, words) in super::super::lists::legend::MARKS {
+        assert!(shown.contains(mark) && shown.contains(words), "{mark} {words}: {shown}");
+    }
+    keys(&mut driver, "L");
+    assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("trace.json");
+    let event = |keys: &str| format!("{{\"ph\": \"X\", {keys}}}");
+    let events = [
+        event(
+            r#""cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 5, "ts": 1, "dur": 9, "args": {"External id": 4}"#,
+        ),
+        event(
+            r#""cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 10, "args": {"stream": 7, "correlation": 11, "External id": 4, "grid": [8, 2, 1], "block": [128, 1, 1]}"#,
+        ),
+    ];
+    std::fs::write(&path, format!("[{}]", events.join(","))).expect("it is written");
+    let trace = crate::trace::import::open(&path).expect("it is read");
+    let mut driver = with(vec![TraceIndex::new("trace.json".into(), trace).with_files()], (120, 40));
+    let shown = driver.screen();
+    let told = "grid 8 x 2 x 1, block 128 x 1 x 1, launched by aten::mm, correlation 11";
+    assert!(shown.contains(told), "{shown}");
+    // a large file is looked into when that is asked for
+    driver.state.timeline.view.as_mut().expect("it is open").panes[0].kernel = None;
+    let mut large = TraceIndex::new("trace.json".into(), view(&driver).pane().index.trace.clone());
+    large.files = Some(1 << 30);
+    let mut driver = with(vec![large], (120, 40));
+    let shown = driver.screen();
+    assert!(shown.contains("are in the file (1.07 GB): i looks into it"), "{shown}");
+    keys(&mut driver, "i");
+    assert!(driver.screen().contains(told), "{}", driver.screen());
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "i");
+    assert!(driver.screen().contains("not imported from a file that is still there"));
+}
+
+#[test]
+fn two_traces_are_exported_together() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    let dir = tempfile::tempdir().expect("a directory");
+    let read = |driver: &Driver, kind: FileKind, name: &str| {
+        let path = dir.path().join(name);
+        let export = driver.state.timeline.export(kind, &driver.state.cx);
+        export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
+        std::fs::read_to_string(path).expect("it is text")
+    };
+    let figure = read(&driver, FileKind::Svg, "both.svg");
+    assert!(figure.matches("in this window").count() >= 2, "the numbers of each");
+    let csv = read(&driver, FileKind::Csv, "both.csv");
+    assert!(csv.starts_with("trace,sample,"), "{}", csv.lines().next().unwrap_or_default());
+    let of = |name: &str| csv.lines().filter(|line| line.starts_with(name)).count();
+    let (upper, lower) = (of("tiny standard"), of("tiny ladder"));
+    assert!(upper > 50 && lower > 50 && upper + lower + 1 == csv.lines().count(), "{upper} {lower}");
+    keys(&mut driver, "X");
+    assert!(read(&driver, FileKind::Csv, "one.csv").starts_with("sample,"));
+}
+
+#[test]
+fn what_is_listed_is_exported_and_has_a_command() {
+    let mut driver = with(vec![measured()], (120, 40));
+    keys(&mut driver, "OO");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("operations.csv");
+    let export = driver.state.timeline.export(FileKind::Csv, &driver.state.cx);
+    export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
+    let csv = std::fs::read_to_string(path).expect("it is there");
+    assert!(csv.starts_with("name,lane,count,total_us,mean_us,max_us,share_pct,exposed_us"), "{csv}");
+    let command = |driver: &mut Driver| {
+        let effects = driver.press(KeyCode::Char('Y'));
+        let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+        command.clone()
+    };
+    assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by name --step 0");
+    keys(&mut driver, "E");
+    assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase all");
+}
+
+#[test]
+fn a_list_is_of_the_trace_that_has_the_cursor() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    keys(&mut driver, "E");
+    assert!(
+        driver.screen().contains("exposed communication: upper trace, the whole"),
+        "{}",
+        driver.screen()
+    );
+    let rows = |driver: &Driver| {
+        let Some(Panel::Stretches(shown)) = &view(driver).panel else { panic!("the list is open") };
+        shown.all().to_vec()
+    };
+    let upper = rows(&driver);
+    assert_eq!(upper[0].ranks, [0, 1], "what both ranks have is one row");
+    keys(&mut driver, "w");
+    assert!(
+        driver.screen().contains("exposed communication: lower trace, the whole"),
+        "{}",
+        driver.screen()
+    );
+    assert_ne!(rows(&driver), upper);
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(view(&driver).focus, 1);
+    keys(&mut driver, "XO");
+    assert!(
+        driver.screen().contains("where the time went, in us: the whole trace"),
+        "{}",
+        driver.screen()
+    );
+}
