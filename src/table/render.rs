@@ -213,18 +213,27 @@ impl Table {
         let others = shown.iter().copied().rev().filter(|column| !least.contains(column));
         let going: Vec<usize> = least.iter().copied().chain(others).collect();
         let first = shown.first().copied();
-        let mut left_out = Vec::new();
+        let mut gone = Vec::new();
         for column in going {
             if needed <= width {
                 break;
             }
             if !self.columns[column].stays && Some(column) != first {
-                shown.retain(|kept| *kept != column);
                 needed -= wide(&column);
-                left_out.push(self.columns[column].title.clone());
+                gone.push(column);
             }
         }
-        (self.aligned_of(&shown), left_out)
+        // a wide column that went last may have made room for narrow ones that went before it
+        for at in (0..gone.len()).rev() {
+            let more = wide(&gone[at]);
+            if needed + more <= width {
+                needed += more;
+                gone.remove(at);
+            }
+        }
+        shown.retain(|column| !gone.contains(column));
+        let title = |column: usize| self.columns[column].title.clone();
+        (self.aligned_of(&shown), gone.into_iter().map(title).collect())
     }
 
     fn aligned_of(&self, shown: &[usize]) -> String {
@@ -399,6 +408,9 @@ mod tests {
         assert!(text.contains("2.0]") && !text.contains("1.23"), "{text}");
         assert!(widest(&text).unwrap() <= 24, "{text}");
         assert_eq!(table().fitted(3).1, ["95%", "ms"], "what is left may be wider");
+        let mut room = Table::new(["name", "wide", "b"]);
+        room.push(vec![Shown::text("a"), Shown::text("w".repeat(40)), Shown::text("b")]);
+        assert_eq!(room.least(&["wide", "b"]).fitted(30).1, ["wide"], "b has room again");
         let mut stays = Table::new(["a", "!provenance", "b"]);
         stays.push(vec![Shown::text("a"), Shown::text("simulated"), Shown::text("b")]);
         let (text, left_out) = stays.fitted(5);

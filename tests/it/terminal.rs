@@ -278,3 +278,21 @@ fn an_idle_workbench_draws_nothing_and_uses_no_processor() {
     assert!(ticks() - used <= 1, "{} ticks", ticks() - used);
     quit(workbench);
 }
+
+#[test]
+fn tables_are_no_wider_than_the_terminal_and_whole_in_a_pipe() {
+    let place = Place::new();
+    let piped = place.run(&["models"]).stdout;
+    assert!(piped.contains("parameters") && piped.contains("note"), "{piped}");
+    for (columns, left_out) in [(80, "note, parameters"), (100, "note")] {
+        let shown = Workbench::open(Path::new(PROGRAM), place.path(), &["models"], (columns, 60));
+        shown.wait_for(" tiny ");
+        let told = format!("{columns} columns have no room for {left_out}: `| less -S`");
+        let text = shown.contents();
+        assert!(text.contains(&told), "{text}");
+        // nothing is wrapped: below each model stands the next one
+        let lines: Vec<&str> = text.lines().collect();
+        let at = lines.iter().position(|line| line.starts_with(" llama-3-8b ")).expect("a row");
+        assert!(lines[at + 1].starts_with(" llama-3-70b ") && lines[at].contains("128256"), "{text}");
+    }
+}

@@ -232,7 +232,8 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
         let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
         cx.inform(told.join("; "));
         if let Some(picture) = picture {
-            let title = format!("{}: Esc closes", path.display());
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let title = format!("{name}: Esc closes");
             cx.overlays.push(Overlay::Picture { title, picture });
         }
     });

@@ -92,7 +92,9 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
         Overlay::Picture { title, picture } => {
             let body = regions_of(cx.size).map_or(Rect::ZERO, |r| r.body);
             let (columns, rows) = picture.size();
-            picture.draw(popup(buf, centered(body, columns + 2, rows + 2), title, theme), buf);
+            let wide = columns.max(title.width() as u16 + 2);
+            let inner = popup(buf, centered(body, wide + 2, rows + 2), title, theme);
+            picture.draw(centered(inner, columns, rows), buf);
         }
         Overlay::Pick(shown) => pick(buf, cx, shown),
         Overlay::Prompt(prompt) => ask(buf, cx, prompt),

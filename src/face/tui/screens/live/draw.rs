@@ -23,18 +23,28 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
 use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::table::Provenance;
 
 const COLUMNS: [Column; 9] = [
     Column::text("  cell", 30, 0).growing(10),
-    Column::number("round", 5, 5),
+    Column::number("round", 5, 6),
     Column::text("samples", 10, 3),
     Column::number("tok/s", 7, 1),
     Column::number("TPOT ms", 7, 1),
-    Column::number("95 %", 12, 5),
+    Column::number("95 %", 12, 3),
     Column::number("elapsed", 7, 4),
     Column::text("provenance", 13, 2),
-    Column::text("note", 12, 6),
+    Column::text("note", 12, 7),
 ];
+
+/// The column that is left out where all cells have the same provenance: it is said once, above them.
+const PROVENANCE: usize = 7;
+
+/// The provenance of all cells, if it is one.
+fn common_provenance(live: &Live) -> Option<Provenance> {
+    let mut all = live.cells.iter().map(|cell| cell.spec.provenance());
+    all.next().filter(|first| all.all(|other| other == *first))
+}
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
@@ -53,10 +63,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     let areas = live.areas(body);
     header(buf, areas.top, live, cx, name);
     let rows = Rows { list: &live.list, len: live.cells.len(), mark: None, scrolled: None };
-    table::draw(buf, areas.table, theme, &COLUMNS, rows, |row, column| {
+    let told = common_provenance(live).is_some();
+    let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !(told && *at == PROVENANCE)).collect();
+    let columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at]).collect();
+    table::draw(buf, areas.table, theme, &columns, rows, |row, column| {
         live.cells
             .get(row)
-            .map_or_else(Default::default, |cell| content(live, cell, column, cx.now_ms, theme))
+            .map_or_else(Default::default, |cell| content(live, cell, kept[column], cx.now_ms, theme))
     });
     if !live.queue.is_empty() {
         queue(buf, areas.queue, live, cx);
@@ -107,6 +120,9 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         n => format!("  ✘ {n} failed"),
     };
     let (title, text) = (theme.style(Role::Title), theme.style(Role::Text));
+    let provenance = common_provenance(live);
+    let label = provenance.map(|provenance| format!(" [{provenance}]")).unwrap_or_default();
+    let label_style = provenance.map_or(text, |provenance| theme.provenance(provenance));
     let follow = if live.follow && live.is_running() { "  following" } else { "" };
     let common = match live.cells.first() {
         Some(cell) if !live.varied.is_empty() => format!("  all {}", live.varied.common(&cell.spec)),
@@ -119,6 +135,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         &[
             (" ", text),
             (name, title),
+            (&label, label_style),
             ("  ", text),
             (word, theme.style(role)),
             (&failed, theme.style(Role::Bad)),
@@ -183,7 +200,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
             let since = cell.since_ms.map(|since| now_ms.saturating_sub(since));
             (since.or(cell.took_ms).map_or("-".into(), clock), text)
         }
-        7 => {
+        PROVENANCE => {
             let provenance = cell.spec.provenance();
             (provenance.to_string(), theme.provenance(provenance))
         }

@@ -16,6 +16,7 @@ use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{line, put, select};
 use crate::face::tui::widgets::scatter::{Plot, mark};
+use crate::study::analysis::XAxis;
 use crate::study::plot::look_numbers;
 use crate::study::whatif::{Answer, Crossing, Over, Slider};
 use crate::table::P2p;
@@ -249,8 +250,11 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     }
     let (_, below) = cut_top(area, 1);
     let plot = Plot::new(below, points.iter().copied());
-    let name = if whatif.by_tpot { "TPOT ms" } else { "completion ms" };
-    plot.draw_axes(buf, theme, name, "tok/s/GPU");
+    let x = if whatif.by_tpot { XAxis::Tpot } else { XAxis::Completion };
+    let (unit, by) = x.unit_for(points.iter().map(|point| point.0).fold(0.0, f64::max));
+    let plot = plot.with(plot.x.divided_by(by), plot.y);
+    let name = format!("{} {unit}", if whatif.by_tpot { "TPOT" } else { "completion" });
+    plot.draw_axes(buf, theme, &name, "tok/s/GPU");
     let mut frontiers: Vec<_> = answer.frontiers.iter().collect();
     frontiers.sort_by_key(|frontier| match order(&frontier.architecture) {
         1 => 2,

@@ -26,9 +26,16 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
     };
     let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
     // the lane of computation has its name; what a narrow window must say is the lane below
-    let legend =
-        if area.width >= 60 { "█ compute ▓ hidden ╱ exposed" } else { "▓ hidden ╱ exposed" };
-    put(buf, area, x + 1, area.y, legend, theme.style(Role::Dim));
+    let legend = [
+        ("█", "compute", Role::Series(0)),
+        ("▓", "hidden", Role::Comm),
+        ("╱", "exposed", Role::Exposed),
+    ];
+    let mut x = x + 1;
+    for (glyph, words, role) in legend.into_iter().skip(usize::from(area.width < 60)) {
+        x = put(buf, area, x, area.y, glyph, theme.style(role));
+        x = put(buf, area, x + 1, area.y, words, theme.style(Role::Dim)) + 1;
+    }
     let columns = area.width.saturating_sub(LABELS);
     if columns == 0 {
         return;

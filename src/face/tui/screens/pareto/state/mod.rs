@@ -246,8 +246,10 @@ impl Pareto {
         self.shown = order.into_iter().map(|(i, _)| i).collect();
         self.draw_up();
         let points = self.points.as_deref().unwrap_or_default();
+        // a limit is nobody's choice
+        let choice = self.shown.iter().position(|i| !points[*i].is_limit()).unwrap_or(0);
         self.selected =
-            run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(0);
+            run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(choice);
     }
 
     /// Shows the group that most of what the filter leaves is of, where it leaves nothing of the group shown.
