@@ -161,7 +161,9 @@ mod tests {
         let h100 = Profile::load("h100_sxm").unwrap();
         let nccl = h100.collective(Collective::Nccl, P2p::On, 8, 1.0).0.us(16384.0).0;
         assert_eq!(us("h100_sxm NCCL"), Some(nccl));
-        assert!(us("h100_sxm one-shot") < us("h100_sxm NCCL") && us("h100_sxm no P2P") > us("h100_sxm NCCL"));
+        assert!(
+            us("h100_sxm one-shot") < us("h100_sxm NCCL") && us("h100_sxm no P2P") > us("h100_sxm NCCL")
+        );
         assert_eq!(us("a100_sxm one-shot"), None, "it was not measured there");
         assert!(marks.is_sorted_by(|a, b| a.us <= b.us));
     }

@@ -47,7 +47,8 @@ pub fn gain_figure(
     let each = (0.6 * width / columns as f64).clamp(120.0, 260.0);
     let (mut scene, area, sizes) =
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 90.0 * rows as f64))?;
-    let area = layout::name_axes(&mut scene, area, "one all-reduce (us)", "tokens/s over standard", &sizes);
+    let area =
+        layout::name_axes(&mut scene, area, "one all-reduce (us)", "tokens/s over standard", &sizes);
     let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
     for (cell, group) in cells.into_iter().zip(groups) {
         draw_chart(&mut scene, cell, group, groups.len() > 1, &looks, &sizes);
@@ -76,7 +77,8 @@ fn draw_chart(
     axis::horizontal(scene, &x, &area, sizes);
     scene.line(vec![(area.left, y.place(1.0)), (area.right, y.place(1.0))], GREY, 0.5 * sizes.line);
     marks(scene, group, &x, &area, sizes);
-    let place = |point: &GainPoint| -> Point { (x.place(point.all_reduce_us), y.place(point.pair.speedup)) };
+    let place =
+        |point: &GainPoint| -> Point { (x.place(point.all_reduce_us), y.place(point.pair.speedup)) };
     for (architecture, line) in &group.lines {
         let look = looks[architecture];
         scene.line(line.iter().map(place).collect(), look.color, sizes.line);

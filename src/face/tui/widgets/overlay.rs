@@ -4,6 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::paint::{line, popup, put, select, wrap};
+use unicode_width::UnicodeWidthStr;
+
 use crate::base::text::folded;
 use crate::face::tui::action::Action;
 use crate::face::tui::context::{Context, Notice};
