@@ -166,9 +166,8 @@ fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
 
 /// Overlap (%) of a step, or of all decode steps; `None` without communication.
 fn overlap_pct(index: &TraceIndex, part: OverlapOf) -> Option<f64> {
-    let phase = Some(part.map_or(Phase::Decode, |key| key.phase));
-    let step = part.map(|key| key.step);
-    overlap(&index.trace, &Selection { phase, step, ..Selection::default() }).all.overlap_pct
+    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    overlap(&index.trace, &part.map_or(decode, Selection::of_step)).all.overlap_pct
 }
 
 /// Searches every trace that is shown for what is typed now.
@@ -207,4 +206,27 @@ pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
             }
         },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::tests::fixtures;
+
+    #[test]
+    fn every_step_has_an_overlap_the_prefill_too() {
+        let index = fixtures::imported();
+        let of_step = |step: usize| overlap_pct(&index, Some(index.steps[step].key));
+        assert!(of_step(0).is_some_and(|pct| pct > 0.0), "the first of two collectives is hidden");
+        assert_eq!(of_step(0), of_step(2));
+        let index = fixtures::trace();
+        let prefill = index.steps[0].key;
+        assert_eq!(prefill.phase, Phase::Prefill);
+        assert_eq!(
+            overlap_pct(&index, Some(prefill)),
+            overlap_pct(&index, None),
+            "standard hides nothing"
+        );
+        assert!(overlap_pct(&index, Some(prefill)).is_some_and(|pct| pct < 10.0));
+    }
 }
