@@ -104,7 +104,7 @@ pub fn bound(cx: &mut Context) {
     match cx.overlays.last_mut() {
         Some(Overlay::Help { scroll, search }) => {
             let lines = super::widgets::overlay::help_found(&cx.keys, cx.tab, search.value()).len();
-            *scroll = (*scroll).min(lines.saturating_sub(rows - 1));
+            *scroll = (*scroll).min(lines.saturating_sub(rows.saturating_sub(1)));
         }
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
