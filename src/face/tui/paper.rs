@@ -64,12 +64,18 @@ impl Source {
         let near = screen.selected_run(cx).map(|selected| selected.run);
         let mut subject = screen.figured(cx);
         let view = state.timeline.view.as_ref().filter(|_| cx.tab == Tab::Timeline);
+        let panes = view.into_iter().flat_map(|view| &view.panes);
+        let traces: Vec<Arc<TraceIndex>> = panes.map(|pane| pane.index.clone()).collect();
         if view.is_some() {
             subject.kind = Some(Kind::Overlap);
         }
+        // a trace of a stored run was opened by its id
+        let is_stored = |name: &String| stored.records.iter().any(|record| record.run == *name);
+        let near =
+            near.or_else(|| traces.iter().filter_map(|trace| trace.opened.clone()).find(is_stored));
         Some(Self {
             near: near.or_else(|| newest().map(|record| record.run.clone())),
-            traces: view.into_iter().flat_map(|view| &view.panes).map(|p| p.index.clone()).collect(),
+            traces,
             subject,
             dir: cx.dir.clone(),
             pictures: state.pareto.pictures,
@@ -88,10 +94,14 @@ impl Source {
 
     /// What it is of, in words.
     fn words(&self) -> String {
-        match (&self.subject.runs, self.experiment()) {
+        let runs = match (&self.subject.runs, self.experiment()) {
             (Some(runs), _) => format!("the {} shown", counted(runs.len(), "run")),
             (None, Some(name)) => format!("experiment {name}"),
             (None, None) => "the stored runs".into(),
+        };
+        match self.traces.len() {
+            0 => runs,
+            traces => format!("the {} shown; other figures of {runs}", counted(traces, "trace")),
         }
     }
 

@@ -62,6 +62,27 @@ fn each_screen_offers_its_own_figure_of_what_it_shows() {
 }
 
 #[test]
+fn the_timeline_offers_the_lanes_of_its_traces() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("lanes.svg");
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.tab = Tab::Timeline;
+    let traces = driver.state.timeline.view.as_ref().unwrap().panes.len();
+    driver.keys(":figure for a paper");
+    enter(&mut driver);
+    let shown = driver.screen();
+    assert!(shown.contains(&format!("figure of the {traces} trace")), "{shown}");
+    let line = shown.lines().find(|line| line.contains("│ overlap ") || line.contains("│ pareto "));
+    assert!(line.is_some_and(|line| line.contains("overlap")), "{shown}");
+    enter(&mut driver);
+    enter(&mut driver);
+    typed(&mut driver, &file.display().to_string());
+    enter(&mut driver);
+    let shown = driver.screen();
+    assert!(file.exists() || shown.contains("it failed"), "drawn, or the reason said: {shown}");
+}
+
+#[test]
 fn a_figure_is_written_where_it_is_asked_for_and_nothing_is_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("deep/improvement.svg");
