@@ -144,7 +144,7 @@ fn completions_know_the_verbs_and_options_of_each_shell() {
 #[test]
 fn without_a_terminal_there_is_a_summary() {
     let done = Place::new().run(&[]).exits(0);
-    for part in ["Ladderscope", "0 stored run(s) in runs", "ladderscope run", "ladderscope --help"] {
+    for part in ["Ladderscope", "0 stored runs in runs", "ladderscope run", "ladderscope --help"] {
         assert!(done.stdout.contains(part), "'{part}' is missing in {}", done.stdout);
     }
     assert!(Place::new().run(&["--dir", "elsewhere"]).exits(0).stdout.contains("in elsewhere"));

@@ -131,9 +131,8 @@ fn told(text: Option<&clap::builder::StyledStr>) -> String {
 /// The name of an option that a word is, and its value where that stands in the same word.
 fn option_of(word: &str) -> Option<(&str, Option<&str>)> {
     let long = word.strip_prefix("--").filter(|name| !name.is_empty());
-    match long.or_else(|| word.strip_prefix('-').filter(|name| name.len() == 1))? {
-        text => Some(text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)))),
-    }
+    let text = long.or_else(|| word.strip_prefix('-').filter(|name| name.len() == 1))?;
+    Some(text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value))))
 }
 
 fn found<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {

@@ -7,6 +7,7 @@ use ratatui::style::Style;
 use super::Compare;
 use super::state::{Compared, Order};
 use super::{Act, areas, detail, heat};
+use crate::base::text::counted;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{digits, percent};
 use crate::face::tui::theme::{Role, Theme};
@@ -84,7 +85,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
-    let made = format!(": {} comparisons, {} differ; ", report.comparisons, report.differ);
+    let made = format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ);
     line(
         buf,
         area,
@@ -123,7 +124,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     };
     if !report.flags.is_empty() {
         let key = cx.key::<Compare>(Act::Flags);
-        let flags = format!("  ⚑ {} flags: {key}", report.flags.len());
+        let flags = format!("  ⚑ {}: {key}", counted(report.flags.len(), "flag"));
         put(buf, area, x, area.y + 1, &flags, theme.style(Role::Warn));
     }
 }

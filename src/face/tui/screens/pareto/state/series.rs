@@ -57,12 +57,12 @@ pub fn entries<'a>(
     series.into_iter().map(entry).collect()
 }
 
-/// The letter of a point from elsewhere: its architecture's initial, in a circle where P2P is off.
+/// The letter of a point from elsewhere: its architecture's initial, a capital where P2P is off.
 pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
     let initial =
         architecture.chars().find(char::is_ascii_alphabetic).unwrap_or('x').to_ascii_lowercase();
     match p2p {
-        Some(P2p::Off) => char::from_u32(0x24d0 + (u32::from(initial) - u32::from('a'))).unwrap_or('ⓧ'),
+        Some(P2p::Off) => initial.to_ascii_uppercase(),
         _ => initial,
     }
     .to_string()
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(plot::look_numbers(all[3..].iter())[&all[3]], 4);
         assert_eq!(
             (letter("ladder", Some(P2p::On)), letter("ladder", Some(P2p::Off))),
-            ("l".into(), "ⓛ".into())
+            ("l".into(), "L".into())
         );
     }
 }
