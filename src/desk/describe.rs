@@ -1,6 +1,7 @@
 //! Everything about one run in named lines: what was asked for, what it yields, what it was predicted from,
 //! where it ran. Each face shows the same lines in its own way.
 
+use crate::base::text::counted;
 use crate::lab::store::Annotation;
 use crate::machine::hardware::CostSource;
 use crate::table::{MEASURES, Record, Scope};
@@ -91,7 +92,7 @@ fn stored(record: &Record) -> Section {
 fn numbers(record: &Record, scope: Scope) -> Section {
     let (of, samples) = (record.provenance, record.metrics.as_ref().map_or(0, |m| m.samples));
     let mut section = Section::new(match scope {
-        Scope::Run => format!("Metrics: medians over {samples} sample(s) ({of})"),
+        Scope::Run => format!("Metrics: medians over {} ({of})", counted(samples as usize, "sample")),
         _ => format!("Overlap: decode phase of one sample, averaged over ranks ({of})"),
     });
     for measure in MEASURES.iter().filter(|measure| measure.scope == scope) {

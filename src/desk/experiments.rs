@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
+use crate::base::offer::Offer;
 use crate::base::regular;
 use crate::lab::sweep::{BUILT_IN, Experiment};
 
@@ -52,6 +53,18 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
         }
     }
     Ok(found)
+}
+
+/// The names of the experiments at hand: nothing but the directory is read.
+pub fn names(dir: &Path) -> Vec<Offer> {
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let name = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
+    let mut own: Vec<String> = files.filter_map(name).collect();
+    own.sort();
+    let mut names: Vec<Offer> = BUILT_IN.iter().map(|(name, _)| Offer::new(*name, "built in")).collect();
+    names.retain(|offer| !own.contains(&offer.text));
+    own.into_iter().map(|name| Offer::new(name, "")).chain(names).collect()
 }
 
 /// A file's text. A pipe that somebody put among the experiments is not waited for.

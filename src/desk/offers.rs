@@ -3,7 +3,7 @@
 
 use crate::base::offer::Offer;
 use crate::base::text::si;
-use crate::lab::sweep::edit::nccl;
+use crate::lab::sweep::edit::{axis_names, nccl};
 use crate::machine::hardware::{Profile, Stack, Target};
 use crate::model::Model;
 use crate::table::Spec;
@@ -47,6 +47,14 @@ pub fn axis_values(name: &str) -> Vec<Offer> {
         (None, Some(variable)) => variable.values.iter().map(|value| Offer::new(*value, "")).collect(),
         (None, None) => Vec::new(),
     }
+}
+
+/// The keys of `env` (variables of NCCL) or of `set` (values of the profile and the stack that hold by default), with
+/// what each means.
+pub fn pairs(of: &str) -> Vec<Offer> {
+    let start = format!("{of}.");
+    let names = axis_names(Some(&Spec::default())).into_iter();
+    names.filter_map(|name| Some(Offer::new(name.name.strip_prefix(&start)?, name.about))).collect()
 }
 
 /// What something that can be varied means, in which unit, and what it is now: three sentences at most.

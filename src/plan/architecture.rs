@@ -138,15 +138,15 @@ impl Architecture {
 
     /// What each of them is, in a few words, in the same order.
     pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
-        "a module reads the residual with all earlier outputs",
-        "it reads the residual without the newest output",
+        "modules read the residual with all earlier outputs",
+        "modules read the residual without the newest output",
         "ladder in the last K layers; ladder:[0+2] in these",
         "attention and MLP read alike; one all-reduce a layer",
         "ranks' own residuals, synchronised every N modules",
         "others' parts of a module join D modules later",
         "in the last K layers (sync-drop:[0+2]: in these) one all-reduce for both modules",
         "no all-reduce: wrong on purpose, the speed limit",
-        "it reads the residual without the newest S outputs",
+        "as ladder, without the newest S outputs",
         "parallel without the newest output",
     ];
 }

@@ -145,7 +145,7 @@ impl Measure {
 
     /// Whether it goes by this name: a name or an alias, in letters of either case.
     pub fn is(&self, name: &str) -> bool {
-        same_name(&self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
+        same_name(self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
     /// Its value in a record; `None` where the run has none, and where other runs decide it.

@@ -197,7 +197,7 @@ fn nvml_tells_clocks_power_and_links() {
     let place = Place::new();
     let table = device.run(&place, &["doctor", "--quick"], &variables).exits(0).stdout;
     for expected in [
-        "driver 580.65.06 for CUDA 13.0, 2 GPU(s)",
+        "driver 580.65.06 for CUDA 13.0, 2 GPUs",
         "SMs at 1200 of 1980 MHz",
         "throttled: sw_power_cap",
         "2 process(es) compute on it",

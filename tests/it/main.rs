@@ -32,3 +32,4 @@ mod terminal;
 mod traces;
 mod verbs;
 mod wings;
+mod words;

@@ -153,7 +153,7 @@ fn completions_know_the_verbs_and_options_of_each_shell() {
 #[test]
 fn without_a_terminal_there_is_a_summary() {
     let done = Place::new().run(&[]).exits(0);
-    for part in ["Ladderscope", "0 stored run(s) in runs", "ladderscope run", "ladderscope --help"] {
+    for part in ["Ladderscope", "0 stored runs in runs", "ladderscope run", "ladderscope --help"] {
         assert!(done.stdout.contains(part), "'{part}' is missing in {}", done.stdout);
     }
     assert!(Place::new().run(&["--dir", "elsewhere"]).exits(0).stdout.contains("in elsewhere"));
@@ -180,4 +180,66 @@ fn output_that_nobody_reads_any_more_is_no_error() {
     let output = output.expect("bash runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+/// What bash completes a line to, by the script and the program itself.
+fn completed(place: &Place, line: &str) -> Vec<String> {
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_ladderscope"));
+    let folder = binary.parent().expect("a folder").display();
+    // bash parts words at colons and equal signs outside of quotes
+    let token = match line.contains('\'') {
+        true => line.rsplit(' ').next(),
+        false => line.rsplit([' ', ':', '=']).next(),
+    };
+    let token = token.unwrap_or_default();
+    let script = format!(
+        "PATH={folder}:$PATH; source <(ladderscope completions bash); COMP_WORDS=(ladderscope); \
+         COMP_LINE=\"{line}\" COMP_POINT=${{#COMP_LINE}}; COMP_LINE=\"{line}\"; COMP_POINT=${{#COMP_LINE}}; \
+         _ladderscope_live ladderscope '{token}' x 2>/dev/null; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    );
+    let output =
+        assert_cmd::Command::new("bash").current_dir(place.path()).args(["-c", &script]).output();
+    let output = output.expect("bash runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_names_values_and_stored_runs() {
+    let place = Place::new();
+    assert_eq!(completed(&place, "ladderscope pare"), ["pareto"]);
+    assert_eq!(completed(&place, "ladderscope run --hardware h100"), ["h100_sxm"]);
+    assert_eq!(completed(&place, "ladderscope runs --filter arch:up"), ["upper-bound"]);
+    assert_eq!(completed(&place, "ladderscope sweep quick"), ["quickstart"]);
+    place.write("experiments/mine.toml", "");
+    assert_eq!(completed(&place, "ladderscope sweep mi"), ["mine"]);
+    let run =
+        ["run", "--backend", "sim", "--model", "tiny", "--hardware", "h100_sxm", "--format", "json"];
+    let id = place.run(&run).exits(0).json()["run"].as_str().expect("an id").to_owned();
+    let batch = id.split(':').next().expect("a batch").to_owned();
+    assert_eq!(completed(&place, "ladderscope show "), ["last".to_owned(), batch.clone()]);
+    assert_eq!(completed(&place, &format!("ladderscope show {}", &batch[..6])), [batch]);
+}
+
+#[test]
+fn completions_are_fast_in_a_large_store() {
+    let place = Place::new();
+    for run in 0..5_000 {
+        place.write(&format!("runs/20260101-{run:06}-standard-abcdef/record.json"), "{}");
+    }
+    for line in [
+        "ladderscope show 2026",
+        "ladderscope runs --filter 'tp:4 arch:la",
+        "ladderscope runs --columns t",
+    ] {
+        let asked = || {
+            let began = std::time::Instant::now();
+            let stdout = place.run(&["__complete", line]).exits(0).stdout;
+            assert!(!stdout.is_empty(), "{line}");
+            began.elapsed().as_millis()
+        };
+        // a machine that is shared has slow moments; a development build is several times slower
+        let best = (0..5).map(|_| asked()).min().expect("some");
+        assert!(best < 400, "{line}: {best} ms");
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use super::{Verb, output, report};
+use super::{Verb, complete, output, report};
 use crate::base::error::{Error, Result};
 
 /// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
@@ -70,6 +70,14 @@ pub fn main() -> ExitCode {
 }
 
 fn parse_and_dispatch() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|verb| verb == complete::VERB) {
+        let line: Vec<String> =
+            arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+        // a shell that does not wait for the answer is no failure
+        let _ = output::emit(&complete::main(&line));
+        return ExitCode::SUCCESS;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(report::usage(&error)),

@@ -10,6 +10,7 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::machine::hardware::{Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
 use crate::table::render::{Shown, Table};
@@ -61,7 +62,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let points: Vec<&Point> = points.iter().collect();
     let keys = args.fit.as_deref();
-    report::line(&format!("fitting {} runs", points.len()));
+    report::line(&format!("fitting {}", counted(points.len(), "run")));
     let fit = calibrate::fit(&points, &target, keys)?;
     let residuals = calibrate::residuals(&points, &fit.target)?;
     let held = if args.no_cross_validation {

@@ -7,6 +7,7 @@ use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use crate::study::analysis::{
@@ -162,8 +163,9 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
 fn said_of_many(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
     let mut text = format!(
-        "{} comparison(s), {} differ: the more there are, the more of them differ by chance\n",
-        comparison.comparisons, comparison.differ
+        "{}, {} differ: the more there are, the more of them differ by chance\n",
+        counted(comparison.comparisons, "comparison"),
+        comparison.differ
     );
     if adjusted.tested > 0 {
         text += &format!(

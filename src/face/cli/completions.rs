@@ -1,4 +1,6 @@
-//! `ladderscope completions SHELL`: a completion script on standard output.
+//! `ladderscope completions SHELL`: a completion script on standard output. In bash, zsh and fish it asks the program
+//! itself (`complete`), so that models, stored runs and fields of filters are known; where that answers nothing, and
+//! in other shells, verbs and options are completed by a list that is made once.
 
 use clap_complete::Shell;
 
@@ -7,11 +9,73 @@ use crate::base::error::{Error, Result};
 
 /// The command line's arguments of `ladderscope completions`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = SWITCH_ON)]
 pub struct Args {
     /// The shell
     #[arg(value_enum)]
     pub shell: Shell,
 }
+
+const SWITCH_ON: &str = "\
+Switched on by a line in the shell's own file:
+  bash  source <(ladderscope completions bash)                 in ~/.bashrc
+  zsh   source <(ladderscope completions zsh)                  in ~/.zshrc, behind compinit
+  fish  ladderscope completions fish | source                  in ~/.config/fish/config.fish
+Models, architectures, hardware, runs, experiments, columns, filters and values of options are completed.";
+
+/// Asks the program; the words that bash parts at colons are taken care of by it.
+const BASH: &str = r#"
+_ladderscope_live() {
+    local offer answer program="${COMP_WORDS[0]/#\~/$HOME}"
+    answer=$("$program" __complete "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
+    if [[ -z $answer ]]; then
+        _ladderscope "$@"
+        return
+    fi
+    COMPREPLY=()
+    while IFS=$'\t' read -r offer _; do
+        COMPREPLY+=("$offer")
+    done <<< "$answer"
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} =~ [=:,\>/]$ ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+complete -F _ladderscope_live -o nosort -o bashdefault -o default ladderscope 2>/dev/null ||
+    complete -F _ladderscope_live -o bashdefault -o default ladderscope
+"#;
+
+const ZSH: &str = r#"
+_ladderscope_live() {
+    local -a answer texts shown open open_shown
+    local offer
+    answer=("${(@f)$(${(Q)~words[1]} __complete "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
+    if [[ -z "$answer" ]]; then
+        _ladderscope "$@"
+        return
+    fi
+    for offer in $answer; do
+        if [[ "${offer%%$'\t'*}" == *[=:,\>/] ]]; then
+            open+=("${offer%%$'\t'*}")
+            open_shown+=("${offer/$'\t'/  -- }")
+        else
+            texts+=("${offer%%$'\t'*}")
+            shown+=("${offer/$'\t'/  -- }")
+        fi
+    done
+    compadd -V ladderscope -l -d shown -a texts
+    compadd -V ladderscope -l -S '' -d open_shown -a open
+}
+compdef _ladderscope_live ladderscope
+"#;
+
+const FISH: &str = r#"
+function __ladderscope_live
+    ladderscope __complete (commandline -cp | string collect) 2>/dev/null
+end
+complete -c ladderscope -e
+complete -c ladderscope -k -f -n 'count (__ladderscope_live) >/dev/null' -a '(__ladderscope_live)'
+complete -c ladderscope -F -n 'not count (__ladderscope_live) >/dev/null'
+"#;
 
 /// Prints the completion script of the shell asked for.
 pub fn run(args: &Args, command: &mut clap::Command) -> Result<u8> {
@@ -19,6 +83,12 @@ pub fn run(args: &Args, command: &mut clap::Command) -> Result<u8> {
     clap_complete::generate(args.shell, command, "ladderscope", &mut script);
     let script =
         String::from_utf8(script).map_err(|e| Error::failed(format!("the completion script: {e}")))?;
-    output::emit(&script)?;
+    output::emit(&match args.shell {
+        Shell::Bash => script + BASH,
+        Shell::Zsh => script + ZSH,
+        // all that fish knows of a command holds: the list is only for where the program is not found
+        Shell::Fish => format!("if not command -q ladderscope\n{script}\nelse\n{FISH}\nend\n"),
+        _ => script,
+    })?;
     Ok(0)
 }

@@ -11,6 +11,7 @@ use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_memory::{self, Bandwidth};
 use super::output::{self, Format, FormatArgs, bytes};
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::run::comm::nccl::{self, Probe as Nccl};
 use crate::run::{BACKENDS, PlanBackend};
 use crate::table::render::{Shown, Table};
@@ -142,10 +143,10 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
     line(
         "CPU",
         format!(
-            "{}, {} core(s), {} thread(s), L3 {}",
+            "{}, {}, {}, L3 {}",
             cpu.model,
-            cpu.cores,
-            cpu.threads,
+            counted(cpu.cores, "core"),
+            counted(cpu.threads, "thread"),
             bytes(cpu.l3_bytes)
         ),
     )?;

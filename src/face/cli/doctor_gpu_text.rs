@@ -2,6 +2,7 @@
 
 use super::doctor_gpu::{Gpu, Gpus};
 use super::output::bytes;
+use crate::base::text::counted;
 use crate::machine::driver::Peer;
 use crate::machine::nvml::{Link, State};
 
@@ -14,10 +15,10 @@ pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
         None => line(
             "CUDA",
             format!(
-                "✔ driver {}for CUDA {}, {} GPU(s)",
+                "✔ driver {}for CUDA {}, {}",
                 cuda.driver_version.as_deref().map_or(String::new(), |version| format!("{version} ")),
                 cuda.driver_api.as_deref().unwrap_or("unknown"),
-                cuda.gpus.len()
+                counted(cuda.gpus.len(), "GPU")
             ),
         ),
     }

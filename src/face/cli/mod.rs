@@ -7,6 +7,8 @@
 mod app;
 mod calibrate;
 mod compare;
+mod complete;
+mod complete_values;
 mod completions;
 mod config;
 mod doctor;

@@ -7,7 +7,7 @@ use super::overlap::By;
 use super::{output, overlap_rows as rows, show};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
-use crate::base::text::fitting_name;
+use crate::base::text::{counted, fitting_name};
 use crate::study::analysis::{
     ExposedStretch, GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport, names_table,
     stretches_table,
@@ -114,8 +114,12 @@ fn import(import: &ImportReport) -> String {
     let list = |counts: &std::collections::BTreeMap<String, u64>| {
         counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
     };
-    let mut text =
-        format!("Read {}: {} events of {} file(s)\n", import.format, import.events, import.files.len());
+    let mut text = format!(
+        "Read {}: {} of {}\n",
+        import.format,
+        counted(import.events as usize, "event"),
+        counted(import.files.len(), "file")
+    );
     for (what, counts) in [("used", &import.used), ("ignored", &import.ignored)] {
         if !counts.is_empty() {
             text += &wrapped(&format!("  {what:<8}"), &list(counts));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::filter::FilterArgs;
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::desk::{self, Stores, overlap_pair};
 use crate::study::analysis;
 use crate::study::plot::{self, Figure, Options, Part};
@@ -54,9 +55,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let html = page(&report_of_runs)?;
     plot::write(&args.output, html.as_bytes())?;
     report::note(&format!(
-        "wrote {}: {} runs, {:.1} MB ({})",
+        "wrote {}: {}, {:.1} MB ({})",
         args.output.display(),
-        records.len(),
+        counted(records.len(), "run"),
         html.len() as f64 / 1e6,
         report_of_runs.provenance.origin()
     ));

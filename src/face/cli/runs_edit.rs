@@ -122,12 +122,19 @@ pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
             let emptied = store.empty_trash()?;
             let hidden = match emptied.hidden_rows {
                 0 => String::new(),
-                rows => format!("; {rows} deleted row(s) stay hidden in batches that have other rows"),
+                rows => format!(
+                    "; of batches that have other rows, {} hidden",
+                    if rows == 1 {
+                        "1 deleted row stays".into()
+                    } else {
+                        format!("{rows} deleted rows stay")
+                    }
+                ),
             };
             report::note(&format!(
-                "removed {} and {} batch file(s){hidden}",
+                "removed {} and {}{hidden}",
                 counted(emptied.runs, "run"),
-                emptied.batches
+                counted(emptied.batches, "batch file")
             ));
         }
     }

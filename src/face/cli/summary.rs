@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{filter, output};
 use crate::base::error::Result;
+use crate::base::text::counted;
 use crate::face::tui;
 use crate::table::Status;
 
@@ -26,7 +27,7 @@ fn text(dir: &Path) -> Result<String> {
 Ladderscope {}: how much of tensor-parallel decoding time is exposed communication,
 and which model architecture hides it best, on which hardware?
 
-{} stored run(s) in {} ({ok} ok). This is no terminal, so no workbench; how to go on:
+{} in {} ({ok} ok). This is no terminal, so no workbench; how to go on:
 
   ladderscope run --model tiny --backend cpu --tp 2 --architecture ladder   run one cell
   ladderscope experiments                                                   experiment files at hand
@@ -36,7 +37,7 @@ and which model architecture hides it best, on which hardware?
   ladderscope --help                                                        everything else
 ",
         env!("CARGO_PKG_VERSION"),
-        records.len(),
+        counted(records.len(), "stored run"),
         dir.display(),
     ))
 }

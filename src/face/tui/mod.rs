@@ -110,6 +110,11 @@ pub fn config_problems() -> Vec<String> {
     config::Config::load(&config::Surroundings::of_process()).wrong
 }
 
+/// The names of the built-in themes.
+pub fn theme_names() -> impl Iterator<Item = &'static str> {
+    theme::names()
+}
+
 /// A settings file that says what is built in, with the colours of a theme.
 pub fn config_template(theme: &str) -> Result<String> {
     config::template(theme)

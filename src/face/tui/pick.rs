@@ -156,7 +156,10 @@ impl Pick {
                 let entries = self.folder.iter().flat_map(|(folder, entries)| {
                     entries.iter().enumerate().map(move |(at, entry)| (at, &entry.path[folder.len()..]))
                 });
+                // hidden ones are there for who types their dot; `.` is the folder itself
+                let shown = |name: &str| typed.starts_with('.') || name == "." || !name.starts_with('.');
                 let mut found: Vec<(bool, usize)> = entries
+                    .filter(|(_, name)| shown(name))
                     .filter_map(|(at, name)| Some((folded(name).find(&typed)? > 0, at)))
                     .collect();
                 found.sort_by_key(|(within, _)| *within);
@@ -189,8 +192,14 @@ impl Pick {
     /// Columns that the longest name, and the longest of what is said, take.
     pub fn widths(&self) -> (u16, u16) {
         use unicode_width::UnicodeWidthStr;
-        let names = self.lines.iter().map(|line| line.0.width()).max().unwrap_or(0);
-        let words = self.lines.iter().map(|line| line.1.width()).max().unwrap_or(0);
+        let count = match (self.path(), &self.folder) {
+            (Some(_), folder) => folder.as_ref().map_or(0, |(_, entries)| entries.len()),
+            (None, _) => self.lines.len(),
+        };
+        let widest = |(names, words): (usize, usize), (name, about): (&str, &str)| {
+            (names.max(name.width()), words.max(about.width()))
+        };
+        let (names, words) = (0..count).filter_map(|at| self.line(at)).fold((0, 0), widest);
         (names as u16, words as u16)
     }
 

@@ -227,7 +227,7 @@ impl Pixels {
     }
 }
 
-/// Monospaced first; what it lacks (braille) comes from its proportional sibling.
+/// Monospaced first; what it lacks (letters of other scripts in names) comes from its proportional sibling.
 struct Fonts {
     regular: FontRef<'static>,
     bold: FontRef<'static>,

@@ -45,6 +45,19 @@ impl Store {
         listing.records.pop().ok_or_else(|| damaged(&listing, &id))
     }
 
+    /// The ids of all runs and batches, the newest first; names of files alone are read.
+    ///
+    /// # Errors
+    ///
+    /// Where the directory cannot be read.
+    pub fn ids(&self) -> Result<Vec<String>> {
+        let mut ids = self.run_ids()?;
+        ids.extend(self.batch_ids()?);
+        ids.retain(|id| !id.starts_with('.'));
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(ids)
+    }
+
     /// The newest run that has ended, or the newest.
     fn last(&self) -> Result<Record> {
         let runs = self.list_runs()?.records;

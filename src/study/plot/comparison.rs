@@ -13,6 +13,7 @@ use super::scene::{Align, Area, Text};
 use super::style::{INK, Look, PLAIN, Sizes, look, looks};
 use super::too_narrow;
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::plan::Architecture;
 use crate::study::analysis::{Comparison, ComparisonReport};
 
@@ -46,7 +47,7 @@ pub fn comparison_figure(
     let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
 
-    let mut remark = format!("{} comparisons", report.comparisons);
+    let mut remark = counted(report.comparisons, "comparison");
     if pairs.len() < report.pairs.len() {
         remark.push_str(&format!(", the first {} shown", pairs.len()));
     }

@@ -17,6 +17,8 @@ pub struct ProvenanceSummary {
     pub kinds: BTreeSet<Provenance>,
     /// Hardware profiles and machines.
     pub hardware: BTreeSet<String>,
+    /// Emulated links, and what was changed in profiles.
+    pub changes: BTreeSet<String>,
     /// The simulator's stacks, or the drivers and NCCL versions of the machines.
     pub software: BTreeSet<String>,
     /// The commits of the programs that ran, abbreviated.
@@ -67,13 +69,14 @@ impl ProvenanceSummary {
     fn add(&mut self, spec: &Spec, provenance: Provenance, environment: &Environment) {
         self.kinds.insert(provenance);
         if spec.backend.is_simulated() {
-            let set: String = spec.set.iter().map(|(k, v)| format!(" {k}={v}")).collect();
-            self.hardware.insert(format!("{}{set}", spec.hardware));
+            let set: Vec<String> = spec.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            self.changes.extend((!set.is_empty()).then(|| set.join(" ")));
+            self.hardware.insert(spec.hardware.clone());
             self.software.insert(format!("stack {}", spec.stack));
         } else {
             self.add_machine(environment);
             if spec.link.is_emulated() {
-                self.hardware.insert(format!("link {}", spec.link));
+                self.changes.insert(format!("link {}", spec.link));
             }
         }
         self.commits.extend(text(environment, "/commit").map(short));
@@ -103,7 +106,8 @@ impl ProvenanceSummary {
     /// The line under the figure.
     pub fn caption(&self) -> String {
         let mut words = vec![self.origin()];
-        words.extend(listed("machines", &self.hardware));
+        words.extend(listed("machines and profiles", &self.hardware));
+        words.extend(listed("links and profile values", &self.changes));
         words.extend(listed("versions of software", &self.software));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
@@ -123,7 +127,7 @@ impl ProvenanceSummary {
         let join = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join("; ");
         let all = [
             ("Provenance", self.origin()),
-            ("Hardware", join(&self.hardware)),
+            ("Hardware", join(&self.hardware.union(&self.changes).cloned().collect())),
             ("Stack", join(&self.software)),
             ("Software", concat!("ladderscope ", env!("CARGO_PKG_VERSION")).to_owned()),
             ("Commit", join(&self.commits)),
@@ -159,6 +163,19 @@ fn listed(what: &str, set: &BTreeSet<String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    #[test]
+    fn one_machine_is_one_whatever_was_changed_in_it() {
+        let of = |alpha: u32| {
+            let set = |spec: &mut Spec| _ = spec.set.insert("link.alpha_us".into(), alpha.to_string());
+            sim_record(&alpha.to_string(), set, 1.0, 1.0)
+        };
+        let records: Vec<Record> = (1..8).map(of).collect();
+        let caption = ProvenanceSummary::of_records(&records).caption();
+        assert!(caption.contains("h100_sxm; 7 links and profile values"), "{caption}");
+        let caption = ProvenanceSummary::of_records(&records[..1]).caption();
+        assert!(caption.contains("h100_sxm; link.alpha_us=1"), "{caption}");
+    }
 
     use super::*;
     use crate::study::analysis::testing::{record, sim_record};

@@ -10,6 +10,7 @@ use super::html::Html;
 use super::page::{Compared, Report};
 use super::set;
 use crate::base::error::Result;
+use crate::base::text::counted;
 use crate::study::analysis::CellSet;
 use crate::study::plot::{self, Options};
 use crate::table::render::{Shown, Table};
@@ -37,7 +38,8 @@ pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
             let runs: BTreeSet<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();
             answered = true;
             let index = sets.iter().position(|other| other.name == set.name).unwrap_or(0);
-            html.raw("<dd>").raw(&format!("<a href=\"#set{index}\">{} cells</a>: ", runs.len()));
+            html.raw("<dd>")
+                .raw(&format!("<a href=\"#set{index}\">{}</a>: ", counted(runs.len(), "cell")));
             html.raw(&crate::base::text::escape(&set.name)).raw("</dd>\n");
         }
         if !answered {

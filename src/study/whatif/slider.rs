@@ -68,7 +68,7 @@ sliders! {
     Batch: "batch", "", [1.0, 4096.0], Value::Option("batch"), "sequences decoded together";
     Alpha: "alpha", "us", [0.1, 2000.0], hardware!(alpha_us, |p| Some(p.alpha_us)), "latency of a small all-reduce inside a node; the stack scales measured ones";
     Bandwidth: "bandwidth", "GB/s", [1.0, 2000.0], hardware!(gb_s, |p| Some(p.gb_s)), "message bandwidth of an all-reduce (bus bandwidth: x 2(TP-1)/TP)";
-    Sms: "SMs of comm", "", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
+    Sms: "comm takes", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
     CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "part of its rate that an all-reduce loses while compute runs";
     P2p: "P2P", "", CHOICE, Value::Option("p2p"), "whether GPUs of a node talk directly";
     Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "NCCL's, or a one-shot all-reduce where the profile has one";

@@ -107,7 +107,7 @@ impl Variant {
             let total = f64::from(sms_of(&plain.profile)?);
             if sms > total {
                 return Err(Error::input(format!(
-                    "{sms} SMs of communication: a GPU of {} has {total}",
+                    "communication takes {sms} SMs: a GPU of {} has {total}",
                     plain.profile.name
                 )));
             }

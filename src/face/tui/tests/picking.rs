@@ -53,7 +53,7 @@ fn a_file_to_open_is_found_in_folders() {
     let dir = tempfile::tempdir().expect("a directory");
     let inner = dir.path().join("profiles");
     std::fs::create_dir(&inner).expect("a folder");
-    for name in ["rank0.json", "rank1.json", "notes.txt"] {
+    for name in ["rank0.json", "rank1.json", "notes.txt", ".hidden"] {
         std::fs::write(inner.join(name), "[]").expect("a file");
     }
     let root = dir.path().display().to_string();
@@ -66,6 +66,11 @@ fn a_file_to_open_is_found_in_folders() {
     press(&mut driver, KeyCode::Enter);
     let all = [".", "rank0.json", "rank1.json", "notes.txt"];
     assert_eq!(offered(&driver), all.map(|name| format!("{root}/profiles/{name}")), "gone into");
+    assert!(driver.screen().contains("its 2 files as the ranks of one trace"), "{}", driver.screen());
+    keys(&mut driver, ".h");
+    assert_eq!(offered(&driver), [format!("{root}/profiles/.hidden")], "for who types the dot");
+    press(&mut driver, KeyCode::Backspace);
+    press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "rank1");
     press(&mut driver, KeyCode::Tab);
     assert!(driver.screen().contains("profiles/rank1.json"), "{}", driver.screen());

@@ -1,4 +1,4 @@
-//! A scatter plot with lines: braille for the lines, a glyph a point, axes with ticks at round numbers,
+//! A scatter plot with lines: quarters of cells for the lines, which any font has, a glyph a point, axes with ticks at round numbers,
 //! logarithmic on demand or where the values span more than a factor of ten.
 
 use ratatui::buffer::Buffer;
@@ -252,7 +252,7 @@ impl Plot {
         // the canvas's cells are centred on points, so a point's glyph lies on its line
         Canvas::default()
             .background_color(ground)
-            .marker(Marker::Braille)
+            .marker(Marker::Quadrant)
             .x_bounds([0.0, 1.0])
             .y_bounds([0.0, 1.0])
             .paint(|context| {

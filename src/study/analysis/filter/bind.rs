@@ -123,7 +123,7 @@ impl Term {
         let unit = table.columns().get(column).map_or(Unit::Text, |c| c.field.unit);
         let values = match operator.takes_several() {
             true => alternatives(value, table.columns().get(column).map(AsRef::as_ref)),
-            false => vec![0..value.len()],
+            false => std::iter::once(0..value.len()).collect(),
         };
         // while the second of two is not typed yet there is only the first
         let values = values.into_iter().map(|at| &value[at]).filter(|value| !value.is_empty());

@@ -133,7 +133,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
-    let made = format!(": {} comparisons, {} differ; ", report.comparisons, report.differ);
+    let made = format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ);
     line(
         buf,
         area,

@@ -344,7 +344,7 @@ fn time(forecast: &Forecast) -> Option<String> {
     let bases: Vec<String> = forecast
         .rests_on
         .iter()
-        .map(|(basis, runs)| format!("{} ({runs} runs)", basis.text()))
+        .map(|(basis, runs)| format!("{} ({})", basis.text(), counted(*runs, "run")))
         .collect();
     let rate =
         forecast.cells_per_s.map(|rate| format!("; {} cells/s", digits(rate))).unwrap_or_default();

@@ -15,6 +15,7 @@ use ratatui::style::Style;
 
 use super::state::{CellState, Live, LiveCell, Pause};
 use super::{Act, detail};
+use crate::base::text::counted;
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{clock, digits};
@@ -108,7 +109,8 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         (Some(_), _) => ("✔ done", Role::Good),
     };
     let full = bar(progress.fraction, usize::from(area.width / 4));
-    let mut numbers = format!("  {}/{} runs  elapsed {elapsed}", progress.done, progress.total);
+    let mut numbers =
+        format!("  {}/{}  elapsed {elapsed}", progress.done, counted(progress.total, "run"));
     if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
         numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
     }
@@ -163,7 +165,7 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
         let queued = &live.queue[row];
         let runs = queued.experiment.cells.len() * queued.experiment.rounds as usize;
-        let text = format!(" {} {}, up to {runs} runs", row + 1, queued.title());
+        let text = format!(" {} {}, up to {}", row + 1, queued.title(), counted(runs, "run"));
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
         if live.in_queue && row == live.queue_list.selected {
             put(buf, inner, inner.x, y, "▸", theme.style(Role::Key));

@@ -136,7 +136,7 @@ struct Mark {
     color: Color,
     hollow: bool,
     dominated: bool,
-    /// A letter instead of a marker: a point from elsewhere; in a circle where P2P is off.
+    /// A letter instead of a marker: a point from elsewhere; a capital where P2P is off.
     letter: Option<String>,
 }
 

@@ -553,21 +553,21 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         (Kind::Iterm2, "\u{1b}]1337;File=inline=1"),
     ] {
         let mut driver = driver(80, 24);
-        let braille = |driver: &Driver| {
-            driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
+        let drawn = |driver: &Driver| {
+            driver.screen().chars().filter(|c| ('\u{2580}'..='\u{259f}').contains(c)).count()
         };
-        assert!(braille(&driver) > 10);
+        assert!(drawn(&driver) > 10);
         keys(&mut driver, "i");
         assert!(driver.screen().contains("not known to show pictures"), "{}", driver.screen());
         driver.state.pareto.pictures.kind = Some(kind);
         press(&mut driver, KeyCode::Esc);
         let effects = driver.keys("i");
         assert!(asks(&effects, "picture"));
-        assert!(braille(&driver) > 10, "characters until it is painted");
+        assert!(drawn(&driver) > 10, "characters until it is painted");
         driver.answer(effects);
         let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
         assert!(cells.contains(sequence), "{kind:?}");
-        assert_eq!(braille(&driver), 0);
+        assert_eq!(drawn(&driver), 0);
         assert!(cells.contains("completion latency (ms)"), "the axes stay text");
         // the cursor moves without a new picture, and is seen at the axes
         let effects = driver.press(KeyCode::Right);
@@ -581,7 +581,7 @@ fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
         let effects = driver.keys("+");
         assert!(asks(&effects, "picture"), "zoomed: painted anew");
         driver.keys("i");
-        assert!(braille(&driver) > 10, "off again");
+        assert!(drawn(&driver) > 10, "off again");
     }
 }
 

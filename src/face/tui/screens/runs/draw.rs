@@ -14,6 +14,7 @@ use unicode_width::UnicodeWidthStr;
 use super::columns::{self, Shown};
 use super::over;
 use super::state::{Line, Runs};
+use crate::base::text::counted;
 use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::layout::cut_top;
@@ -57,7 +58,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
 
 fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Snapshot, shown: &Shown) {
     let theme = cx.theme;
-    let mut count = format!(" {} of {} runs", runs.count, stored.records.len());
+    let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
     if !runs.marked.is_empty() {
         count += &format!(", {} marked", runs.marked.len());
     }
@@ -69,9 +70,9 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
     let mut right = top.right();
     let hidden = match (shown.left, shown.right) {
         (0, 0) => String::new(),
-        (0, n) => format!("{n} columns → "),
-        (n, 0) => format!("← {n} columns "),
-        (a, b) => format!("← {a} columns {b} → "),
+        (0, n) => format!("{} → ", counted(n, "column")),
+        (n, 0) => format!("← {} ", counted(n, "column")),
+        (a, b) => format!("← {} {b} → ", counted(a, "column")),
     };
     if top.width > 60 {
         right = right.saturating_sub(hidden.width() as u16);

@@ -15,12 +15,15 @@ const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can
 
 /// Does what was asked for.
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
+    if act == Act::TypeBeneath {
+        // where none is open, it is shown alone
+        return cx.pick_run(Opening::Beneath);
+    }
     let Some(view) = &mut timeline.view else {
         cx.inform("no trace is open");
         return;
     };
     match act {
-        Act::TypeBeneath => cx.pick_run(Opening::Beneath),
         Act::GoTo => cx.prompt("go to", FORMS, "", go_to),
         Act::Ghost if view.has_ghost() => {
             view.remove();
