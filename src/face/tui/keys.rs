@@ -104,7 +104,9 @@ pub fn bound(cx: &mut Context) {
     match cx.overlays.last_mut() {
         Some(Overlay::Help { scroll, search }) => {
             let lines = super::widgets::overlay::help_found(&cx.keys, cx.tab, search.value()).len();
-            *scroll = (*scroll).min(lines.saturating_sub(rows.saturating_sub(1)));
+            // the line that is searched for takes one
+            let searched = usize::from(search.typing || !search.value().is_empty());
+            *scroll = (*scroll).min(lines.saturating_sub(rows.saturating_sub(searched)));
         }
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
