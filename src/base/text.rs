@@ -64,8 +64,8 @@ pub fn si(value: f64, unit: &str) -> String {
     }
 }
 
-/// A kernel's name without what stands between its angle brackets. Within parentheses that a template opens, `>`
-/// compares.
+/// A kernel's name with `<>` for every template's angle brackets and all between them. Within parentheses that a
+/// template opens, `>` compares. A name with a bracket that never closes stays whole.
 pub fn without_templates(name: &str) -> String {
     let mut cut = String::new();
     // of each open bracket, the parentheses that are open within it

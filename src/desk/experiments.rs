@@ -23,11 +23,8 @@ pub struct AtHand {
     pub experiment: Result<Experiment>,
 }
 
-/// The files `*.toml` of a directory, sorted, then the built-in experiments whose names no file has.
-///
-/// # Errors
-///
-/// Where the directory is there and cannot be read. A broken file is an entry with its error.
+/// The files `*.toml` of a directory, sorted, then the built-in experiments whose names no file has. A broken file is
+/// an entry with its error. Fails where the directory is there and cannot be read.
 pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
     let mut paths = Vec::new();
     if dir.is_dir() {

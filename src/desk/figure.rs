@@ -39,13 +39,13 @@ impl Kind {
 /// A figure that is asked for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What it shows.
+    /// Which of the figures is drawn.
     pub kind: Kind,
     /// Its size and resolution.
     pub options: Options,
     /// Points of others, beside a Pareto frontier.
     pub overlay: Vec<OverlayPoint>,
-    /// Which step, layers and rank lanes are of.
+    /// The step, the layers and the rank whose lanes an overlap figure draws.
     pub part: Part,
     /// Where several sets of runs are not comparable and the figure shows one: the set that this run's cell is
     /// of; without a run that is an error.
@@ -124,11 +124,8 @@ impl Wanted {
         Ok(Drawn { figure, notes })
     }
 
-    /// Draws the lanes of one step of each of these traces, the first one above.
-    ///
-    /// # Errors
-    ///
-    /// An input error where a trace has no such step, layers or rank.
+    /// Draws the lanes of one step of each of these traces, the first one above. Fails where [`plot::overlap_figure`]
+    /// does: where a trace has no such step or rank, for one.
     pub fn of_traces(&self, traces: &[&Trace], provenance: &ProvenanceSummary) -> Result<Figure> {
         plot::overlap_figure(traces, &self.part, provenance, &self.options)
     }

@@ -49,8 +49,8 @@ pub fn axis_values(name: &str) -> Vec<Offer> {
     }
 }
 
-/// The keys of `env` (variables of NCCL) or of `set` (values of the profile and the stack that hold by default), with
-/// what each means.
+/// The keys that `of` can have, with what each means: of `env` variables of NCCL, of `set` the values of the profile
+/// and the stack that a cell has by default.
 pub fn pairs(of: &str) -> Vec<Offer> {
     let start = format!("{of}.");
     let names = axis_names(Some(&Spec::default())).into_iter();

@@ -234,11 +234,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Emits one operation without a weight; `columns` is the width of what it writes on one rank.
-    ///
-    /// # Errors
-    ///
-    /// [`PlanError::Operands`] where the kind takes another number of operands; [`PlanError::Placement`]
+    /// Emits one operation without a weight; `columns` is the width of what it writes on one rank. Fails with
+    /// [`PlanError::Operands`] where the kind takes another number of operands, and with [`PlanError::Placement`]
     /// where an operand's placement does not allow it.
     pub fn emit(
         &mut self,
@@ -250,12 +247,8 @@ impl<'a> Builder<'a> {
         self.emit_with(name, kind, reads, columns, None)
     }
 
-    /// Emits a multiplication by slices of `tensors`, one below the other.
-    ///
-    /// # Errors
-    ///
-    /// [`PlanError::Placement`] where `x` is not placed as a weight sharded so needs it: replicated for
-    /// rows of the weight, sharded for columns.
+    /// Emits a multiplication by slices of `tensors`, one below the other. Fails with [`PlanError::Placement`] where
+    /// `x` is not placed as a weight sharded so needs it: replicated for rows of the weight, sharded for columns.
     pub fn matmul(
         &mut self,
         name: &str,

@@ -81,8 +81,8 @@ pub enum Kind {
         /// Whether the own part is multiplied by the root of tp.
         root: bool,
     },
-    /// A rank's part of a mean over ranks: reads x `[rows, hidden]`, writes x / tp, of which the sum over ranks is
-    /// the mean.
+    /// A rank's part of a mean over ranks: reads x `[rows, hidden]`, writes x / tp, of the same shape; the sum of
+    /// what all ranks write is the mean.
     MeanShare,
     /// Matrix product with a weight W `[outputs, inputs]`: reads x `[rows, inputs]`, writes x W^T
     /// `[rows, outputs]`. Sharding W by rows leaves the result sharded, by columns partial.

@@ -49,11 +49,11 @@ impl Launcher {
 pub struct Launched {
     /// The launcher whose variables were found.
     pub launcher: Launcher,
-    /// Which one this is, from 0.
+    /// The rank of this process among all, from 0.
     pub rank: usize,
-    /// How many there are; at least 2.
+    /// How many ranks there are; at least 2.
     pub ranks: usize,
-    /// Which one of those on this host, from 0.
+    /// The number of this process among those on this host, from 0.
     pub local_rank: usize,
     /// How many are on this host, where the launcher says.
     pub local_ranks: Option<usize>,
@@ -168,7 +168,7 @@ fn read(variable: Variables<'_>) -> Result<Option<Launched>> {
     }))
 }
 
-/// Whose variables are set. torchrun and mpirun may run within a Slurm job, so they come first.
+/// The launcher whose variables are set. torchrun and mpirun may run within a Slurm job, so they come first.
 fn guess(set: Variables<'_>) -> Result<Option<Launcher>> {
     match (set("RANK"), set("WORLD_SIZE")) {
         (Some(_), Some(_)) => return Ok(Some(Launcher::Torchrun)),

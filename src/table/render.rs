@@ -120,9 +120,9 @@ pub struct Table {
 /// A column; its name and title are not there where they are empty.
 #[derive(Clone, Debug, PartialEq)]
 struct Column {
-    /// In files.
+    /// The column's name in files.
     name: String,
-    /// For people.
+    /// The header above it in tables for people.
     title: String,
     /// Whether it stays however narrow a window is.
     stays: bool,

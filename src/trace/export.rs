@@ -32,11 +32,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a file's name asks for.
-    ///
-    /// # Errors
-    ///
-    /// An input error for another extension than those of the formats.
+    /// The format that a file's name asks for by its ending, in letters of either case. Fails for a name that ends in
+    /// none of the formats' endings.
     pub fn of(path: &Path) -> Result<Self> {
         let name =
             path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -94,10 +91,7 @@ pub fn write(trace: &Trace, path: &Path) -> Result<()> {
 }
 
 /// Writes the spans of several traces, each under its name, to one CSV file; nothing is there until all of it is.
-///
-/// # Errors
-///
-/// A failure where the file cannot be written, which then is not there.
+/// Fails where the file cannot be written, which then is not there.
 pub fn write_several(traces: &[(&str, &Trace)], path: &Path) -> Result<()> {
     let mut output = AtomicFile::create(path)?;
     let mut buffered = BufWriter::with_capacity(1 << 18, &mut output);

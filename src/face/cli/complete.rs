@@ -16,7 +16,7 @@ const MOST: usize = 200;
 /// The program, as it is called.
 const PROGRAM: &str = "ladderscope";
 
-/// The hidden verb.
+/// The hidden verb by which a shell's script asks the program what can be typed next.
 pub const VERB: &str = "__complete";
 
 /// What is known of the line before the word that is typed.

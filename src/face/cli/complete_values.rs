@@ -15,7 +15,7 @@ use crate::study::calibrate::PARAMETERS;
 use crate::table::options::OPTIONS;
 use crate::table::{MEASURES, Status};
 
-/// Offers at most.
+/// The most offers that the values of one argument, or of one word of several, are cut to.
 const MOST: usize = 200;
 
 /// Runs that are offered, the newest.

@@ -34,12 +34,9 @@ impl FilterArgs {
         self.filter.as_deref().filter(|typed| !typed.trim().is_empty())
     }
 
-    /// The records of the named runs and directories (see [`Selection::named`]) that meet the filter. How many
-    /// do is told.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Selection::named`], and an input error for a filter with a field that there is not.
+    /// The records of the named runs and directories (see [`Selection::named`]) that meet the filter; with a filter a
+    /// note says how many do. Fails where [`Selection::named`] does, and where the filter has a field that there is
+    /// not or a value that its field cannot have.
     pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
         let chosen = select(named, dir)?;
         let all = chosen.records.len();
@@ -50,11 +47,8 @@ impl FilterArgs {
         Ok(records)
     }
 
-    /// As [`Self::records`], and with them those that they are compared with along an axis ([`compared_rows`]).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::records`].
+    /// The records of [`Self::records`], and with them those that they are compared with along an axis
+    /// ([`compared_rows`]). Fails where [`Self::records`] does.
     pub fn compared(
         &self,
         named: &[String],
@@ -73,11 +67,8 @@ impl FilterArgs {
         Ok(desk::picked(records, &rows))
     }
 
-    /// What a verb of one run looks at: what was named, or with a filter the newest of the runs that meet it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::records`], and an input error where no run meets the filter.
+    /// What a verb of one run looks at: what was named, or with a filter the newest of the runs that meet it. Fails
+    /// where [`Self::records`] does, where no run meets the filter, and where there is neither a name nor a filter.
     pub fn one(&self, named: Option<&String>, dir: &Path) -> Result<String> {
         let Some(filter) = self.typed() else {
             return named.cloned().ok_or_else(|| {
@@ -103,11 +94,8 @@ fn scope(met: usize, all: usize, filter: &str) {
     report::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
 }
 
-/// The records that verbs over many runs look at (see [`Selection::named`]); damaged files are warned of.
-///
-/// # Errors
-///
-/// Those of [`Selection::named`].
+/// The records that verbs over many runs look at (see [`Selection::named`], which also says where it fails); damaged
+/// files are warned of.
 pub fn select(named: &[String], dir: &Path) -> Result<Selection> {
     let chosen = Selection::named(named, dir)?;
     chosen.damaged.iter().for_each(|damaged| report::warn(damaged));

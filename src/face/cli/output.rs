@@ -39,11 +39,8 @@ pub fn is_broken_pipe(error: &Error) -> bool {
         if path.as_os_str() == STDOUT && source.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Writes `text` to standard output. What in names, notes and file names would steer a terminal becomes `�`.
-///
-/// # Errors
-///
-/// Where standard output takes no more.
+/// Writes `text` to standard output. What in names, notes and file names would steer a terminal becomes `�`. Fails
+/// where standard output takes no more: a full disk, a pipe that nobody reads.
 pub fn emit(text: &str) -> Result<()> {
     write(&printable(text))
 }

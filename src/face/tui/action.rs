@@ -37,7 +37,7 @@ pub enum Action {
     WhatIfHere,
     /// Show what was told until now.
     Messages,
-    /// Choose the theme.
+    /// Choose the theme: the colours of the workbench.
     Theme,
     /// What the binding at this place of a screen's table says.
     On(Tab, usize),

@@ -66,12 +66,12 @@ pub fn load(path: &Path) -> Result<Option<Memory>> {
     Ok(Some(memory))
 }
 
-/// The theme that was chosen in the workbench, for all runs directories; it holds as long as the settings say what
-/// they said then.
+/// The theme that was chosen in the workbench, for all runs directories; it holds as long as the settings name the
+/// theme that they named when it was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ChosenTheme {
     theme: Option<String>,
-    /// The theme of the settings at that time.
+    /// The theme that the settings named at that time.
     instead_of: String,
 }
 

@@ -71,7 +71,7 @@ pub struct Prompt {
 /// What Tab completes in a line.
 #[derive(Clone, Debug, Default)]
 pub enum Completing {
-    /// Nothing.
+    /// Nothing: no offers are made, and Tab leaves the line as it is.
     #[default]
     Nothing,
     /// The last of its words, which are parted by blanks and commas.

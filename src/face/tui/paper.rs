@@ -31,8 +31,8 @@ use crate::table::Record;
 pub struct Subject {
     /// The figure that goes with the screen.
     pub kind: Option<Kind>,
-    /// The runs that are shown, whose cells are drawn with all their rounds; `None`: the experiment of the
-    /// selected run.
+    /// The runs that are shown, whose cells are drawn with all their rounds; `None`: the experiment of the selected
+    /// run, or all stored runs where it is of none.
     pub runs: Option<Vec<String>>,
     /// Points from elsewhere that are shown.
     pub others: Vec<OverlayPoint>,

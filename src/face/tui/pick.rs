@@ -50,14 +50,14 @@ pub enum Search {
     Runs(Arc<Snapshot>),
 }
 
-/// What Enter does with a text itself, in words, where the text is meant: told of the text, and of whether no line
-/// matches it.
+/// What Enter does with a text itself, in words; `None` where the text is not meant. The function is told the text,
+/// and whether no line matches it.
 type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
 
-/// Does what is done about a choice.
+/// What is done about a choice, once it is made.
 type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
 
-/// What was chosen.
+/// What the user has chosen from a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
     /// A line, by its index.

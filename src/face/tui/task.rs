@@ -88,8 +88,8 @@ impl Answer {
 pub struct Questions(Arc<Mutex<HashMap<Slot, Option<Task>>>>);
 
 impl Questions {
-    /// Does a question's work on a thread, once the one before it in its slot has ended; `answered` is given what
-    /// comes of it.
+    /// Does a question's work on a thread, once the one before it in its slot has ended; `answered` is called there
+    /// with what comes of it. A question that a newer one replaces while it waits is dropped.
     pub fn ask(&self, task: Task, answered: impl Fn(Answer) + Send + 'static) {
         let slot = task.slot;
         if let Some(waiting) = self.slots().get_mut(&slot) {

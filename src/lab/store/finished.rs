@@ -35,21 +35,13 @@ enum At {
 }
 
 impl Store {
-    /// Finished runs of the cells with these keys.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read.
+    /// The finished runs of the cells with these keys. Fails where the directory cannot be read.
     pub fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
         self.finished_if(|key| wanted.contains(key))
     }
 
-    /// Runs (cell's key and round) among those of these cells that failed or were interrupted, and did
-    /// not end well another time.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read.
+    /// The runs (cell's key and round) of these cells that failed or were interrupted, and did not end well another
+    /// time. Fails where the directory cannot be read.
     pub fn failed_of(&self, wanted: &HashSet<&str>) -> Result<HashSet<(String, u32)>> {
         let finished = self.finished_of(wanted)?;
         let mut failed = HashSet::new();
@@ -66,11 +58,7 @@ impl Store {
         Ok(failed)
     }
 
-    /// The finished runs of all cells, whatever their records say else.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read.
+    /// The finished runs of all cells, whatever their records say else. Fails where the directory cannot be read.
     pub fn finished(&self) -> Result<Finished<'_>> {
         self.finished_if(|_| true)
     }
@@ -125,12 +113,8 @@ pub struct Ended {
 }
 
 impl Store {
-    /// A cell's finished run, also of another process that ended a moment ago. Costs a look at the directory's
-    /// names, and reading what `ended` does not know yet.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read.
+    /// A cell's finished run, also of another process that ended a moment ago. Costs a look at the directory's names,
+    /// and reading what `ended` does not know yet. Fails where the directory cannot be read.
     pub fn newly_finished(&self, ended: &mut Ended, key: &str, round: u32) -> Result<Option<Record>> {
         for id in self.run_ids()? {
             if ended.known.contains(&id) {

@@ -45,11 +45,8 @@ impl Store {
         listing.records.pop().ok_or_else(|| damaged(&listing, &id))
     }
 
-    /// The ids of all runs and batches, the newest first; names of files alone are read.
-    ///
-    /// # Errors
-    ///
-    /// Where the directory cannot be read.
+    /// The ids of all runs and batches, the newest first; names of files alone are read. Fails where the
+    /// directory cannot be read.
     pub fn ids(&self) -> Result<Vec<String>> {
         let mut ids = self.run_ids()?;
         ids.extend(self.batch_ids()?);

@@ -20,11 +20,8 @@ pub const BUILT_IN: [(&str, &str); 9] = [
 ];
 
 impl Experiment {
-    /// Reads a file; where there is none, a built-in experiment of that name.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Experiment::load`], for a file that is wrong and for one that there is not.
+    /// Reads a file; where there is none, a built-in experiment of that name. Fails where [`Experiment::load`] does,
+    /// and for a bare word that is neither, with the nearest name.
     pub fn open(path_or_name: &Path) -> Result<Self> {
         let word = path_or_name.to_str().unwrap_or_default();
         let named = BUILT_IN.iter().find(|(name, _)| same_name(name, word));

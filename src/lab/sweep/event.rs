@@ -74,12 +74,12 @@ pub enum SweepEvent {
 /// Which runs of a grid are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Those that are not finished: what a sweep that stopped goes on with.
+    /// The runs that are not finished: what a sweep that stopped goes on with.
     #[default]
     Missing,
     /// All runs of the grid, those that are finished too.
     All,
-    /// Those that failed or were interrupted; what never ran stays so.
+    /// The runs that failed or were interrupted; what never ran stays so.
     Failed,
 }
 

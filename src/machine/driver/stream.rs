@@ -14,7 +14,7 @@ use super::module::{Arguments, Function, Launch};
 use super::{capture, wait};
 use crate::base::error::{Error, Result};
 
-/// Whose blocks start first where several streams have some.
+/// The priority of a stream: of several that have blocks to start, the higher one's start first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// The lowest priority that the GPU offers, for the compute stream.

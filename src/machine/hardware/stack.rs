@@ -224,11 +224,7 @@ impl Stack {
     }
 }
 
-/// How a stack lowers plans.
-///
-/// # Errors
-///
-/// The errors of [`Stack::load`], for the stack that the spec names.
+/// How a stack, given by its name or its TOML file, lowers plans. Fails where [`Stack::load`] does.
 pub fn lowering(stack: &str) -> Result<Lowering> {
     Stack::load(stack).map(|stack| stack.lowering())
 }

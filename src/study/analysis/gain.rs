@@ -39,12 +39,9 @@ pub struct GainMark {
     pub us: f64,
 }
 
-/// The gain of every architecture over `standard`, grouped by model, TP and batch.
-///
-/// # Errors
-///
-/// An input error where no cell has a `standard` beside it on the same link, or where a model is not there any
-/// more: the size of its messages is needed.
+/// The gain of every architecture over `standard`, grouped by model, TP and batch. Fails where no cell
+/// has a `standard` beside it on the same link, and where a model is not there any more: the size of
+/// its messages is needed.
 pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     let shared = Shared::default();
     let mut groups: BTreeMap<(String, u32, u32), GainGroup> = BTreeMap::new();

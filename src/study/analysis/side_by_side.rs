@@ -48,11 +48,8 @@ impl Both {
     }
 }
 
-/// Puts two of these records beside one another, given by their places.
-///
-/// # Errors
-///
-/// A failure where there is no record at one of the places.
+/// Puts two of these records beside one another, given by their places. Fails where there is no record at one of the
+/// places, because its run was deleted meanwhile.
 pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result<SideBySide> {
     let (Some(a), Some(b)) = (records.get(baseline), records.get(other)) else {
         return Err(Error::failed("these runs are no longer stored"));

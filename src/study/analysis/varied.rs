@@ -63,8 +63,8 @@ impl Varied {
         Self { axes, link_follows }
     }
 
-    /// The same but for one axis, which is said elsewhere (as a column, say). Without P2P the links that
-    /// follow from it go too.
+    /// What varies but for one axis, which is said elsewhere (as a column, say). Without P2P the links that follow
+    /// from it go too.
     pub fn without(&self, axis: &Axis) -> Self {
         let mut other = self.clone();
         other.axes.retain(|varied| varied != axis);
@@ -74,7 +74,7 @@ impl Varied {
         other
     }
 
-    /// The same for a narrow column: the model last, which many rows share, and without what of its workload
+    /// What varies, for a narrow column: the model last, which many rows share, and without what of its workload
     /// follows from it among these cells.
     pub fn model_last<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
         const MODEL: Axis = Axis::Option("model");

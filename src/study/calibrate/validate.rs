@@ -54,11 +54,8 @@ pub struct Held {
     pub errors: Errors,
 }
 
-/// Predictions of a target against measurements.
-///
-/// # Errors
-///
-/// An input error for a point whose model TP does not divide.
+/// Predictions of a target against measurements: one residual for each point, in their order. Fails for a point of a
+/// model that there is not, or that TP does not divide.
 pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
     let prepared = prepare(points.iter().copied(), target)?;
     let predicted: Vec<(f64, f64, f64)> = prepared
@@ -116,12 +113,9 @@ pub fn errors(residuals: &[Residual]) -> Option<Errors> {
     })
 }
 
-/// Leaves out one TP, then one batch size, at a time; the last entry of each is over all points held
-/// out. Points of models of which only one TP and batch is there are always fit, never held out.
-///
-/// # Errors
-///
-/// The errors of [`super::fit()`] on what remains.
+/// Leaves out one TP, then one batch size, at a time; the last entry of each is over all points held out. Points of
+/// models of which only one TP and batch is there are always fit, never held out. Fails where [`super::fit()`] does
+/// on the points that remain.
 pub fn cross_validate(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Vec<Held>> {
     let mut held = Vec::new();
     for (axis, of) in

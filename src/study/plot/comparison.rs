@@ -20,11 +20,8 @@ use crate::study::analysis::{Comparison, ComparisonReport};
 /// Pairs in one figure; more are left out, and the figure says so.
 const MOST_PAIRS: usize = 60;
 
-/// Speed-ups of matched pairs with their intervals; format by extension (svg, png).
-///
-/// # Errors
-///
-/// An input error where there are no pairs, or more than a figure can show.
+/// Speed-ups of matched pairs with their intervals, of as many pairs as a figure can show. Fails where there are no
+/// pairs, and where the page is too small for them.
 pub fn comparison_figure(
     report: &ComparisonReport,
     provenance: &ProvenanceSummary,

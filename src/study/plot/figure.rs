@@ -45,11 +45,7 @@ impl Format {
     }
 }
 
-/// Refuses a path whose extension is no figure format, before any work is done.
-///
-/// # Errors
-///
-/// An input error for a path with another extension than svg and png.
+/// Refuses a path whose extension is neither svg nor png, before any work is done.
 pub fn check_format(path: &Path) -> Result<()> {
     Format::of(path).map(|_| ())
 }
@@ -85,12 +81,9 @@ impl Figure {
         svg(&self.scene, &self.provenance, Place::File).ok_or_else(no_font)
     }
 
-    /// The figure as an element of a page, whose `name` keeps its ids apart from other figures'. Ink and
-    /// paper follow the page's `--fig-ink`, `--fig-grey`, `--fig-grid` and `--fig-paper`.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the bundled font cannot be read.
+    /// The figure as an element of a page, whose `name` keeps its ids apart from other figures'. Ink and paper
+    /// follow the page's `--fig-ink`, `--fig-grey`, `--fig-grid` and `--fig-paper`. Fails where the bundled
+    /// font cannot be read.
     pub fn element(&self, name: &str) -> Result<String> {
         svg(&self.scene, &self.provenance, Place::Page(name)).ok_or_else(no_font)
     }

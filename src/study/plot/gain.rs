@@ -13,12 +13,8 @@ use super::{MOST_CHARTS, series_legend, too_many};
 use crate::base::error::{Error, Result};
 use crate::study::analysis::{GainGroup, GainPoint};
 
-/// Lays out the gain figure.
-///
-/// # Errors
-///
-/// An input error where there is nothing to draw, where there are more charts than fit, or where the page is too
-/// small.
+/// Lays out the gain figure, a chart for each group. Fails where there is no group, where there are more than a
+/// figure can show, and where the page is too small.
 pub fn gain_figure(
     groups: &[GainGroup],
     provenance: &ProvenanceSummary,

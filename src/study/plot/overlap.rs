@@ -40,17 +40,19 @@ struct Excerpt<'a> {
     step: u32,
     /// Absolute start of the layers (ns), and of what follows them.
     layers: (i64, i64),
-    /// Which layers, as 1-based numbers and how many there are.
+    /// The first and the last of these layers, numbered from 1, and how many layers there are.
     which: (u32, u32, u32),
     /// What the whole step says of itself, in ever fewer words.
     says: Vec<String>,
 }
 
-/// The figure of these traces, one under the other. Runs know more provenance than their traces do.
+/// The figure of these traces, one under the other; a trace with fewer layers than asked for shows all of them. The
+/// provenance is given, since runs know more of it than their traces do.
 ///
 /// # Errors
 ///
-/// Input errors: no trace, no such decode step or rank, fewer layers than asked for.
+/// Input errors: no trace; one without that decode step or that rank, or whose operations do not say which layer they
+/// belong to; a page too small for all traces.
 pub fn overlap_figure(
     traces: &[&Trace],
     part: &Part,

@@ -38,12 +38,9 @@ pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint]) -> Vec<OverlayPo
     others.iter().filter(placed).filter(goes).cloned().collect()
 }
 
-/// Latency against per-GPU throughput, a frontier per architecture and P2P setting. Runs that are not
-/// comparable (other model, workload, hardware, provenance) get a panel each.
-///
-/// # Errors
-///
-/// An input error where no cell has numbers, or there are more groups than charts fit.
+/// Latency against per-GPU throughput, a frontier per architecture and P2P setting. Runs that are not comparable
+/// (other model, workload, hardware, provenance) get a panel each. Fails where no run has numbers, where there are
+/// more groups than panels fit, and where the page is too small.
 pub fn pareto_figure(
     data: &ParetoData<'_>,
     provenance: &ProvenanceSummary,

@@ -22,21 +22,17 @@ const MOST_RANKS: usize = 16;
 /// A stretch of a trace, which a figure shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch<'a> {
-    /// The trace.
+    /// The trace that the stretch is of.
     pub trace: &'a Trace,
-    /// From this time on (ns since the trace's first start); before it there may be nothing.
+    /// From this time on (ns since the trace's first start); negative times are empty.
     pub from_ns: i64,
-    /// Up to this time.
+    /// Up to this time (ns since the trace's first start), which may lie after its end.
     pub to_ns: i64,
 }
 
-/// An overlap timeline of stretches of traces under one another, on one scale: rank x lane rows, exposed
-/// communication marked; format by extension (svg, png).
-///
-/// # Errors
-///
-/// An input error for another extension, or where no stretch holds a span; a
-/// failure where writing fails.
+/// Writes an overlap timeline of stretches of traces under one another, on one scale: rank x lane rows, exposed
+/// communication marked; format by extension (svg, png). Fails for another extension, where [`timeline_figure`] does,
+/// and where writing fails.
 pub fn timeline(stretches: &[Stretch], path: &Path) -> Result<()> {
     check_format(path)?;
     timeline_figure(stretches, &Options::default())?.save(path)
@@ -73,12 +69,9 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Lays out the timeline of stretches of traces, one under the other on one scale. One has its title and
-/// numbers above the figure, several have them above each.
-///
-/// # Errors
-///
-/// An input error where no stretch holds a span, or the page is too small for the ranks.
+/// Lays out the timeline of stretches of traces, one under the other on one scale. One has its title and numbers
+/// above the figure, several have them above each. Fails where no stretch reaches into the time of its trace, and
+/// where the page is too small for the ranks.
 pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figure> {
     check(stretches)?;
     let most = (MOST_RANKS / stretches.len().max(1)).max(1);

@@ -77,21 +77,15 @@ impl Variant {
         (Self::new(cell), note)
     }
 
-    /// The profile and the stack without what the sliders changed.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Target::of`], for the variant's hardware and stack.
+    /// The profile and the stack without what the sliders changed. Fails where [`Target::of`] does for the
+    /// variant's hardware and stack.
     pub fn plain_target(&self) -> Result<Target> {
         Target::of(&self.cell)
     }
 
-    /// The cell with everything that the sliders changed, as `ladderscope run` takes it.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Target::of`], for the variant's hardware and stack, and an input error for more
-    /// SMs of communication than a GPU of the profile has.
+    /// The cell with everything that the sliders changed, as `ladderscope run` takes it. Fails where [`Target::of`]
+    /// does for the variant's hardware and stack, and where communication is given more SMs than a GPU of the profile
+    /// has, or the profile does not say how many that is.
     pub fn spec(&self) -> Result<Spec> {
         let mut spec = self.cell.clone();
         if let Link::Emulated { alpha_us, gb_s } = spec.link {

@@ -7,11 +7,8 @@ use crate::table::render::write_csv;
 use crate::trace::{OperationInfo, Trace};
 
 /// Writes the spans of traces as CSV (RFC 4180, with plain line feeds); times in nanoseconds. Where there are
-/// several, the first column is which one a span is of.
-///
-/// # Errors
-///
-/// The errors of writing to `out`, and no others.
+/// several traces, the first column has the name of the one that a span is of. Fails where writing to `out` does,
+/// and for no other reason.
 pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
     let several = traces.len() > 1;
     let header = [

@@ -43,11 +43,7 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Starts writing beside `path`.
-    ///
-    /// # Errors
-    ///
-    /// A failure where no file can be made in the directory.
+    /// Starts writing a trace beside `path`, under another name. Fails where no file can be made in the directory.
     pub fn create(path: &Path, meta: &TraceMeta, operations: &[OperationInfo]) -> Result<Self> {
         let failed = |what: &str, error: &dyn fmt::Display| {
             Error::failed(format!("{}: {what}: {error}", path.display()))
@@ -116,11 +112,8 @@ impl TraceWriter {
         rest
     }
 
-    /// Writes the spans and ranges that still wait, then the footer, and renames the file into place.
-    ///
-    /// # Errors
-    ///
-    /// A failure where writing or renaming fails; then there is no file.
+    /// Writes the spans and ranges that still wait, then the footer, and renames the file into place. Fails where
+    /// writing or renaming does; then there is no file.
     pub fn finish(mut self) -> Result<()> {
         let (spans, ranges) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.ranges));
         self.append(&spans, Holds::Spans, Rows::of_spans)?;

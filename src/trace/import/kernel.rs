@@ -39,12 +39,8 @@ pub fn files(trace: &Trace) -> Vec<PathBuf> {
     files.map(PathBuf::from).filter(|path| path.is_file()).collect()
 }
 
-/// What the imported files know of a span (its place in the trace); `None` where they do not have it, or are
-/// no longer there. Reads each file about twice, whole.
-///
-/// # Errors
-///
-/// The errors of reading the files.
+/// What the imported files know of a span (its place in the trace); `None` where they do not have it, or are no
+/// longer there. Reads each file about twice, whole. Fails where one of them cannot be read.
 pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
     let Some(span) = trace.spans.get(span) else { return Ok(None) };
     let (operation, stream) = (

@@ -139,7 +139,7 @@ pub fn first_line(text: &str) -> impl Iterator<Item = char> {
 /// A line that narrows what is shown while it is typed: Enter keeps it, Escape drops it.
 #[derive(Clone, Debug, Default)]
 pub struct FilterBox {
-    /// The line.
+    /// The line that is typed, and its cursor.
     pub field: Field,
     /// Whether keys go to it.
     pub typing: bool,

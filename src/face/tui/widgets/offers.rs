@@ -21,8 +21,8 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Offers this for a line from now on; the choice stays where the offers do. What is typed whole already needs
-    /// no offer.
+    /// Offers this for a line from now on; the choice stays where the offers do. Where the only offer is typed
+    /// already, nothing is offered.
     pub fn set(&mut self, mut completion: Completion, line: &str) {
         let typed = line.get(completion.replaces.clone()).unwrap_or_default();
         if matches!(completion.offers.as_slice(), [only] if only.text == typed) {

@@ -49,7 +49,7 @@ pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
     lines
 }
 
-/// Those of [`help_lines`] that hold all words, in their keys or in what they do, under their headings.
+/// The lines of [`help_lines`] that hold all words, in their keys or in what they do, under their headings.
 pub fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
     let words: Vec<String> = words.split_whitespace().map(folded).collect();
     let mut found: Vec<HelpLine> = Vec::new();

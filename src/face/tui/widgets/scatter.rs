@@ -170,7 +170,7 @@ impl Plot {
         Self { area: inner, x: Axis::of(points.clone().map(|p| p.0)), y: Axis::of(points.map(|p| p.1)) }
     }
 
-    /// The same with other axes.
+    /// The plot with other axes in the same area.
     pub fn with(self, x: Axis, y: Axis) -> Self {
         Self { x, y, ..self }
     }

@@ -17,7 +17,7 @@ const WORTH: f64 = 0.125;
 /// Shares of a cell's time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Share of computing.
+    /// Share in which something is computed.
     pub compute: f64,
     /// Share of communicating, hidden or exposed.
     pub comm: f64,

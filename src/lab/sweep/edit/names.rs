@@ -16,7 +16,7 @@ pub struct AxisName {
 /// A variable of NCCL that changes how fast an all-reduce is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NcclVariable {
-    /// Its name.
+    /// Its name in the environment of a run: `NCCL_ALGO`.
     pub name: &'static str,
     /// What it decides, in a few words.
     pub about: &'static str,
@@ -32,7 +32,7 @@ const fn variable(
     NcclVariable { name, about, values }
 }
 
-/// Those that are offered. Any other can be typed.
+/// The variables that are offered. Any other can be typed.
 const NCCL: [NcclVariable; 18] = [
     variable("NCCL_ALGO", "algorithm", &["Ring", "Tree", "NVLS", "NVLSTree"]),
     variable("NCCL_PROTO", "protocol", &["LL", "LL128", "Simple"]),

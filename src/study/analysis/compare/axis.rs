@@ -30,12 +30,9 @@ impl Axis {
     /// Cells that differ in their number of ranks.
     pub const TP: Self = Self::Option("tp");
 
-    /// The axis of this name: an option, a variable in capitals (`NCCL_ALGO`, or any after
-    /// `env:`), or a dotted profile value (`link.alpha_us`, or any after `set:`).
-    ///
-    /// # Errors
-    ///
-    /// An input error for a name that is no axis, with the nearest.
+    /// The axis of this name: an option, a variable in capitals (`NCCL_ALGO`, or any after `env:`), or a
+    /// dotted profile value (`link.alpha_us`, or any after `set:`). Fails for a name that is none of these,
+    /// with the nearest option.
     pub fn parse(name: &str) -> Result<Self> {
         if let Some(option) = OPTIONS.iter().find(|option| same_name(option.name, name)) {
             return Ok(Self::Option(option.name));

@@ -33,8 +33,8 @@ pub fn compared_rows(
     (rows, wrong)
 }
 
-/// Whether a term is about the axis or a measure, in which the sides of a pair differ. Of words those are that the
-/// axis has.
+/// Whether a term is about the axis or a measure, in which the sides of a pair differ. A word is about the axis where
+/// one of the axis' values has it.
 fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
     let name = match axis {
         Axis::Option(name) => (*name).to_owned(),

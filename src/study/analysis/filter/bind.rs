@@ -83,12 +83,8 @@ impl Filter {
         (bound, wrong)
     }
 
-    /// The rows that it chooses, in their order; the first thing that is wrong with it as an error.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a field that there is not, with the nearest, and for a value that
-    /// its field cannot have.
+    /// The rows that the filter chooses, in the table's order. Fails with the first thing that is wrong with it: a
+    /// field that there is not, with the nearest, or a value that its field cannot have.
     pub fn rows(&self, table: &RunTable) -> Result<Vec<u32>> {
         let (bound, wrong) = self.bind(table);
         match wrong.into_iter().next() {

@@ -30,7 +30,7 @@ impl RunTable {
         Self { rows: records.len(), columns: fields.into_par_iter().map(column).collect() }
     }
 
-    /// The same table with other tags and notes.
+    /// The same runs and measures with other tags and notes.
     pub fn annotated(&self, records: &[Record], annotations: &Annotations) -> Self {
         let column = |column: &Arc<Column>| match column.field.is_of_people() {
             true => Arc::new(Column::new(column.field.clone(), records, annotations)),
@@ -64,11 +64,7 @@ impl RunTable {
         })
     }
 
-    /// Like [`Self::find`]; the error names the nearest.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a column that there is not, with the nearest.
+    /// The column that [`Self::find`] finds by this name. Fails where there is none, with the nearest name.
     pub fn column(&self, name: &str) -> Result<usize> {
         self.find(name).ok_or_else(|| self.unknown(name))
     }
@@ -99,11 +95,8 @@ impl RunTable {
         self.columns.get(column).map_or(Cell::Nothing, |column| column.cell(row))
     }
 
-    /// Reads `tpot:desc,arch`, where `-tpot` is `tpot:desc` too.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a column that there is not, with the nearest.
+    /// Reads the columns to sort by, the most important first: `tpot:desc,arch`, where `-tpot` is `tpot:desc` too.
+    /// Fails for a column that there is not, with the nearest.
     pub fn sort_keys(&self, text: &str) -> Result<SortKeys> {
         let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
         words

@@ -67,11 +67,7 @@ struct Found {
     correlation: Option<i64>,
 }
 
-/// What the files know of a kernel; `None` where none of them has it.
-///
-/// # Errors
-///
-/// The errors of reading the files.
+/// What the files know of a kernel; `None` where none of them has it. Fails where one of them cannot be read.
 pub(in super::super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel>> {
     let read: Vec<(Vec<Found>, Option<i64>)> =
         files.par_iter().map(|path| candidates(path, wanted)).collect::<Result<_>>()?;

@@ -13,11 +13,7 @@ use crate::trace::import::kernel::{Kernel, Wanted};
 /// A kernel's row: its numbers, and its process.
 type Found = (Kernel, Option<i64>);
 
-/// What an export knows of a kernel; `None` where it does not have it.
-///
-/// # Errors
-///
-/// An input error where the file is no readable database.
+/// What an export knows of a kernel; `None` where it does not have it. Fails where the file is no readable database.
 pub(in super::super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Kernel>> {
     let db = Database::open(path)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };

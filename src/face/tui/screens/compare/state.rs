@@ -168,16 +168,16 @@ fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varie
 pub struct Row {
     /// The pair whose numbers are shown: its index in the report.
     pub pair: usize,
-    /// The others that have the same.
+    /// The other pairs that have the same numbers: their indices in the report.
     pub folded: Vec<usize>,
     /// How many pairs have these numbers, folded into this row or not.
     pub of: usize,
-    /// Whether it is the first row of them.
+    /// Whether it is the first row of the pairs with these numbers.
     pub first: bool,
 }
 
 impl Row {
-    /// All its pairs.
+    /// All pairs that the row stands for, the one whose numbers are shown first: indices in the report.
     pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         std::iter::once(self.pair).chain(self.folded.iter().copied())
     }
@@ -217,7 +217,7 @@ impl KeptCells {
     }
 }
 
-/// By what the pairs are ordered.
+/// What the pairs are ordered by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// As the runs were stored.

@@ -168,9 +168,9 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
 }
 
-/// Labels (TP x batch) of the selected point, then of the frontier's ends and of those on its own series'
-/// frontier, where there is room; then of points from elsewhere. Without a selected point, in a picture, of the
-/// frontier.
+/// Labels (TP x batch) of the selected point, then of the frontier's ends and of those on its own series' frontier,
+/// where there is room; then of points from elsewhere. A picture has no selected point: it labels the frontier's
+/// ends, then all points on the frontier.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,

@@ -136,7 +136,8 @@ struct Mark {
     color: Color,
     hollow: bool,
     dominated: bool,
-    /// A letter instead of a marker: a point from elsewhere; a capital where P2P is off.
+    /// A letter instead of a marker: the initial of a point from elsewhere, a capital where P2P is on; `hollow`
+    /// puts a ring around it where P2P is off.
     letter: Option<String>,
 }
 
@@ -183,7 +184,7 @@ impl Sketch {
             color: ink,
             hollow: other.p2p == Some(P2p::Off),
             dominated: false,
-            letter: Some(super::state::series::letter(&other.architecture, None)),
+            letter: Some(super::state::series::letter(&other.architecture, other.p2p)),
         }));
         // the selected point is not part of it: moving the cursor must not paint anew
         let labels = draw::labelled(pareto, cx, &plot, &drawn, None).into_iter();
@@ -221,8 +222,8 @@ impl fmt::Debug for Picture {
 }
 
 impl Picture {
-    /// A figure, as large as it can be in a room of so many columns and rows; why it cannot be shown. Takes
-    /// tens of milliseconds.
+    /// A figure, as large as it can be in a room of so many columns and rows. Takes tens of milliseconds. Fails where
+    /// a Sixel terminal does not tell its cells' pixels, and where painting does; the error is for people.
     pub fn of_figure(
         figure: &Figure,
         (columns, rows): (u16, u16),
@@ -326,7 +327,8 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
     (free && fits && pareto.pictures.on).then_some(picture)
 }
 
-/// Paints a sketch.
+/// Paints a sketch in the pixels that the terminal's cells have, and makes the terminal's sequences of it. Fails
+/// where the pixels are needed and not told, and where painting does.
 fn paint(sketch: &Sketch) -> Result<Picture, String> {
     let cell = pixels_of_cell(sketch.cell, sketch.kind)?;
     let pixels =

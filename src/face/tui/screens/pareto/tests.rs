@@ -22,7 +22,7 @@ fn records() -> Vec<Record> {
     records_of(|_| ())
 }
 
-/// The same of another model or workload.
+/// The grid and the measured group of [`records`], each cell changed: to another model or workload, say.
 fn records_of(change: impl Fn(&mut Spec)) -> Vec<Record> {
     let mut records = Vec::new();
     let shares = [

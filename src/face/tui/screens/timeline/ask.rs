@@ -42,8 +42,8 @@ pub fn forget(cx: &mut Context) {
     }
 }
 
-/// Asks what is shown and not known yet, each question when the last one of its kind is answered. `columns`:
-/// of the lanes.
+/// Asks what is shown and not known yet, each question when the last one of its kind is answered. `columns`: how many
+/// the lanes have; without any no overview is asked for.
 pub fn follow(view: &View, columns: usize, cx: &mut Context) {
     let stretch = view.stretch();
     for (at, pane) in view.panes.iter().enumerate() {

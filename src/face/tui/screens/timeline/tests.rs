@@ -73,7 +73,7 @@ fn simulated(change: impl Fn(&mut Spec)) -> TraceIndex {
     TraceIndex::new(format!("{} {}", spec.model, spec.label()), trace)
 }
 
-/// The same as if it had been measured, each operation a tenth longer.
+/// The run of [`simulated`] as if it had been measured, each operation a tenth longer.
 fn measured() -> TraceIndex {
     let mut trace: Trace = simulated(|_| {}).trace;
     let mut spec = spec("standard", 2, P2p::On, Backend::Cpu);

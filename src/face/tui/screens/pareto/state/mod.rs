@@ -339,7 +339,7 @@ impl Pareto {
         self.shown.iter().filter_map(|i| points.get(*i))
     }
 
-    /// The one of them with this number.
+    /// The point with this number among those shown, from 0.
     pub fn nth(&self, number: usize) -> Option<&ParetoPoint> {
         self.points.as_ref()?.get(*self.shown.get(number)?)
     }
@@ -369,21 +369,21 @@ impl Pareto {
         (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
     }
 
-    /// The next axis, round and round.
+    /// Takes the next quantity for the x axis, round and round.
     pub fn cycle_x(&mut self) {
         self.axes.x = next_of(&XAxis::ALL, self.axes.x, false);
         self.zoom.forget();
         self.arrange();
     }
 
-    /// The same of y.
+    /// Takes the next quantity for the y axis, round and round.
     pub fn cycle_y(&mut self) {
         self.axes.y = next_of(&YAxis::ALL, self.axes.y, false);
         self.zoom.forget();
         self.arrange();
     }
 
-    /// On, off, both, round and round.
+    /// Shows the points of the next P2P setting: on, off, both, round and round.
     pub fn cycle_p2p(&mut self) {
         self.p2p = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p, false);
         self.arrange();

@@ -98,17 +98,18 @@ impl TraceIndex {
         self.opened.clone().or_else(|| meta.run.clone()).or(file)
     }
 
-    /// The same, opened from there.
+    /// The index, with the file or run that its trace was opened from.
     pub fn opened_from(self, source: impl Into<String>) -> Self {
         Self { opened: Some(source.into()), ..self }
     }
 
-    /// The same, classified by these rules.
+    /// The index, with the rules that classified its trace's operations.
     pub fn classified_by(self, rules: Option<String>) -> Self {
         Self { rules, ..self }
     }
 
-    /// The same, imported from files that can be looked into.
+    /// The index, with the size of the files that its trace was imported from, where they are still there
+    /// to be looked into.
     pub fn with_files(self) -> Self {
         let files = crate::trace::import::files(&self.trace);
         let bytes = |path: &std::path::PathBuf| path.metadata().map_or(0, |data| data.len());
@@ -169,7 +170,7 @@ impl TraceIndex {
         self.ranks.iter().filter(|other| other.same_as == Some(rank)).map(|other| other.rank).collect()
     }
 
-    /// The same line of the first rank that did the same.
+    /// The line that stands for this one: the like line of the first rank that did the same, else the line itself.
     pub fn alike_line(&self, line: Line) -> Line {
         let own = &self.ranks[self.rank_of(line)];
         let Some((at, first)) = own.same_as.and_then(|at| Some((at, self.ranks.get(at)?))) else {
@@ -250,8 +251,8 @@ impl TraceIndex {
         }
     }
 
-    /// The collective of a rank (an index into the ranks) that fills most of a stretch of time: its index in
-    /// the trace.
+    /// The collective of a rank (an index into the ranks) that fills most of a stretch of time (ns), the earliest in
+    /// the trace of several that fill as much: its index in the trace.
     pub fn collective(&self, rank: usize, (from, to): (i64, i64)) -> Option<usize> {
         let rows = self.ranks.get(rank)?.rows.clone();
         let spans = rows.flat_map(|at| {

@@ -52,7 +52,7 @@ pub struct Pane {
     pub overview: Option<Overview>,
     /// Numbers of a stretch: of the one that is wanted, or of the one that was wanted before.
     pub measured: Option<Measured>,
-    /// The critical path of a step, likewise.
+    /// The critical path of a step: of the one that is wanted, or of the one that was wanted before.
     pub path: Option<CriticalPath>,
 }
 

@@ -12,7 +12,7 @@ use crate::trace::overlap::Selection;
 /// The part that a user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole trace.
+    /// The whole trace: every step of every rank.
     #[default]
     All,
     /// The step under the cursor, wherever that goes.
@@ -23,12 +23,12 @@ pub enum Scope {
     Hits,
 }
 
-/// The part that it is at the moment.
+/// The part of a trace that a scope comes to at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The whole trace.
+    /// The whole trace; also where a scope comes to nothing at the moment.
     All,
-    /// A step.
+    /// A prefill or a decode step of one sample.
     Step(StepKey),
     /// A stretch of time (ns of the trace).
     Stretch(Window),
@@ -109,7 +109,7 @@ pub struct Counted<T> {
     pub pane: usize,
     /// The part of that trace.
     pub part: Part,
-    /// What was counted.
+    /// The table of what was counted in that part.
     pub table: Arc<T>,
 }
 

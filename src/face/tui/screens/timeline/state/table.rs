@@ -14,15 +14,15 @@ pub enum Column {
     /// Its time, summed (us a rank).
     #[default]
     Total,
-    /// The mean of an execution.
+    /// The mean time of an execution (us).
     Mean,
-    /// The longest execution.
+    /// The time of the longest execution (us).
     Max,
-    /// Share of its lane.
+    /// Its share of its lane's time (%).
     Share,
-    /// What of it was exposed.
+    /// The part of its time that was exposed communication (us a rank).
     Exposed,
-    /// Its name.
+    /// Its name, in the alphabet's order.
     Name,
 }
 
@@ -31,7 +31,7 @@ impl Column {
     pub const ALL: [Self; 7] =
         [Self::Count, Self::Total, Self::Mean, Self::Max, Self::Share, Self::Exposed, Self::Name];
 
-    /// What heads it.
+    /// The header above the column.
     pub fn title(self) -> &'static str {
         match self {
             Self::Count => "count",

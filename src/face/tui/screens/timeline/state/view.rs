@@ -264,8 +264,8 @@ impl View {
         }
     }
 
-    /// Fits the step of what is under the cursor, which stays where it is; where that is shown already, the
-    /// next decode step.
+    /// Fits the step of what is under the cursor, which stays where it is. Where that step fills the window already,
+    /// fits the next decode step and moves the cursor to its start.
     pub fn fit_here(&mut self) {
         let pane = self.pane();
         let step = pane.step(self.time, true).and_then(|at| pane.index.steps.get(at));
