@@ -106,7 +106,7 @@ fn a_terminal_that_goes_away_and_a_quit_leave_records() {
         let place = Place::new();
         place.write("slow.toml", SLOW);
         let sweep = place.start(&["sweep", "slow.toml", "--format", "json"]);
-        wait_for("a run's process", || sweep.children().first().copied());
+        wait_for("a run's process", || sweep.children().into_iter().find(has_begun));
         sweep.signal(signal);
         sweep.wait().exits(130);
         let all = place.run(&["runs", "--format", "json"]).exits(0).json();
@@ -117,16 +117,17 @@ fn a_terminal_that_goes_away_and_a_quit_leave_records() {
     }
 }
 
+/// Whether a child is the run already: whoever starts a process waits until that has become the new program.
+fn has_begun(child: &u32) -> bool {
+    let command = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+    command.windows(5).any(|word| word == b"__run")
+}
+
 #[test]
 fn a_stopped_process_is_noticed_by_its_silence() {
     let place = Place::new();
     place.write("slow.toml", SLOW);
     let sweep = place.start(&["sweep", "slow.toml", "--format", "json", "--timeout", "2"]);
-    // whoever starts a process waits until that has become the new program
-    let has_begun = |child: &u32| {
-        let command = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        command.windows(5).any(|word| word == b"__run")
-    };
     let child = wait_for("a run's process", || sweep.children().into_iter().find(has_begun));
     crate::support::send(child, Signal::STOP);
     let cells = sweep.wait().exits(3).json_lines();

@@ -272,11 +272,20 @@ fn an_idle_workbench_draws_nothing_and_uses_no_processor() {
         let behind_name = stat.rsplit_once(')').expect("proc(5)").1;
         behind_name.split_whitespace().skip(11).take(2).map(|t| t.parse::<u64>().expect("proc(5)")).sum()
     };
-    let (written, used) = (workbench.written(), ticks());
-    std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(workbench.written(), written, "it draws although nothing happens");
-    assert!(ticks() - used <= 1, "{} ticks", ticks() - used);
-    quit(workbench);
+    // on a machine with much to do it takes a while until nothing happens; what goes on for ever never ends
+    let mut spent = (0, 0);
+    for _ in 0..10 {
+        let (written, used) = (workbench.written(), ticks());
+        std::thread::sleep(Duration::from_secs(2));
+        spent = (workbench.written() - written, ticks() - used);
+        if spent.0 == 0 && spent.1 <= 1 {
+            return quit(workbench);
+        }
+    }
+    panic!(
+        "it draws {} bytes and takes {} ticks of 10 ms in 2 s although nothing happens",
+        spent.0, spent.1
+    );
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn draw_chart(
     layout::frame(scene, area, sizes);
 }
 
-/// The machines: a tick on the axis each, and upwards its name where there is room; a tip has it in any case.
+/// The machines: a thin line from the axis up, at its head the name where there is room; a tip has it in any case.
 fn marks(scene: &mut Scene, group: &GainGroup, x: &Axis, area: &Area, sizes: &Sizes) {
     let mut taken = f64::NEG_INFINITY;
     for mark in &group.marks {
@@ -106,15 +106,14 @@ fn marks(scene: &mut Scene, group: &GainGroup, x: &Axis, area: &Area, sizes: &Si
         if !(area.left..=area.right).contains(&at) {
             continue;
         }
-        let tall = 0.5 * sizes.tick;
-        scene.line(vec![(at, area.bottom), (at, area.bottom - tall)], GREY, sizes.line);
+        scene.dashed(&[(at, area.bottom), (at, area.top)], GREY, 0.4 * sizes.line);
         let text = format!("{}: {:.1} us", mark.name, mark.us);
-        scene.tips.push(Tip { at: (at, area.bottom), radius: tall, text });
-        let fits = font::width(&mark.name, sizes.tick, false) < 0.8 * area.height();
-        if fits && at - 0.5 * sizes.tick > taken {
-            let place = (at + 0.35 * sizes.tick, area.bottom - 1.3 * tall);
+        scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
+        let long = font::width(&mark.name, sizes.tick, false);
+        if long < 0.8 * area.height() && at - 1.1 * sizes.tick > taken {
+            let place = (at - 0.55 * sizes.tick, area.top + long + 0.4 * sizes.tick);
             scene.text(Text::new(place, &mark.name, sizes.tick).upwards().inside().color(GREY));
-            taken = at + 0.5 * sizes.tick;
+            taken = at;
         }
     }
 }

@@ -70,9 +70,9 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
     let mut right = top.right();
     let hidden = match (shown.left, shown.right) {
         (0, 0) => String::new(),
-        (0, n) => format!("{} → ", counted(n, "column")),
-        (n, 0) => format!("← {} ", counted(n, "column")),
-        (a, b) => format!("← {} {b} → ", counted(a, "column")),
+        (0, n) => format!("  {} → ", counted(n, "column")),
+        (n, 0) => format!("  ← {} ", counted(n, "column")),
+        (a, b) => format!("  ← {} {b} → ", counted(a, "column")),
     };
     if top.width > 60 {
         right = right.saturating_sub(hidden.width() as u16);
