@@ -46,6 +46,17 @@ struct Excerpt<'a> {
     says: Vec<String>,
 }
 
+impl Excerpt<'_> {
+    /// Which part of the trace it is: `layers 2 to 3 of 4 of decode step 7`.
+    fn shown(&self) -> String {
+        let (from, to, all) = self.which;
+        match from == to {
+            true => format!("layer {from} of {all} of decode step {}", self.step),
+            false => format!("layers {from} to {to} of {all} of decode step {}", self.step),
+        }
+    }
+}
+
 /// The figure of these traces, one under the other; a trace with fewer layers than asked for shows all of them. The
 /// provenance is given, since runs know more of it than their traces do.
 ///
@@ -68,11 +79,8 @@ pub fn overlap_figure(
     let head = 1.9 * Sizes::line_of(sizes.tick);
     let count = excerpts.len() as f64;
     let height = count * (Heights::new(&sizes).rank() * 1.15 + head) + under;
-    let (from, to, all) = first.which;
-    let layers = match from == to {
-        true => format!("layer {from} of {all}"),
-        false => format!("layers {from} to {to} of {all}"),
-    };
+    // runs of other lengths, and models of other depths, show other steps and layers
+    let alike = excerpts.iter().all(|excerpt| excerpt.shown() == first.shown());
     let specs = || traces.iter().filter_map(|trace| trace.meta.spec.as_ref());
     let varied = Varied::of(specs());
     // the title says what is true of all: what the runs differ in stands beside each
@@ -86,13 +94,15 @@ pub fn overlap_figure(
         let same = words.into_iter().filter(|(name, _)| !varied.axes().any(|axis| axis.key() == *name));
         same.map(|(_, word)| word).collect::<Vec<_>>().join(", ")
     });
-    let title = match common.filter(|common| !common.is_empty()) {
-        Some(common) => format!("{common}: {layers} of decode step {}", first.step),
-        None => format!("{layers} of decode step {}", first.step),
+    let common = common.filter(|common| !common.is_empty());
+    let title = match (common, alike) {
+        (Some(common), true) => format!("{common}: {}", first.shown()),
+        (None, true) => first.shown(),
+        (common, false) => common.unwrap_or_else(|| "Layers of decode steps".into()),
     };
     let settings = varied.without(&analysis::Axis::ARCHITECTURE);
     // a ratio of runs that differ in more than one thing would be of no one's doing
-    let comparable = varied.axes().count() <= 1;
+    let comparable = varied.axes().count() <= 1 && alike;
     let sheet = Sheet {
         options,
         provenance,
@@ -121,6 +131,7 @@ pub fn overlap_figure(
             }
             None => super::timeline::title(excerpt.trace),
         };
+        let name = if alike { name } else { format!("{name}: {}", excerpt.shown()) };
         let at = (left, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
         scene.text(Text::new(at, name, sizes.tick).bold());
         let fits = |says: &&String| font::width(says, sizes.note, false) <= right - left;

@@ -263,6 +263,25 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     let drawn = texts(&figure.scene);
     assert!(drawn.iter().any(|text| text.text.ends_with(" tp8")), "each says its own TP");
     assert!(!drawn.iter().any(|text| text.text.contains("TP 2") || text.text.contains("−42.9%")));
+    // a longer run's middle step is another one: each says which, and again no percentage joins them
+    let mut longer = step(true);
+    let once = longer.spans.clone();
+    for later in 1..3 {
+        let by = i64::from(later) * 1_000_000;
+        longer.spans.extend(once.iter().map(|span| Span {
+            step: later,
+            ready_ns: span.ready_ns + by,
+            start_ns: span.start_ns + by,
+            end_ns: span.end_ns + by,
+            ..*span
+        }));
+    }
+    let figure = overlap_figure(&[&standard, &longer], &part, &provenance, &Options::default()).unwrap();
+    let drawn = texts(&figure.scene);
+    for step in ["decode step 0", "decode step 1"] {
+        assert!(drawn.iter().any(|text| text.text.ends_with(&format!("of 8 of {step}"))), "{step}");
+    }
+    assert!(!drawn.iter().any(|text| text.text.contains("−42.9%")));
     for (wrong, says) in [
         (Part { step: Some(9), ..part }, "there is no decode step 9"),
         (Part { rank: 7, ..part }, "no decode step of rank 7"),
