@@ -119,7 +119,17 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
     let provenance = records.first().map_or("", |record| record.provenance.as_str());
-    format!("{provenance}: {}{samples}; {common}", counted(cells.specs().count(), "cell"))
+    // a prediction is of a machine, also where that is the usual one
+    let machine = records.first().filter(|record| {
+        let (hardware, stack) = (&record.spec.hardware, &record.spec.stack);
+        record.provenance == Provenance::Simulated
+            && !common.contains(hardware.as_str())
+            && cells.specs().all(|spec| spec.hardware == *hardware && spec.stack == *stack)
+    });
+    let machine = machine.map_or(String::new(), |record| {
+        format!(", predicted for {} with the stack {}", record.spec.hardware, record.spec.stack)
+    });
+    format!("{provenance}: {}{samples}; {common}{machine}", counted(cells.specs().count(), "cell"))
 }
 
 /// Cells that cannot be compared with one another: what each took.
@@ -326,7 +336,8 @@ impl Question<'_> {
                 format!("{:.0} %{sure}", 100.0 * share)
             },
         );
-        Some(format!("{value} hid {shares} of the time that communication costs standard{nothing}."))
+        let of = "of the time that communication costs standard (the hidden share)";
+        Some(format!("{value} won back {shares} {of}{nothing}."))
     }
 
     /// What is left of each architecture's throughput without P2P.
@@ -354,7 +365,7 @@ impl Question<'_> {
         });
         let kept = listed(kept.collect());
         let mut sentences: Vec<String> = kept
-            .map(|list| format!("Without P2P, of the tokens/s with it: {list}."))
+            .map(|list| format!("Without P2P each keeps a part of its tokens/s: {list}."))
             .into_iter()
             .collect();
         if !faster.is_empty() {
@@ -421,7 +432,11 @@ impl Question<'_> {
                         |pair: &Comparison| (of(pair).unwrap_or(0.0) - middle.unwrap_or(0.0)).abs();
                     off(a).total_cmp(&off(b))
                 });
-                let middle = middle.map_or(String::new(), |pair| format!(", typically {}", words(pair)));
+                // the middle of what is all alike says nothing
+                let middle = middle
+                    .map(|pair| words(pair))
+                    .filter(|middle| *middle != words(first) && *middle != words(last))
+                    .map_or(String::new(), |middle| format!(", typically {middle}"));
                 format!("{} to {}{middle}", at(first), at(last))
             }
         }
@@ -496,7 +511,7 @@ fn times(pair: &Comparison) -> String {
 fn listed(mut parts: Vec<String>) -> Option<String> {
     let more = parts.len().saturating_sub(MOST_NAMED);
     parts.truncate(MOST_NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     (!parts.is_empty()).then(|| format!("{}{more}", parts.join(", ")))
 }
 

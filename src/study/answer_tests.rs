@@ -53,10 +53,14 @@ fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
             && text.contains("(p2p-off) the tokens/s of standard."),
         "{text}"
     );
-    assert!(answer.sentences[1].starts_with("ladder hid 67 % ["), "of 10 of 15 ms, and 3 of 4: {text}");
+    assert!(
+        answer.sentences[1].starts_with("ladder won back 67 % ["),
+        "of 10 of 15 ms, and 3 of 4: {text}"
+    );
     assert!(answer.sentences[1].contains("75 % ["), "{text}");
     assert!(
-        answer.sentences[2].starts_with("Without P2P, of the tokens/s with it: standard 0.71x ["),
+        answer.sentences[2]
+            .starts_with("Without P2P each keeps a part of its tokens/s: standard 0.71x ["),
         "{text}"
     );
     assert!(!text.contains("upper-bound is fastest") && !text.contains("link"), "{text}");
@@ -81,7 +85,7 @@ fn a_tie_is_told_as_one() {
         ),
         "{text}"
     );
-    assert!(text.contains("ladder hid 0 %"), "{text}");
+    assert!(text.contains("ladder won back 0 %"), "{text}");
 }
 
 #[test]

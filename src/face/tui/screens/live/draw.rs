@@ -86,8 +86,19 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
 fn result(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let key = cx.key::<Live>(Act::Result);
     let inner = frame(buf, area, &format!("result; {key}: the selected cell"), cx.theme);
-    for (row, (words, role)) in (0..inner.height).zip(&live.told.1) {
+    let told = &live.told.1;
+    // the last row says what there is no room for
+    let fits = match told.len() <= usize::from(inner.height) {
+        true => inner.height,
+        false => inner.height.saturating_sub(1),
+    };
+    for (row, (words, role)) in (0..fits).zip(told) {
         line(buf, inner, row, &[(" ", cx.theme.style(*role)), (words, cx.theme.style(*role))]);
+    }
+    let left = told.len().saturating_sub(usize::from(fits));
+    if left > 0 && inner.height > 0 {
+        let more = format!(" … {}: screen {} has all", counted(left, "more row"), Tab::Compare.title());
+        line(buf, inner, fits, &[(&more, cx.theme.style(Role::Dim))]);
     }
 }
 
