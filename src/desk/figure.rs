@@ -1,6 +1,8 @@
 //! Figures fit for a paper: which there are, and how each is drawn of runs or traces, for the verb and for the
 //! workbench.
 
+use std::collections::HashSet;
+
 use clap::ValueEnum;
 
 use super::origin::{Stores, overlap_pair};
@@ -104,13 +106,18 @@ impl Wanted {
             }
             Kind::Gain => {
                 let groups = analysis::gains(&records)?;
+                let points = groups.iter().flat_map(|group| group.lines.values().flatten());
+                let sides =
+                    points.flat_map(|point| [&point.pair.side.spec, &point.pair.baseline_side.spec]);
+                let drawn: HashSet<String> = sides.map(|spec| spec.key()).collect();
+                records.retain(|record| drawn.contains(&record.spec.key()));
                 plot::gain_figure(&groups, &stores.provenance(&records), options)?
             }
             Kind::Overlap => {
                 let set = self.one_set(&mut records, &mut notes)?;
                 let (standard, ladder) = overlap_pair(&set)?;
                 notes.push(format!(
-                    "standard ({}) over ladder ({}), {}; name two runs or --filter for others",
+                    "standard ({}) over ladder ({}), {}",
                     standard.run,
                     ladder.run,
                     standard.spec.label()

@@ -75,7 +75,8 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
 /// first; nothing where it cannot be read. Where it holds traces, the folder itself can be opened, a file a rank.
 pub fn within(typed: &str) -> Vec<FileEntry> {
     let mut entries: Vec<FileEntry> = Vec::new();
-    for entry in fs::read_dir(expanded(typed)).into_iter().flatten().flatten() {
+    let folder = if typed.is_empty() { PathBuf::from(".") } else { expanded(typed) };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         // what a link leads to counts
         let folder = fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
@@ -103,13 +104,9 @@ pub fn folder_of(typed: &str) -> &str {
 }
 
 /// The path that was typed, `~` as the home directory.
-fn expanded(typed: &str) -> PathBuf {
+pub fn expanded(typed: &str) -> PathBuf {
     let home = Path::new(typed).strip_prefix("~").ok().zip(std::env::home_dir());
-    match (typed, home) {
-        ("", _) => PathBuf::from("."),
-        (_, Some((rest, home))) => home.join(rest),
-        (typed, None) => PathBuf::from(typed),
-    }
+    home.map_or_else(|| PathBuf::from(typed), |(rest, home)| home.join(rest))
 }
 
 fn file(path: String, entry: &DirEntry) -> FileEntry {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::files::expanded;
 use super::resimulate::{Part, resimulate};
 use crate::base::error::{Error, Result};
 use crate::lab::store::Store;
@@ -26,8 +27,7 @@ impl Named {
     ///
     /// Input errors where there is neither; they say what can be named.
     pub fn find(given: &str, store: &Store) -> Result<Self> {
-        let home = Path::new(given).strip_prefix("~").ok().zip(std::env::home_dir());
-        let path = home.map_or_else(|| PathBuf::from(given), |(rest, home)| home.join(rest));
+        let path = expanded(given);
         if path.is_file() {
             return Ok(Self::File(path));
         }

@@ -156,7 +156,7 @@ impl LayerSet {
     pub fn contains(&self, layer: u32, layers: u32) -> bool {
         match self {
             Self::All => true,
-            Self::Last(last) => layer + last >= layers,
+            Self::Last(last) => layers.saturating_sub(layer) <= *last,
             Self::Only(list) => list.binary_search(&layer).is_ok(),
         }
     }

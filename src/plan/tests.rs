@@ -267,6 +267,7 @@ fn all_reduces_a_layer_are_the_tables() {
         ("sync-drop:4", 2 * layers - 4),
         ("sync-drop:[0+2+5+9]", 2 * layers - 3),
         ("sync-drop", layers),
+        ("sync-drop:4294967295", layers),
         ("upper-bound", 0),
     ] {
         assert_eq!(all_reduces(&plan(architecture, layers, 2)), wanted as usize, "{architecture}");

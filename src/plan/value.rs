@@ -12,7 +12,8 @@ pub enum Placement {
     Sharded,
     /// Each rank holds a summand; the sum is pending.
     Partial,
-    /// Ranks hold different things that should have been the same: only `desync` and `upper-bound`.
+    /// Ranks hold different things that should have been the same: where the
+    /// architecture says that ranks may diverge ([`super::Wiring::may_diverge`]).
     Divergent,
 }
 

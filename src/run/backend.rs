@@ -9,7 +9,7 @@ use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, Ru
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::MemoryNeed;
 use crate::model::Model;
-use crate::plan::{DType, ModelShape};
+use crate::plan::{DType, ModelShape, Precision};
 use crate::table::{Backend, CellOptions, Environment, Spec};
 
 /// The hardware of runs that are executed on this machine.
@@ -63,6 +63,11 @@ pub trait PlanBackend: Sync {
     /// A cell of which nothing is said. Backends that only predict have a hardware
     /// profile there, others [`HOST`].
     fn defaults(&self, model: &Model) -> Spec;
+
+    /// The formats in which it holds weights, activations (and so messages) and the KV cache of a cell.
+    fn precision(&self, dtype: DType) -> Precision {
+        Precision::uniform(dtype)
+    }
 
     /// Names of the options that are given and that it alone heeds; other backends tell that
     /// these are without effect.

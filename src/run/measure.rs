@@ -53,8 +53,9 @@ pub(super) fn combine(times: &[Times], spans: &[Span], ranks: u32) -> Sample {
     }
 }
 
-/// The emulated link of a spec, if it has one: given outright, or from a hardware profile.
-pub(super) fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
+/// The emulated link of a cell that is executed, if it has one: given outright, or from a hardware profile. Fails
+/// where that is to be taken from a profile and none is named, or it cannot be read.
+pub fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
     let from_profile = |p2p: P2p| {
         if spec.hardware == "host" {
             return Err(Error::input_help(

@@ -18,6 +18,7 @@ mod watch;
 pub use backend::{HOST, PlanBackend, backend, is_supervised};
 pub use feasibility::Feasibility;
 pub use generate::{GenerateOptions, GenerateRequest, Generated, Said, choose_generator};
+pub use measure::emulated_link;
 pub use shared::Shared;
 pub use watch::StepLanes;
 

@@ -168,6 +168,13 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// The table with a column more, behind the others, in which all rows say the same.
+    pub fn with(mut self, column: &str, value: &Shown) -> Self {
+        self.columns.extend(Self::new([column]).columns);
+        self.rows.iter_mut().for_each(|row| row.push(value.clone()));
+        self
+    }
+
     /// Whether files have a column of this name.
     pub fn has(&self, name: &str) -> bool {
         !name.is_empty() && self.columns.iter().any(|column| column.name == name)

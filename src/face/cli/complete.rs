@@ -210,6 +210,8 @@ mod tests {
         assert_eq!(offered("ladderscope figure pareto --p2p o"), ["on", "off"]);
         assert_eq!(offered("ladderscope schema h"), ["hardware"]);
         assert!(offered("ladderscope runs --columns run,tpo").contains(&"run,tpot".to_owned()));
+        assert!(offered("ladderscope runs --columns run,tok/").contains(&"run,tok/s".to_owned()));
+        assert!(!offered("ladderscope runs --filter tok/").is_empty(), "a column, and no path");
         assert!(offered("ladderscope show ./x").is_empty(), "files are the shell's");
     }
 

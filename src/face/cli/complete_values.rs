@@ -39,20 +39,21 @@ pub fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
     };
     let several = |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST);
     match name {
+        // names of columns and models have slashes, too
+        "FILTER" => filter(typed),
+        "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
         _ if is_path(typed.value) => Completion::default(),
         _ if option.is_some() => {
             let offers = option.map(offers::values).unwrap_or_default();
             if typed.value.contains(',') { several(offers) } else { one(offers) }
         }
         _ if !possible.is_empty() => one(possible),
-        "FILTER" => filter(typed),
         "KEY=VALUE" => pair(argument, typed),
         "AXIS" if typed.verbs.contains(&"compare") => one(options()),
         "AXIS" => one(axes()),
         "RUN" | "RUNS|DIR" | "RUN|TRACE" | "BENEATH" => one(runs(&typed.dir)),
         "FILE.toml" => one(experiments::names(Path::new(experiments::DIRECTORY))),
         "MEASURE" => one(measures()),
-        "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
         "TAG" | "TAGS" => several(tags(&typed.dir)),
         "STATUS" => one(Status::ALL.map(|status| Offer::new(status.as_str(), "")).into()),
         "RULES" => one(["default", "nccl-name", "hta"].map(|name| Offer::new(name, "")).into()),

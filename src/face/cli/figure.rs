@@ -88,6 +88,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             records.retain(|record| args.p2p.is_none_or(|p2p| record.spec.p2p == p2p));
             let drawn = wanted.of_records(records, &Stores::named(&args.runs, &dir))?;
             drawn.notes.iter().for_each(|note| report::note(note));
+            if args.kind == Kind::Overlap {
+                report::note("name two runs, or choose by --filter, for others");
+            }
             drawn.figure
         }
     };

@@ -69,7 +69,7 @@ app::verbs! {
     Compare(compare::Args): |args, dir| compare::run(&args, dir);
     /// A simulated cell with another link: numbers, and up to where communication stays hidden
     Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
-    /// A figure fit for a paper: pareto, throughput, improvement, overlap, p2p
+    /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p
     Figure(figure::Args): |args, dir| figure::run(&args, dir);
     /// One self-contained HTML page of runs: figures, tables, where the numbers come from
     Report(page::Args): |args, dir| page::run(&args, dir);

@@ -14,6 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::desk;
 use crate::lab::store::Store;
 use crate::study::analysis::{self, TraceReport};
+use crate::table::render::Shown;
 use crate::trace::overlap::Selection;
 use crate::trace::rules::RuleReport;
 
@@ -68,6 +69,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Json => json(&report, &rules, &selection)?,
         Format::Csv => output::emit(
             &match args.by {
+                Some(by @ (By::Name | By::Exposed)) => {
+                    let provenance = report.overlap.provenance.map_or(Shown::None, Shown::text);
+                    rows::by(&report, by).with("provenance", &provenance)
+                }
                 Some(by) => rows::by(&report, by),
                 None => rows::ranks(&report.overlap, false),
             }

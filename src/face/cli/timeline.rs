@@ -21,7 +21,7 @@ pub struct Args {
     /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
     pub source: Option<String>,
-    /// Another one to show beneath it, aligned at the first decode step that both have
+    /// Another one to show beneath it, aligned at a decode step that both have
     #[arg(value_name = "BENEATH")]
     pub beneath: Option<String>,
     /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]

@@ -66,6 +66,8 @@ pub struct Context {
     pub themes: Themes,
     /// The theme that the user chose in the workbench, instead of that of the settings.
     pub chosen_theme: Option<String>,
+    /// The theme that was kept from an earlier start and is shown since this one began.
+    pub recalled_theme: Option<String>,
     /// The directory in which runs are stored.
     pub dir: PathBuf,
     /// The runs directory's content, once read.
@@ -166,6 +168,7 @@ impl Context {
             theme,
             themes: Themes::default(),
             chosen_theme: None,
+            recalled_theme: None,
             dir,
             stored: None,
             experiments: "experiments".into(),

@@ -1,7 +1,7 @@
 //! Writing what is shown to a file, and copying the command that shows the same. Any screen can be had
 //! as a picture of itself; pages that have a figure or a table give that instead.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,6 +13,7 @@ use super::screenshot;
 use super::state::State;
 use super::view;
 use crate::base::text::shell_command;
+use crate::desk;
 
 /// Asks where to write what is shown: `figure`, the screen's own figure or table where it has one, else
 /// a picture of it.
@@ -34,7 +35,7 @@ pub fn ask(state: &mut State, figure: bool) {
 
 /// Writes what is shown to the file that was typed; why that cannot be.
 fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
-    let path = PathBuf::from(typed.trim());
+    let path = desk::files::expanded(typed.trim());
     let kind = FileKind::of(&path).ok_or_else(|| {
         format!("'{typed}' does not say what to write: end it with .svg, .png or .csv")
     })?;

@@ -87,12 +87,16 @@ pub fn recall_theme(cx: &mut Context) {
         && instead_of == cx.themes.setting
     {
         cx.take_theme(theme);
+        cx.recalled_theme = cx.chosen_theme.clone();
     }
 }
 
-/// Keeps the theme that was chosen, where that is another than is kept.
+/// Keeps the theme that was chosen, where another was chosen than at the start: a workbench in which none was
+/// leaves alone what was chosen in another one meanwhile.
 pub fn save_theme(cx: &Context) -> Result<()> {
-    let Some(path) = theme_path() else { return Ok(()) };
+    let Some(path) = theme_path().filter(|_| cx.chosen_theme != cx.recalled_theme) else {
+        return Ok(());
+    };
     let (theme, instead_of) = (cx.chosen_theme.clone(), cx.themes.setting.clone());
     if theme.is_none() && !path.exists() {
         return Ok(());

@@ -21,7 +21,7 @@ use super::state::{State, Tab};
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk::figure::{Kind, Wanted};
-use crate::desk::{Stores, export};
+use crate::desk::{Stores, export, files};
 use crate::study::analysis::OverlayPoint;
 use crate::study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
 use crate::table::Record;
@@ -218,7 +218,7 @@ fn ask_file(cx: &mut Context, source: Source, kind: Kind, size: Size) {
         hint.into(),
         path.display().to_string(),
         Box::new(move |state, typed| {
-            let path = PathBuf::from(typed.trim());
+            let path = files::expanded(typed.trim());
             plot::check_format(&path).map_err(|error| super::format::error(&error))?;
             write(&mut state.cx, source.clone(), kind, size, path);
             Ok(())
@@ -241,7 +241,8 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
         let Some((path, title, notes, picture)) = cx.told(written) else { return };
         let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
         cx.inform(told.join("; "));
-        if let Some(picture) = picture {
+        // who was asked something meanwhile is not interrupted
+        if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let title = format!("{name}: Esc closes");
             cx.overlays.push(Overlay::Picture { title, picture });

@@ -206,7 +206,14 @@ impl Pick {
     /// The path that is typed, where this list takes paths.
     fn path(&self) -> Option<&str> {
         let text = self.field.value();
-        let meant = text.starts_with('~') || text.contains('/');
+        let meant = match &self.search {
+            // names of columns and models have slashes, too
+            Search::Runs(_) => {
+                text.starts_with(['~', '/', '.'])
+                    || (text.contains('/') && !text.contains([':', '=', '<', '>', ' ']))
+            }
+            _ => text.starts_with('~') || text.contains('/'),
+        };
         (meant && !matches!(self.search, Search::Letters)).then_some(text)
     }
 

@@ -82,37 +82,55 @@ impl Answer {
     }
 }
 
-/// The questions under way: a thread for each slot, and of the slot's newer questions the newest. However often
-/// a screen asks, a slot so holds the data of two questions.
+/// Questions of a slot that are answered at a time, each on a thread of its own: a newer one need not wait for one
+/// that cannot be stopped, as reading a trace cannot.
+const AT_A_TIME: usize = 2;
+
+/// The questions under way, and behind those of a slot the newest that waits. However often a screen asks, a slot so
+/// holds the data of three questions.
 #[derive(Clone, Debug, Default)]
-pub struct Questions(Arc<Mutex<HashMap<Slot, Option<Task>>>>);
+pub struct Questions(Arc<Mutex<HashMap<Slot, UnderWay>>>);
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    threads: usize,
+    waiting: Option<Task>,
+}
 
 impl Questions {
-    /// Does a question's work on a thread, once the one before it in its slot has ended; `answered` is called there
+    /// Does a question's work on a thread, once fewer than two of its slot are under way; `answered` is called there
     /// with what comes of it. A question that a newer one replaces while it waits is dropped.
     pub fn ask(&self, task: Task, answered: impl Fn(Answer) + Send + 'static) {
         let slot = task.slot;
-        if let Some(waiting) = self.slots().get_mut(&slot) {
-            // one that waited until now is stale
-            *waiting = Some(task);
-            return;
+        {
+            let mut slots = self.slots();
+            let under_way = slots.entry(slot).or_default();
+            if under_way.threads == AT_A_TIME {
+                // one that waited until now is stale
+                under_way.waiting = Some(task);
+                return;
+            }
+            under_way.threads += 1;
         }
-        self.slots().insert(slot, None);
         let questions = self.clone();
         std::thread::spawn(move || {
             let mut next = Some(task);
             while let Some(task) = next {
                 answered(task.run());
                 let mut slots = questions.slots();
-                next = slots.get_mut(&slot).and_then(Option::take);
+                let Some(under_way) = slots.get_mut(&slot) else { return };
+                next = under_way.waiting.take();
                 if next.is_none() {
-                    slots.remove(&slot);
+                    under_way.threads -= 1;
+                    if under_way.threads == 0 {
+                        slots.remove(&slot);
+                    }
                 }
             }
         });
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Slot, Option<Task>>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Slot, UnderWay>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,20 +263,19 @@ mod tests {
 
     use super::*;
 
-    /// While a question of a slot is being answered, of those asked meanwhile only the newest is kept and answered.
+    /// While two questions of a slot are being answered, of those asked meanwhile only the newest is kept and answered.
     #[test]
-    fn a_slot_holds_one_question_under_way_and_the_newest_behind_it() {
+    fn a_slot_holds_two_questions_under_way_and_the_newest_behind_them() {
         let questions = Questions::default();
         let newest = Arc::new(AtomicU64::new(0));
-        let (go, wait) = mpsc::channel::<()>();
         let (answers, answered) = mpsc::channel();
         let (began, begun) = mpsc::channel();
-        let mut wait = Some(wait);
+        let (mut going, mut waits): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel::<()>()).unzip();
         // what a question holds on to is given up with it
         let data = Arc::new(());
         for serial in 0..50 {
             newest.store(serial, Ordering::Relaxed);
-            let (hold, began, data) = (wait.take(), began.clone(), Arc::clone(&data));
+            let (hold, began, data) = (waits.pop(), began.clone(), Arc::clone(&data));
             let stop = Stop { serial, newest: Arc::clone(&newest) };
             let work = move |_: &Stop| -> Take {
                 began.send(serial).unwrap();
@@ -272,13 +289,13 @@ mod tests {
             let answers = answers.clone();
             let task = Task { slot, stop, work: Box::new(work) };
             questions.ask(task, move |answer| answers.send(answer).unwrap());
-            if serial == 0 {
-                assert_eq!(begun.recv_timeout(Duration::from_secs(60)), Ok(0));
+            if serial < 2 {
+                assert_eq!(begun.recv_timeout(Duration::from_secs(60)), Ok(serial), "it does not wait");
             }
         }
-        assert_eq!(Arc::strong_count(&data), 3, "the one under way and the newest");
-        go.send(()).unwrap();
-        for _ in 0..2 {
+        assert_eq!(Arc::strong_count(&data), 4, "two under way and the newest");
+        going.drain(..).for_each(|go| go.send(()).unwrap());
+        for _ in 0..3 {
             answered.recv_timeout(Duration::from_secs(60)).unwrap();
         }
         assert_eq!(begun.try_iter().collect::<Vec<_>>(), [49]);

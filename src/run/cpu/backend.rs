@@ -60,8 +60,12 @@ impl PlanBackend for CpuBackend {
         Ok(fits(spec, &self.memory(spec, shape, shared), available_memory()))
     }
 
+    fn precision(&self, dtype: DType) -> Precision {
+        Precision::cpu(dtype)
+    }
+
     fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, Precision::cpu(spec.dtype))
+        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
     fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {

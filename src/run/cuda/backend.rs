@@ -12,7 +12,7 @@ use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
 use crate::machine::hardware::{MemoryNeed, profile_of};
 use crate::model::Model;
-use crate::plan::{DType, ModelShape, Precision};
+use crate::plan::{DType, ModelShape};
 use crate::run::backend::{PlanBackend, Suits, usual};
 use crate::run::comm::nccl::{self, Nccl};
 use crate::run::generate::{GenerateOptions, Saying};
@@ -90,7 +90,7 @@ impl PlanBackend for CudaBackend {
     }
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {
-        MemoryNeed::of(spec, shape, Precision::uniform(spec.dtype))
+        MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
     fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {

@@ -1,14 +1,14 @@
 //! The gain of architectures over the latency of one all-reduce: what a frontier of one machine cannot say,
 //! whether converting a model pays on a link that is faster or slower.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::{Comparison, compare};
+use super::{Axis, Comparison, Varied, compare};
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::Profile;
-use crate::plan::{Architecture, Precision};
-use crate::run::{Shared, sim};
-use crate::table::{Collective, Link, P2p, Record, Spec};
+use crate::plan::Architecture;
+use crate::run::{Shared, backend, emulated_link, sim};
+use crate::table::{Collective, Link, P2p, Provenance, Record, Spec, host};
 
 /// An architecture's tokens/s over those of `standard` on one link.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ pub struct GainPoint {
     pub pair: Comparison,
 }
 
-/// The points of one model, TP and batch, over links that differ.
+/// The points of cells that differ in their links and architectures alone.
 #[derive(Clone, Debug)]
 pub struct GainGroup {
-    /// What all points have in common: `llama-3-70b tp8 b1`.
+    /// What the points have in common: `llama-3-70b tp8 b1`, and what else tells the group from others.
     pub name: String,
     /// By architecture its points, the fastest link first.
     pub lines: BTreeMap<Architecture, Vec<GainPoint>>,
@@ -39,12 +39,17 @@ pub struct GainMark {
     pub us: f64,
 }
 
-/// The gain of every architecture over `standard`, grouped by model, TP and batch. Fails where no cell
-/// has a `standard` beside it on the same link, and where a model is not there any more: the size of
-/// its messages is needed.
+/// What tells groups apart: where the numbers come from, the machine they were timed on, and the rest of the cell.
+type Key = (Provenance, Option<String>, String);
+
+/// The gain of every architecture over `standard`, in groups of cells that differ in nothing but their links and are
+/// of one provenance and machine. Fails where no cell has a `standard` beside it on the same link, where a link's
+/// latency is not known, and where a model is not there any more: the size of its messages is needed.
 pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     let shared = Shared::default();
-    let mut groups: BTreeMap<(String, u32, u32), GainGroup> = BTreeMap::new();
+    let hosts: HashMap<&str, Option<String>> =
+        records.iter().map(|record| (record.run.as_str(), host(record))).collect();
+    let mut groups: BTreeMap<Key, (Spec, GainGroup)> = BTreeMap::new();
     for pair in compare(records, "architecture")?.pairs {
         let spec = &pair.side.spec;
         // one rank has no all-reduce, and other baselines are no standard
@@ -52,26 +57,25 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
             continue;
         }
         let hidden = shared.model(&spec.model)?.shape.hidden;
-        let precision = match spec.backend.is_simulated() {
-            true => Precision::uniform(spec.dtype),
-            false => Precision::cpu(spec.dtype),
-        };
-        let bytes = f64::from(spec.batch) * f64::from(hidden) * precision.activations.bytes() as f64;
-        let all_reduce_us = link_us(spec, bytes, &shared)?;
-        let key = (spec.model.clone(), spec.tp, spec.batch);
-        let group = groups.entry(key).or_insert_with(|| GainGroup {
-            name: format!("{} tp{} b{}", spec.model, spec.tp, spec.batch),
-            lines: BTreeMap::new(),
-            marks: marks(spec.tp, bytes),
+        let number = backend(spec.backend)?.precision(spec.dtype).activations.bytes();
+        let bytes = f64::from(spec.batch) * f64::from(hidden) * number as f64;
+        let (all_reduce_us, latency_scale) = link_us(spec, bytes, &shared)?;
+        let rest = but_for_its_link(spec);
+        let key = (pair.provenance, hosts.get(pair.run.as_str()).cloned().flatten(), rest.key());
+        let (_, group) = groups.entry(key).or_insert_with(|| {
+            let marks = marks(spec.tp, bytes, latency_scale);
+            (rest, GainGroup { name: String::new(), lines: BTreeMap::new(), marks })
         });
         let line = group.lines.entry(spec.architecture.clone()).or_default();
         line.push(GainPoint { all_reduce_us, pair });
     }
-    for line in groups.values_mut().flat_map(|group| group.lines.values_mut()) {
+    name(&mut groups);
+    let mut groups: Vec<GainGroup> = groups.into_values().map(|(_, group)| group).collect();
+    for line in groups.iter_mut().flat_map(|group| group.lines.values_mut()) {
         line.sort_by(|a, b| a.all_reduce_us.total_cmp(&b.all_reduce_us));
     }
     match groups.is_empty() {
-        false => Ok(groups.into_values().collect()),
+        false => Ok(groups),
         true => Err(Error::input_help(
             "no cell has a 'standard' beside it on the same link",
             "`ladderscope sweep gain-by-latency` makes some",
@@ -79,23 +83,61 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     }
 }
 
-/// How long one all-reduce of a message takes on the link of a cell (us).
-fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<f64> {
-    match spec.link {
-        Link::Emulated { alpha_us, gb_s } => Ok(alpha_us + bytes / (gb_s * 1e3)),
-        _ if spec.backend.is_simulated() => {
-            let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
-            Ok(sim::all_reduce_us(spec, &target, bytes))
-        }
-        _ => Err(Error::input_help(
+/// A cell without what decides how long its all-reduces take, and without its architecture: cells that are alike
+/// in the rest are points of one chart.
+fn but_for_its_link(spec: &Spec) -> Spec {
+    let mut rest = Spec {
+        architecture: Architecture::Standard,
+        link: Link::Native,
+        p2p: P2p::On,
+        collective: Collective::Nccl,
+        ..spec.clone()
+    };
+    rest.set.retain(|key, _| !key.starts_with("link."));
+    rest
+}
+
+/// Names each group by model, TP and batch, and by what else tells it from the others.
+fn name(groups: &mut BTreeMap<Key, (Spec, GainGroup)>) {
+    let mut rest = Varied::of(groups.values().map(|(spec, _)| spec));
+    for axis in ["model", "tp", "batch"] {
+        rest = rest.without(&Axis::Option(axis));
+    }
+    let first = groups.keys().next().cloned();
+    let differ =
+        |of: fn(&Key) -> String| groups.keys().any(|key| Some(of(key)) != first.as_ref().map(of));
+    let provenance = |key: &Key| key.0.to_string();
+    let host = |key: &Key| key.1.clone().unwrap_or_default();
+    let (provenances, hosts) = (differ(provenance), differ(host));
+    for (key, (spec, group)) in groups {
+        let mut words = vec![format!("{} tp{} b{}", spec.model, spec.tp, spec.batch), rest.words(spec)];
+        words.extend(provenances.then(|| provenance(key)));
+        words.extend(hosts.then(|| host(key)));
+        words.retain(|word| !word.is_empty());
+        group.name = words.join(" ");
+    }
+}
+
+/// How long one all-reduce of a message takes on the link of a cell (us), and by what the cell's stack multiplies
+/// latencies that were measured alone.
+fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, f64)> {
+    if spec.backend.is_simulated() {
+        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        let scale = target.stack.collective.latency_scale;
+        return Ok((sim::all_reduce_us(spec, &target, bytes), scale));
+    }
+    match emulated_link(spec)? {
+        Some(link) => Ok((link.alpha_us + bytes / (link.gb_s * 1e3), 1.0)),
+        None => Err(Error::input_help(
             format!("{}: how long one all-reduce takes on its link is not known", spec.label()),
             "simulated cells and emulated links tell it; choose with --filter 'link:emulated' or backend:sim",
         )),
     }
 }
 
-/// What all-reduces of a message take at `tp` ranks on each built-in machine that holds so many in a node.
-fn marks(tp: u32, bytes: f64) -> Vec<GainMark> {
+/// What all-reduces of a message take at `tp` ranks on each built-in machine that holds so many in a node, under a
+/// stack that multiplies measured latencies.
+fn marks(tp: u32, bytes: f64, latency_scale: f64) -> Vec<GainMark> {
     let mut marks = Vec::new();
     for profile in Profile::built_in().iter().filter(|profile| tp <= profile.gpus_per_node) {
         let ways = [
@@ -104,7 +146,7 @@ fn marks(tp: u32, bytes: f64) -> Vec<GainMark> {
             ("no P2P", Collective::Nccl, P2p::Off),
         ];
         for (way, collective, p2p) in ways {
-            let (cost, used) = profile.collective(collective, p2p, tp, 1.0);
+            let (cost, used) = profile.collective(collective, p2p, tp, latency_scale);
             if used == collective {
                 let name = format!("{} {way}", profile.name);
                 marks.push(GainMark { name, us: cost.us(bytes).0 });
@@ -120,7 +162,9 @@ mod tests {
     use super::*;
     use crate::machine::hardware::Target;
     use crate::model::Model;
+    use crate::plan::DType;
     use crate::study::analysis::testing::sim_record;
+    use crate::table::Backend;
 
     fn simulated(architecture: &str, alpha_us: f64) -> Record {
         let text = format!(
@@ -151,9 +195,70 @@ mod tests {
         assert!(gain[..4].is_sorted() && gain[0] < 1.02 && gain[5] < gain[3], "{gain:?}");
     }
 
+    /// Cells of other stacks are no points of the same line, and a chart says which it is of.
+    #[test]
+    fn what_differs_in_more_than_its_link_stands_apart() {
+        let cells = ["standard", "ladder"].map(|architecture| simulated(architecture, 10.0));
+        let mut slower = cells.clone();
+        slower.iter_mut().for_each(|cell| cell.spec.stack = "gpt-fast".into());
+        let mut native = cells.clone();
+        native.iter_mut().for_each(|cell| (cell.spec.link, cell.spec.p2p) = (Link::Native, P2p::Off));
+        let groups = gains(&[cells, slower, native].concat()).unwrap();
+        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(groups.len(), 2, "{names:?}");
+        assert!(names.iter().all(|name| name.starts_with("llama-3-8b tp8 b1 ")), "{names:?}");
+        assert!(names.iter().any(|name| name.ends_with("gpt-fast")), "{names:?}");
+        let points: Vec<usize> = groups.iter().flat_map(|g| g.lines.values().map(Vec::len)).collect();
+        assert!(points == [1, 2] || points == [2, 1], "{points:?}");
+    }
+
+    /// A machine's mark stands where that machine's own simulated cells stand.
+    #[test]
+    fn a_machines_mark_is_above_its_own_cells() {
+        let mut cells = ["standard", "ladder"].map(|architecture| simulated(architecture, 10.0));
+        cells.iter_mut().for_each(|cell| cell.spec.link = Link::Native);
+        let group = gains(&cells).unwrap().remove(0);
+        let point = &group.lines[&"ladder".parse::<Architecture>().unwrap()][0];
+        let mark = group.marks.iter().find(|mark| mark.name == "h100_sxm NCCL").unwrap();
+        assert!((mark.us - point.all_reduce_us).abs() < 1e-9, "{mark:?} {}", point.all_reduce_us);
+    }
+
+    /// Emulated links of the cpu backend, whose messages are f32 whatever its weights are; each machine by itself.
+    #[test]
+    fn emulated_links_are_known_also_from_profiles_and_machines_stand_apart() {
+        let cell = |run: &str, architecture: &str, link: &str, host: &str| {
+            let mut record = sim_record(
+                run,
+                |s| {
+                    (s.architecture, s.link) = (architecture.parse().unwrap(), link.parse().unwrap());
+                    (s.backend, s.dtype, s.hardware) = (Backend::Cpu, DType::Bf16, "h100_sxm".into());
+                },
+                5.0,
+                2.0,
+            );
+            record.environment.insert("host".into(), host.into());
+            record
+        };
+        let mut all = Vec::new();
+        for (host, link) in [("a", "emulated:alpha_us=10,gb_s=1"), ("b", "p2p-on")] {
+            for architecture in ["standard", "ladder"] {
+                all.push(cell(&format!("{host}-{architecture}"), architecture, link, host));
+            }
+        }
+        let groups = gains(&all).unwrap();
+        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(names, ["tiny tp2 b1 a", "tiny tp2 b1 b"]);
+        let us: Vec<f64> =
+            groups.iter().flat_map(|g| g.lines.values().flatten().map(|p| p.all_reduce_us)).collect();
+        // 64 numbers of 4 bytes at 1 GB/s
+        assert!((us[0] - 10.256).abs() < 1e-9, "{us:?}");
+        let (alpha_us, gb_s) = Profile::load("h100_sxm").unwrap().link(P2p::On, 2);
+        assert!((us[1] - alpha_us - 256.0 / (gb_s * 1e3)).abs() < 1e-9, "{us:?}");
+    }
+
     #[test]
     fn marks_are_the_machines_own_latencies() {
-        let marks = marks(8, 16384.0);
+        let marks = marks(8, 16384.0, 1.0);
         let us = |name: &str| marks.iter().find(|mark| mark.name == name).map(|mark| mark.us);
         let h100 = Profile::load("h100_sxm").unwrap();
         let nccl = h100.collective(Collective::Nccl, P2p::On, 8, 1.0).0.us(16384.0).0;

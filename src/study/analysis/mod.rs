@@ -42,7 +42,7 @@ pub use difference::Difference;
 pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use idle::IdleSplit;
-pub use names::{LaneTotal, NameRow, OperationTable, names_table, operation_table};
+pub use names::{LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,

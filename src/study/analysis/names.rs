@@ -69,11 +69,22 @@ pub fn operation_table(
     let tally = Tally::of(&runs, &Lanes::of(&runs));
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
-    let lanes = lane_totals(&rows);
+    let lanes = totals(&rows);
     OperationTable { rows, longest, lanes }
 }
 
-fn lane_totals(rows: &[NameRow]) -> Vec<LaneTotal> {
+/// What the operations that are `wanted` took together, lane by lane, as [`operation_table`] tells it, without looking
+/// for the longest of each.
+pub fn lane_totals(
+    trace: &Trace,
+    selection: &Selection,
+    wanted: impl Fn(&OperationInfo) -> bool,
+) -> Vec<LaneTotal> {
+    let runs = Runs::new(trace, selection);
+    totals(&names(&runs, &Tally::of(&runs, &Lanes::of(&runs)), wanted))
+}
+
+fn totals(rows: &[NameRow]) -> Vec<LaneTotal> {
     let of_lane = |lane: &'static str| {
         let rows = || rows.iter().filter(|row| row.lane == lane);
         let sum = |of: fn(&NameRow) -> f64| rows().map(of).sum();

@@ -1,5 +1,5 @@
 //! The gain figure: speed-up over `standard` over the latency of one all-reduce, a line for each architecture, a
-//! chart for each model, TP and batch; on the axis what all-reduces take on known machines.
+//! chart for cells that differ in their links alone; on the axis what all-reduces take on known machines.
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
@@ -61,9 +61,13 @@ fn draw_chart(
     sizes: &Sizes,
 ) {
     let points = || group.lines.values().flatten();
-    let y = Axis::fit(points().map(|point| point.pair.speedup).chain([1.0]));
+    let values = points().flat_map(|point| {
+        let pair = &point.pair;
+        pair.speedup_ci95.into_iter().flatten().chain([pair.speedup])
+    });
+    let y = Axis::fit(values.chain([1.0]));
     let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
-    let area = layout::data_area(cell, header, y_width, 0.0, sizes);
+    let area = layout::data_area(cell, header, y_width, 1.2 * sizes.tick, sizes);
     let y = y.over(area.bottom, area.top);
     let x = Axis::fit(points().map(|point| point.all_reduce_us)).over(area.left, area.right);
     if header {
@@ -100,7 +104,7 @@ fn draw_chart(
 
 /// The machines: a thin line from the axis up, at its head the name where there is room; a tip has it in any case.
 fn marks(scene: &mut Scene, group: &GainGroup, x: &Axis, area: &Area, sizes: &Sizes) {
-    let mut taken = f64::NEG_INFINITY;
+    let mut taken = area.left;
     for mark in &group.marks {
         let at = x.place(mark.us);
         if !(area.left..=area.right).contains(&at) {

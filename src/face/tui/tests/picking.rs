@@ -48,6 +48,20 @@ fn a_run_to_open_beneath_is_found_by_the_language_of_filters() {
     assert!(driver.screen().contains("opening 20260102-0304-3"), "{}", driver.screen());
 }
 
+/// Names of columns have slashes, too: they are no paths.
+#[test]
+fn a_filter_by_a_column_with_a_slash_is_a_filter() {
+    let mut driver = Driver::full(80, 24);
+    keys(&mut driver, "4b");
+    let all = offered(&driver).len();
+    keys(&mut driver, "tok/s>0");
+    let fast = offered(&driver).len();
+    assert!(fast > 0 && fast < all, "those that have numbers: {fast} of {all}");
+    press(&mut driver, KeyCode::Enter);
+    assert!(driver.state.cx.overlays.is_empty(), "{}", driver.screen());
+    assert!(driver.screen().contains("20260102-0304-"), "{}", driver.screen());
+}
+
 #[test]
 fn a_file_to_open_is_found_in_folders() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -231,6 +245,24 @@ fn variants_that_were_kept_survive_a_restart() {
         driver.state.whatif.pins.iter().map(|pin| pin.variant.clone()).collect()
     };
     assert_eq!(variants(&after), variants(&before));
+}
+
+/// A kept variant whose hardware is not there now is not shown, and not lost.
+#[test]
+fn a_variant_that_cannot_be_simulated_now_is_kept_for_the_next_start() {
+    let mut before = Driver::empty(120, 40);
+    keys(&mut before, "7");
+    keys(&mut before, "p");
+    let kept = memory::remember(&before.state);
+    let kept = serde_json::to_string(&kept).unwrap();
+    let pinned = kept.replacen("\"hardware\":\"h100_sxm\"", "\"hardware\":\"mine.toml\"", usize::MAX);
+    assert_ne!(pinned, kept, "{kept}");
+    let mut after = Driver::empty(120, 40);
+    memory::recall(&mut after.state, &serde_json::from_str(&pinned).unwrap(), false);
+    keys(&mut after, "7");
+    assert!(after.state.whatif.pins.is_empty() && after.state.whatif.waiting.is_empty());
+    let again = serde_json::to_string(&memory::remember(&after.state)).unwrap();
+    assert!(again.contains("mine.toml"), "{again}");
 }
 
 #[test]

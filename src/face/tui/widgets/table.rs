@@ -127,12 +127,17 @@ impl Scrolled {
     /// What is told of the columns left out, apart from what stands before it: `← 2 columns 3 →`; empty
     /// where all are shown.
     pub fn told(&self) -> String {
-        match (self.left, self.right) {
-            (0, 0) => String::new(),
-            (0, n) => format!("  {} → ", counted(n, "column")),
-            (n, 0) => format!("  ← {} ", counted(n, "column")),
-            (a, b) => format!("  ← {a} columns {b} → "),
-        }
+        told(self.left, self.right)
+    }
+}
+
+/// What is told of columns that are left out before and behind those shown.
+pub fn told(left: usize, right: usize) -> String {
+    match (left, right) {
+        (0, 0) => String::new(),
+        (0, n) => format!("  {} → ", counted(n, "column")),
+        (n, 0) => format!("  ← {} ", counted(n, "column")),
+        (a, b) => format!("  ← {} {b} → ", counted(a, "column")),
     }
 }
 
@@ -193,7 +198,7 @@ mod tests {
             Scrolled { shown: vec![0, 4, 5, 6], left: 3, right: 0 },
             "not beyond the last"
         );
-        assert_eq!(at(1).told(), "  ← 1 columns 2 → ");
+        assert_eq!(at(1).told(), "  ← 1 column 2 → ");
         let wide = scrolled_to(&columns, 90, 2);
         assert_eq!((wide.shown.len(), wide.told()), (7, String::new()), "nothing to scroll");
         assert_eq!(scrolled_to(&columns, 12, 0).shown, [0, 1], "cut rather than none");

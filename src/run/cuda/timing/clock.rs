@@ -35,8 +35,9 @@ impl RoundTrip {
 
     /// The shortest of several, and which it is. `None` without any.
     pub fn best(trips: &[Self]) -> Option<(usize, Tie)> {
-        let ties = trips.iter().map(Self::tie).enumerate();
-        ties.min_by_key(|(_, tie)| tie.uncertainty_ns)
+        let (at, trip) =
+            trips.iter().enumerate().min_by_key(|(_, trip)| trip.after_ns - trip.before_ns)?;
+        Some((at, trip.tie()))
     }
 }
 

@@ -3,9 +3,8 @@
 
 use super::Axis;
 use crate::base::error::Error;
-use crate::base::text::folded;
 use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::{Filter, Term, Test};
+use crate::study::analysis::filter::{Filter, Term, Test, has_word};
 use crate::table::Record;
 
 /// The rows of the runs that meet a filter, and of those at the axis' baseline (its natural one where none is given)
@@ -48,9 +47,9 @@ fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
             let measures = |at: usize| table.columns().get(at).is_some_and(|c| c.field.is_measure());
             column.is_some() && (column == own || column.is_some_and(measures))
         }
-        Test::Word { text, .. } => {
+        Test::Word { text, exact } => {
             let column = own.and_then(|at| table.columns().get(at));
-            column.is_some_and(|column| column.has_text(&folded(text)))
+            column.is_some_and(|column| has_word(column, text, *exact))
         }
     }
 }
@@ -85,6 +84,7 @@ mod tests {
         let by_architecture = |filter| kept(&Axis::ARCHITECTURE, filter, None);
         assert_eq!(by_architecture("arch:ladder"), "abde");
         assert_eq!(by_architecture("ladder"), "abde", "a word that the axis has");
+        assert_eq!(by_architecture("upb"), "acd", "letters in order find upper-bound");
         assert_eq!(by_architecture("-arch:ladder"), "acd");
         assert_eq!(by_architecture("arch:ladder tp:8"), "de", "what is not of the axis holds for both");
         assert_eq!(by_architecture("tpot<12 tp:4"), "abc", "a slower baseline");

@@ -340,6 +340,14 @@ fn text_meets(text: &str, operator: Operator, values: &[String], words: bool) ->
     }
 }
 
+/// Whether a word that is searched for is in some text of a column: as it stands or, where the column is searched so
+/// and the word is not quoted, by its letters in order.
+pub(in crate::study::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
+    let word = WordTest { lower: folded(text), exact };
+    matches!(&column.values, Values::Text { lower, .. }
+        if word.among(lower, column.field.searched == Search::Letters).contains(&true))
+}
+
 impl WordTest {
     /// Which of these texts have the word.
     fn among(&self, texts: &Lower, fuzzy: bool) -> Vec<bool> {

@@ -19,6 +19,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
+pub(super) use bind::has_word;
 pub use bind::{Bound, Match};
 pub use complete::complete;
 pub use syntax::{Filter, Operator, Term, Test};

@@ -85,6 +85,34 @@ fn measured_points_have_intervals() {
 }
 
 /// Colours of the polygons around a place, in the order in which they are painted.
+/// Intervals are within the chart, however wide they are.
+#[test]
+fn gains_have_intervals_within_the_chart() {
+    let mut groups = analysis::gains(&cells()).unwrap();
+    for point in groups.iter_mut().flat_map(|group| group.lines.values_mut()).flatten() {
+        point.pair.speedup_ci95 = Some([0.1 * point.pair.speedup, 10.0 * point.pair.speedup]);
+    }
+    let provenance = ProvenanceSummary::of_records(&cells());
+    let figure = crate::study::plot::gain_figure(&groups, &provenance, &Options::default()).unwrap();
+    assert_legible(&figure.scene);
+    assert_says(&figure, &["Gain over the latency of one all-reduce", "one all-reduce (us)"]);
+    let frames = |at: &(f64, f64)| {
+        figure.scene.data.iter().any(|area| (area.top - 0.01..=area.bottom + 0.01).contains(&at.1))
+    };
+    let mut intervals = 0;
+    for shape in &figure.scene.shapes {
+        if let Shape::Lines(lines, ..) = shape {
+            // an interval is an upright line and its two ends; ticks and keys of the legend are not
+            let [bar, _, _] = &lines[..] else { continue };
+            if bar.iter().all(|at| at.0 == bar[0].0) {
+                intervals += 1;
+                assert_eq!(bar.iter().find(|at| !frames(at)), None, "of an interval");
+            }
+        }
+    }
+    assert!(intervals > 1, "{intervals}");
+}
+
 fn painted(scene: &Scene, at: (f64, f64)) -> Vec<(u8, u8, u8)> {
     let around = |corners: &[(f64, f64)]| {
         let count = corners.len() as f64;

@@ -30,7 +30,7 @@ const COLUMNS: [Column; 12] = [
     Column::text("TPOT ms", 15, 1),
     Column::text("exposed", 15, 1),
     Column::text("overlap", 15, 1),
-    Column::text("provenance", 13, 1),
+    Column::text("provenance", 13, 0),
 ];
 
 /// The column of what is compared.
@@ -111,7 +111,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     if compare.flags {
         flags(buf, places.detail, theme, &compared.report.flags);
     } else if let Some(selected) = compare.selected() {
-        detail::draw(buf, places.detail, theme, &compare.asked.axis, selected);
+        detail::draw(buf, places.detail, theme, &compared.axis, selected);
     }
 }
 
@@ -212,7 +212,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let way = if compare.descending { "▼" } else { "▲" };
     let (kept, mut columns): (Vec<usize>, Vec<Column>) =
         columns(compared, area.width).into_iter().unzip();
-    columns[VALUE].title = match (&compared.baseline, &compare.asked.axis) {
+    columns[VALUE].title = match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
         _ => "value",

@@ -34,6 +34,8 @@ impl Default for Asked {
 /// A comparison, and what else could be compared.
 #[derive(Clone, Debug)]
 pub struct Compared {
+    /// The axis along which cells are compared.
+    pub axis: Axis,
     /// The axes along which the runs differ.
     pub axes: Vec<AxisCount>,
     /// The matched pairs, and what is said of them all.
@@ -74,6 +76,7 @@ impl Compared {
         let settings = varied.without(&asked.axis).model_last(sides);
         let slices = slices(&report);
         let mut compared = Self {
+            axis: asked.axis.clone(),
             axes: cells.axes.clone(),
             slice_names: slice_names(&report, &slices, &settings),
             slices,
@@ -399,7 +402,7 @@ impl Compare {
             self.filter.tell(&[]);
             return None;
         }
-        let (runs, Asked { axis, baseline }) = (&compared.runs, &self.asked);
+        let (runs, axis, baseline) = (&compared.runs, &compared.axis, &self.asked.baseline);
         let (rows, wrong) =
             compared_rows(&filter, &runs.table, &runs.records, axis, baseline.as_deref());
         self.filter.tell(&wrong);

@@ -12,7 +12,7 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
 use crate::lab::sweep::simulate_cells;
 use crate::plan::Architecture;
-use crate::table::{Backend, P2p, Record, Spec};
+use crate::table::{Backend, P2p, Provenance, Record, Spec};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
@@ -49,6 +49,21 @@ fn on(records: Vec<Record>, (columns, rows): (u16, u16)) -> Driver {
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
     driver.answer(effects);
     driver
+}
+
+/// Where pairs are of different provenance each row says its own, however narrow the window.
+#[test]
+fn rows_of_mixed_provenance_are_labelled_at_80_columns() {
+    let mut records: Vec<Record> = grid().to_vec();
+    for record in grid().iter().filter(|record| record.spec.tp == 2 && record.spec.batch == 1) {
+        let mut measured = record.clone();
+        measured.run = format!("measured-{}", record.run.replace(':', "-"));
+        (measured.provenance, measured.spec.backend) = (Provenance::Measured, Backend::Cuda);
+        records.push(measured);
+    }
+    let driver = on(records, (80, 24));
+    let shown = driver.screen();
+    assert!(shown.contains("simulated") && shown.contains("provenance"), "{shown}");
 }
 
 fn press(driver: &mut Driver, keys: &str) {

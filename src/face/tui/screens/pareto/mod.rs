@@ -18,6 +18,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use crate::desk::figure::Kind;
+use crate::desk::files;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
@@ -392,7 +393,7 @@ impl Pareto {
             hint,
             text,
             move |pareto: &mut Self, typed, cx| {
-                let path = PathBuf::from(typed.trim());
+                let path = files::expanded(typed.trim());
                 match (typed.trim(), &pareto.overlay_file) {
                     ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
                     ("", Some(_)) => {

@@ -205,6 +205,13 @@ fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
     let (both, more) = ([old, new].concat(), of_model("llama-3-8b", "20260103-0900"));
     read(&mut driver, both.clone());
     assert_eq!(shown(&driver), "3b", "the newest");
+    // a filter shows its group, and chooses none
+    keys(&mut driver, "/model:1b");
+    press(&mut driver, KeyCode::Enter);
+    assert_eq!(shown(&driver), "1b", "what the filter leaves");
+    press(&mut driver, KeyCode::Esc);
+    read(&mut driver, [both.clone(), of_model("3b", "20260103-0100")].concat());
+    assert_eq!(shown(&driver), "3b", "the newest again");
     keys(&mut driver, "g");
     press(&mut driver, KeyCode::Home);
     press(&mut driver, KeyCode::Enter);

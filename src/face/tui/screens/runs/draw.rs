@@ -21,6 +21,7 @@ use crate::face::tui::layout::cut_top;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{empty, frame, line, put, select, wrap};
+use crate::face::tui::widgets::table::told;
 use crate::lab::store::Annotations;
 use crate::table::Record;
 
@@ -68,12 +69,7 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
     let x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
     // what does not fit is told on the right
     let mut right = top.right();
-    let hidden = match (shown.left, shown.right) {
-        (0, 0) => String::new(),
-        (0, n) => format!("  {} → ", counted(n, "column")),
-        (n, 0) => format!("  ← {} ", counted(n, "column")),
-        (a, b) => format!("  ← {} {b} → ", counted(a, "column")),
-    };
+    let hidden = told(shown.left, shown.right);
     if top.width > 60 {
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
@@ -212,7 +208,6 @@ pub(super) fn cut_middle(id: &str, width: u16) -> String {
     format!("{begin}…{end}")
 }
 
-/// What can be typed next, below the filter.
 fn draw_details(
     buf: &mut Buffer,
     area: Rect,

@@ -128,9 +128,11 @@ fn count(view: &View, cx: &mut Context) {
     }
     let hits = Scope::Hits.part(view);
     if let Part::Hits(query) = &hits {
-        for (at, pane) in view.panes.iter().enumerate() {
+        // once the search has found what is typed: it is asked anew at each letter
+        let found = |pane: &Pane| pane.matches.as_ref().is_some_and(|matches| matches.query == *query);
+        for (at, pane) in view.panes.iter().enumerate().filter(|(_, pane)| found(pane)) {
             let (index, hits, of) = (Arc::clone(&pane.index), hits.clone(), query.clone());
-            let work = move |_: &Stop| Ok((of, hits.operations(&index).lanes));
+            let work = move |_: &Stop| Ok((of, hits.totals(&index)));
             cx.follow(("totals", at), query, work, move |timeline: &mut Timeline, totals, cx| {
                 let pane = timeline.view.as_mut().and_then(|view| view.panes.get_mut(at));
                 if let Some((pane, totals)) = pane.zip(cx.told(totals)) {

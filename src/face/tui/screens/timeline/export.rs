@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::lists;
 use super::state::measure;
 use super::state::panel::Panel;
-use super::state::scope::Part;
+use super::state::scope::{Part, Scope};
 use super::state::window::Window;
 use super::state::{Pane, TraceIndex, View};
 use crate::face::tui::screen::{Export, FileKind};
 use crate::plan::Phase;
 use crate::study::analysis;
 use crate::study::plot;
-use crate::table::render::Table;
+use crate::table::render::{Shown, Table};
 use crate::trace::{self, Trace};
 
 /// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
@@ -67,18 +67,25 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
     })
 }
 
-/// The operations or exposed stretches that are listed; the inner `None`: not counted yet.
+/// The operations or exposed stretches that are listed, with where their numbers come from; the inner `None`: what is
+/// listed now is not counted yet.
 fn counted(view: &View) -> Option<Option<Table>> {
-    Some(match view.panel.as_ref()? {
-        Panel::Operations(shown) => shown.counted.as_ref().map(|counted| {
-            let rows = shown.order.iter().filter_map(|at| counted.table.rows.get(*at));
-            analysis::names_table(&rows.cloned().collect::<Vec<_>>())
-        }),
+    let table = match view.panel.as_ref()? {
+        Panel::Operations(shown) => {
+            let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
+            counted.map(|counted| {
+                let rows = shown.order.iter().filter_map(|at| counted.table.rows.get(*at));
+                analysis::names_table(&rows.cloned().collect::<Vec<_>>())
+            })
+        }
         Panel::Stretches(shown) => {
-            shown.counted.as_ref().map(|counted| analysis::stretches_table(&counted.table.longest))
+            let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
+            counted.map(|counted| analysis::stretches_table(&counted.table.longest))
         }
         _ => return None,
-    })
+    };
+    let provenance = view.pane().index.provenance();
+    Some(table.map(|table| table.with("provenance", &Shown::text(provenance))))
 }
 
 /// `overlap RUN --by name`: what prints the list beneath the lanes.
@@ -173,11 +180,21 @@ pub fn command(view: &View) -> Option<Vec<String>> {
 
 /// What the command cannot say: a verb takes one set of rules.
 pub fn beyond_command(view: &View) -> Vec<String> {
+    // `--step` is of all samples
+    let sample = |scope: Scope| {
+        let several = view.pane().index.trace.spans.iter().any(|span| span.sample > 0);
+        matches!(scope.part(view), Part::Step(_)) && several
+    };
     match (&view.panel, &view.panes[..]) {
-        (Some(Panel::Operations(shown)), _) if matches!(shown.scope.part(view), Part::Hits(_)) => {
-            vec!["the search".into()]
+        (Some(Panel::Operations(shown)), _) => {
+            let search = matches!(shown.scope.part(view), Part::Hits(_));
+            let filter = !shown.filter.value().is_empty();
+            let all =
+                [(search, "the search"), (filter, "the filter"), (sample(shown.scope), "the sample")];
+            all.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
         }
-        (Some(Panel::Operations(_) | Panel::Stretches(_)), _) => Vec::new(),
+        (Some(Panel::Stretches(shown)), _) if sample(shown.scope) => vec!["the sample".into()],
+        (Some(Panel::Stretches(_)), _) => Vec::new(),
         (_, [above, below])
             if view.stretch().is_none()
                 && below.ghost.is_none()

@@ -142,10 +142,12 @@ fn search(view: &View, columns: u16) -> String {
         _ if query.is_empty() => "type part of a name".into(),
         None => "…".into(),
         Some(found) => {
-            match pane.current().and_then(|at| found.ordinal(&pane.index, (at, pane.place))) {
-                Some(ordinal) => format!("{ordinal} of {}", found.total),
-                None if found.total == 1 => "1 match".into(),
-                None => format!("{} matches", found.total),
+            let hides = |line| pane.hides(line);
+            let total = found.shown(&pane.index, hides);
+            match pane.current().and_then(|at| found.ordinal(&pane.index, hides, (at, pane.place))) {
+                Some(ordinal) => format!("{ordinal} of {total}"),
+                None if total == 1 => "1 match".into(),
+                None => format!("{total} matches"),
             }
         }
     };

@@ -156,8 +156,11 @@ impl WhatIf {
             let (engine, asked) = (Arc::clone(&self.engine), kept.clone());
             let take = move |whatif: &mut Self, answer, cx: &mut Context| {
                 whatif.waiting.retain(|variant| *variant != kept);
-                let answer = cx.told(answer);
-                whatif.pins.extend(answer.map(|answer| Pin { variant: kept, answer }));
+                match cx.told(answer) {
+                    Some(answer) => whatif.pins.push(Pin { variant: kept, answer }),
+                    // a profile that is not there now may be there at the next start
+                    None => whatif.unanswered.push(kept),
+                }
             };
             cx.follow("kept", &asked.clone(), move |_| engine.answer(&asked).map(Arc::new), take);
         }

@@ -44,6 +44,8 @@ pub struct WhatIf {
     pub pins: Vec<Pin>,
     /// Variants that were kept when the workbench was left, until they are answered again.
     pub waiting: Vec<Variant>,
+    /// Kept variants that could not be simulated at this start: they are kept for the next.
+    pub unanswered: Vec<Variant>,
     /// What the strip shows.
     pub strip: StripView,
     /// The frontier shows TPOT, else completion latency.
@@ -99,6 +101,7 @@ impl Default for WhatIf {
             started: 0,
             pins: Vec::new(),
             waiting: Vec::new(),
+            unanswered: Vec::new(),
             strip: StripView::Layer,
             by_tpot: false,
         }
@@ -110,6 +113,7 @@ impl WhatIf {
     pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
         let (variant, note) = Variant::of(spec);
         let (pins, waiting) = (std::mem::take(&mut self.pins), std::mem::take(&mut self.waiting));
+        let unanswered = std::mem::take(&mut self.unanswered);
         *self = Self {
             base: variant.clone(),
             base_name: name,
@@ -121,6 +125,7 @@ impl WhatIf {
             by_tpot: self.by_tpot,
             pins,
             waiting,
+            unanswered,
             ..Self::default()
         };
         note
@@ -129,7 +134,7 @@ impl WhatIf {
     /// What to keep until the next start; nothing where the sliders were never used.
     pub fn kept(&self) -> Option<Kept> {
         let Self { base, base_name, variant, strip, by_tpot, .. } = self;
-        let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting);
+        let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
         let pins: Vec<Variant> = pins.cloned().collect();
         let used = *variant != Variant::default() || *base != Variant::default() || !pins.is_empty();
         used.then(|| Kept {
@@ -226,7 +231,7 @@ impl WhatIf {
         let Some(answer) = self.current().cloned() else {
             return Err("there is no answer to keep yet".into());
         };
-        if self.pins.len() + self.waiting.len() >= MOST_PINS {
+        if self.pins.len() + self.waiting.len() + self.unanswered.len() >= MOST_PINS {
             return Err(format!("{MOST_PINS} variants are kept; take one away first"));
         }
         if let Some(at) = self.pins.iter().position(|pin| pin.variant == self.variant) {

@@ -265,7 +265,10 @@ impl Pareto {
         let counts: Vec<usize> = self.groups.iter().map(left).collect();
         let most = counts.iter().enumerate().rev().max_by_key(|(_, count)| **count);
         if let Some((group, _)) = most.filter(|(_, count)| **count > 0) {
+            // the filter chose, not the user: what is newest shows again once nothing is filtered
+            let held = self.chosen;
             self.choose_group(group);
+            self.chosen = held;
         }
     }
 

@@ -56,11 +56,12 @@ fn brief(name: &str, room: usize) -> String {
 }
 
 /// Which of two traces a list is of.
-fn which(view: &View) -> &'static str {
+fn which(view: &View) -> String {
+    let provenance = view.pane().index.provenance();
     match (view.panes.len(), view.focus) {
-        (1, _) => "",
-        (_, 0) => "upper trace, ",
-        _ => "lower trace, ",
+        (1, _) => String::new(),
+        (_, 0) => format!("upper trace [{provenance}], "),
+        _ => format!("lower trace [{provenance}], "),
     }
 }
 

@@ -134,6 +134,7 @@ fn numbers(row: &NameRow) -> String {
         format!("{:.1}", row.share_pct),
         exposed,
     ];
-    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}"));
+    // a number that fills its column still stands apart from the one before it
+    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!(" {cell:>w$}", w = width - 1));
     format!("{}  ", cells.collect::<String>())
 }

@@ -272,17 +272,21 @@ impl TraceIndex {
     /// What a rank (an index into the ranks) computes first from a time on: its index in the trace. Looks at
     /// few spans where computation is frequent.
     pub fn computes_after(&self, rank: usize, time: i64) -> Option<usize> {
-        let rows = self.ranks.get(rank)?.rows.clone();
-        let first = |at: usize| {
-            let row = self.rows.get(at).filter(|row| row.has[Class::Compute as usize])?;
+        let start = |at: usize| self.trace.spans[at].start_ns;
+        let mut best: Option<usize> = None;
+        let rows = self.rows.get(self.ranks.get(rank)?.rows.clone())?.iter();
+        // what computes alone bounds how far rows that also communicate are looked at
+        let mut rows: Vec<_> = rows.filter(|row| row.has[Class::Compute as usize]).collect();
+        rows.sort_by_key(|row| row.has[Class::Comm as usize]);
+        for row in rows {
             let spans = (row.from(self.spans(), time)..row.len()).filter_map(|place| row.span(place));
-            let mut computing = spans.filter(|at| {
-                let span = &self.trace.spans[*at];
-                span.start_ns >= time && self.spans().class(span) == Class::Compute
-            });
-            computing.next()
-        };
-        rows.filter_map(first).min_by_key(|at| (self.trace.spans[*at].start_ns, *at))
+            let mut later = spans
+                .filter(|at| start(*at) >= time)
+                .take_while(|at| best.is_none_or(|best| (start(*at), *at) < (start(best), best)));
+            let computes = |at: &usize| self.spans().class(&self.trace.spans[*at]) == Class::Compute;
+            best = later.find(computes).or(best);
+        }
+        best
     }
 
     /// Where a span of the trace is drawn: its line and its place on it.

@@ -98,11 +98,12 @@ impl Pane {
 
     /// Shows ranks that did the same once, or each of them; false where all ranks differ.
     pub fn toggle_fold(&mut self) -> bool {
+        let (line, place) = (self.current(), self.place);
+        // also where it changes nothing: two traces are folded alike
+        self.folded = !self.folded;
         if self.index.ranks.iter().all(|rank| rank.same_as.is_none()) {
             return false;
         }
-        let (line, place) = (self.current(), self.place);
-        self.folded = !self.folded;
         self.list_lines();
         if let Some(line) = line {
             self.go_to(line, place);

@@ -6,7 +6,7 @@ use super::index::{StepKey, TraceIndex};
 use super::search::Words;
 use super::view::View;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::study::analysis::{self, ExposedStretches, OperationTable};
+use crate::study::analysis::{self, ExposedStretches, LaneTotal, OperationTable};
 use crate::trace::overlap::Selection;
 
 /// The part that a user chose.
@@ -89,11 +89,21 @@ impl Part {
         }
     }
 
+    /// What its operations took together, lane by lane. Takes as long as the trace has spans.
+    pub fn totals(&self, index: &TraceIndex) -> Vec<LaneTotal> {
+        let words = self.words();
+        analysis::lane_totals(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
+    }
+
+    /// The words that its operations' names have.
+    fn words(&self) -> Words {
+        Words::new(if let Self::Hits(query) = self { query } else { "" })
+    }
+
     /// Its operations by name. Takes as long as the trace has spans.
     pub fn operations(&self, index: &TraceIndex) -> OperationTable {
-        let words = Words::new(if let Self::Hits(query) = self { query } else { "" });
-        let wanted = |operation: &crate::trace::OperationInfo| words.are_in(&operation.name);
-        analysis::operation_table(&index.trace, &self.selection(index), wanted)
+        let words = self.words();
+        analysis::operation_table(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
     }
 
     /// Its longest stretches of exposed communication. Takes as long as the trace has spans.

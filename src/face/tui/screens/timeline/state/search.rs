@@ -135,13 +135,25 @@ impl Matches {
         best(false).or_else(|| best(true)).map(|(_, to)| to)
     }
 
-    /// Which match, from 1, lies at a place of a line; `None` where none does.
-    pub fn ordinal(&self, index: &TraceIndex, at: (Line, usize)) -> Option<usize> {
+    /// How many there are on lines that are not `hidden`: what a search steps through.
+    pub fn shown(&self, index: &TraceIndex, hidden: impl Fn(Line) -> bool) -> usize {
+        let lines = index.lines(|_| false);
+        lines.iter().filter(|line| !hidden(**line)).map(|line| self.places(*line).len()).sum()
+    }
+
+    /// Which match, from 1, lies at a place of a line, of those on lines that are not `hidden`; `None` where none does.
+    pub fn ordinal(
+        &self,
+        index: &TraceIndex,
+        hidden: impl Fn(Line) -> bool,
+        at: (Line, usize),
+    ) -> Option<usize> {
         self.places(at.0).binary_search(&(at.1 as u32)).ok()?;
         let lines = index.lines(|_| false);
         let order = lines.iter().position(|l| *l == at.0)?;
         let here = Self::key(index, order, at.0, at.1);
-        let before = lines.iter().enumerate().map(|(order, line)| {
+        let shown = lines.iter().enumerate().filter(|(_, line)| !hidden(**line));
+        let before = shown.map(|(order, line)| {
             self.places(*line)
                 .partition_point(|place| Self::key(index, order, *line, *place as usize) <= here)
         });

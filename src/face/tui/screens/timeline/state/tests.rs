@@ -75,7 +75,7 @@ proptest! {
             };
             at = next;
             time = index.interval(at.0, at.1).map_or(0, |i| i.0);
-            seen.push(matches.ordinal(&index, at).unwrap_or(0));
+            seen.push(matches.ordinal(&index, |_| false, at).unwrap_or(0));
         }
         let mut expected: Vec<usize> = (1..=matches.total).collect();
         if !forwards {

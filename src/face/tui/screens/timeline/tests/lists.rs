@@ -214,7 +214,11 @@ fn what_is_listed_is_exported_and_has_a_command() {
     let export = driver.state.timeline.export(FileKind::Csv, &driver.state.cx);
     export.expect("it can be had").expect("it is there").write(&path).expect("it is written");
     let csv = std::fs::read_to_string(path).expect("it is there");
-    assert!(csv.starts_with("name,lane,count,total_us,mean_us,max_us,share_pct,exposed_us"), "{csv}");
+    assert!(
+        csv.starts_with("name,lane,count,total_us,mean_us,max_us,share_pct,exposed_us,provenance"),
+        "{csv}"
+    );
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",emulated-link")), "{csv}");
     let command = |driver: &mut Driver| {
         let effects = driver.press(KeyCode::Char('Y'));
         let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
@@ -231,7 +235,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     keys(&mut driver, "E");
     assert!(
-        driver.screen().contains("exposed communication: upper trace, the whole"),
+        driver.screen().contains("exposed communication: upper trace [simulated], the whole"),
         "{}",
         driver.screen()
     );
@@ -243,7 +247,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     assert_eq!(upper[0].ranks, [0, 1], "what both ranks have is one row");
     keys(&mut driver, "w");
     assert!(
-        driver.screen().contains("exposed communication: lower trace, the whole"),
+        driver.screen().contains("exposed communication: lower trace [simulated], the whole"),
         "{}",
         driver.screen()
     );
