@@ -280,9 +280,9 @@ DEVICE void attend(const Part& part, Pack* shared) {
 
 // Grid (ceil(tokens / BLOCK_Q), heads, sequences), 256 threads, dynamic shared memory as `attention::prefill` says.
 // q, out [sequence * tokens][heads * HEAD_DIM]; caches [sequence][kv_head][capacity][HEAD_DIM], the new tokens'
-// keys and values already in them at positions[sequence] and after.
+// keys and values already in them at positions[sequence] + first and after.
 BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T* v_cache, T* out,
-               const u32* positions, u32 tokens, u32 heads, u32 kv_heads, u32 capacity, float scale) {
+               const u32* positions, u32 tokens, u32 first, u32 heads, u32 kv_heads, u32 capacity, float scale) {
     DYNAMIC_SHARED(Pack, shared);
     wait_for_previous();
     let_next_start();
@@ -296,7 +296,7 @@ BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T
     part.out = out + rows;
     part.stride = u64(heads) * HEAD_DIM;
     part.tokens = tokens;
-    part.position = positions[sequence];
+    part.position = positions[sequence] + first;
     part.first = block * BLOCK_Q;
     part.end = min(part.position + min(part.first + BLOCK_Q, tokens), capacity);
     part.scale = scale * LOG2_E;

@@ -45,18 +45,18 @@ DEVICE void rotate(const T* from, T* to, const float* angles, u32 i, bool aligne
     }
 }
 
-// Row r of qkv belongs to sequence r / tokens, at position positions[sequence] + r % tokens. A row has `stride`
+// Row r of qkv belongs to sequence r / tokens, at position positions[sequence] + first + r % tokens. A row has `stride`
 // numbers and begins with the queries (heads x HEAD_DIM), the keys and the values (kv_heads x HEAD_DIM each).
 // Rotated queries go to q [rows][heads][HEAD_DIM], rotated keys and the values to the caches
 // [sequence][kv_head][capacity][HEAD_DIM]. `rope`: [capacity][HEAD_DIM / 2] pairs (cos, sin).
 // Grid (rows, parts): the row's pieces of work over all threads of its parts.
 // Moves 2 x (heads + 2 kv_heads) x HEAD_DIM numbers a row and HEAD_DIM floats of the table; 6 FLOPs a pair.
 KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* positions, const float* rope,
-       u32 stride, u32 heads, u32 kv_heads, u32 tokens, u32 capacity) {
+       u32 stride, u32 heads, u32 kv_heads, u32 tokens, u32 first, u32 capacity) {
     wait_for_previous();
     let_next_start();
     u32 row = blockIdx.x, sequence = row / tokens;
-    u64 position = u64(positions[sequence]) + row % tokens;
+    u64 position = u64(positions[sequence]) + first + row % tokens;
     const T* from = qkv + u64(row) * stride;
     const float* angles = rope + position * HEAD_DIM;
     T* queries = q + u64(row) * heads * HEAD_DIM;

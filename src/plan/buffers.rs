@@ -20,6 +20,8 @@ pub struct Buffer {
     pub columns: u32,
     /// What the elements are.
     pub element: Element,
+    /// The group of the batch whose rows it holds.
+    pub group: u32,
 }
 
 /// Which buffer each value lies in.
@@ -79,11 +81,11 @@ impl Plan {
         let mut of_value = vec![BufferId(0); self.values.len()];
         let mut place = |value: ValueId, writer: Option<OpId>, occupant: &mut Vec<ValueId>| {
             let v = &self.values[value.index()];
-            let wanted = Buffer { rows: v.rows, columns: v.columns, element: v.element };
+            let wanted = Buffer { rows: v.rows, columns: v.columns, element: v.element, group: v.group };
             let free = |old: ValueId| {
                 let Some(writer) = writer else { return false };
                 let known = clocks[writer.index()].2;
-                ![self.tokens, self.output, self.logits].contains(&old)
+                ![&self.tokens, &self.outputs, &self.logits].iter().any(|kept| kept.contains(&old))
                     && users[old.index()].iter().all(|user| {
                         let (lane, at, _) = clocks[user.index()];
                         *user != writer && known[lane as usize] >= at
@@ -98,7 +100,9 @@ impl Plan {
             occupant[id] = value;
             of_value[value.index()] = BufferId(id as u32);
         };
-        place(self.tokens, None, &mut occupant);
+        for &tokens in &self.tokens {
+            place(tokens, None, &mut occupant);
+        }
         for (index, operation) in self.operations.iter().enumerate() {
             for &value in &operation.writes {
                 place(value, Some(OpId(index as u32)), &mut occupant);

@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 
 use super::{
-    Cost, Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Plan, PlanSpec, Quantity,
-    Reduce, Rows, Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
+    CommDType, Cost, Element, Groups, Kind, Lane, Module, OpId, Operation, Phase, Placement, Plan,
+    PlanSpec, Quantity, Reduce, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId,
+    WeightPart,
 };
 
 /// Why no plan could be built.
@@ -51,8 +52,12 @@ pub struct Builder<'a> {
     operations: Vec<Operation>,
     values: Vec<Value>,
     weights: Vec<Weight>,
-    /// Where the next operations belong: module and layer, and the prefix of their names.
+    /// Where the next operations belong: module and layer, and the prefix of their weights' names.
     scope: (Module, Option<u32>, String),
+    /// The group of the batch that the next operations process.
+    group: u32,
+    /// The groups into which the batch is divided.
+    groups: Groups,
 }
 
 impl<'a> Builder<'a> {
@@ -65,6 +70,8 @@ impl<'a> Builder<'a> {
             values: Vec::new(),
             weights: Vec::new(),
             scope: (Module::Embed, None, String::new()),
+            group: 0,
+            groups: spec.groups(),
         }
     }
 
@@ -77,6 +84,19 @@ impl<'a> Builder<'a> {
         self.scope = (module, layer, prefix);
     }
 
+    /// Sets the group of the batch that the operations that follow process.
+    pub fn group(&mut self, group: u32) {
+        self.group = group;
+    }
+
+    /// What stands before names of a group's own in its scope: nothing where the batch is not divided.
+    fn group_prefix(&self) -> String {
+        match self.groups.count {
+            0 | 1 => String::new(),
+            _ => format!("g{}/", self.group),
+        }
+    }
+
     /// An input of the plan, written by no operation.
     pub fn input(
         &mut self,
@@ -85,7 +105,8 @@ impl<'a> Builder<'a> {
         columns: u32,
         element: Element,
     ) -> ValueId {
-        self.value(name.into(), placement, Rows::Tokens, columns, element)
+        let name = format!("{}{name}", self.group_prefix());
+        self.value(name, placement, Rows::Tokens, columns, element)
     }
 
     /// What the ranks hold of a value.
@@ -101,11 +122,19 @@ impl<'a> Builder<'a> {
         columns: u32,
         element: Element,
     ) -> ValueId {
-        self.values.push(Value { name, placement, rows, columns, element });
+        let group = self.group;
+        self.values.push(Value { name, placement, rows, columns, element, group });
         ValueId(self.values.len() as u32 - 1)
     }
 
     fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
+        let name = format!("{}{name}", self.scope.2);
+        // later groups of the batch read what the first one reads
+        if self.group > 0
+            && let Some(known) = self.weights.iter().rposition(|weight| weight.name == name)
+        {
+            return WeightId(known as u32);
+        }
         let mut outputs = 0;
         let mut inputs = 0;
         for tensor in tensors {
@@ -114,7 +143,7 @@ impl<'a> Builder<'a> {
             inputs = if shard == Shard::Columns { columns / self.spec.tp } else { columns };
         }
         self.weights.push(Weight {
-            name: format!("{}{name}", self.scope.2),
+            name,
             parts: tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect(),
             outputs,
             inputs,
@@ -202,6 +231,8 @@ impl<'a> Builder<'a> {
             }
             Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
             Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
+            Kind::Quantize { .. } if first == Partial => Ok(Partial),
+            Kind::Quantize { .. } => wrong(0, "it must be partial"),
             Kind::MatMul => match (shard, first) {
                 (Some(Shard::Rows), Replicated | Divergent) => Ok(Sharded),
                 (Some(Shard::Columns), Sharded) if self.spec.tp == 1 => Ok(Replicated),
@@ -269,10 +300,8 @@ impl<'a> Builder<'a> {
         columns: u32,
         weight: Option<(WeightId, Shard)>,
     ) -> Result<ValueId, PlanError> {
-        let full = match name {
-            "" => self.scope.2.trim_end_matches('/').to_owned(),
-            _ => format!("{}{name}", self.scope.2),
-        };
+        let full = format!("{}{}{name}", self.scope.2, self.group_prefix());
+        let full = if name.is_empty() { full.trim_end_matches('/').to_owned() } else { full };
         let placement = self.infer(&full, &kind, reads, weight.map(|w| w.1))?;
         let operand = &self.values[reads[0].index()];
         let rows = if kind == Kind::SelectLast { Rows::Sequences } else { operand.rows };
@@ -280,6 +309,8 @@ impl<'a> Builder<'a> {
             Kind::Sample => Element::Token,
             Kind::Embed => Element::Activation,
             Kind::MatMul if self.scope.0 == Module::Head => Element::Logit,
+            Kind::Quantize { .. } => Element::Eight,
+            Kind::AllReduce => Element::Activation,
             _ => operand.element,
         };
         let cost = self.cost(&kind, reads, rows, columns, element, weight.map(|w| w.0));
@@ -298,6 +329,7 @@ impl<'a> Builder<'a> {
             weight: weight.map(|w| w.0),
             layer: self.scope.1,
             module: self.scope.0,
+            group: self.group,
             cost,
             after: Vec::new(),
         });
@@ -315,26 +347,27 @@ impl<'a> Builder<'a> {
         weight: Option<WeightId>,
     ) -> Cost {
         let precision = self.spec.precision;
-        let bytes = |element: Element| match element {
-            Element::Activation => precision.activations.bytes(),
-            Element::Logit | Element::Token => 4,
+        let bytes = |columns: u32, element: Element| match element {
+            Element::Activation => u64::from(columns) * precision.activations.bytes(),
+            Element::Logit | Element::Token => u64::from(columns) * 4,
+            Element::Eight => u64::from(columns) + 4 * u64::from(columns.div_ceil(SCALED_TOGETHER)),
         };
         let per = |rows: Rows, n: u64| match rows {
             Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
             Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
         };
         let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
-        let columns = u64::from(columns);
         let mut cost = Cost {
             bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
                 let value = &self.values[value.index()];
                 // a selection reads only the rows that it keeps
                 let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
-                sum + per(rows, u64::from(value.columns) * bytes(value.element))
+                sum + per(rows, bytes(value.columns, value.element))
             }),
-            bytes_written: per(rows, columns * bytes(element)),
+            bytes_written: per(rows, bytes(columns, element)),
             ..Cost::default()
         };
+        let columns = u64::from(columns);
         if let Some(weight) = weight {
             let weight = &self.weights[weight.index()];
             let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
@@ -371,7 +404,18 @@ impl<'a> Builder<'a> {
                 let cache = Quantity { kv_token: 2 * kv * precision.kv.bytes(), ..Quantity::ZERO };
                 cost.bytes_read = cost.bytes_read + cache;
             }
-            Kind::AllReduce | Kind::AllGather => cost.message_bytes = cost.bytes_written,
+            // of each number: its size, the largest of those that share a scale, a product and a rounding
+            Kind::Quantize { .. } => cost.flops = per(rows, 4 * columns),
+            Kind::AllGather => cost.message_bytes = cost.bytes_written,
+            Kind::AllReduce => {
+                cost.message_bytes = cost.bytes_read;
+                if self.values[reads[0].index()].element == Element::Eight {
+                    // every rank reads all ranks' messages, scales and adds their numbers
+                    let ranks = u64::from(self.spec.tp);
+                    cost.bytes_read = cost.message_bytes.times(ranks);
+                    cost.flops = per(rows, 2 * ranks * columns);
+                }
+            }
             Kind::Sample => {
                 let logits = self.values[reads[0].index()].columns;
                 cost.flops = per(rows, u64::from(logits));
@@ -381,19 +425,31 @@ impl<'a> Builder<'a> {
         cost
     }
 
-    /// Ends building: the plan of what was emitted, with the values that a step begins with (`tokens`),
-    /// is sampled from (`logits`) and ends with (`output`).
-    pub fn finish(self, tokens: ValueId, logits: ValueId, output: ValueId) -> Plan {
+    /// Ends building: the plan of what was emitted, with the values, of each group of the batch, that a step
+    /// begins with (`tokens`), is sampled from (`logits`) and ends with (`outputs`).
+    pub fn finish(self, tokens: Vec<ValueId>, logits: Vec<ValueId>, outputs: Vec<ValueId>) -> Plan {
         Plan {
             phase: self.spec.phase,
             tp: self.spec.tp,
+            groups: self.groups,
             operations: self.operations,
             values: self.values,
             weights: self.weights,
             tokens,
             logits,
-            output,
+            outputs,
         }
+    }
+
+    /// Sums a partial value over the ranks: in the format that messages have, into which each rank brings its own
+    /// part once.
+    fn all_reduce(&mut self, partial: ValueId) -> Result<ValueId, PlanError> {
+        let hidden = self.spec.shape.hidden;
+        let message = match self.spec.variant.comm_dtype {
+            CommDType::Activations => partial,
+            to => self.emit("quantize", Kind::Quantize { to }, &[partial], hidden)?,
+        };
+        self.emit("all_reduce", Kind::AllReduce, &[message], hidden)
     }
 
     fn embed(&mut self, tokens: ValueId) -> Result<ValueId, PlanError> {
@@ -509,12 +565,20 @@ impl Delayed {
     ) -> Result<(), PlanError> {
         self.own = Some((module, own));
         if module + self.delay < self.modules {
-            let hidden = builder.spec.shape.hidden;
-            let sum = builder.emit("all_reduce", Kind::AllReduce, &[own], hidden)?;
-            self.sums.push_back((module, sum, own));
+            let sum = builder.all_reduce(own)?;
+            // what is in the sum is what was sent
+            let sent = builder.operations.last().map_or(own, |all_reduce| all_reduce.reads[0]);
+            self.sums.push_back((module, sum, sent));
         }
         Ok(())
     }
+}
+
+/// What one group of the batch has come to.
+struct GroupState {
+    residual: Residual,
+    /// The part of attention that is summed with the MLP's.
+    dropped: Option<ValueId>,
 }
 
 /// Builds the unlowered plan (but for the choices in [`super::Lowering`] that decide what exists).
@@ -544,19 +608,60 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
         })
         .collect();
 
-    let tokens = b.input("tokens", Placement::Replicated, 1, Element::Token);
-    let mut residual = Residual { value: b.embed(tokens)?, in_flight: VecDeque::new(), delayed: None };
-    if let Reduce::Delayed(delay) = wiring.reduce {
-        let (delay, modules) = (delay as usize, modules.len());
-        residual.delayed = Some(Delayed { delay, modules, own: None, sums: VecDeque::new() });
+    let mut tokens = Vec::new();
+    let mut groups = Vec::new();
+    for group in 0..b.groups.count {
+        b.group(group);
+        let input = b.input("tokens", Placement::Replicated, 1, Element::Token);
+        let delayed = match wiring.reduce {
+            Reduce::Delayed(delay) => Some(Delayed {
+                delay: delay as usize,
+                modules: modules.len(),
+                own: None,
+                sums: VecDeque::new(),
+            }),
+            _ => None,
+        };
+        let residual = Residual { value: b.embed(input)?, in_flight: VecDeque::new(), delayed };
+        groups.push(GroupState { residual, dropped: None });
+        tokens.push(input);
     }
-    // the part of attention that is summed with the MLP's
-    let mut dropped = None;
     for (index, &(module, layer)) in modules.iter().enumerate() {
+        // the groups take turns, so that one's all-reduce is under way while another computes
+        for (group, state) in groups.iter_mut().enumerate() {
+            b.group(group as u32);
+            state.module(&mut b, &wiring, (module, layer), (index, modules.len()))?;
+        }
+    }
+    let (mut logits, mut outputs) = (Vec::new(), Vec::new());
+    let last = groups.len() - 1;
+    for (group, state) in groups.iter_mut().enumerate() {
+        b.group(group as u32);
+        // a part of a prompt that does not end it is followed by no token
+        let ends = group == last || !b.groups.of_tokens;
+        let (scores, output) = head(&mut b, spec, &mut state.residual, ends)?;
+        logits.extend(scores);
+        outputs.extend(output);
+    }
+    Ok(b.finish(tokens, logits, outputs))
+}
+
+impl GroupState {
+    /// One module of the group: what has to join its residual, the module, and what becomes of its output.
+    /// `place` is the module's number and how many there are.
+    fn module(
+        &mut self,
+        b: &mut Builder<'_>,
+        wiring: &super::Wiring,
+        (module, layer): (Module, u32),
+        (index, modules): (usize, usize),
+    ) -> Result<(), PlanError> {
+        let hidden = b.spec.shape.hidden;
+        let Self { residual, dropped } = self;
         b.scope(module, Some(layer));
-        let mut x = residual.catch_up(&mut b, wiring.staleness[layer as usize])?;
-        if let Some(part) = dropped {
-            x = b.emit("add_part", Kind::Add, &[x, part], shape.hidden)?;
+        let mut x = residual.catch_up(b, wiring.staleness[layer as usize])?;
+        if let Some(part) = *dropped {
+            x = b.emit("add_part", Kind::Add, &[x, part], hidden)?;
         }
         let norm = if module == Module::Mlp {
             Tensor::PostAttentionNorm(layer)
@@ -566,51 +671,55 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
         let normed = b.norm(x, norm)?;
         let mut partial = b.module(module, layer, normed)?;
         if let Some(part) = dropped.take() {
-            partial = b.emit("sum", Kind::Add, &[part, partial], shape.hidden)?;
+            partial = b.emit("sum", Kind::Add, &[part, partial], hidden)?;
         } else if module == Module::Attn && wiring.dropped[layer as usize] {
-            dropped = Some(partial);
-            continue;
+            *dropped = Some(partial);
+            return Ok(());
         }
-        let last = index + 1 == modules.len();
         match wiring.reduce {
             Reduce::Never => residual.in_flight.push_back(partial),
             Reduce::Each => {
-                let reduced = b.emit("all_reduce", Kind::AllReduce, &[partial], shape.hidden)?;
+                let reduced = b.all_reduce(partial)?;
                 residual.in_flight.push_back(reduced);
             }
-            Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || last => {
+            Reduce::Every(n) if (index as u32 + 1).is_multiple_of(n) || index + 1 == modules => {
                 let reads = [residual.value, partial];
-                let summand = b.emit("add_mean", Kind::AddMean, &reads, shape.hidden)?;
-                residual.value = b.emit("all_reduce", Kind::AllReduce, &[summand], shape.hidden)?;
+                let summand = b.emit("add_mean", Kind::AddMean, &reads, hidden)?;
+                residual.value = b.all_reduce(summand)?;
             }
             Reduce::Every(_) => residual.in_flight.push_back(partial),
             Reduce::Delayed(_) => {
                 if let Some(delayed) = &mut residual.delayed {
-                    delayed.begin(&mut b, index, partial)?;
+                    delayed.begin(b, index, partial)?;
                 }
             }
         }
+        Ok(())
     }
-    head(&mut b, spec, &mut residual).map(|(logits, output)| b.finish(tokens, logits, output))
 }
 
-/// What follows the last layer: logits and the sampled tokens.
+/// What follows the last layer: logits and the sampled tokens; neither where the rows do not end the prompt
+/// (`ends`), unless the logits of every position are asked for.
 fn head(
     b: &mut Builder<'_>,
     spec: &PlanSpec,
     residual: &mut Residual,
-) -> Result<(ValueId, ValueId), PlanError> {
+    ends: bool,
+) -> Result<(Option<ValueId>, Option<ValueId>), PlanError> {
     let shape = &spec.shape;
+    let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
+    if !ends && !all_rows {
+        return Ok((None, None));
+    }
     b.scope(Module::Head, None);
     let mut x = residual.catch_up(b, 0)?;
-    let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
     if spec.phase == Phase::Prefill && !all_rows {
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
     }
     let mut normed = b.norm(x, Tensor::FinalNorm)?;
     if residual.delayed.is_some() {
         let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
-        normed = b.emit("all_reduce", Kind::AllReduce, &[part], shape.hidden)?;
+        normed = b.all_reduce(part)?;
     }
     let sharded = spec.lowering.shard_head && spec.tp > 1;
     let shard = if sharded { Shard::Rows } else { Shard::Whole };
@@ -618,12 +727,15 @@ fn head(
     if sharded && spec.architecture != super::Architecture::UpperBound {
         logits = b.emit("", Kind::AllGather, &[logits], shape.vocab)?;
     }
+    if !ends {
+        return Ok((Some(logits), None));
+    }
     let mut sampled_from = logits;
     if all_rows {
         sampled_from = b.emit("select", Kind::SelectLast, &[logits], shape.vocab)?;
     }
     let output = b.emit("sample", Kind::Sample, &[sampled_from], 1)?;
-    Ok((logits, output))
+    Ok((Some(logits), Some(output)))
 }
 
 /// For tests of other modules: operations by name.

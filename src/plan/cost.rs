@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Phase;
+
 /// The numbers on which every cost depends, for one step (a prefill or one decode step).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
@@ -24,6 +26,21 @@ impl Step {
         Self { sequences, new_tokens: 1, context: prompt_tokens + step + 1 }
     }
 
+    /// The part of the step that a group processes.
+    pub fn of_group(&self, groups: Groups, group: u32) -> Self {
+        match groups {
+            Groups { count: 1, .. } => *self,
+            Groups { of_tokens: false, .. } => {
+                Self { sequences: groups.part(self.sequences, group).1, ..*self }
+            }
+            Groups { of_tokens: true, .. } => {
+                let (first, new_tokens) = groups.part(self.new_tokens, group);
+                let context = self.context - self.new_tokens + first + new_tokens;
+                Self { new_tokens, context, ..*self }
+            }
+        }
+    }
+
     /// Rows of an activation: sequences x new tokens.
     pub fn rows(&self) -> u64 {
         self.sequences * self.new_tokens
@@ -38,6 +55,41 @@ impl Step {
     pub fn pairs(&self) -> u64 {
         let (new, context) = (self.new_tokens, self.context);
         self.sequences * (new * context - new * (new.saturating_sub(1)) / 2)
+    }
+}
+
+/// How a batch is divided into groups (micro-batches), each with activations and KV caches of its own, whose
+/// operations alternate on the compute lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Groups {
+    /// How many groups there are; 1 where nothing is divided.
+    pub count: u32,
+    /// Whether the tokens of each prompt are divided, a later group attending to what the earlier ones left in
+    /// the cache, and not the sequences.
+    pub of_tokens: bool,
+}
+
+impl Groups {
+    /// The whole batch as one group.
+    pub const ONE: Self = Self { count: 1, of_tokens: false };
+
+    /// `count` groups of a batch of so many sequences: of its sequences, but in a prefill of fewer sequences
+    /// than groups of the prompt's tokens. A decode step has at most as many groups as sequences.
+    pub fn of(phase: Phase, batch: u32, count: u32) -> Self {
+        let count = count.max(1);
+        match phase {
+            _ if batch >= count => Self { count, of_tokens: false },
+            Phase::Prefill => Self { count, of_tokens: true },
+            Phase::Decode => Self { count: batch.max(1), of_tokens: false },
+        }
+    }
+
+    /// Which part of `whole` things is a group's: where it begins, and how many. Parts differ by at most one,
+    /// the larger ones first.
+    pub fn part(&self, whole: u64, group: u32) -> (u64, u64) {
+        let (count, group) = (u64::from(self.count), u64::from(group));
+        let (each, more) = (whole / count, whole % count);
+        (group * each + group.min(more), each + u64::from(group < more))
     }
 }
 
@@ -61,6 +113,17 @@ pub struct Quantity {
 impl Quantity {
     /// A cost of nothing, in every step.
     pub const ZERO: Self = Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0 };
+
+    /// So many times as much.
+    pub fn times(&self, n: u64) -> Self {
+        Self {
+            fixed: n * self.fixed,
+            row: n * self.row,
+            sequence: n * self.sequence,
+            kv_token: n * self.kv_token,
+            pair: n * self.pair,
+        }
+    }
 
     /// How much it is in one step.
     pub fn at(&self, step: &Step) -> u64 {

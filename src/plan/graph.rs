@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Architecture, DType, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value, ValueId,
-    Weight, build, lower,
+    Architecture, DType, Groups, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value,
+    ValueId, Variant, Weight, build, lower,
 };
 
 /// Number formats of one plan.
@@ -45,6 +45,17 @@ pub struct PlanSpec {
     pub precision: Precision,
     /// What the stack does to the plan.
     pub lowering: Lowering,
+    /// What options change in it.
+    pub variant: Variant,
+    /// Sequences that are processed together; matters where they are divided into groups, and nowhere else.
+    pub batch: u32,
+}
+
+impl PlanSpec {
+    /// The groups into which the batch is divided.
+    pub fn groups(&self) -> Groups {
+        Groups::of(self.phase, self.batch, self.variant.micro_batches)
+    }
 }
 
 /// A step's operations, in an order in which each lane can execute them.
@@ -60,12 +71,16 @@ pub struct Plan {
     pub values: Vec<Value>,
     /// Weights, as slices of named tensors.
     pub weights: Vec<Weight>,
-    /// The step's tokens (input of `Embed`); written by nobody.
-    pub tokens: ValueId,
-    /// The logits that are sampled from.
-    pub logits: ValueId,
-    /// The sampled tokens: the output of the step and the input of the next.
-    pub output: ValueId,
+    /// The groups into which the batch is divided.
+    pub groups: Groups,
+    /// The step's tokens, of each group (input of `Embed`); written by nobody.
+    pub tokens: Vec<ValueId>,
+    /// The logits, of each group that has some: where a prompt's tokens are divided, of the last alone, unless
+    /// the logits of every position are asked for.
+    pub logits: Vec<ValueId>,
+    /// The sampled tokens, of each group or, where a prompt's tokens are divided, of the last alone: the output
+    /// of the step and the input of the next.
+    pub outputs: Vec<ValueId>,
 }
 
 impl Plan {

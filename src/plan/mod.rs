@@ -16,15 +16,17 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod value;
+mod variant;
 mod weights;
 
 pub use architecture::{Architecture, LayerSet, Reduce, Wiring};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use build::{Builder, PlanError};
-pub use cost::{Cost, Quantity, Step};
+pub use cost::{Cost, Groups, Quantity, Step};
 pub use graph::{Plan, PlanSpec, Precision};
 pub use lower::Lowering;
 pub use operation::{Kind, Lane, Module, Operation, Phase};
 pub use shape::{DType, ModelShape, Rope, RopeScaling};
 pub use value::{Element, OpId, Placement, Rows, Value, ValueId, WeightId};
+pub use variant::{CommDType, SCALED_TOGETHER, Variant};
 pub use weights::{Shard, Tensor, Weight, WeightPart};

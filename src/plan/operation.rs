@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cost, OpId, ValueId, WeightId};
+use super::{CommDType, Cost, OpId, ValueId, WeightId};
 
 /// Where an operation executes: one lane does one thing at a time, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,6 +84,12 @@ pub enum Kind {
     /// A rank's part of a mean over ranks: reads x `[rows, hidden]`, writes x / tp, of the same shape; the sum of
     /// what all ranks write is the mean.
     MeanShare,
+    /// Brings a partial value into the format of messages: reads x `[rows, hidden]`, writes the nearest numbers that
+    /// 8 bits and a scale can say, of the same shape; each [`super::SCALED_TOGETHER`] columns of a row share one scale.
+    Quantize {
+        /// The format of the messages.
+        to: CommDType,
+    },
     /// Matrix product with a weight W `[outputs, inputs]`: reads x `[rows, inputs]`, writes x W^T
     /// `[rows, outputs]`. Sharding W by rows leaves the result sharded, by columns partial.
     MatMul,
@@ -102,7 +108,7 @@ pub enum Kind {
         offset: u32,
     },
     /// Sum over ranks, on the comm lane: reads a partial value `[rows, hidden]`, writes the same shape,
-    /// replicated. Its message is rows x hidden activations.
+    /// replicated, as activations. Its message is what it reads; a message in 8 bits is summed in f32.
     AllReduce,
     /// Concatenation of the ranks' columns, on the comm lane: reads sharded logits `[rows, vocab / tp]`,
     /// writes `[rows, vocab]`, replicated. Only for a sharded head.
@@ -127,6 +133,7 @@ impl Kind {
             Self::Join { .. } => "join",
             Self::JoinNorm { .. } => "join_norm",
             Self::MeanShare => "mean_share",
+            Self::Quantize { .. } => "quantize",
             Self::MatMul => "matmul",
             Self::RopeAppend => "rope_append",
             Self::Attend => "attend",
@@ -187,6 +194,9 @@ pub struct Operation {
     pub layer: Option<u32>,
     /// The part of the model it belongs to.
     pub module: Module,
+    /// The group of the batch whose part of a step it processes; 0 where the batch is not divided.
+    #[serde(default, skip_serializing_if = "super::value::is_first")]
+    pub group: u32,
     /// FLOPs and bytes on one rank.
     pub cost: Cost,
     /// Names of the unlowered operations that this one does; its own name where nothing was fused.

@@ -30,6 +30,8 @@ fn spec(architecture: &Architecture, layers: u32, tp: u32, phase: Phase) -> Plan
         phase,
         precision: Precision::uniform(DType::Bf16),
         lowering: Lowering::default(),
+        variant: crate::plan::Variant::default(),
+        batch: 1,
     }
 }
 
@@ -63,6 +65,11 @@ fn lowerings() -> impl Strategy<Value = Lowering> {
     })
 }
 
+fn variants() -> impl Strategy<Value = Variant> {
+    let formats = prop_oneof![Just(CommDType::Activations), Just(CommDType::F8), Just(CommDType::Int8)];
+    (1u32..5, formats).prop_map(|(micro_batches, comm_dtype)| Variant { micro_batches, comm_dtype })
+}
+
 fn specs() -> impl Strategy<Value = PlanSpec> {
     let phases = prop_oneof![Just(Phase::Prefill), Just(Phase::Decode)];
     (
@@ -72,14 +79,18 @@ fn specs() -> impl Strategy<Value = PlanSpec> {
         phases,
         lowerings(),
         any::<bool>(),
+        variants(),
+        1u32..6,
     )
-        .prop_map(|(architecture, layers, tp, phase, lowering, tied)| PlanSpec {
+        .prop_map(|(architecture, layers, tp, phase, lowering, tied, variant, batch)| PlanSpec {
             shape: shape(layers, 4, 2, tied),
             architecture,
             tp,
             phase,
             precision: Precision::uniform(DType::Bf16),
             lowering,
+            variant,
+            batch,
         })
 }
 
@@ -102,7 +113,7 @@ proptest! {
     #[test]
     fn every_value_is_written_once_and_before_it_is_read(spec in specs()) {
         let plan = Plan::new(&spec).unwrap();
-        let mut written = HashSet::from([plan.tokens]);
+        let mut written = plan.tokens.iter().copied().collect::<HashSet<_>>();
         for operation in &plan.operations {
             for read in &operation.reads {
                 prop_assert!(written.contains(read), "{} reads too early", operation.name);
@@ -112,7 +123,51 @@ proptest! {
             }
         }
         prop_assert_eq!(written.len(), plan.values.len());
-        prop_assert!(written.contains(&plan.output) && written.contains(&plan.logits));
+        prop_assert!(plan.outputs.iter().chain(&plan.logits).all(|value| written.contains(value)));
+    }
+
+    #[test]
+    fn groups_are_apart_but_for_their_weights(spec in specs()) {
+        let plan = Plan::new(&spec).unwrap();
+        let group = |value: &ValueId| plan.values[value.index()].group;
+        for operation in &plan.operations {
+            let own = operation.reads.iter().chain(&operation.writes).all(|v| group(v) == operation.group);
+            prop_assert!(own, "{} touches another group", operation.name);
+        }
+        let buffers = plan.buffers();
+        for (value, buffer) in plan.values.iter().zip(&buffers.of_value) {
+            prop_assert_eq!(buffers.buffers[buffer.0 as usize].group, value.group);
+        }
+        // each group does what the undivided batch does; weights are there once
+        let one = Variant { micro_batches: 1, ..spec.variant };
+        let whole = Plan::new(&PlanSpec { variant: one, ..spec.clone() }).unwrap();
+        prop_assert_eq!(&whole.weights, &plan.weights);
+        let last = spec.groups().count - 1;
+        let kinds = |plan: &Plan, group: u32| -> Vec<Kind> {
+            plan.operations.iter().filter(|o| o.group == group).map(|o| o.kind.clone()).collect()
+        };
+        prop_assert_eq!(kinds(&plan, last), kinds(&whole, 0));
+    }
+
+    #[test]
+    fn parts_of_groups_make_up_the_whole(whole in 0u64..5000, count in 1u32..20) {
+        let groups = Groups { count, of_tokens: false };
+        let mut next = 0;
+        for group in 0..count {
+            let (first, part) = groups.part(whole, group);
+            prop_assert_eq!(first, next);
+            prop_assert!(part == whole / u64::from(count) || part == whole.div_ceil(u64::from(count)));
+            next += part;
+        }
+        prop_assert_eq!(next, whole);
+        // costs of parts of a prompt are those of the whole, but for what each reads
+        let step = Step::prefill(3, whole + 1);
+        let parts = |of: fn(&Step) -> u64| {
+            let groups = Groups { count, of_tokens: true };
+            (0..count).map(|group| of(&step.of_group(groups, group))).sum::<u64>()
+        };
+        prop_assert_eq!(parts(Step::rows), step.rows());
+        prop_assert_eq!(parts(Step::pairs), step.pairs());
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub enum Element {
     Activation,
     /// Scores over the vocabulary before sampling, f32 whatever the dtype of activations.
     Logit,
+    /// Messages of all-reduces in 8 bits, with one f32 scale for [`super::SCALED_TOGETHER`] numbers of a row.
+    Eight,
     /// Ids of the vocabulary's tokens, u32.
     Token,
 }
@@ -85,4 +87,12 @@ pub struct Value {
     pub columns: u32,
     /// What the elements are.
     pub element: Element,
+    /// The group of the batch to whose part of a step its rows belong; 0 where the batch is not divided.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub group: u32,
+}
+
+/// Whether a group is the first, which files need not say.
+pub(super) fn is_first(group: &u32) -> bool {
+    *group == 0
 }

@@ -71,7 +71,10 @@ impl Shared {
     pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
         let lowering = target.stack.lowering();
         let Spec { model, architecture, tp, dtype, .. } = spec;
-        let key = format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?}");
+        let variant = spec.variant();
+        // where a batch is divided it decides into what
+        let batch = if variant.micro_batches > 1 { spec.batch } else { 0 };
+        let key = format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?} {variant:?} {batch}");
         self.plans.get(key, LARGE, || Plans::new(spec, shape, &target.stack))
     }
 
@@ -85,7 +88,8 @@ impl Shared {
     ) -> Result<MemoryNeed> {
         let Spec { model, architecture, tp, dtype, batch, prompt_tokens, output_tokens, .. } = spec;
         let key = format!(
-            "{model}\n{architecture} {tp} {dtype} {batch} {prompt_tokens} {output_tokens} {multiprocessors}"
+            "{model}\n{architecture} {tp} {dtype} {batch} {prompt_tokens} {output_tokens} {multiprocessors} {:?}",
+            spec.variant()
         );
         let need = || cuda::memory_need(spec, shape, multiprocessors);
         self.on_gpu.get(key, SMALL, need).map(|need| *need)

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::analysis::{Axis, Cells, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict};
 use crate::base::statistics::median;
 use crate::base::text::counted;
-use crate::plan::Architecture;
 use crate::table::render::{Shown, Table};
 use crate::table::{P2p, Provenance, Record, Status, host};
 
@@ -342,12 +341,12 @@ impl Question<'_> {
 
     /// What is left of each architecture's throughput without P2P.
     fn without_p2p(&self) -> Vec<String> {
-        let mut by: Vec<(&Architecture, Vec<&Comparison>)> = Vec::new();
+        let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         let off = |pair: &&Comparison| {
             pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
         };
         for pair in self.report.pairs.iter().filter(off) {
-            let architecture = &pair.side.spec.architecture;
+            let architecture = pair.side.spec.architecture_label();
             match by.iter_mut().find(|(known, _)| *known == architecture) {
                 Some((_, pairs)) => pairs.push(pair),
                 None => by.push((architecture, vec![pair])),

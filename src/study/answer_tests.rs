@@ -1,6 +1,7 @@
 //! Answers to made-up results: clear ones, ties, contradictions, and what did not run.
 
 use super::*;
+use crate::plan::Architecture;
 use crate::plan::LayerSet;
 use crate::study::analysis::testing::{record, sim_record};
 use crate::table::{Link, Spec};

@@ -18,7 +18,7 @@ pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
 }
 
 /// The hidden share of each record, from the medians of the records that match it in everything but the
-/// architecture, the machine included; `None` where one of the two limits was not run, or has no number.
+/// architecture and the options that change its plan, the machine included; `None` where one of the two limits was not run, or has no number.
 pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {
     let tpot = |record: &Record| {
         let metrics = record.metrics.as_ref().filter(|_| record.status == Status::Ok)?;
@@ -28,11 +28,7 @@ pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>
     let keys: Vec<Option<(u64, f64)>> = records.par_iter().map(key).collect();
     let mut limits: HashMap<u64, [Vec<f64>; 2], FixedState> = HashMap::default();
     for (record, key) in records.iter().zip(&keys) {
-        let limit = match record.borrow().spec.architecture {
-            Architecture::Standard => 0,
-            Architecture::UpperBound => 1,
-            _ => continue,
-        };
+        let Some(limit) = limit(&record.borrow().spec) else { continue };
         if let Some((common, ms)) = key {
             limits.entry(*common).or_default()[limit].push(*ms);
         }
@@ -49,8 +45,18 @@ pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>
     keys.iter().map(share).collect()
 }
 
+/// Which of the two limits a cell is: a plain `standard` (0) or a plain `upper-bound` (1).
+pub fn limit(spec: &Spec) -> Option<usize> {
+    match spec.architecture {
+        _ if !spec.variant_label().is_empty() => None,
+        Architecture::Standard => Some(0),
+        Architecture::UpperBound => Some(1),
+        _ => None,
+    }
+}
+
 /// A hash of what must be alike for architectures to be compared.
 fn common(record: &Record) -> u64 {
-    let spec = Spec { architecture: Architecture::Standard, ..record.spec.clone() };
+    let spec = Spec { architecture: Architecture::Standard, ..record.spec.plain() };
     FixedState::default().hash_one(serde_json::to_vec(&(spec, host(record))).unwrap_or_default())
 }

@@ -16,7 +16,7 @@ mod unit;
 pub use environment::Environment;
 pub use field::{Field, Search};
 pub(crate) use field::{Source, fields};
-pub use hidden::{hidden_share, hidden_shares};
+pub use hidden::{hidden_share, hidden_shares, limit};
 pub use instrumented::overhead;
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
@@ -26,5 +26,5 @@ pub use record::{
     Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, parse,
 };
 pub(crate) use record::{overlap_pct, schema_of};
-pub use spec::Provenance;
+pub use spec::{Provenance, VARIANTS};
 pub use unit::Unit;

@@ -1,7 +1,8 @@
 //! What a cell is named and keyed by, and where its numbers may claim to come from.
 
-use super::options::Spec;
+use super::options::{Spec, option};
 use crate::base::words::words;
+use crate::plan::{Lowering, ModelShape, Phase, PlanSpec, Precision, Variant};
 
 words! {
     /// Where numbers come from. Every table, figure and file that shows numbers shows this with them:
@@ -16,6 +17,9 @@ words! {
     }
 }
 
+/// Options that change the plan of an architecture whatever it is ([`Variant`]).
+pub const VARIANTS: [&str; 2] = ["micro_batches", "comm_dtype"];
+
 impl Spec {
     /// What numbers of this run may be called.
     pub fn provenance(&self) -> Provenance {
@@ -23,6 +27,57 @@ impl Spec {
             (true, _) => Provenance::Simulated,
             (false, true) => Provenance::EmulatedLink,
             (false, false) => Provenance::Measured,
+        }
+    }
+
+    /// What options change in the plan of the architecture.
+    pub fn variant(&self) -> Variant {
+        Variant { micro_batches: self.micro_batches, comm_dtype: self.comm_dtype }
+    }
+
+    /// What sets the cell apart from a plain one of its architecture, as labels have it: `micro2 comm-f8`; empty
+    /// where nothing does.
+    pub fn variant_label(&self) -> String {
+        let changed = VARIANTS.iter().filter_map(|name| option(name));
+        let labels: Vec<String> =
+            changed.filter(|option| !option.is_default(self)).map(|option| option.label(self)).collect();
+        labels.join(" ")
+    }
+
+    /// The architecture, and what sets the cell apart from a plain one of it: `ladder micro2`. Cells are
+    /// compared by this: a plain `standard` is what any of them is compared with.
+    pub fn architecture_label(&self) -> String {
+        let variant = self.variant_label();
+        if variant.is_empty() {
+            return self.architecture.to_string();
+        }
+        format!("{} {variant}", self.architecture)
+    }
+
+    /// The plain cell of the architecture and workload.
+    pub fn plain(&self) -> Self {
+        let Variant { micro_batches, comm_dtype } = Variant::default();
+        Self { micro_batches, comm_dtype, ..self.clone() }
+    }
+
+    /// What the plan of one phase of the cell is built from, for a model of this shape, in the formats and as
+    /// lowered as a backend has it.
+    pub fn plan(
+        &self,
+        shape: &ModelShape,
+        phase: Phase,
+        precision: Precision,
+        lowering: Lowering,
+    ) -> PlanSpec {
+        PlanSpec {
+            shape: shape.clone(),
+            architecture: self.architecture.clone(),
+            tp: self.tp,
+            phase,
+            precision,
+            lowering,
+            variant: self.variant(),
+            batch: self.batch,
         }
     }
 
@@ -35,7 +90,7 @@ impl Spec {
 
     /// A short name for tables and logs: `ladder tp2 b1 p2p-on`.
     pub fn label(&self) -> String {
-        format!("{} tp{} b{} p2p-{}", self.architecture, self.tp, self.batch, self.p2p.as_str())
+        format!("{} tp{} b{} p2p-{}", self.architecture_label(), self.tp, self.batch, self.p2p.as_str())
     }
 }
 

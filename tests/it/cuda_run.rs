@@ -49,6 +49,31 @@ fn a_run_on_one_gpu_leaves_a_record_and_a_trace() {
     assert!(shown.contains("TPOT") && shown.contains("matmul"), "{shown}");
 }
 
+/// Groups of a batch have rows, tokens and a part of the cache of their own; a prompt is divided by its tokens.
+#[test]
+fn a_batch_is_divided_into_micro_batches() {
+    let device = device!();
+    let gpus = ("FAKE_CUDA_DEVICES", "2");
+    let groups = |more: &[&str]| {
+        let place = Place::new();
+        let options = ["--tp", "2", "--architecture", "standard", "--micro-batches", "2"];
+        let all: Vec<&str> = options.iter().chain(more).copied().collect();
+        let record = run(device, &place, &all, &[gpus]).exits(0).json();
+        assert_eq!(record["status"], "ok", "{record}");
+        let names = place.run(&["overlap", "last", "--by", "name", "--phase", "all"]).exits(0).stdout;
+        assert!(names.contains("mlp/g0/down") && names.contains("mlp/g1/down"), "{names}");
+        (record, names)
+    };
+    let (record, names) = groups(&["--batch", "3"]);
+    assert!(names.contains("decode/"), "{names}");
+    // one group's all-reduce is under way while the other computes
+    assert!(number(&record["overlap"]["overlap_pct"]) > 50.0, "{record}");
+    groups(&["--batch", "1", "--output-tokens", "1"]);
+    let place = Place::new();
+    let refused = run(device, &place, &["--batch", "1", "--micro-batches", "2"], &[gpus]).exits(2);
+    assert!(refused.stdout.contains("cannot be divided into 2 micro-batches"), "{}", refused.stdout);
+}
+
 #[test]
 fn ranks_on_gpus_of_their_own_sum_by_nccl() {
     let device = device!();

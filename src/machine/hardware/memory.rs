@@ -1,6 +1,8 @@
 //! What one rank of a cell needs of memory, before anything is launched.
 
-use crate::plan::{Element, ModelShape, Phase, Plan, PlanSpec, Precision, Rows, Step, Tensor};
+use crate::plan::{
+    Element, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor, ValueId,
+};
 use crate::table::Spec;
 
 use super::stack::{AttentionKind, Stack, lowering};
@@ -26,14 +28,8 @@ impl MemoryNeed {
     /// model): such a cell cannot run for that reason, not for want of memory.
     pub fn of(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
         let plan = |phase| {
-            Plan::new(&PlanSpec {
-                shape: shape.clone(),
-                architecture: spec.architecture.clone(),
-                tp: spec.tp,
-                phase,
-                precision,
-                lowering: lowering(&spec.stack).unwrap_or_default(),
-            })
+            let lowering = lowering(&spec.stack).unwrap_or_default();
+            Plan::new(&spec.plan(shape, phase, precision, lowering))
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {
             (Ok(prefill), Ok(decode)) => Self::of_plans(spec, shape, precision, &prefill, &decode),
@@ -57,16 +53,18 @@ impl MemoryNeed {
         let activations = |plan: &Plan, step: &Step| -> u64 {
             let buffers = plan.buffers().buffers;
             let sizes = buffers.iter().map(|buffer| {
+                let step = step.of_group(plan.groups, buffer.group);
                 let rows = match buffer.rows {
                     Rows::Tokens => step.rows(),
                     Rows::Sequences => step.sequences,
                 };
-                let bytes = match buffer.element {
-                    Element::Activation => precision.activations.bytes(),
-                    Element::Logit => logit_bytes,
-                    Element::Token => 4,
-                };
-                rows.saturating_mul(u64::from(buffer.columns) * bytes)
+                let columns = u64::from(buffer.columns);
+                rows.saturating_mul(match buffer.element {
+                    Element::Activation => columns * precision.activations.bytes(),
+                    Element::Logit => columns * logit_bytes,
+                    Element::Token => columns * 4,
+                    Element::Eight => columns + 4 * columns.div_ceil(SCALED_TOGETHER.into()),
+                })
             });
             sizes.fold(0, u64::saturating_add)
         };
@@ -118,9 +116,13 @@ impl MemoryNeed {
 
 /// The logits of a step.
 fn logits(plan: &Plan, step: &Step, bytes: u64) -> u64 {
-    let value = &plan.values[plan.logits.index()];
-    let rows = if value.rows == Rows::Tokens { step.rows() } else { step.sequences };
-    rows.saturating_mul(u64::from(value.columns)).saturating_mul(bytes)
+    let of_group = |id: &ValueId| {
+        let value = &plan.values[id.index()];
+        let step = step.of_group(plan.groups, value.group);
+        let rows = if value.rows == Rows::Tokens { step.rows() } else { step.sequences };
+        rows.saturating_mul(u64::from(value.columns)).saturating_mul(bytes)
+    };
+    plan.logits.iter().map(of_group).fold(0, u64::saturating_add)
 }
 
 /// The scores of one layer's prefill, the largest step: before and after the softmax, and

@@ -127,6 +127,8 @@ fn plans_of_every_tp_load() {
                 phase: Phase::Decode,
                 precision: Precision::uniform(DType::Bf16),
                 lowering: crate::plan::Lowering::default(),
+                variant: crate::plan::Variant::default(),
+                batch: 1,
             };
             let plan = Plan::new(&spec).expect("a plan");
             for weight in &plan.weights {

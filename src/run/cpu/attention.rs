@@ -3,10 +3,12 @@
 //! Decode reads each layer's cache once: `2 x kv_heads x head_dim x 4` bytes a cached token. Prefill
 //! works on blocks of [`BLOCK`] queries, so no more than `BLOCK x context` scores exist at a time.
 
+use std::borrow::Cow;
+
 use pulp::{Simd, WithSimd};
 
 use super::kernels::{Kernels, View, dot, gemm};
-use crate::plan::ModelShape;
+use crate::plan::{Groups, ModelShape};
 
 /// Queries of one sequence that are handled together in prefill.
 const BLOCK: usize = 64;
@@ -32,7 +34,44 @@ pub struct RowRun {
     pub count: usize,
 }
 
+/// The rows of a step that a group of the batch processes, and the tokens of these rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepPart<'a> {
+    /// Where the rows belong.
+    pub rows: Cow<'a, StepRows>,
+    /// One token a row.
+    pub tokens: Cow<'a, [u32]>,
+}
+
 impl StepRows {
+    /// The part of the step of each group: runs of rows divided among the groups, or every run's rows.
+    pub fn parts<'a>(&'a self, groups: Groups, tokens: &'a [u32]) -> Vec<StepPart<'a>> {
+        if groups.count == 1 {
+            return vec![StepPart { rows: Cow::Borrowed(self), tokens: Cow::Borrowed(tokens) }];
+        }
+        let whole = |n: usize| n as u64;
+        (0..groups.count)
+            .map(|group| {
+                let (mut runs, mut own, mut at) = (Vec::new(), Vec::new(), 0);
+                let (first, count) = groups.part(whole(self.runs.len()), group);
+                for (index, run) in self.runs.iter().enumerate() {
+                    let (skipped, taken) = match groups.of_tokens {
+                        true => groups.part(whole(run.count), group),
+                        false if (first..first + count).contains(&whole(index)) => (0, whole(run.count)),
+                        false => (0, 0),
+                    };
+                    let (skipped, taken) = (skipped as usize, taken as usize);
+                    if taken > 0 {
+                        runs.push(RowRun { position: run.position + skipped, count: taken, ..*run });
+                        own.extend_from_slice(&tokens[at + skipped..at + skipped + taken]);
+                    }
+                    at += run.count;
+                }
+                StepPart { rows: Cow::Owned(Self { runs }), tokens: Cow::Owned(own) }
+            })
+            .collect()
+    }
+
     /// How many rows the step has over all sequences.
     pub fn rows(&self) -> usize {
         self.runs.iter().map(|run| run.count).sum()

@@ -14,7 +14,7 @@ use super::rank::{Bound, Rank};
 use crate::base::error::{Error, Result};
 use crate::base::panic::caught;
 use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType, Lane, Phase};
+use crate::plan::{Architecture, DType, Lane, Lowering, Phase, PlanSpec, Precision, Variant};
 use crate::run::comm::{Broken, EmulatedLink, Group};
 use crate::run::recorder::{Clock, SpanRecorder, name_thread};
 use crate::run::sample::Sampling;
@@ -35,6 +35,8 @@ pub(super) struct Setup<'a> {
     pub capacity: usize,
     /// Prefill yields the logits of every position.
     pub all_logits: bool,
+    /// What options change in the plan.
+    pub variant: Variant,
 }
 
 /// What a rank's body works with.
@@ -60,7 +62,17 @@ pub(super) struct Shared {
 pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     let clock = Clock::start();
     let program = |phase, all_logits, base| {
-        Program::new(setup.model, setup.architecture, setup.tp, setup.dtype, phase, all_logits, base)
+        let spec = PlanSpec {
+            shape: setup.model.shape.clone(),
+            architecture: setup.architecture.clone(),
+            tp: setup.tp,
+            phase,
+            precision: Precision::cpu(setup.dtype),
+            lowering: Lowering { all_logits, ..Lowering::default() },
+            variant: setup.variant,
+            batch: setup.sequences as u32,
+        };
+        Program::new(&spec, base)
     };
     let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
     let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;

@@ -4,7 +4,7 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::Place;
 use crate::base::error::{Error, Result};
-use crate::plan::DType;
+use crate::plan::{DType, Variant};
 use crate::run::comm::Broken;
 use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 
@@ -34,6 +34,7 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
         sequences: request.prompts.len(),
         capacity: request.capacity(),
         all_logits: true,
+        variant: Variant::default(),
     };
     let shared = engine::prepare(&setup)?;
     let body = |worker: &mut Worker<'_>, progress: &crossbeam_channel::Sender<usize>| {
@@ -66,7 +67,7 @@ fn on_rank(
             let run = RowRun { sequence, position: first, count: tokens.len() };
             let sampled =
                 worker.rank.step(&mut worker.prefill, place, &StepRows { runs: vec![run] }, tokens)?;
-            let logits = worker.prefill.value(worker.prefill.program.plan.logits);
+            let logits = worker.prefill.value(worker.prefill.program.plan.logits[0]);
             seen.take(prompt, first, logits, vocab);
             next = sampled[0];
         }

@@ -8,7 +8,7 @@
 //! | `lane` | the communication thread |
 //! | `placement` | which core each thread runs on |
 //! | `program` | a plan made ready: buffers, waits, weights |
-//! | `kernels`, `attention` | the arithmetic |
+//! | `kernels`, `attention`, `quantize` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 
@@ -20,6 +20,7 @@ pub(super) mod kernels;
 mod lane;
 mod placement;
 mod program;
+mod quantize;
 mod rank;
 mod run;
 mod watch;
@@ -30,3 +31,5 @@ pub use kernels::{FEW_ROWS, Kernels};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod variant_tests;

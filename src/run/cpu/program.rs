@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::model::{Matrix, MatrixData, Model, WeightSource};
-use crate::plan::{
-    Architecture, BufferId, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Rows, Tensor,
-};
+use crate::plan::{Buffer, BufferId, DType, Lane, Plan, PlanSpec, Tensor};
 
 /// A plan and what all ranks can share about it.
 #[derive(Debug)]
@@ -16,8 +14,8 @@ pub struct Program {
     pub plan: Plan,
     /// The buffer of each value.
     pub(super) buffer_of: Vec<BufferId>,
-    /// Rows and columns of each buffer.
-    pub(super) buffers: Vec<(Rows, usize)>,
+    /// What each buffer holds.
+    pub(super) buffers: Vec<Buffer>,
     /// For each operation, the last comm operation that must have completed (comm completes in order).
     pub(super) awaits: Vec<Option<u32>>,
     /// For each operation, whether it is a collective whose operand a later operation reads.
@@ -30,24 +28,8 @@ pub struct Program {
 
 impl Program {
     /// Builds a phase's plan; `base` is the number of operations before it in the trace's table.
-    pub fn new(
-        model: &Model,
-        architecture: &Architecture,
-        tp: u32,
-        dtype: DType,
-        phase: Phase,
-        all_logits: bool,
-        base: u32,
-    ) -> Result<Self> {
-        let plan = Plan::new(&PlanSpec {
-            shape: model.shape.clone(),
-            architecture: architecture.clone(),
-            tp,
-            phase,
-            precision: Precision::cpu(dtype),
-            lowering: Lowering { all_logits, ..Lowering::default() },
-        })
-        .map_err(|problem| Error::input(problem.to_string()))?;
+    pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
+        let plan = Plan::new(spec).map_err(|problem| Error::input(problem.to_string()))?;
         let assigned = plan.buffers();
         let writers = plan.writers();
         let awaits = plan
@@ -69,10 +51,11 @@ impl Program {
             operation.lane == Lane::Comm && later.any(|read| operation.reads.contains(read))
         });
         let keeps = keeps.collect();
-        let names = plan.operations.iter().map(|o| format!("{}/{}", phase.as_str(), o.name)).collect();
+        let phase = plan.phase.as_str();
+        let names = plan.operations.iter().map(|o| format!("{phase}/{}", o.name)).collect();
         Ok(Self {
             buffer_of: assigned.of_value,
-            buffers: assigned.buffers.iter().map(|b| (b.rows, b.columns as usize)).collect(),
+            buffers: assigned.buffers,
             awaits,
             keeps,
             names,

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::attention::{Attention, Heads, KvCache, RopeTable, StepRows};
+use super::attention::{Attention, Heads, KvCache, RopeTable, StepPart, StepRows};
 use super::kernels::Kernels;
 use super::lane::{Answer, Ask};
 use super::program::Program;
+use super::quantize::quantize;
 use crate::model::{Matrix, MatrixData};
 use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, ValueId};
 use crate::run::comm::Broken;
@@ -81,14 +82,15 @@ impl<'a> Bound<'a> {
         self.program.plan.values[value.index()].columns as usize
     }
 
-    /// Gives every buffer its size for a step of so many rows.
-    fn fit(&mut self, rows: &StepRows) {
-        for (slot, (kind, columns)) in self.slots.iter_mut().zip(&self.program.buffers) {
-            let rows = match kind {
-                Rows::Tokens => rows.rows(),
-                Rows::Sequences => rows.runs.len(),
+    /// Gives every buffer its size for a step whose groups have these rows.
+    fn fit(&mut self, parts: &[StepPart<'_>]) {
+        for (slot, buffer) in self.slots.iter_mut().zip(&self.program.buffers) {
+            let part = &parts[buffer.group as usize].rows;
+            let rows = match buffer.rows {
+                Rows::Tokens => part.rows(),
+                Rows::Sequences => part.runs.len(),
             };
-            slot.resize(rows * columns, 0.0);
+            slot.resize(rows * buffer.columns as usize, 0.0);
         }
     }
 }
@@ -128,7 +130,8 @@ impl Rank {
     ) -> Result<Vec<u32>, Broken> {
         let program = bound.program;
         let plan = &program.plan;
-        bound.fit(rows);
+        let parts = rows.parts(plan.groups, tokens);
+        bound.fit(&parts);
         self.recorder.enter(place.on, place.sample, plan.phase, place.step, program.base);
         self.ask(Ask::Enter {
             on: place.on,
@@ -140,7 +143,9 @@ impl Rank {
         })?;
         let mut next = Vec::new();
         let mut now = self.clock.now();
-        bound.ready[plan.tokens.index()] = now;
+        for tokens in &plan.tokens {
+            bound.ready[tokens.index()] = now;
+        }
         // the last collective known to have completed
         let mut completed: Option<u32> = None;
         for (index, operation) in plan.operations.iter().enumerate() {
@@ -166,7 +171,7 @@ impl Rank {
                 now = self.clock.now();
             }
             let span = place.on.then(|| range(&program.names[index]));
-            self.execute(bound, operation, rows, tokens, &mut next);
+            self.execute(bound, operation, &parts[operation.group as usize], &mut next);
             drop(span);
             let end = self.clock.now();
             if place.on {
@@ -233,10 +238,10 @@ impl Rank {
         &mut self,
         bound: &mut Bound<'_>,
         operation: &Operation,
-        rows: &StepRows,
-        tokens: &[u32],
+        part: &StepPart<'_>,
         next: &mut Vec<u32>,
     ) {
+        let (rows, tokens) = (&*part.rows, &*part.tokens);
         if operation.kind == Kind::Sample {
             let columns = bound.columns(operation.reads[0]);
             let logits = &bound.slots[bound.slot(operation.reads[0])];
@@ -264,6 +269,10 @@ impl Rank {
                 let scale = if *root { (self.tp as f32).sqrt() } else { 1.0 };
                 let others = (operation.reads.len() == 4).then(|| [read(2), read(3)]);
                 self.kernels.join([read(0), read(1)], scale, others, &mut out);
+            }
+            (Kind::Quantize { to }, _) => {
+                let columns = bound.columns(operation.reads[0]);
+                quantize(read(0), columns, *to, &mut out);
             }
             (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
             (Kind::RopeAppend, _) => {

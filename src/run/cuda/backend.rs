@@ -12,7 +12,7 @@ use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
 use crate::machine::hardware::{MemoryNeed, profile_of};
 use crate::model::Model;
-use crate::plan::{DType, ModelShape};
+use crate::plan::{CommDType, DType, ModelShape};
 use crate::run::backend::{PlanBackend, Suits, usual};
 use crate::run::comm::nccl::{self, Nccl};
 use crate::run::generate::{GenerateOptions, Saying};
@@ -86,6 +86,10 @@ impl PlanBackend for CudaBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
+        if spec.comm_dtype != CommDType::Activations {
+            let why = "the cuda backend sends activations as they are: it has no messages in 8 bits";
+            return Ok(Feasibility::Skipped(why.into()));
+        }
         Ok(on_gpus(spec, shape, shared.gpus(), shared))
     }
 

@@ -46,6 +46,7 @@ pub fn generate(
         output_tokens: request.output_tokens,
         prefill: (1, longest.min(CHUNK) as u32),
         all_logits: true,
+        variant: crate::plan::Variant::default(),
         graph: options.graph,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
@@ -121,7 +122,7 @@ fn on_engine(
         let mut seen = PromptLogits::default();
         for first in (0..prompt.len()).step_by(CHUNK) {
             let tokens = &prompt[first..(first + CHUNK).min(prompt.len())];
-            engine.set_prompt(tokens)?;
+            engine.set_prompt(1, tokens)?;
             let mut step = engine.prefill_step(sequence as u32, 1, tokens.len() as u32, None)?;
             engine.run(&mut step)?;
             let what = format!("prefill of prompt {sequence}");

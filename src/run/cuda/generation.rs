@@ -28,6 +28,7 @@ pub(super) struct Generation {
     started: Event,
     /// When the prefill and each decode step had ended.
     ends: Vec<Event>,
+    sequences: u32,
 }
 
 /// Who is told that a generation goes on: steps, where somebody watches; else a phase now and then.
@@ -42,6 +43,7 @@ impl Generation {
             decode: (output > 1).then(|| engine.decode_step(None)).transpose()?,
             started: engine.gpu().event(true)?,
             ends: ends?,
+            sequences,
         })
     }
 
@@ -53,7 +55,7 @@ impl Generation {
     /// Makes everything ready for [`Generation::run`], and waits for it.
     pub fn prepare(&self, engine: &Engine, prompts: &[u32]) -> Result<()> {
         engine.reset()?;
-        engine.set_prompt(prompts)?;
+        engine.set_prompt(self.sequences, prompts)?;
         engine.wait_idle("preparing a generation")
     }
 

@@ -7,7 +7,7 @@ use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
-use crate::plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
+use crate::plan::{DType, Element, Groups, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 use crate::run::sample::Sampling;
 
 /// What is enqueued for an operation, in order on its stream.
@@ -21,19 +21,31 @@ pub(super) enum Call {
     AllReduce { send: DevicePtr, receive: DevicePtr, elements: u64 },
 }
 
-/// Which tokens a step processes: `tokens` new ones of each of `sequences` sequences from
-/// `first_sequence` on. Their positions lie in the step's state.
+/// Which tokens a step, or a group's part of one, processes: `tokens` new ones of each of `sequences` sequences
+/// from `first_sequence` on, behind `first_token` others of the step. Their positions lie in the step's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepSize {
     pub first_sequence: u32,
     pub sequences: u32,
+    pub first_token: u32,
     pub tokens: u32,
 }
 
 impl StepSize {
     /// One new token of each sequence.
     pub fn decode(sequences: u32) -> Self {
-        Self { first_sequence: 0, sequences, tokens: 1 }
+        Self { first_sequence: 0, sequences, first_token: 0, tokens: 1 }
+    }
+
+    /// The part of the step that a group of the batch processes.
+    pub fn of_group(&self, groups: Groups, group: u32) -> Self {
+        let whole = if groups.of_tokens { self.tokens } else { self.sequences };
+        let (first, count) = groups.part(whole.into(), group);
+        let (first, count) = (first as u32, count as u32);
+        match groups.of_tokens {
+            true => Self { first_token: self.first_token + first, tokens: count, ..*self },
+            false => Self { first_sequence: self.first_sequence + first, sequences: count, ..*self },
+        }
     }
 
     /// Rows that an activation of the step has: one for each new token of each sequence.
@@ -127,7 +139,21 @@ impl Binder<'_> {
     /// The calls of every operation for a step of this size.
     pub fn bind(&self, size: &StepSize) -> Result<Vec<Vec<Call>>> {
         let operations = self.program.plan.operations.iter().enumerate();
-        operations.map(|(at, operation)| self.calls(at, operation, size)).collect()
+        let groups = self.program.plan.groups;
+        let parts: Vec<StepSize> = (0..groups.count).map(|group| size.of_group(groups, group)).collect();
+        // groups' tokens lie behind one another
+        let tokens: Vec<DevicePtr> = (0..parts.len())
+            .map(|group| {
+                let before: u32 = parts[..group].iter().map(StepSize::rows).sum();
+                self.tokens.offset(4 * u64::from(before))
+            })
+            .collect();
+        operations
+            .map(|(at, operation)| {
+                let group = operation.group as usize;
+                self.calls(at, operation, &parts[group], tokens[group])
+            })
+            .collect()
     }
 
     fn value(&self, value: ValueId) -> DevicePtr {
@@ -148,7 +174,13 @@ impl Binder<'_> {
         Ok(Call::Kernel { function, launch, arguments })
     }
 
-    fn calls(&self, at: usize, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+    fn calls(
+        &self,
+        at: usize,
+        operation: &Operation,
+        size: &StepSize,
+        tokens: DevicePtr,
+    ) -> Result<Vec<Call>> {
         let plan = &self.program.plan;
         let read = |i: usize| self.value(operation.reads[i]);
         let write = |i: usize| self.value(operation.writes[i]);
@@ -164,7 +196,7 @@ impl Binder<'_> {
         match &operation.kind {
             Kind::Embed => {
                 let columns = self.columns(operation.writes[0]);
-                arguments.pointer(self.tokens).pointer(weight()?).pointer(write(0)).u32(columns);
+                arguments.pointer(tokens).pointer(weight()?).pointer(write(0)).u32(columns);
                 one(self.kernel("embed", geometry::rows(size.rows(), columns), arguments))
             }
             Kind::Norm => {
@@ -224,7 +256,9 @@ impl Binder<'_> {
                 // logits are f32 whatever the kernels' format is: the same bytes as so many more columns
                 let ratio = match value.element {
                     Element::Activation => 1,
-                    Element::Logit | Element::Token => 4 / self.program.dtype.bytes() as u32,
+                    Element::Logit | Element::Token | Element::Eight => {
+                        4 / self.program.dtype.bytes() as u32
+                    }
                 };
                 let columns = value.columns * ratio;
                 arguments.pointer(read(0)).pointer(write(0)).u32(size.tokens).u32(columns);
@@ -235,6 +269,10 @@ impl Binder<'_> {
                 Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
             }
             Kind::Sample => self.sample(operation, size),
+            Kind::Quantize { .. } => Err(Error::failed(format!(
+                "{}: the cuda backend sends no 8-bit messages",
+                operation.name
+            ))),
             Kind::AllGather => {
                 Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
             }
@@ -325,7 +363,7 @@ impl Binder<'_> {
         arguments.pointer(self.value(operation.reads[0])).pointer(self.value(operation.writes[0]));
         arguments.pointer(keys).pointer(values).pointer(self.positions(size));
         arguments.pointer(self.rank.rope.ptr()).u32(self.columns(operation.reads[0]));
-        arguments.u32(heads).u32(kv_heads).u32(size.tokens).u32(self.capacity);
+        arguments.u32(heads).u32(kv_heads).u32(size.tokens).u32(size.first_token).u32(self.capacity);
         let geometry = geometry::rope_append(size.rows(), heads, kv_heads, self.shape.head_dim);
         Ok(vec![self.kernel("rope_append", geometry, arguments)?])
     }
@@ -338,8 +376,8 @@ impl Binder<'_> {
         let mut arguments = Arguments::new();
         if self.program.plan.phase == Phase::Prefill {
             arguments.pointer(queries).pointer(keys).pointer(values).pointer(out);
-            arguments.pointer(self.positions(size)).u32(size.tokens).u32(heads).u32(kv_heads);
-            arguments.u32(self.capacity).f32(scale);
+            arguments.pointer(self.positions(size)).u32(size.tokens).u32(size.first_token).u32(heads);
+            arguments.u32(kv_heads).u32(self.capacity).f32(scale);
             let geometry = attention::attend_prefill(
                 self.program.dtype,
                 self.shape.head_dim,
@@ -368,8 +406,8 @@ impl Binder<'_> {
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;
         let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
-        // prefill adds the tokens of the prompt, a decode step one
-        let advance = size.tokens;
+        // prefill adds the tokens of the prompt, a decode step one; where groups divide them the last one samples
+        let advance = size.first_token + size.tokens;
         let outputs = |arguments: &mut Arguments| {
             arguments.pointer(at(state.tokens())).pointer(at(state.history()));
             arguments.pointer(at(state.steps())).pointer(at(state.positions()));

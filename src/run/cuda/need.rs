@@ -5,7 +5,7 @@ use super::program::Program;
 use super::rank::Sizes;
 use crate::base::error::Result;
 use crate::machine::hardware::MemoryNeed;
-use crate::plan::{ModelShape, Phase};
+use crate::plan::{ModelShape, Phase, Precision};
 use crate::run::sample::Sampling;
 use crate::table::Spec;
 
@@ -13,7 +13,8 @@ use crate::table::Spec;
 /// of both steps, scratch of attention and the workspace of matrix products (bytes). An input error,
 /// with the arithmetic, where TP does not divide the model.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
-    let program = |phase| Program::new(shape, &spec.architecture, spec.tp, spec.dtype, phase, false, 0);
+    let precision = Precision::uniform(spec.dtype);
+    let program = |phase| Program::new(&spec.plan(shape, phase, precision, Program::lowering(false)), 0);
     let sizes = Sizes {
         dtype: spec.dtype,
         tp: spec.tp,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::launches::StepSize;
 use crate::base::error::{Error, Result};
-use crate::plan::{
-    Architecture, Buffer, BufferId, DType, Element, Lane, Lowering, ModelShape, Phase, Plan, PlanSpec,
-    Precision, Rows, ValueId,
-};
+#[cfg(test)]
+use crate::plan::{Architecture, ModelShape, Phase};
+use crate::plan::{Buffer, BufferId, DType, Element, Lane, Lowering, Plan, PlanSpec, Rows, ValueId};
 
 /// A plan and what all ranks share about it.
 #[derive(Clone, Debug)]
@@ -26,29 +26,43 @@ pub struct Program {
 }
 
 impl Program {
-    /// Builds a phase's plan with everything in `dtype` and additions fused with the norms that follow
-    /// them; `base` is the number of operations before it in the trace's table.
-    pub fn new(
+    /// Builds a phase's plan, everything in one format; `base` is the number of operations before it in the
+    /// trace's table. An input error where TP does not divide the model, with the arithmetic.
+    pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
+        let dtype = spec.precision.activations;
+        let plan = Plan::new(spec).map_err(|problem| Error::input(problem.to_string()))?;
+        let assigned = plan.buffers();
+        let phase = plan.phase.as_str();
+        let names = plan.operations.iter().map(|o| format!("{phase}/{}", o.name)).collect();
+        Ok(Self { buffers: assigned.buffers, buffer_of: assigned.of_value, names, dtype, base, plan })
+    }
+
+    /// How plans are lowered for GPUs; `all_logits` for the logits of every position of a prefill.
+    pub fn lowering(all_logits: bool) -> Lowering {
+        Lowering { all_logits, fuse_add_norm: true, shard_head: false }
+    }
+
+    /// The program of a plan of which no option is changed.
+    #[cfg(test)]
+    pub(super) fn plain(
         shape: &ModelShape,
         architecture: &Architecture,
         tp: u32,
         dtype: DType,
         phase: Phase,
         all_logits: bool,
-        base: u32,
     ) -> Result<Self> {
-        let plan = Plan::new(&PlanSpec {
+        let spec = PlanSpec {
             shape: shape.clone(),
             architecture: architecture.clone(),
             tp,
             phase,
-            precision: Precision::uniform(dtype),
-            lowering: Lowering { all_logits, fuse_add_norm: true, shard_head: false },
-        })
-        .map_err(|problem| Error::input(problem.to_string()))?;
-        let assigned = plan.buffers();
-        let names = plan.operations.iter().map(|o| format!("{}/{}", phase.as_str(), o.name)).collect();
-        Ok(Self { buffers: assigned.buffers, buffer_of: assigned.of_value, names, dtype, base, plan })
+            precision: crate::plan::Precision::uniform(dtype),
+            lowering: Self::lowering(all_logits),
+            variant: crate::plan::Variant::default(),
+            batch: 1,
+        };
+        Self::new(&spec, 0)
     }
 
     /// For each operation, whether a collective may be in flight while it computes: one that needs
@@ -71,18 +85,20 @@ impl Program {
         self.buffer_of[value.index()].0 as usize
     }
 
-    /// Bytes of each buffer in a step of so many rows and sequences; 0 for tokens, which
-    /// the step's state holds.
-    pub(super) fn buffer_bytes(&self, rows: u64, sequences: u64) -> Vec<u64> {
+    /// Bytes of each buffer in a step of this size; 0 for tokens, which the step's state holds.
+    pub(super) fn buffer_bytes(&self, size: &StepSize) -> Vec<u64> {
         let bytes = |buffer: &Buffer| {
+            let size = size.of_group(self.plan.groups, buffer.group);
+            let sequences = u64::from(size.sequences);
             let rows = match buffer.rows {
-                Rows::Tokens => rows,
+                Rows::Tokens => sequences * u64::from(size.tokens),
                 Rows::Sequences => sequences,
             };
             let each = match buffer.element {
                 Element::Activation => self.dtype.bytes(),
                 Element::Logit => 4,
-                Element::Token => 0,
+                // tokens are the state's, and no message is of 8 bits here
+                Element::Token | Element::Eight => 0,
             };
             rows.saturating_mul(u64::from(buffer.columns)).saturating_mul(each)
         };
@@ -98,7 +114,7 @@ mod tests {
     fn beside(architecture: &str, tp: u32) -> (Program, Vec<bool>) {
         let shape = Model::resolve("tiny").expect("built in").shape;
         let architecture: Architecture = architecture.parse().expect("an architecture");
-        let program = Program::new(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false, 0)
+        let program = Program::plain(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false)
             .expect("a plan");
         let beside = program.beside_collectives();
         (program, beside)

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::kernels::{attention, geometry};
+use super::launches::StepSize;
 use super::program::Program;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{DevicePtr, Gpu, Memory};
@@ -68,7 +69,7 @@ impl Sizes {
             crate::plan::Phase::Prefill => self.prefill,
             crate::plan::Phase::Decode => (self.batch, 1),
         };
-        program.buffer_bytes(u64::from(sequences) * u64::from(tokens), u64::from(sequences))
+        program.buffer_bytes(&StepSize { first_sequence: 0, sequences, first_token: 0, tokens })
     }
 
     /// What all local ranks need together; `workspace` is what libraries need beside it.

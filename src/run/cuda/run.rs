@@ -128,6 +128,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         output_tokens: spec.output_tokens,
         prefill: (spec.batch, spec.prompt_tokens),
         all_logits: false,
+        variant: spec.variant(),
         graph: !spec.no_graph,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(spec.dtype),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::model::Model;
-use crate::plan::{Architecture, DType, ModelShape, OpId, Phase, ValueId};
+use crate::plan::{Architecture, DType, ModelShape, OpId, Phase, PlanSpec, Precision, ValueId, Variant};
 use crate::run::cuda::program::Program;
 
 /// What each stream knows to have completed, as counts of launches by stream.
@@ -203,11 +203,27 @@ fn programs() -> Vec<(String, Program, Layout)> {
                 [(Phase::Prefill, false), (Phase::Prefill, true), (Phase::Decode, false)]
             {
                 let program =
-                    Program::new(&shape(), &architecture, tp, DType::Bf16, phase, all_logits, 0)
+                    Program::plain(&shape(), &architecture, tp, DType::Bf16, phase, all_logits)
                         .expect("a plan");
                 for layout in [Layout::ONE, Layout::loopback(tp)] {
                     let name = format!("{text} tp {tp} {} {layout:?}", phase.as_str());
                     all.push((name, program.clone(), layout));
+                }
+                // a batch of one is divided by tokens, in prefill
+                for batch in if tp == 2 { 1..3 } else { 0..0 } {
+                    let variant = Variant { micro_batches: 2, ..Variant::default() };
+                    let spec = PlanSpec {
+                        shape: shape(),
+                        architecture: architecture.clone(),
+                        tp,
+                        phase,
+                        precision: Precision::uniform(DType::Bf16),
+                        lowering: Program::lowering(all_logits),
+                        variant,
+                        batch,
+                    };
+                    let name = format!("{text} in two groups, {} of {batch}", phase.as_str());
+                    all.push((name, Program::new(&spec, 0).expect("a plan"), Layout::loopback(tp)));
                 }
             }
         }
@@ -241,7 +257,7 @@ fn schedules_keep_every_dependency_and_no_wait_is_superfluous() {
 fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
     let architecture: Architecture = "ladder".parse().expect("an architecture");
     let program =
-        Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0).expect("a plan");
+        Program::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
     let layout = Layout::loopback(2);
     let schedule = Schedule::new(&program.plan, &layout, None);
     let mut tried = 0;
@@ -266,7 +282,7 @@ fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
 fn one_rank_that_never_communicates_uses_one_stream_and_no_event() {
     let program = |text: &str, tp| {
         let architecture: Architecture = text.parse().expect("an architecture");
-        Program::new(&shape(), &architecture, tp, DType::F32, Phase::Decode, false, 0).expect("a plan")
+        Program::plain(&shape(), &architecture, tp, DType::F32, Phase::Decode, false).expect("a plan")
     };
     for (text, tp) in [("standard", 1), ("upper-bound", 4)] {
         let schedule = Schedule::new(&program(text, tp).plan, &Layout::ONE, None);
@@ -323,7 +339,7 @@ fn marks_stand_right_around_launches_and_change_nothing_else() {
 fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
     let architecture: Architecture = "standard".parse().expect("an architecture");
     let program =
-        Program::new(&shape(), &architecture, 2, DType::F32, Phase::Decode, false, 0).expect("a plan");
+        Program::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
     let find = |name: &str| program.plan.find(name).expect("an operation").0;
     let compute = StreamId { rank: 0, lane: Lane::Compute };
     let following =

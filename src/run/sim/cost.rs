@@ -7,7 +7,9 @@
 //! only those that depend on the context are costed again.
 
 use crate::machine::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
-use crate::plan::{Cost, DType, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step};
+use crate::plan::{
+    Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step,
+};
 use crate::table::Spec;
 
 /// Nanoseconds in a microsecond.
@@ -26,6 +28,8 @@ pub(super) struct Machine<'a> {
     kv_heads: u64,
     /// Slots of a static KV cache, a sequence.
     slots: u64,
+    /// The groups into which the plan divides a batch.
+    groups: Groups,
 }
 
 /// What one operation takes, and how that is known.
@@ -48,6 +52,8 @@ struct Class {
     rows: Rows,
     /// How many columns its result has.
     columns: u32,
+    /// The group of the batch whose part of a step it processes.
+    group: u32,
 }
 
 impl<'a> Machine<'a> {
@@ -75,6 +81,7 @@ impl<'a> Machine<'a> {
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads / spec.tp.max(1)),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
+            groups: Groups::of(phase, spec.batch, spec.micro_batches),
         }
     }
 
@@ -90,15 +97,21 @@ impl<'a> Machine<'a> {
             }),
             rows: written.map_or(Rows::Tokens, |value| value.rows),
             columns: written.map_or(0, |value| value.columns),
+            group: operation.group,
         }
     }
 
     /// How long one operation takes in one step.
     fn taken(&self, class: &Class, step: &Step) -> Taken {
+        let step = &step.of_group(self.groups, class.group);
         let numbers = Numbers::new(step);
         let cost = &class.cost;
         if class.lane == Lane::Comm {
-            let (us, source) = self.collective.us(numbers.of(&cost.message_bytes));
+            let (mut us, source) = self.collective.us(numbers.of(&cost.message_bytes));
+            if class.kind == Kind::AllReduce && cost.flops != Quantity::ZERO {
+                // messages in 8 bits are scaled and added by kernels, which read those of all ranks
+                us += self.memory_us(numbers.of(&cost.bytes_read) + numbers.of(&cost.bytes_written));
+            }
             return Taken { us, source, arithmetic: false };
         }
         let stack = &self.target.stack;
@@ -205,6 +218,7 @@ impl<'a> Machine<'a> {
     /// What the operation loses of its rate to, or makes the other lane lose with, contention: for
     /// compute the loss to a large collective, for a collective how much of that it causes.
     fn contention(&self, class: &Class, taken: &Taken, step: &Step) -> f64 {
+        let step = &step.of_group(self.groups, class.group);
         let contention = &self.target.stack.contention;
         match class.lane {
             Lane::Comm => contention.intensity(Numbers::new(step).of(&class.cost.message_bytes)),

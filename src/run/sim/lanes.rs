@@ -60,8 +60,8 @@ pub(super) struct Wiring {
     /// Producers of operation i: `producers[first[i]..first[i + 1]]`.
     first: Vec<u32>,
     producers: Vec<u32>,
-    /// The operation that writes the step's output.
-    output: Option<usize>,
+    /// The operations that write the step's outputs.
+    outputs: Vec<usize>,
 }
 
 impl Wiring {
@@ -80,7 +80,9 @@ impl Wiring {
             first.push(producers.len() as u32);
             lanes[operation.lane as usize].push(index as u32);
         }
-        Self { lanes, first, producers, output: writers[plan.output.index()].map(|op| op.index()) }
+        let outputs = plan.outputs.iter().filter_map(|output| writers[output.index()]);
+        let outputs = outputs.map(|op| op.index()).collect();
+        Self { lanes, first, producers, outputs }
     }
 
     /// Operations of the plan.
@@ -100,7 +102,8 @@ impl Wiring {
 
     /// When the step's tokens are there.
     pub(super) fn tokens(&self, ends: &[i64], free: [i64; 2]) -> i64 {
-        self.output.map_or(free[0].max(free[1]), |output| ends[output])
+        let last = self.outputs.iter().map(|&output| ends[output]).max();
+        last.unwrap_or(free[0].max(free[1]))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::Stack;
-use crate::plan::{ModelShape, Phase, Plan, PlanSpec, Precision};
+use crate::plan::{ModelShape, Phase, Plan, Precision};
 use crate::table::Spec;
 
 /// The prefill and the decode plan of a cell as a stack lowers them.
@@ -18,19 +18,12 @@ pub struct Plans {
 
 impl Plans {
     /// Builds the plans of a cell and hashes them, both at once, in about two milliseconds for a large
-    /// model. They depend on the spec's architecture, TP and dtype and on how the stack lowers plans,
-    /// not on the workload. An input error where TP does not divide the model, with the arithmetic.
+    /// model. They depend on the spec's architecture, TP, dtype and variant and on how the stack lowers plans;
+    /// on the workload only where a batch is divided into groups. An input error where TP does not divide the model, with the arithmetic.
     pub fn new(spec: &Spec, shape: &ModelShape, stack: &Stack) -> Result<Self> {
         let plan = |phase| {
-            Plan::new(&PlanSpec {
-                shape: shape.clone(),
-                architecture: spec.architecture.clone(),
-                tp: spec.tp,
-                phase,
-                precision: Precision::uniform(spec.dtype),
-                lowering: stack.lowering(),
-            })
-            .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
+            Plan::new(&spec.plan(shape, phase, Precision::uniform(spec.dtype), stack.lowering()))
+                .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
         };
         // building and hashing a large plan takes two milliseconds: both at once
         let hashed = |phase| plan(phase).map(|plan| (plan.hash(), plan));

@@ -58,6 +58,8 @@ pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, pha
         phase,
         precision: Precision::uniform(DType::F16),
         lowering: Lowering { fuse_add_norm: true, ..Lowering::default() },
+        variant: crate::plan::Variant::default(),
+        batch: 1,
     })
     .unwrap()
 }

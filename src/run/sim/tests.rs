@@ -52,10 +52,10 @@ fn three(wiring: [(Lane, Option<usize>); 3]) -> Plan {
     let written: Vec<ValueId> = plan.operations.iter().map(|o| o.writes[0]).collect();
     for (operation, (lane, reads)) in plan.operations.iter_mut().zip(wiring) {
         operation.lane = lane;
-        operation.reads = vec![reads.map_or(plan.tokens, |writer| written[writer])];
+        operation.reads = vec![reads.map_or(plan.tokens[0], |writer| written[writer])];
         operation.writes.truncate(1);
     }
-    plan.output = written[2];
+    plan.outputs = vec![written[2]];
     plan
 }
 

@@ -95,6 +95,10 @@ fn name(record: &Record, with_link: bool) -> String {
     if spec.collective == Collective::OneShot {
         name.push_str(", one-shot all-reduce");
     }
+    let variant = spec.variant_label();
+    if !variant.is_empty() {
+        name.push_str(&format!(", {variant}"));
+    }
     for (key, value) in spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_")) {
         name.push_str(&format!(", {key}={value}"));
     }

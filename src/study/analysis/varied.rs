@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::compare::Axis;
 use crate::table::options::{self, OPTIONS, OptionEntry};
-use crate::table::{P2p, Record, Spec};
+use crate::table::{P2p, Record, Spec, VARIANTS};
 
 /// What is said of all cells in any case; other options where they are not at their defaults.
 const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens"];
@@ -68,6 +68,10 @@ impl Varied {
     pub fn without(&self, axis: &Axis) -> Self {
         let mut other = self.clone();
         other.axes.retain(|varied| varied != axis);
+        if *axis == Axis::ARCHITECTURE {
+            // its values name them
+            other.axes.retain(|varied| !VARIANTS.iter().any(|name| *varied == Axis::Option(name)));
+        }
         if *axis == Axis::P2P && self.link_follows {
             other.axes.retain(|varied| *varied != Axis::Option("link"));
         }
@@ -102,7 +106,12 @@ impl Varied {
 
     /// The axes, those that only follow from others left out.
     pub fn axes(&self) -> impl Iterator<Item = &Axis> {
-        self.axes.iter().filter(|axis| !(self.link_follows && **axis == Axis::Option("link")))
+        let named = self.axes.contains(&Axis::ARCHITECTURE);
+        let of_variant = |axis: &Axis| VARIANTS.iter().any(|name| *axis == Axis::Option(name));
+        self.axes.iter().filter(move |axis| {
+            // what sets a cell apart from a plain one of its architecture is said with the architecture
+            !(self.link_follows && **axis == Axis::Option("link") || named && of_variant(axis))
+        })
     }
 
     /// A cell by what varies: `tp8 p2p-off link.alpha_us=20`; empty where nothing does.
@@ -166,6 +175,7 @@ impl Axis {
     /// A cell's value on the axis as labels have it: `tp8`, `p2p-off`, `link.alpha_us=20`.
     pub fn label(&self, spec: &Spec) -> String {
         match self {
+            Self::Option("architecture") => spec.architecture_label(),
             Self::Option(name) => {
                 options::option(name).map(|option| option.label(spec)).unwrap_or_default()
             }

@@ -10,7 +10,7 @@ use super::entry::{About, Access, OptionEntry, PLAIN, Value};
 use super::link::Link;
 use super::make::{dashed, entry, options};
 use crate::base::words::words;
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, CommDType, DType};
 
 words! {
     /// Who runs a plan.
@@ -251,6 +251,24 @@ options! {
         no_graph: bool = false, About {
             label: "eager",
             heeded_by: &[Backend::Cuda],
+            ..PLAIN
+        };
+        /// Groups into which the batch is divided, whose operations alternate; a prefill of fewer sequences is divided by tokens
+        micro_batches: u32 = 1, About {
+            default: "1",
+            value_name: "M",
+            least: 1,
+            title: Some("micro"),
+            aliases: &["micro"],
+            label: "micro",
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Format in which partial sums are sent
+        comm_dtype: CommDType = CommDType::Activations, About {
+            default: "activations",
+            value_name: "FORMAT",
+            label: "comm-",
             ..PLAIN
         };
     }

@@ -152,9 +152,11 @@ impl Engine {
                 (0..ranks).map(|_| Activations::new(gpu, &bytes, &what)).collect();
             let activations = activations?;
             let table = match local.collective {
-                Collective::Loopback => {
-                    Some(LoopbackTable::new(gpu, main, &reductions(program, &activations, 0))?)
-                }
+                Collective::Loopback => Some(LoopbackTable::new(
+                    gpu,
+                    main,
+                    &reductions(program, &activations, &StepSize::decode(0)),
+                )?),
                 _ => None,
             };
             Ok(PhaseState { schedule, activations, table })
@@ -248,11 +250,12 @@ impl Engine {
         else {
             return Ok(Vec::new());
         };
-        let size = StepSize::decode(self.setup.sequences);
+        let whole = StepSize::decode(self.setup.sequences);
         let all = self.gpu.info().multiprocessors;
         let mut products: Vec<Product> = Vec::new();
         let matmuls = plan.operations.iter().zip(program.beside_collectives());
         for (operation, beside) in matmuls.filter(|(o, _)| o.kind == Kind::MatMul) {
+            let size = whole.of_group(plan.groups, operation.group);
             let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
             let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
             let out = &plan.values[operation.writes[0].index()];
@@ -320,9 +323,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the tokens that the next prefill step processes, one a row, in stream order. Fails where
-    /// there are more than the engine has room for.
-    pub fn set_prompt(&self, tokens: &[u32]) -> Result<()> {
+    /// Sets the tokens that the next prefill step processes, sequence by sequence, as many of each, in stream
+    /// order. Fails where there are more than the engine has room for.
+    pub fn set_prompt(&self, sequences: u32, tokens: &[u32]) -> Result<()> {
+        let each = (tokens.len() / sequences.max(1) as usize).max(1);
+        let groups = self.programs.prefill.plan.groups;
+        // each group's rows lie together: where groups divide the tokens, so are they ordered
+        let mut ordered = Vec::new();
+        if groups.of_tokens {
+            for group in 0..groups.count {
+                let (first, count) = groups.part(each as u64, group);
+                let part = first as usize..(first + count) as usize;
+                ordered.extend(tokens.chunks_exact(each).flat_map(|prompt| &prompt[part.clone()]));
+            }
+        }
+        let tokens = if ordered.is_empty() { tokens } else { ordered.as_slice() };
         if tokens.len() as u64 * 4 > self.prompt.bytes() {
             return Err(Error::failed(format!("{} prompt tokens do not fit", tokens.len())));
         }
@@ -346,7 +361,7 @@ impl Engine {
     pub fn logits(&self, phase: Phase, rows: usize) -> Result<Vec<f32>> {
         self.wait_idle("reading logits")?;
         let program = self.programs.of(phase);
-        let value = program.plan.logits;
+        let Some(&value) = program.plan.logits.first() else { return Ok(Vec::new()) };
         let columns = program.plan.values[value.index()].columns as usize;
         let mut logits = vec![0f32; rows * columns];
         let Some(activations) = self.state(phase).activations.first() else { return Ok(logits) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
 use crate::model::Model;
-use crate::plan::{Architecture, DType, Kind, Phase};
+use crate::plan::{Architecture, DType, Kind, Phase, PlanSpec, Precision, Variant};
 use crate::run::comm::Progress;
 use crate::run::cuda::blas;
 use crate::run::cuda::collective::Collective;
@@ -45,6 +45,8 @@ pub struct Setup {
     pub prefill: (u32, u32),
     /// Prefill yields the logits of every position.
     pub all_logits: bool,
+    /// What options change in the plan.
+    pub variant: Variant,
     /// Whether decode steps are captured and replayed; else they are enqueued eagerly.
     pub graph: bool,
     /// What can be changed of how steps run.
@@ -79,8 +81,17 @@ impl Programs {
     /// Builds both plans as the setup asks.
     pub fn new(setup: &Setup) -> Result<Self> {
         let program = |phase, all_logits, base| {
-            let shape = &setup.model.shape;
-            Program::new(shape, &setup.architecture, setup.tp, setup.dtype, phase, all_logits, base)
+            let spec = PlanSpec {
+                shape: setup.model.shape.clone(),
+                architecture: setup.architecture.clone(),
+                tp: setup.tp,
+                phase,
+                precision: Precision::uniform(setup.dtype),
+                lowering: Program::lowering(all_logits),
+                variant: setup.variant,
+                batch: setup.sequences,
+            };
+            Program::new(&spec, base)
         };
         let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
         let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;

@@ -85,7 +85,8 @@ impl Engine {
                 self.setup.sequences
             )));
         }
-        self.step(Phase::Prefill, &StepSize { first_sequence, sequences, tokens }, marks)
+        let size = StepSize { first_sequence, sequences, first_token: 0, tokens };
+        self.step(Phase::Prefill, &size, marks)
     }
 
     /// Binds a step to memory; everything that must not happen during a capture happens here.
@@ -111,7 +112,10 @@ impl Engine {
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
                 multiprocessors: self.gpu.info().multiprocessors,
-                collective: (self.taken_by_collectives(size.rows()), &beside),
+                collective: (
+                    self.taken_by_collectives(size.of_group(program.plan.groups, 0).rows()),
+                    &beside,
+                ),
                 programmatic: self.programmatic(),
             };
             calls.push(binder.bind(size)?);
@@ -132,7 +136,8 @@ impl Engine {
         };
         let follows = schedule.follows_a_launch();
         // a collective must find room: what may run beside one starts no sooner than it must
-        let needs_room = needed(&self.setup, &self.collective, size.rows()) > 0;
+        let needs_room =
+            needed(&self.setup, &self.collective, size.of_group(program.plan.groups, 0).rows()) > 0;
         let alone = |operation: usize| !needs_room || !beside[operation];
         for (rank, calls) in calls.iter_mut().enumerate() {
             for operation in 0..calls.len() {
@@ -178,7 +183,7 @@ impl Engine {
         state: &PhaseState,
         size: &StepSize,
     ) -> Result<HashMap<usize, (Function, Launch, Arguments)>> {
-        let all = reductions(program, &state.activations, size.rows());
+        let all = reductions(program, &state.activations, size);
         let operations = program.plan.operations.iter().enumerate();
         let places = operations.filter(|(_, o)| o.kind == Kind::AllReduce).map(|(at, _)| at);
         let mut launches = HashMap::new();
@@ -307,8 +312,12 @@ impl Engine {
     }
 }
 
-/// Every all-reduce of a phase, with its operands on each local rank, for a step of so many rows.
-pub(super) fn reductions(program: &Program, activations: &[Activations], rows: u32) -> Vec<Reduction> {
+/// Every all-reduce of a phase, with its operands on each local rank, for a step of this size.
+pub(super) fn reductions(
+    program: &Program,
+    activations: &[Activations],
+    size: &StepSize,
+) -> Vec<Reduction> {
     let reduces = program.plan.operations.iter().filter(|o| o.kind == Kind::AllReduce);
     reduces
         .map(|operation| {
@@ -317,8 +326,9 @@ pub(super) fn reductions(program: &Program, activations: &[Activations], rows: u
                 .iter()
                 .map(|a| (a.buffer(program.buffer(from)), a.buffer(program.buffer(to))))
                 .collect();
-            let columns = program.plan.values[to.index()].columns;
-            Reduction { operands, elements: u64::from(rows) * u64::from(columns) }
+            let to = &program.plan.values[to.index()];
+            let rows = size.of_group(program.plan.groups, to.group).rows_of(to.rows);
+            Reduction { operands, elements: u64::from(rows) * u64::from(to.columns) }
         })
         .collect()
 }

@@ -61,7 +61,7 @@ impl Context<'_> {
     /// The prompt is there, the caches are empty, and all ranks are ready.
     pub(super) fn prepare(&self) -> Result<()> {
         self.engine.reset()?;
-        self.engine.set_prompt(self.prompts)?;
+        self.engine.set_prompt(self.spec.batch, self.prompts)?;
         self.engine.wait_idle("preparing a timed generation")?;
         self.barrier()
     }

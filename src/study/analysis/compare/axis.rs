@@ -63,6 +63,7 @@ impl Axis {
             map.get(key).cloned().unwrap_or_else(|| UNSET.into())
         };
         match self {
+            Self::Option("architecture") => spec.architecture_label(),
             Self::Option(name) => options::value(spec, name).unwrap_or_default().into_owned(),
             Self::Env(key) => of(&spec.env, key),
             Self::Set(key) => of(&spec.set, key),

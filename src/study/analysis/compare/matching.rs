@@ -7,9 +7,9 @@ use rayon::prelude::*;
 use super::axis::Axis;
 use super::label::Label;
 use super::pair::{Pair, hidden_share_interval};
-use crate::plan::Architecture;
 use crate::table::options::option;
-use crate::table::{CellRuns, Metrics, Provenance, Record, Sample, hidden_shares, host};
+
+use crate::table::{CellRuns, Metrics, Provenance, Record, Sample, VARIANTS, hidden_shares, host};
 
 /// A cell whose runs yielded numbers, with the samples of all its rounds.
 #[derive(Clone, Debug)]
@@ -51,11 +51,7 @@ fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
     let asked = |cell: &&PooledCell| {
         cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
     };
-    let limit = |cell: &PooledCell| match cell.record.spec.architecture {
-        Architecture::Standard => Some(0),
-        Architecture::UpperBound => Some(1),
-        _ => None,
-    };
+    let limit = |cell: &PooledCell| crate::table::limit(&cell.record.spec);
     let mut limits: BTreeMap<String, [Option<&PooledCell>; 2]> = BTreeMap::new();
     for cell in cells.iter().filter(asked) {
         if let Some(limit) = limit(cell) {
@@ -105,6 +101,7 @@ impl PooledCell {
         };
         let kept = self.fields.iter().filter(|(name, _)| {
             **name != key
+                && !(*axis == Axis::ARCHITECTURE && VARIANTS.contains(&name.as_str()))
                 && !(p2p && (*name == "link" || name.starts_with("env:NCCL_P2P_")))
                 && !(machine && *name == "host")
                 && !of_one(name)
@@ -202,7 +199,7 @@ impl<'a> Matching<'a> {
             let is_baseline = |cell: &&&PooledCell| self.axis.value(&cell.record.spec) == wanted;
             let (baselines, others): (Vec<&PooledCell>, Vec<&PooledCell>) =
                 group.iter().partition(is_baseline);
-            let limit = |cell: &&PooledCell| cell.record.spec.architecture == Architecture::UpperBound;
+            let limit = |cell: &&PooledCell| crate::table::limit(&cell.record.spec) == Some(1);
             let upper_bound = group.iter().copied().find(limit).filter(|_| by_architecture);
             let pair = |other: &&'a PooledCell| {
                 let other = *other;

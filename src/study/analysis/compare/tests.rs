@@ -6,7 +6,7 @@ use crate::plan::{Architecture, LayerSet};
 use crate::study::analysis::compare::adjust::LEVEL;
 use crate::study::analysis::testing::{record, sim_record};
 use crate::table::options::OPTIONS;
-use crate::table::{Backend, Link, P2p, Provenance, Record, Spec};
+use crate::table::{Backend, Link, P2p, Provenance, Record, Spec, VARIANTS};
 
 const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 
@@ -206,6 +206,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "samples" => s.samples = 77,
             "warmup" => s.warmup = 77,
             "seed" => s.seed = 77,
+            "micro_batches" => s.micro_batches = 2,
+            "comm_dtype" => s.comm_dtype = crate::plan::CommDType::F8,
             _ => s.collective = crate::table::Collective::OneShot,
         }
     };
@@ -219,6 +221,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             serde_json::Value::Null => match axis {
                 "recorder" => "events".into(),
                 "coverage" => "rotating".into(),
+                "micro_batches" => "1".into(),
+                "comm_dtype" => "activations".into(),
                 _ => "false".into(),
             },
             other => other.to_string(),
@@ -229,6 +233,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "{axis}"
         );
         let others = OPTIONS.iter().map(|option| option.name).filter(|other| *other != axis);
+        // what an option makes of a plan is a value of the architecture, too
+        let others = others.filter(|other| *other != "architecture" || !VARIANTS.contains(&axis));
         assert!(
             others.clone().all(|other| compare(&records, other).unwrap().pairs.is_empty()),
             "{axis}"
@@ -455,4 +461,33 @@ mod heat {
             prop_assert_eq!(seen, (0..report.pairs.len()).collect::<Vec<_>>());
         }
     }
+}
+
+/// Two micro-batches of standard need no new model: they are compared with a plain standard, and bound nothing.
+#[test]
+fn cells_that_an_option_changes_are_compared_with_plain_ones() {
+    let of = |name: &str, architecture: &str, micro_batches, step| {
+        let architecture: Architecture = architecture.parse().unwrap();
+        let change = move |s: &mut Spec| {
+            (s.architecture, s.batch, s.micro_batches) = (architecture.clone(), 4, micro_batches);
+        };
+        sim_record(name, change, 1.0, step)
+    };
+    let records = [
+        of("plain", "standard", 1, 4.0),
+        of("divided", "standard", 2, 3.0),
+        of("ladder", "ladder", 2, 2.5),
+        of("bound", "upper-bound", 1, 2.0),
+        of("divided-bound", "upper-bound", 2, 2.4),
+    ];
+    let pairs = compare(&records, "architecture").unwrap().pairs;
+    let found: Vec<(&str, Option<f64>)> =
+        pairs.iter().map(|pair| (pair.value.as_str(), pair.hidden_share)).collect();
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert!(pairs.iter().all(|pair| pair.baseline_run == "plain"), "{pairs:?}");
+    let share = |value: &str| found.iter().find(|(known, _)| *known == value).unwrap().1;
+    assert_eq!(share("standard micro2"), Some(0.5));
+    assert_eq!(share("ladder micro2"), Some(0.75));
+    let shares = crate::table::hidden_shares(&records);
+    assert_eq!(shares[..3], [Some(0.0), Some(0.5), Some(0.75)]);
 }

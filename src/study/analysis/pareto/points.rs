@@ -209,6 +209,10 @@ fn setting(spec: &Spec) -> String {
     if spec.collective == Collective::OneShot {
         words.push("one-shot".into());
     }
+    let variant = spec.variant_label();
+    if !variant.is_empty() {
+        words.push(variant);
+    }
     let own = |(key, _): &(&String, &String)| !key.starts_with("NCCL_P2P_");
     words.extend(spec.env.iter().filter(own).map(|(key, value)| format!("{key}={value}")));
     words.join(" ")

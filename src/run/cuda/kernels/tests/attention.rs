@@ -127,6 +127,7 @@ impl Case {
             out.into(),
             self.positions.into(),
             tokens.into(),
+            0_u32.into(),
             (query as u32).into(),
             (kv as u32).into(),
             (self.capacity as u32).into(),

@@ -67,6 +67,7 @@ fn one(
         (query as u32).into(),
         (kv as u32).into(),
         (tokens as u32).into(),
+        0_u32.into(),
         (CAPACITY as u32).into(),
     ];
     let geometry = geometry::rope_append(rows as u32, query as u32, kv as u32, dim as u32);

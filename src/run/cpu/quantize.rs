@@ -1,0 +1,114 @@
+//! Messages in 8 bits: the nearest numbers that a format and the scale of their neighbours can say.
+//!
+//! Ranks of this backend share memory, so what is sent stays f32: its values are those of the format, and a
+//! link, emulated or simulated, counts the bytes of the format.
+
+use crate::plan::{CommDType, SCALED_TOGETHER};
+
+/// The largest number of e4m3, and its least exponent of normal numbers.
+const E4M3_MOST: f32 = 448.0;
+const E4M3_LEAST_EXPONENT: i32 = -6;
+
+/// Writes what each number of `x` becomes in messages of a format. Rows have so many columns; each
+/// [`SCALED_TOGETHER`] columns of a row share a scale, which makes the largest of them the largest number of the
+/// format. Reads x twice.
+pub(super) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
+    let together = SCALED_TOGETHER as usize;
+    for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
+        for (x, y) in x.chunks(together).zip(y.chunks_mut(together)) {
+            let largest = x.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            let (most, nearest): (f32, fn(f32) -> f32) = match to {
+                CommDType::Activations => {
+                    y.copy_from_slice(x);
+                    continue;
+                }
+                CommDType::F8 => (E4M3_MOST, e4m3),
+                CommDType::Int8 => (127.0, f32::round_ties_even),
+            };
+            let scale = largest / most;
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = if scale > 0.0 { nearest(x / scale) * scale } else { *x };
+            }
+        }
+    }
+}
+
+/// The nearest number of e4m3 (4 bits of exponent, 3 of significand; of two the even one), which saturates.
+fn e4m3(x: f32) -> f32 {
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let exponent = ((x.to_bits() >> 23 & 0xff) as i32 - 127).max(E4M3_LEAST_EXPONENT);
+    let step = f32::from_bits(((exponent - 3 + 127) as u32) << 23);
+    ((x / step).round_ties_even() * step).clamp(-E4M3_MOST, E4M3_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All numbers of e4m3 from their bits (OCP 8-bit floating point, 2023): no infinities, one NaN.
+    fn all_e4m3() -> Vec<f32> {
+        let positive = (0_u8..0x7f).map(|bits| {
+            let (exponent, significand) = (i32::from(bits >> 3), f32::from(bits & 7));
+            match exponent {
+                0 => significand / 8.0 * 2_f32.powi(-6),
+                _ => (1.0 + significand / 8.0) * 2_f32.powi(exponent - 7),
+            }
+        });
+        positive.flat_map(|x| [x, -x]).collect()
+    }
+
+    #[test]
+    fn numbers_of_e4m3_stay_and_others_become_the_nearest() {
+        let all = all_e4m3();
+        assert_eq!(all.iter().copied().fold(0.0, f32::max), 448.0);
+        assert!(all.iter().all(|x| e4m3(*x) == *x));
+        for at in -46_000..46_000 {
+            let x = at as f32 / 100.0 + 0.003;
+            let best = all.iter().map(|y| (x - y).abs()).fold(f32::INFINITY, f32::min);
+            assert!(((x - e4m3(x)).abs() - best).abs() <= 1e-6, "{x} became {}", e4m3(x));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn errors_are_within_half_a_step_of_the_largest(
+            rows in 1usize..4, columns in 1usize..300, seed in any::<u64>(),
+        ) {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let x: Vec<f32> = (0..rows * columns).map(|_| (random.f32() - 0.5) * 20.0).collect();
+            for (to, worst) in [(CommDType::Int8, 0.5 / 127.0), (CommDType::F8, 16.0 / 448.0)] {
+                let mut y = vec![f32::NAN; x.len()];
+                quantize(&x, columns, to, &mut y);
+                for (x, y) in x.chunks(columns).zip(y.chunks(columns)) {
+                    for (x, y) in x.chunks(128).zip(y.chunks(128)) {
+                        let largest = x.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+                        for (x, y) in x.iter().zip(y) {
+                            prop_assert!((x - y).abs() <= largest * worst * 1.001, "{to}: {x} {y}");
+                        }
+                    }
+                }
+                // what was said once is said again alike
+                let mut again = y.clone();
+                quantize(&y, columns, to, &mut again);
+                for (again, y) in again.iter().zip(&y) {
+                    prop_assert!((again - y).abs() <= 1e-5 * y.abs().max(1e-6), "{to}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_stay_and_what_is_not_finite_is_not_hidden() {
+        let mut y = [1.0; 4];
+        quantize(&[0.0; 4], 4, CommDType::F8, &mut y);
+        assert_eq!(y, [0.0; 4]);
+        quantize(&[f32::NAN, 1.0, 2.0, 3.0], 4, CommDType::Int8, &mut y);
+        assert!(y[0].is_nan() && (y[3] - 3.0).abs() < 1e-6, "{y:?}");
+        quantize(&[f32::INFINITY, 1.0, 2.0, 3.0], 4, CommDType::Int8, &mut y);
+        assert!(!y[0].is_finite());
+    }
+}

@@ -1,0 +1,133 @@
+//! What options change in a plan must not change its numbers, or as little as they say.
+
+use super::attention::{RowRun, StepRows};
+use super::engine::{self, Setup, Worker};
+use super::rank::{Bound, Place, Rank};
+use crate::model::Model;
+use crate::plan::{CommDType, DType, Variant};
+use crate::run::comm::Broken;
+use crate::run::sample::Sampling;
+
+const PROMPT: usize = 7;
+const STEPS: usize = 3;
+
+/// The logits of a row, by its sequence and its position.
+type Logits = Vec<((usize, usize), Vec<f32>)>;
+
+/// One step; the logits of its rows in the order of sequences and positions, and the next tokens.
+fn step(
+    rank: &mut Rank,
+    bound: &mut Bound<'_>,
+    rows: &StepRows,
+    tokens: &[u32],
+) -> Result<(Logits, Vec<u32>), Broken> {
+    let place = Place { on: false, sample: 0, step: 0 };
+    let next = rank.step(bound, place, rows, tokens)?;
+    let plan = &bound.program.plan;
+    let mut logits = Vec::new();
+    for (part, value) in rows.parts(plan.groups, tokens).iter().zip(&plan.logits) {
+        let columns = plan.values[value.index()].columns as usize;
+        let places = part
+            .rows
+            .runs
+            .iter()
+            .flat_map(|run| (0..run.count).map(move |at| (run.sequence, run.position + at)));
+        logits.extend(places.zip(bound.value(*value).chunks(columns).map(<[f32]>::to_vec)));
+    }
+    logits.sort_by_key(|(place, _)| *place);
+    Ok((logits, next))
+}
+
+/// Logits of every position of `batch` prompts and of the decode steps after them, as rank 0 has them. Tokens
+/// are given, so that a rounding decides nothing but itself.
+fn logits(architecture: &str, tp: u32, batch: usize, variant: Variant) -> Logits {
+    let model = Model::resolve("tiny").unwrap();
+    let architecture = architecture.parse().unwrap();
+    let setup = Setup {
+        model: &model,
+        architecture: &architecture,
+        dtype: DType::F32,
+        tp,
+        seed: 3,
+        link: None,
+        sampling: Sampling::Greedy,
+        sequences: batch,
+        capacity: PROMPT + STEPS,
+        all_logits: true,
+        variant,
+    };
+    let token = |sequence: usize, at: usize| (sequence * 31 + at * 17 + 5) as u32 % 256;
+    let body = |worker: &mut Worker<'_>, _: &crossbeam_channel::Sender<()>| {
+        let runs = |position, count| StepRows {
+            runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
+        };
+        let prompts: Vec<u32> =
+            (0..batch).flat_map(|s| (0..PROMPT).map(move |at| token(s, at))).collect();
+        let (mut all, next) = step(&mut worker.rank, &mut worker.prefill, &runs(0, PROMPT), &prompts)?;
+        assert_eq!(next.len(), batch, "a token for each sequence");
+        // a batch that is smaller than the number of groups has no decode steps
+        let steps = if batch < variant.micro_batches as usize { 0 } else { STEPS };
+        for at in PROMPT..PROMPT + steps {
+            let tokens: Vec<u32> = (0..batch).map(|sequence| token(sequence, at)).collect();
+            let (logits, next) = step(&mut worker.rank, &mut worker.decode, &runs(at, 1), &tokens)?;
+            assert_eq!(next.len(), batch);
+            all.extend(logits);
+        }
+        Ok(all)
+    };
+    let shared = engine::prepare(&setup).unwrap();
+    let mut ranks = engine::run_ranks(&setup, &shared, body, &|_| (), |_| Ok(())).unwrap();
+    ranks.swap_remove(0)
+}
+
+fn farthest(a: &Logits, b: &Logits) -> f32 {
+    a.iter()
+        .zip(b)
+        .flat_map(|((_, a), (_, b))| a.iter().zip(b).map(|(a, b)| (a - b).abs()))
+        .fold(0.0, f32::max)
+}
+
+#[test]
+fn micro_batches_change_no_logits() {
+    let architectures = [
+        "standard",
+        "ladder",
+        "parallel",
+        "desync:2",
+        "delayed:2",
+        "sync-drop",
+        "upper-bound",
+        "stale:2",
+    ];
+    for architecture in architectures {
+        for tp in [1, 2, 4] {
+            for (batch, groups) in [(4, 2), (5, 3), (1, 2), (2, 3)] {
+                let whole = logits(architecture, tp, batch, Variant::default());
+                let variant = Variant { micro_batches: groups, ..Variant::default() };
+                let divided = logits(architecture, tp, batch, variant);
+                let places =
+                    |logits: &Logits| logits.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+                assert_eq!(places(&divided), places(&whole)[..divided.len()]);
+                let off = farthest(&divided, &whole);
+                assert!(off < 1e-4, "{architecture} tp{tp} {batch} in {groups}: {off}");
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_in_8_bits_are_close_and_not_the_same() {
+    let plain = logits("standard", 2, 2, Variant::default());
+    let most = plain.iter().flat_map(|(_, row)| row).fold(0.0_f32, |most, x| most.max(x.abs()));
+    for architecture in ["standard", "ladder", "delayed:2", "desync:2"] {
+        let plain = logits(architecture, 2, 2, Variant::default());
+        for (comm_dtype, close) in [(CommDType::Int8, 0.02), (CommDType::F8, 0.08)] {
+            let variant = Variant { comm_dtype, ..Variant::default() };
+            let off = farthest(&logits(architecture, 2, 2, variant), &plain);
+            assert!(off > 0.0 && off < close * most, "{architecture} {comm_dtype}: {off} of {most}");
+        }
+    }
+    // one rank sends nothing
+    let one = Variant { comm_dtype: CommDType::F8, ..Variant::default() };
+    assert_eq!(logits("standard", 1, 2, one), logits("standard", 1, 2, Variant::default()));
+}
