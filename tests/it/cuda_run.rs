@@ -53,24 +53,27 @@ fn a_run_on_one_gpu_leaves_a_record_and_a_trace() {
 #[test]
 fn a_batch_is_divided_into_micro_batches() {
     let device = device!();
-    let gpus = ("FAKE_CUDA_DEVICES", "2");
-    let groups = |more: &[&str]| {
+    let divided = |batch: &str, output: &str| {
         let place = Place::new();
-        let options = ["--tp", "2", "--architecture", "standard", "--micro-batches", "2"];
-        let all: Vec<&str> = options.iter().chain(more).copied().collect();
-        let record = run(device, &place, &all, &[gpus]).exits(0).json();
+        let cell = ["run", "--backend", "cuda", "--model", "tiny", "--tp", "2", "--micro-batches", "2"];
+        let sizes = ["--prompt-tokens", "5", "--samples", "2", "--warmup", "0", "--format", "json"];
+        let asked = ["--batch", batch, "--output-tokens", output, "--timeout", TIMEOUT[1]];
+        let all: Vec<&str> = cell.iter().chain(&sizes).chain(&asked).copied().collect();
+        (device.run(&place, &all, &[("FAKE_CUDA_DEVICES", "2")]), place)
+    };
+    for (batch, output) in [("3", "4"), ("1", "1")] {
+        let (done, place) = divided(batch, output);
+        let record = done.exits(0).json();
         assert_eq!(record["status"], "ok", "{record}");
         let names = place.run(&["overlap", "last", "--by", "name", "--phase", "all"]).exits(0).stdout;
         assert!(names.contains("mlp/g0/down") && names.contains("mlp/g1/down"), "{names}");
-        (record, names)
-    };
-    let (record, names) = groups(&["--batch", "3"]);
-    assert!(names.contains("decode/"), "{names}");
-    // one group's all-reduce is under way while the other computes
-    assert!(number(&record["overlap"]["overlap_pct"]) > 50.0, "{record}");
-    groups(&["--batch", "1", "--output-tokens", "1"]);
-    let place = Place::new();
-    let refused = run(device, &place, &["--batch", "1", "--micro-batches", "2"], &[gpus]).exits(2);
+        if output == "4" {
+            // one group's all-reduce is under way while the other computes
+            assert!(number(&record["overlap"]["overlap_pct"]) > 50.0, "{record}");
+        }
+    }
+    let (refused, _) = divided("1", "4");
+    let refused = refused.exits(2);
     assert!(refused.stdout.contains("cannot be divided into 2 micro-batches"), "{}", refused.stdout);
 }
 
