@@ -604,13 +604,17 @@ fn head(
     b.scope(Module::Head, None);
     let mut x = residual.catch_up(b, 0)?;
     let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
-    if spec.phase == Phase::Prefill && !all_rows {
+    let one_row = spec.phase == Phase::Prefill && !all_rows;
+    if one_row && !spec.lowering.late_select {
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
     }
     let mut normed = b.norm(x, Tensor::FinalNorm)?;
     if residual.delayed.is_some() {
         let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
         normed = b.emit("all_reduce", Kind::AllReduce, &[part], shape.hidden)?;
+    }
+    if one_row && spec.lowering.late_select {
+        normed = b.emit("select", Kind::SelectLast, &[normed], shape.hidden)?;
     }
     let sharded = spec.lowering.shard_head && spec.tp > 1;
     let shard = if sharded { Shard::Rows } else { Shard::Whole };
