@@ -59,6 +59,17 @@ pub fn bootstrap_pools<S: Copy>(
     resample_pools(sides, statistic).and_then(interval95)
 }
 
+/// A 95% bootstrap interval of the mean of values that are independent of one another, such as those of windows of a
+/// text. `None` of fewer than two values, which tell nothing of how far others may lie; of a few it is too narrow.
+pub fn bootstrap_mean(values: &[f64]) -> Option<[f64; 2]> {
+    if values.len() < 2 {
+        return None;
+    }
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut drawn = || (0..values.len()).map(|_| values[random.usize(..values.len())]).sum::<f64>();
+    interval95((0..RESAMPLES).map(|_| drawn() / values.len() as f64).collect())
+}
+
 /// `statistic`, a function of the sides' medians, of [`RESAMPLES`] resamples;
 /// `None` as of [`resample_pools`].
 pub fn resample<const SIDES: usize>(
@@ -178,6 +189,21 @@ mod tests {
         let (slow, fast) = (drift(1.25), drift(1.0));
         let [low, high] = bootstrap([&slow, &fast], |[a, b]| a / b).unwrap();
         assert!(low > 1.2 && high < 1.3, "paired rounds cancel the drift: {low}..{high}");
+    }
+
+    #[test]
+    fn the_interval_of_a_mean_holds_it_and_narrows_with_more_values() {
+        assert_eq!(bootstrap_mean(&[3.0]), None);
+        assert_eq!(bootstrap_mean(&[2.0, 2.0]), Some([2.0, 2.0]));
+        let width = |count: usize| {
+            let values: Vec<f64> = (0..count).map(|i| (i % 4) as f64).collect();
+            let [low, high] = bootstrap_mean(&values).unwrap();
+            assert!(low <= 1.5 && 1.5 <= high, "{low} {high}");
+            high - low
+        };
+        // a hundred times the values, a tenth of the width
+        let ratio = width(8) / width(800);
+        assert!((7.0..14.0).contains(&ratio), "{ratio}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `answer` | what a sweep answers, in sentences and a table |
 //! | `describe` | everything about one run in named lines |
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
+//! | `evaluate` | the quality of architectures on a text, stored window by window |
 //! | `experiments` | the experiments at hand: files and built-in ones |
 //! | `files` | trace files that could be opened |
 //! | `offers` | what can be typed for an option, an axis or a name |
@@ -22,6 +23,7 @@
 mod align;
 mod answer;
 mod describe;
+pub mod evaluate;
 pub mod experiments;
 pub mod export;
 pub mod figure;

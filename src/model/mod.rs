@@ -1,13 +1,15 @@
 //! Models: shapes, HF configs, weights (random or from safetensors), tokenizers, prompt files.
 //!
 //! A [`Model`] comes from [`Model::resolve`]; its numbers from a [`WeightSource`], one rank's slice at a
-//! time; text from a [`Tokenizer`], or prompts of ids from [`read_prompts`].
+//! time; text from a [`Tokenizer`], or prompts of ids from [`read_prompts`]; what
+//! a model computes is named by [`Model::fingerprint`].
 
 mod built_in;
 mod checkpoint;
 mod config;
 mod convert;
 mod files;
+mod fingerprint;
 mod prompts;
 mod random;
 mod resolve;
@@ -15,7 +17,7 @@ mod rope;
 mod tokenizer;
 mod weights;
 
-pub use prompts::read_prompts;
+pub use prompts::{read_prompts, read_tokens};
 pub use random::RandomStream;
 pub use resolve::Model;
 pub use tokenizer::Tokenizer;

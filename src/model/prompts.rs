@@ -1,4 +1,4 @@
-//! Prompt files: one prompt a line, token ids separated by blanks.
+//! Files of token ids separated by blanks: prompts, one a line, or a text as ids.
 
 use std::path::Path;
 
@@ -21,7 +21,15 @@ pub fn read_prompts(path: &Path, vocab: u32) -> Result<Vec<Vec<u32>>> {
     parse(path, &text, vocab)
 }
 
-const HELP: &str = "a prompt file has a prompt a line, token ids separated by blanks: 1 4034 278";
+/// Reads a file of token ids: ids below `vocab` separated by blanks, over any number of lines.
+///
+/// # Errors
+/// As [`read_prompts`].
+pub fn read_tokens(path: &Path, vocab: u32) -> Result<Vec<u32>> {
+    Ok(read_prompts(path, vocab)?.concat())
+}
+
+const HELP: &str = "such a file has token ids separated by blanks: 1 4034 278; of prompts, one a line";
 
 /// Parses a prompt file's text; `path` is for messages.
 fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
@@ -48,7 +56,7 @@ fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
         }
     }
     if prompts.is_empty() {
-        return Err(Error::input_help(format!("{}: no prompt in it", path.display()), HELP));
+        return Err(Error::input_help(format!("{}: no token ids in it", path.display()), HELP));
     }
     Ok(prompts)
 }
@@ -116,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_file_without_prompts_is_an_error() {
-        assert_eq!(error(" \n\n").0, "prompts.txt: no prompt in it");
+        assert_eq!(error(" \n\n").0, "prompts.txt: no token ids in it");
     }
 
     #[test]

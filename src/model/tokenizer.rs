@@ -35,7 +35,10 @@ impl Tokenizer {
         // the library panics at some text that is no JSON, and at some JSON that is no tokenizer
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| wrong(e.to_string()))?;
         let opened = panic::contained(|| tokenizers::Tokenizer::from_bytes(bytes)).map_err(wrong)?;
-        let inner = opened.map_err(|error| wrong(error.to_string()))?;
+        let mut inner = opened.map_err(|error| wrong(error.to_string()))?;
+        // some files ask for texts to be cut or filled up, which is meant for training in batches
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { path, inner })
     }
 
@@ -44,7 +47,19 @@ impl Tokenizer {
     /// # Errors
     /// A failure of the tokenizer, with its reason.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        match panic::contained(|| self.inner.encode(text, true)) {
+        self.encode_with(text, true)
+    }
+
+    /// Token ids of a text and nothing else: no special tokens are added.
+    ///
+    /// # Errors
+    /// A failure of the tokenizer, with its reason.
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_with(text, false)
+    }
+
+    fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        match panic::contained(|| self.inner.encode(text, special)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(error)) => Err(self.failed("encode the text", error)),
             Err(panic) => Err(self.failed("encode the text", panic)),
@@ -101,7 +116,20 @@ mod tests {
         let (_dir, tokenizer) = with(JSON);
         let tokenizer = tokenizer.expect("a tokenizer");
         assert_eq!(tokenizer.encode("once upon dragons").ok(), Some(vec![0, 2, 3, 1]));
+        assert_eq!(tokenizer.encode_plain("once upon").ok(), Some(vec![2, 3]));
         assert_eq!(tokenizer.decode(&[2, 0, 3]).ok().as_deref(), Some("once <s> upon"));
+    }
+
+    #[test]
+    fn a_file_that_asks_for_texts_to_be_cut_is_not_obeyed() {
+        let cut = JSON.replacen(
+            '{',
+            r#"{"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},"#,
+            1,
+        );
+        let (_dir, tokenizer) = with(&cut);
+        let ids = tokenizer.expect("a tokenizer").encode_plain("once upon once upon").expect("encodes");
+        assert_eq!(ids, [2, 3, 2, 3]);
     }
 
     /// Llama 3's kind of tokenizer: its own splitting (with look-ahead), then byte-level BPE.

@@ -713,13 +713,17 @@ fn head(
     }
     b.scope(Module::Head, None);
     let mut x = residual.catch_up(b, 0)?;
-    if spec.phase == Phase::Prefill && !all_rows {
+    let one_row = spec.phase == Phase::Prefill && !all_rows;
+    if one_row && !spec.lowering.late_select {
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
     }
     let mut normed = b.norm(x, Tensor::FinalNorm)?;
     if residual.delayed.is_some() {
         let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
         normed = b.all_reduce(part)?;
+    }
+    if one_row && spec.lowering.late_select {
+        normed = b.emit("select", Kind::SelectLast, &[normed], shape.hidden)?;
     }
     let sharded = spec.lowering.shard_head && spec.tp > 1;
     let shard = if sharded { Shard::Rows } else { Shard::Whole };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Architecture, DType, Groups, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value,
+    Architecture, DType, Groups, Kind, Lowering, ModelShape, OpId, Operation, Phase, PlanError, Value,
     ValueId, Variant, Weight, build, lower,
 };
 
@@ -129,6 +129,13 @@ impl Plan {
                 waits
             })
             .collect()
+    }
+
+    /// What the last position of each sequence is taken from, a row a position: in a prefill that was lowered
+    /// with [`Lowering::late_select`] what the final norm gave. `None` of decode, which has no other positions.
+    pub fn selected_from(&self) -> Option<ValueId> {
+        let select = self.operations.iter().rfind(|operation| operation.kind == Kind::SelectLast)?;
+        Some(select.reads[0])
     }
 
     /// A hash (SHA-256, first 16 hex digits) of operations, values and weights: what was executed.

@@ -13,6 +13,10 @@ pub struct Lowering {
     pub shard_head: bool,
     /// Prefill computes logits for every position, not only the last.
     pub all_logits: bool,
+    /// Prefill takes the last position out behind the final norm, not before it: what the norm gives has a row
+    /// a position ([`Plan::selected_from`]), of which logits can be computed a slice at a time. Without effect where
+    /// [`Lowering::all_logits`] is set, which holds them all at once.
+    pub late_select: bool,
     /// Fuse a residual addition with the norm that follows it.
     pub fuse_add_norm: bool,
 }

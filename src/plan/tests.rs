@@ -60,9 +60,14 @@ fn architectures() -> impl Strategy<Value = Architecture> {
 }
 
 fn lowerings() -> impl Strategy<Value = Lowering> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(shard_head, all_logits, fuse_add_norm)| {
-        Lowering { shard_head, all_logits, fuse_add_norm }
-    })
+    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(shard_head, all_logits, late_select, fuse_add_norm)| Lowering {
+            shard_head,
+            all_logits,
+            late_select,
+            fuse_add_norm,
+        },
+    )
 }
 
 fn variants() -> impl Strategy<Value = Variant> {

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::evaluate::{Emit, EvaluateRequest};
 use super::generate::{GenerateOptions, Saying};
 use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared};
 use crate::base::error::{Error, Result};
@@ -176,6 +177,24 @@ pub trait PlanBackend: Sync {
         Err(Error::input_help(
             format!("{} computes no numbers: it generates no tokens", self.title()),
             format!("use another one: auto, {}", valid.collect::<Vec<_>>().join(", ")),
+        ))
+    }
+
+    /// Evaluates architectures on windows of a text; results go to `emit` as they come. Begins no more
+    /// windows after `stop` says so.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ends the evaluation, `emit`'s errors too; always on a backend that does not evaluate.
+    fn evaluate(
+        &self,
+        _: &EvaluateRequest,
+        _stop: &(dyn Fn() -> bool + Sync),
+        _emit: &mut Emit<'_>,
+    ) -> Result<()> {
+        Err(Error::input_help(
+            format!("{} does not evaluate quality", self.title()),
+            "use another one: cpu",
         ))
     }
 }

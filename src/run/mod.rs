@@ -4,6 +4,7 @@ mod backend;
 pub mod comm;
 pub mod cpu;
 pub mod cuda;
+mod evaluate;
 pub mod feasibility;
 mod generate;
 pub mod launcher;
@@ -16,6 +17,7 @@ pub mod sim;
 mod watch;
 
 pub use backend::{HOST, PlanBackend, backend, is_supervised};
+pub use evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 pub use feasibility::Feasibility;
 pub use generate::{GenerateOptions, GenerateRequest, Generated, Said, choose_generator};
 pub use measure::emulated_link;

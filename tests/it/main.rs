@@ -16,6 +16,7 @@ mod cuda_run;
 mod cuda_timing;
 mod docs;
 mod errors;
+mod evaluating;
 mod figures;
 mod fuzz;
 mod gpu_scripts;

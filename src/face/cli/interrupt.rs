@@ -33,7 +33,7 @@ pub fn cancel_on_signals(cancel: &Cancel) -> Result<()> {
                     std::process::exit(i32::from(INTERRUPTED));
                 }
                 cancel.all();
-                super::report::note("interrupted: ending the running cell (again: stop at once)");
+                super::report::note("interrupted: ending what runs now (again: stop at once)");
             }
         })
         .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;

@@ -16,6 +16,7 @@ mod doctor_gpu;
 mod doctor_gpu_text;
 mod doctor_machine;
 mod doctor_memory;
+mod evaluate;
 mod experiments;
 mod figure;
 mod filter;
@@ -77,6 +78,8 @@ app::verbs! {
     Trace(trace::Args): |args, _| trace::run(&args);
     /// Tokens from a checkpoint, any architecture, any TP
     Generate(Box<generate::Args>): |args, _| generate::run(&args);
+    /// Quality of architectures on a text: likelihood, divergence from standard, agreement
+    Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
     /// Fit the free constants of a software stack and its links to measured runs
     Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
     /// Built-in model shapes

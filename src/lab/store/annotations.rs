@@ -9,8 +9,6 @@
 //! An edit is one line however many runs it is of: it happened or it did not, whatever dies meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::{Store, stamp_of};
 use super::id;
-use super::shared_lines::{is_newer, open_locked, seek_end};
+use super::shared_lines::{append_line, is_newer, open_locked};
 use crate::base::error::{Error, Result};
 use crate::base::regular;
 
@@ -374,30 +372,12 @@ impl Store {
     fn append(&self, line: Line) -> Result<()> {
         let path = self.annotations_path();
         std::fs::create_dir_all(self.dir()).map_err(Error::io(self.dir()))?;
-        let mut file = open_locked(&path)?;
-        if seek_end(&mut file).map_err(Error::io(&path))? {
-            // what was not finished never happened
-            cut_torn_line(&mut file).map_err(Error::io(&path))?;
-        }
-        let mut text = serde_json::to_string(&line)
-            .map_err(|e| Error::failed(format!("an edit cannot be written as JSON: {e}")))?;
-        text.push('\n');
-        file.seek(SeekFrom::End(0)).map_err(Error::io(&path))?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(Error::io(&path))
+        append_line(&mut open_locked(&path)?, &line).map_err(Error::io(&path))
     }
 
     fn annotations_path(&self) -> PathBuf {
         self.dir().join(FILE)
     }
-}
-
-/// Takes away what follows the last line feed.
-fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    file.set_len(whole as u64)
 }
 
 #[cfg(test)]

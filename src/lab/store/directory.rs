@@ -42,6 +42,9 @@ pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 /// Records of a batch that are kept for the next look; more are read again, rather than held twice.
 const KEPT: usize = 4096;
 
+/// Folders of a runs directory that are no runs.
+const NO_RUNS: [&str; 2] = ["batches", super::evaluations::FOLDER];
+
 pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.modified().ok())
 }
@@ -248,7 +251,7 @@ impl Store {
         names(&self.dir, |entry| {
             entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
         })
-        .map(|ids| ids.into_iter().filter(|id| id != "batches").collect())
+        .map(|ids| ids.into_iter().filter(|id| !NO_RUNS.contains(&id.as_str())).collect())
     }
 
     /// A run's record, or what can be said without one; and whether the run has ended.

@@ -9,6 +9,7 @@
 //! runs/batches/BATCH.parts/      what is finished of a batch that is still written
 //! runs/records.cache             records as they were last read, for quick listing; may be deleted at any time
 //! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
+//! runs/evaluations/KEY.jsonl     what architectures lose on windows of texts: a line a window
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! ```
@@ -21,6 +22,7 @@ mod batch;
 mod batches;
 mod claims;
 mod directory;
+mod evaluations;
 mod finished;
 mod id;
 mod leftovers;
@@ -35,6 +37,7 @@ pub use annotations::{Annotation, Annotations, Edit};
 pub use batch::{BatchSummary, BatchWriter};
 pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};
+pub use evaluations::{Evaluation, EvaluationFile, window_key};
 pub use finished::{Ended, Finished};
 
 pub use trash::{Emptied, Trash};

@@ -1,8 +1,10 @@
 //! Files of lines that several processes append to, under a lock.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+
+use serde::Serialize;
 
 use crate::base::error::{Error, Result};
 use crate::base::regular;
@@ -31,4 +33,26 @@ pub(super) fn seek_end(file: &mut File) -> std::io::Result<bool> {
 pub(super) fn is_newer(line: &[u8], known: u32) -> bool {
     serde_json::from_slice::<serde_json::Value>(line)
         .is_ok_and(|v| v["version"].as_u64().is_some_and(|v| v > u64::from(known)))
+}
+
+/// Appends a value as a line of JSON; when this returns it is on disk. What somebody did not finish writing is
+/// taken away before: it never happened.
+pub(super) fn append_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    if seek_end(file)? {
+        cut_torn_line(file)?;
+        file.seek(SeekFrom::End(0))?;
+    }
+    file.write_all(&line)?;
+    file.sync_data()
+}
+
+/// Takes away what follows the last line feed.
+fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    file.set_len(whole as u64)
 }

@@ -186,6 +186,7 @@ impl Stack {
         Lowering {
             shard_head: self.shard_head,
             all_logits: self.all_logits,
+            late_select: false,
             fuse_add_norm: self.fuse_add_norm,
         }
     }

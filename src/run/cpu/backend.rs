@@ -6,6 +6,7 @@ use crate::machine::hardware::MemoryNeed;
 use crate::model::Model;
 use crate::plan::{DType, ModelShape, Precision};
 use crate::run::backend::{PlanBackend, Suits, usual};
+use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use crate::table::{Backend, CellOptions, Spec};
@@ -92,6 +93,15 @@ impl PlanBackend for CpuBackend {
         _: &mut Saying<'_>,
     ) -> Result<Generated> {
         super::generate::generate(request, on_token)
+    }
+
+    fn evaluate(
+        &self,
+        request: &EvaluateRequest,
+        stop: &(dyn Fn() -> bool + Sync),
+        emit: &mut Emit<'_>,
+    ) -> Result<()> {
+        super::evaluate::evaluate(request, stop, emit)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Starts one compute and one communication thread a rank, runs the same body on each, and ends all
 //! of them when one dies.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::unbounded;
 
@@ -14,7 +14,7 @@ use super::rank::{Bound, Rank};
 use crate::base::error::{Error, Result};
 use crate::base::panic::caught;
 use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType, Lane, Lowering, Phase, PlanSpec, Precision, Variant};
+use crate::plan::{Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
 use crate::run::comm::{Broken, EmulatedLink, Group};
 use crate::run::recorder::{Clock, SpanRecorder, name_thread};
 use crate::run::sample::Sampling;
@@ -44,8 +44,48 @@ pub(super) struct Worker<'a> {
     pub rank: Rank,
     pub prefill: Bound<'a>,
     pub decode: Bound<'a>,
+    /// All weights that the rank has, for programs besides these two.
+    pub weights: Weights,
     /// How many bytes the rank's weights take.
     pub weight_bytes: u64,
+}
+
+/// Weights of all ranks, each loaded by the first who needs it; several groups of ranks may share them.
+#[derive(Debug)]
+pub(super) struct Loaded<'a> {
+    source: WeightSource,
+    /// Whose weights are loaded.
+    plans: Vec<&'a Plan>,
+    dtype: DType,
+    whole: Weights,
+    of_rank: Vec<Mutex<Option<Weights>>>,
+    rope: Arc<RopeTable>,
+}
+
+impl<'a> Loaded<'a> {
+    /// Loads what all ranks share of the weights that these plans read.
+    pub fn open(setup: &Setup<'_>, plans: Vec<&'a Plan>) -> Result<Self> {
+        let source = WeightSource::open(setup.model, setup.seed)?;
+        Ok(Self {
+            whole: Weights::shared(&source, setup.model, &plans, setup.dtype)?,
+            of_rank: (0..setup.tp).map(|_| Mutex::default()).collect(),
+            rope: Arc::new(RopeTable::new(&setup.model.shape, setup.capacity)),
+            dtype: setup.dtype,
+            plans,
+            source,
+        })
+    }
+
+    /// One rank's weights; whoever comes while they are loaded waits.
+    fn rank(&self, index: u32) -> Result<Weights> {
+        let mut there = self.of_rank[index as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(weights) = &*there {
+            return Ok(weights.clone());
+        }
+        let weights = self.whole.clone().with_rank(&self.source, &self.plans, index, self.dtype)?;
+        *there = Some(weights.clone());
+        Ok(weights)
+    }
 }
 
 /// What all ranks share once they are made.
@@ -89,11 +129,21 @@ pub(super) fn run_ranks<T: Send, E: Send>(
     abort: &(dyn Fn(&str) + Sync),
     main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
 ) -> Result<Vec<T>> {
-    let source = WeightSource::open(setup.model, setup.seed)?;
-    let whole = Weights::shared(&source, setup.model, &shared.decode.plan, setup.dtype)?;
-    let rope = Arc::new(RopeTable::new(&setup.model.shape, setup.capacity));
+    let loaded = Loaded::open(setup, vec![&shared.decode.plan])?;
+    run_ranks_with(setup, shared, &loaded, body, abort, main)
+}
+
+/// As [`run_ranks`], with weights that other groups of ranks may use at the same time.
+pub(super) fn run_ranks_with<T: Send, E: Send>(
+    setup: &Setup<'_>,
+    shared: &Shared,
+    loaded: &Loaded<'_>,
+    body: impl Fn(&mut Worker<'_>, &crossbeam_channel::Sender<E>) -> Result<T, Broken> + Sync,
+    abort: &(dyn Fn(&str) + Sync),
+    main: impl FnOnce(crossbeam_channel::Receiver<E>) -> Result<()>,
+) -> Result<Vec<T>> {
     let (events, received) = unbounded();
-    let (source, whole, rope, body) = (&source, &whole, &rope, &body);
+    let body = &body;
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..setup.tp)
             .map(|index| {
@@ -111,8 +161,7 @@ pub(super) fn run_ranks<T: Send, E: Send>(
                 let compute = move || -> Result<T> {
                     name_thread(&format!("rank {index} compute"));
                     shared.placement.compute(index);
-                    let weights =
-                        whole.clone().with_rank(source, &shared.decode.plan, index, setup.dtype)?;
+                    let weights = loaded.rank(index)?;
                     let shape = &setup.model.shape;
                     let heads = Rank::heads(shape, setup.tp);
                     let layers = shape.layers as usize;
@@ -124,7 +173,7 @@ pub(super) fn run_ranks<T: Send, E: Send>(
                             kernels: Kernels::default(),
                             attention: Attention::default(),
                             cache: KvCache::new(heads, layers, setup.sequences, setup.capacity),
-                            rope: Arc::clone(rope),
+                            rope: Arc::clone(&loaded.rope),
                             sampling: setup.sampling,
                             clock: shared.clock,
                             steps_aside: shared.placement.shares_cores(),
@@ -135,6 +184,7 @@ pub(super) fn run_ranks<T: Send, E: Send>(
                         prefill: Bound::new(&shared.prefill, weights.of_plan(&shared.prefill.plan)?),
                         decode: Bound::new(&shared.decode, weights.of_plan(&shared.decode.plan)?),
                         weight_bytes: weights.bytes(),
+                        weights,
                     };
                     body(&mut worker, &events).map_err(|broken| Error::failed(broken.to_string()))
                 };

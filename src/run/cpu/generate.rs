@@ -3,8 +3,8 @@
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::Place;
-use crate::base::error::{Error, Result};
-use crate::plan::{DType, Variant};
+use crate::base::error::Result;
+use crate::plan::Variant;
 use crate::run::comm::Broken;
 use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 
@@ -17,12 +17,7 @@ use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 /// a failure where a rank's thread dies.
 pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
     request.check()?;
-    if request.dtype == DType::F16 {
-        return Err(Error::input_help(
-            "the cpu backend does not compute with f16 weights",
-            "use f32 or bf16",
-        ));
-    }
+    super::refuse_f16(request.dtype)?;
     let setup = Setup {
         model: &request.model,
         architecture: &request.architecture,

@@ -7,6 +7,8 @@
 //! they vectorise, inside `pulp`'s run-time dispatch to AVX2/AVX-512/NEON. Each is a struct whose
 //! `with_simd` is always inlined: a closure would be compiled apart, without the instruction set.
 
+use std::ops::Range;
+
 use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
@@ -121,19 +123,26 @@ impl Kernels {
 
     /// `y[rows, outputs] = x[rows, inputs] W^T`. Reads each weight once for up to [`FEW_ROWS`] rows.
     pub fn matmul(&mut self, x: &[f32], w: &Matrix, y: &mut [f32]) {
-        let rows = x.len() / w.inputs;
+        self.matmul_part(x, w, 0..w.outputs, y);
+    }
+
+    /// [`Kernels::matmul`] with some of the weight's rows: `y[rows, part]`.
+    pub fn matmul_part(&mut self, x: &[f32], w: &Matrix, part: Range<usize>, y: &mut [f32]) {
+        let (rows, inputs, outputs) = (x.len() / w.inputs, w.inputs, part.len());
+        let part = part.start * inputs..part.end * inputs;
         match &w.data {
-            MatrixData::F32(data) if rows <= FEW_ROWS => self.few_rows(x, data, w.inputs, y),
-            MatrixData::Bf16(data) if rows <= FEW_ROWS => self.few_rows(x, data, w.inputs, y),
-            MatrixData::F32(data) => gemm_wt(x, data, w.inputs, y, w.outputs, 0),
+            MatrixData::F32(data) if rows <= FEW_ROWS => self.few_rows(x, &data[part], inputs, y),
+            MatrixData::Bf16(data) if rows <= FEW_ROWS => self.few_rows(x, &data[part], inputs, y),
+            MatrixData::F32(data) => gemm_wt(x, &data[part], inputs, y, outputs, 0),
             MatrixData::Bf16(data) => {
-                for first in (0..w.outputs).step_by(PANEL) {
-                    let count = PANEL.min(w.outputs - first);
-                    let from = &data[first * w.inputs..][..count * w.inputs];
+                let data = &data[part];
+                for first in (0..outputs).step_by(PANEL) {
+                    let count = PANEL.min(outputs - first);
+                    let from = &data[first * inputs..][..count * inputs];
                     let panel = &mut self.panel;
-                    panel.resize(count * w.inputs, 0.0);
+                    panel.resize(count * inputs, 0.0);
                     self.arch.dispatch(WidenAll { from, to: panel });
-                    gemm_wt(x, &self.panel, w.inputs, y, w.outputs, first);
+                    gemm_wt(x, &self.panel, inputs, y, outputs, first);
                 }
             }
         }

@@ -11,13 +11,18 @@
 //! | `kernels`, `attention`, `quantize` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
+//! | `evaluate` | quality of architectures on a text |
+//! | `loss`, `exponential` | its arithmetic: likelihood, divergence, agreement |
 
 pub(super) mod attention;
 mod backend;
 mod engine;
+mod evaluate;
+mod exponential;
 mod generate;
 pub(super) mod kernels;
 mod lane;
+mod loss;
 mod placement;
 mod program;
 mod quantize;
@@ -29,6 +34,22 @@ pub(in crate::run) use attention::RopeTable;
 pub use backend::CpuBackend;
 pub use kernels::{FEW_ROWS, Kernels};
 
+use crate::base::error::{Error, Result};
+use crate::plan::DType;
+
+/// Errors for a format of weights that this backend does not compute with.
+fn refuse_f16(dtype: DType) -> Result<()> {
+    match dtype {
+        DType::F16 => Err(Error::input_help(
+            "the cpu backend does not compute with f16 weights",
+            "use f32 or bf16",
+        )),
+        DType::F32 | DType::Bf16 => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod evaluate_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

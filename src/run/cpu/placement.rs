@@ -19,6 +19,11 @@ impl Placement {
         Self::on(&allowed(), ranks)
     }
 
+    /// Threads go where the system puts them: for several groups of ranks at once, of which nobody measures one.
+    pub fn free() -> Self {
+        Self { cores: Vec::new() }
+    }
+
     fn on(cores: &[usize], ranks: usize) -> Self {
         let cores = match cores.len() {
             n if n >= 2 * ranks => (0..ranks).map(|r| (cores[2 * r], cores[2 * r + 1])).collect(),

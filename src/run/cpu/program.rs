@@ -30,6 +30,11 @@ impl Program {
     /// Builds a phase's plan; `base` is the number of operations before it in the trace's table.
     pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
         let plan = Plan::new(spec).map_err(|problem| Error::input(problem.to_string()))?;
+        Ok(Self::of(plan, base))
+    }
+
+    /// Makes a plan ready; `base` is the number of operations before it in the trace's table.
+    pub fn of(plan: Plan, base: u32) -> Self {
         let assigned = plan.buffers();
         let writers = plan.writers();
         let awaits = plan
@@ -53,7 +58,7 @@ impl Program {
         let keeps = keeps.collect();
         let phase = plan.phase.as_str();
         let names = plan.operations.iter().map(|o| format!("{phase}/{}", o.name)).collect();
-        Ok(Self {
+        Self {
             buffer_of: assigned.of_value,
             buffers: assigned.buffers,
             awaits,
@@ -61,7 +66,7 @@ impl Program {
             names,
             base,
             plan,
-        })
+        }
     }
 }
 
@@ -72,11 +77,15 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Loads what every rank holds whole: norms, embedding and head, once for all ranks.
-    pub fn shared(source: &WeightSource, model: &Model, plan: &Plan, dtype: DType) -> Result<Self> {
+    /// Loads what every rank holds whole for these plans: norms, embedding and head, once for all ranks.
+    pub fn shared(source: &WeightSource, model: &Model, plans: &[&Plan], dtype: DType) -> Result<Self> {
         let mut weights = Self::default();
         let mut embedding: Option<Arc<Matrix>> = None;
-        for weight in plan.weights.iter().filter(|w| w.is_whole()) {
+        let all = plans.iter().flat_map(|plan| &plan.weights);
+        for weight in all.filter(|weight| weight.is_whole()) {
+            if weights.by_name.contains_key(&weight.name) {
+                continue;
+            }
             let first = weight.parts[0].tensor;
             let matrix = match (first, &embedding) {
                 (Tensor::Head, Some(embedding)) if model.shape.tied_embeddings => Arc::clone(embedding),
@@ -90,17 +99,22 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Adds the slices of sharded weights that this rank holds.
+    /// Adds the slices of sharded weights that this rank holds for these plans.
     pub fn with_rank(
         mut self,
         source: &WeightSource,
-        plan: &Plan,
+        plans: &[&Plan],
         rank: u32,
         dtype: DType,
     ) -> Result<Self> {
-        for weight in plan.weights.iter().filter(|w| !w.is_whole()) {
-            let matrix = source.load(weight, rank, plan.tp, dtype)?;
-            self.by_name.insert(weight.name.clone(), Arc::new(matrix));
+        for plan in plans {
+            for weight in plan.weights.iter().filter(|weight| !weight.is_whole()) {
+                if self.by_name.contains_key(&weight.name) {
+                    continue;
+                }
+                let matrix = source.load(weight, rank, plan.tp, dtype)?;
+                self.by_name.insert(weight.name.clone(), Arc::new(matrix));
+            }
         }
         Ok(self)
     }

@@ -15,7 +15,7 @@ use super::lane::{Answer, Ask};
 use super::program::Program;
 use super::quantize::quantize;
 use crate::model::{Matrix, MatrixData};
-use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, ValueId};
+use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
 use crate::run::comm::Broken;
 use crate::run::recorder::{Clock, SpanRecorder, range};
 use crate::run::sample::Sampling;
@@ -67,6 +67,14 @@ impl<'a> Bound<'a> {
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clone_from(&self.slots[slot]);
         copy
+    }
+
+    /// The weight of one tensor, where the program reads it alone.
+    pub fn matrix(&self, tensor: Tensor) -> Option<Arc<Matrix>> {
+        let weights = self.program.plan.weights.iter().zip(&self.weights);
+        let mut alone =
+            weights.filter(|(weight, _)| weight.parts.iter().all(|part| part.tensor == tensor));
+        alone.next().map(|(_, matrix)| Arc::clone(matrix))
     }
 
     /// A value of the last step.

@@ -8,7 +8,7 @@ use crate::plan::{Architecture, DType, Lane, ModelShape, Shard, Tensor, Weight, 
 use crate::run::{GenerateRequest, Generated, Job, RunEvent};
 use crate::table::{Backend, Link, Spec};
 
-const SEED: u64 = 11;
+pub(super) const SEED: u64 = 11;
 
 /// A whole tensor in f64, rows by columns.
 struct Whole {
@@ -16,10 +16,10 @@ struct Whole {
     data: Vec<f64>,
 }
 
-struct Reference<'a> {
-    shape: &'a ModelShape,
-    source: &'a WeightSource,
-    tp: usize,
+pub(super) struct Reference<'a> {
+    pub shape: &'a ModelShape,
+    pub source: &'a WeightSource,
+    pub tp: usize,
 }
 
 impl Reference<'_> {
@@ -131,7 +131,7 @@ impl Reference<'_> {
     }
 
     /// Logits at every position, as rank 0 sees them.
-    fn logits(&self, architecture: &Architecture, tokens: &[u32]) -> Vec<Vec<f64>> {
+    pub(super) fn logits(&self, architecture: &Architecture, tokens: &[u32]) -> Vec<Vec<f64>> {
         type Stream = Vec<Vec<f64>>;
         let embedding = self.tensor(Tensor::Embedding);
         let x0: Stream = tokens
@@ -284,13 +284,13 @@ impl Reference<'_> {
     }
 }
 
-fn tiny() -> Model {
+pub(super) fn tiny() -> Model {
     Model::resolve("tiny").unwrap()
 }
 
 const PROMPT: [u32; 11] = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26];
 
-fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> GenerateRequest {
+pub(super) fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> GenerateRequest {
     GenerateRequest {
         model: tiny(),
         architecture: architecture.parse().unwrap(),
@@ -309,7 +309,7 @@ fn generate_with(architecture: &str, tp: u32) -> Generated {
     generate(&request(architecture, tp, vec![PROMPT.to_vec()]), &mut |_| ()).unwrap()
 }
 
-const ALL: [&str; 20] = [
+pub(super) const ALL: [&str; 20] = [
     "standard",
     "ladder",
     "ladder:2",

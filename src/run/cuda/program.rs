@@ -39,7 +39,7 @@ impl Program {
 
     /// How plans are lowered for GPUs; `all_logits` for the logits of every position of a prefill.
     pub fn lowering(all_logits: bool) -> Lowering {
-        Lowering { all_logits, fuse_add_norm: true, shard_head: false }
+        Lowering { all_logits, fuse_add_norm: true, ..Lowering::default() }
     }
 
     /// The program of a plan of which no option is changed.

@@ -1,0 +1,275 @@
+//! The quality of a model's architectures on a text: windows that were evaluated before are found in the store,
+//! the others are computed and stored one by one, so that nothing is lost where it is interrupted.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Result};
+use crate::lab::launch::Cancel;
+use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
+use crate::model::{Model, Tokenizer, read_tokens};
+use crate::plan::{Architecture, DType};
+use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
+use crate::study::analysis::{FEW_WINDOWS, Quality, quality};
+
+/// Where the tokens of a text come from.
+#[derive(Clone, Debug)]
+pub enum Text {
+    /// A file of text, which the checkpoint's `tokenizer.json` turns into tokens without special ones.
+    Words(PathBuf),
+    /// A file of token ids separated by blanks.
+    Ids(PathBuf),
+}
+
+/// What is to be evaluated.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The model, with its checkpoint if it has one.
+    pub model: Model,
+    /// The text.
+    pub text: Text,
+    /// The wirings, in the order in which results are wanted.
+    pub architectures: Vec<Architecture>,
+    /// The number of ranks (TP).
+    pub tp: u32,
+    /// Format of the weights.
+    pub dtype: DType,
+    /// Tokens of a window, at least 2.
+    pub context: usize,
+    /// How many of the text's tokens are used; all without.
+    pub limit: Option<usize>,
+    /// Seed of weights where the model has none.
+    pub seed: u64,
+}
+
+/// The result of an evaluation.
+#[derive(Clone, Debug)]
+pub struct TextQuality {
+    /// Tokens of a window.
+    pub context: usize,
+    /// Tokens of the text, after the limit.
+    pub tokens: usize,
+    /// Windows that the text was split into; a last shorter one was dropped.
+    pub windows: usize,
+    /// Tokens that were predicted: all of the windows but the first of each.
+    pub predicted: u32,
+    /// A case for each architecture that was asked for, in that order.
+    pub cases: Vec<Case>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// How well one architecture does.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The wiring.
+    pub architecture: Architecture,
+    /// The number of ranks (TP): some architectures compute other numbers at another.
+    pub tp: u32,
+    /// The quality over all windows.
+    pub quality: Quality,
+}
+
+/// How far an evaluation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// What it is doing now, before windows are evaluated.
+    Doing(&'a str),
+    /// Windows times architectures: how many are done, how many of them were found in the store, and how
+    /// many there are.
+    Windows {
+        /// Computed or found.
+        done: usize,
+        /// Found in the store.
+        found: usize,
+        /// All.
+        of: usize,
+    },
+}
+
+/// Evaluates on `backend`; finished windows are stored in `store` and found there. After `cancel` no window is begun.
+///
+/// # Errors
+///
+/// An input error for a text that cannot be read or is shorter than a window, ids beyond the vocabulary, a TP that
+/// does not divide the model, `upper-bound`, a checkpoint that is wrong; [`Error::Interrupted`] where `cancel` came
+/// before the end; a failure where results cannot be stored or the backend fails.
+pub fn evaluate(
+    asked: &Asked,
+    backend: &dyn PlanBackend,
+    store: &Store,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<TextQuality> {
+    let Asked { model, context, tp, dtype, seed, .. } = asked;
+    // what is wrong is told before anything is read that takes long
+    let plans = plan_hashes(asked, backend)?;
+    progress(Progress::Doing("reading the text"));
+    let mut tokens = tokens(model, &asked.text)?;
+    let all = tokens.len();
+    tokens.truncate(asked.limit.unwrap_or(all));
+    let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
+    if windows.is_empty() {
+        return Err(too_short(asked, all, tokens.len()));
+    }
+    let keys: Vec<String> = windows.iter().map(|window| window_key(window)).collect();
+    progress(Progress::Doing("hashing the weights"));
+    let weights = model.fingerprint(*seed)?;
+    let mut files: Vec<EvaluationFile> = plans
+        .iter()
+        .map(|(architecture, plan)| {
+            let plan = plan.clone();
+            store.evaluation(Evaluation::new(&model.name, &weights, architecture, *tp, *dtype, plan))
+        })
+        .collect::<Result<_>>()?;
+
+    let (missing, missing_keys) = missing(&windows, &keys, &files);
+    let of = windows.len() * files.len();
+    let found = keys.iter().map(|key| files.iter().filter(|file| file.get(key).is_some()).count()).sum();
+    progress(Progress::Windows { done: found, found, of });
+    let request = EvaluateRequest {
+        model: model.clone(),
+        architectures: plans.iter().map(|(architecture, _)| architecture.clone()).collect(),
+        dtype: *dtype,
+        tp: *tp,
+        seed: *seed,
+        windows: missing,
+    };
+    let mut done = found;
+    let mut keep = |evaluated: Evaluated| {
+        let Evaluated { window, architecture, quality } = evaluated;
+        if !(quality.nll.is_finite() && quality.kl.is_finite()) {
+            return Err(Error::failed(format!(
+                "{}: logits of {} are no finite numbers: is the checkpoint whole?",
+                model.name, plans[architecture].0
+            )));
+        }
+        let key = &missing_keys[window];
+        files[architecture].add(key, quality)?;
+        done += keys.iter().filter(|known| *known == key).count();
+        progress(Progress::Windows { done, found, of });
+        Ok(())
+    };
+    if !request.windows.is_empty() {
+        backend.evaluate(&request, &|| cancel.is_all(), &mut keep)?;
+    }
+    let cases: Option<Vec<Case>> = asked
+        .architectures
+        .iter()
+        .map(|architecture| {
+            let file = &files[plans.iter().position(|(known, _)| known == architecture)?];
+            let windows: Option<Vec<WindowQuality>> = keys.iter().map(|key| file.get(key)).collect();
+            Some(Case { architecture: architecture.clone(), tp: *tp, quality: quality(&windows?)? })
+        })
+        .collect();
+    let cases = cases.ok_or(Error::Interrupted)?;
+    Ok(TextQuality {
+        context: *context,
+        tokens: tokens.len(),
+        windows: windows.len(),
+        predicted: (windows.len() * (context - 1)) as u32,
+        cases,
+        notes: notes(windows.len()),
+    })
+}
+
+/// The architectures that are asked for, each once, with the hash of its plan.
+fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architecture, String)>> {
+    if let Some(problem) = asked.model.shape.tp_problem(asked.tp) {
+        return Err(Error::input(problem));
+    }
+    let precision = backend.precision(asked.dtype);
+    let mut hashes: Vec<(Architecture, String)> = Vec::new();
+    for architecture in &asked.architectures {
+        if hashes.iter().all(|(known, _)| known != architecture) {
+            let plan = evaluation_plan(&asked.model, architecture, asked.tp, precision)?;
+            hashes.push((architecture.clone(), plan.hash()));
+        }
+    }
+    Ok(hashes)
+}
+
+/// The windows of which something is not stored, each once, and their keys.
+fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Vec<Window>, Vec<String>) {
+    let mut seen = HashSet::new();
+    let one = |(window, key): (&&[u32], &String)| {
+        let wanted: Vec<usize> = (0..files.len()).filter(|at| files[*at].get(key).is_none()).collect();
+        // a text may say the same twice
+        let is_new = !wanted.is_empty() && seen.insert(key.clone());
+        is_new.then(|| (Window { tokens: window.to_vec(), wanted }, key.clone()))
+    };
+    windows.iter().zip(keys).filter_map(one).unzip()
+}
+
+/// The tokens of a text, all of them in the vocabulary.
+fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
+    let path = match text {
+        Text::Ids(path) => return read_tokens(path, model.shape.vocab),
+        Text::Words(path) => path,
+    };
+    let tokenizer = tokenizer(model)?;
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let words = String::from_utf8(bytes).map_err(|error| {
+        Error::input_help(
+            format!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
+            "give a text, or token ids with --tokens-file FILE",
+        )
+    })?;
+    let ids = tokenizer.encode_plain(&words)?;
+    match ids.iter().find(|id| **id >= model.shape.vocab) {
+        Some(id) => Err(Error::input_help(
+            format!(
+                "{}: the tokenizer gives id {id}, but the model's vocabulary has {} entries",
+                path.display(),
+                model.shape.vocab
+            ),
+            "tokenizer.json and config.json must be of the same model",
+        )),
+        None => Ok(ids),
+    }
+}
+
+fn tokenizer(model: &Model) -> Result<Tokenizer> {
+    let is_there = |dir: &&Path| dir.join("tokenizer.json").is_file();
+    model.dir.as_deref().filter(is_there).map(Tokenizer::open).unwrap_or_else(|| {
+        let what = match &model.dir {
+            Some(dir) => {
+                format!("--text needs {}, which is not there", dir.join("tokenizer.json").display())
+            }
+            None => "--text needs a tokenizer, which a built-in shape has not".into(),
+        };
+        Err(Error::input_help(what, "give token ids with --tokens-file FILE"))
+    })
+}
+
+/// A text of which no window is left; `all` tokens it has, `used` of them are used.
+fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
+    let (Text::Words(path) | Text::Ids(path)) = &asked.text;
+    let cut = if used < all { format!(", of which --tokens takes {used}") } else { String::new() };
+    let tokens = if all == 1 { "token" } else { "tokens" };
+    let help = match used {
+        0 | 1 => "give a longer text".into(),
+        _ => format!("give a longer text, or windows of at most {used} tokens with --context"),
+    };
+    Error::input_help(
+        format!(
+            "{}: the text has {all} {tokens}{cut}: fewer than a window of {} has",
+            path.display(),
+            asked.context
+        ),
+        help,
+    )
+}
+
+/// What the user should know of a result.
+fn notes(windows: usize) -> Vec<String> {
+    match windows {
+        1 => vec!["one window: no interval can be told from it; a longer text has more".into()],
+        2..FEW_WINDOWS => {
+            vec![format!(
+                "{windows} windows: intervals from so few are too narrow; a longer text has more"
+            )]
+        }
+        _ => Vec::new(),
+    }
+}

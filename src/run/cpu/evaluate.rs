@@ -1,0 +1,279 @@
+//! Quality of architectures on a text: windows through prefill, all rows of one at once.
+//!
+//! Windows are independent, so that several groups of ranks work at once, as many as there are cores for, on the
+//! same weights. A rank keeps what the final norm gave of every architecture on its window; logits follow from
+//! that in slices ([`super::loss`]), of which each rank of a group takes its part of the positions.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::attention::{RowRun, StepRows};
+use super::engine::{self, Loaded, Setup, Worker};
+use super::loss::Loss;
+use super::placement::Placement;
+use super::program::Program;
+use super::rank::{Bound, Place};
+use crate::base::error::{Error, Result};
+use crate::plan::{Architecture, Plan, Precision, Tensor, Variant};
+use crate::run::comm::Broken;
+use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
+use crate::run::sample::Sampling;
+
+/// The place among the programs of what the others are compared with.
+const REFERENCE: usize = 0;
+
+/// A rank's part of a window: of each wanted architecture, its part of the predicted tokens.
+struct Part {
+    window: usize,
+    quality: Vec<WindowQuality>,
+}
+
+/// What all groups of ranks work on.
+struct Work<'a> {
+    request: &'a EvaluateRequest,
+    /// The programs that are executed, `standard` first, and which of them is each architecture's.
+    programs: Vec<Program>,
+    program_of: Vec<usize>,
+    queue: Queue<'a>,
+}
+
+/// Evaluates on this machine's cores; results go to `emit` as they come. Ends early, without an error, after
+/// `stop` says so: windows under way are finished, others are not begun.
+///
+/// # Errors
+///
+/// An input error for weights in f16, a TP that does not divide the model, `upper-bound` or a checkpoint that is
+/// wrong; a failure where a rank's thread dies; whatever `emit` fails with.
+pub fn evaluate(
+    request: &EvaluateRequest,
+    stop: &(dyn Fn() -> bool + Sync),
+    emit: &mut Emit<'_>,
+) -> Result<()> {
+    request.check()?;
+    super::refuse_f16(request.dtype)?;
+    let Some(context) = request.windows.iter().map(|window| window.tokens.len()).max() else {
+        return Ok(());
+    };
+    let plans = Plans::of(request)?;
+    let standard = Architecture::Standard;
+    let setup = Setup {
+        model: &request.model,
+        architecture: &standard,
+        dtype: request.dtype,
+        tp: request.tp,
+        seed: request.seed,
+        link: None,
+        sampling: Sampling::Greedy,
+        sequences: 1,
+        capacity: context,
+        all_logits: false,
+        variant: Variant::default(),
+    };
+    let groups = groups(request);
+    let given_up = AtomicBool::new(false);
+    let stop = || given_up.load(Ordering::Relaxed) || stop();
+    let work = Work {
+        request,
+        programs: plans.plans.into_iter().map(|plan| Program::of(plan, 0)).collect(),
+        program_of: plans.of,
+        queue: Queue::new(groups, request.windows.len(), &stop),
+    };
+    let first = engine::prepare(&setup)?;
+    let read = work.programs.iter().map(|program| &program.plan).chain([&first.decode.plan]);
+    let loaded = Loaded::open(&setup, read.collect())?;
+    let (results, received) = unbounded();
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..groups)
+            .map(|group| {
+                let (work, setup, loaded, results) = (&work, &setup, &loaded, results.clone());
+                let given_up = &given_up;
+                scope.spawn(move || {
+                    let ended = one_group(work, group, setup, loaded, &results);
+                    if ended.is_err() {
+                        given_up.store(true, Ordering::Relaxed);
+                    }
+                    ended
+                })
+            })
+            .collect();
+        drop(results);
+        let mut told = Ok(());
+        for result in received {
+            if told.is_ok() {
+                told = emit(result);
+            }
+            if told.is_err() {
+                given_up.store(true, Ordering::Relaxed);
+            }
+        }
+        let ended: Result<Vec<()>> = started
+            .into_iter()
+            .map(|group| {
+                group.join().unwrap_or_else(|_| Err(Error::failed("a group of ranks panicked")))
+            })
+            .collect();
+        told.and(ended.map(drop))
+    })
+}
+
+/// How many groups of ranks work at once: as many as there are cores and windows for.
+fn groups(request: &EvaluateRequest) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / request.tp.max(1) as usize).clamp(1, request.windows.len().max(1))
+}
+
+/// The plans that differ, `standard`'s first, and which of them is each architecture's.
+struct Plans {
+    plans: Vec<Plan>,
+    of: Vec<usize>,
+}
+
+impl Plans {
+    fn of(request: &EvaluateRequest) -> Result<Self> {
+        let plan = |architecture: &Architecture| {
+            evaluation_plan(&request.model, architecture, request.tp, Precision::cpu(request.dtype))
+        };
+        let mut plans = vec![plan(&Architecture::Standard)?];
+        let mut of = Vec::with_capacity(request.architectures.len());
+        for architecture in &request.architectures {
+            let plan = plan(architecture)?;
+            let there = plans.iter().position(|known| *known == plan);
+            of.push(there.unwrap_or(plans.len()));
+            if there.is_none() {
+                plans.push(plan);
+            }
+        }
+        Ok(Self { plans, of })
+    }
+}
+
+/// Windows that nobody has begun; groups take one after another.
+struct Queue<'a> {
+    next: AtomicUsize,
+    count: usize,
+    /// Of each group the windows that it took: its ranks come one by one and must all take the same.
+    taken: Vec<Mutex<Vec<Option<usize>>>>,
+    stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Queue<'a> {
+    fn new(groups: usize, count: usize, stop: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        let taken = (0..groups).map(|_| Mutex::default()).collect();
+        Self { next: AtomicUsize::new(0), count, taken, stop }
+    }
+
+    /// The window that a group takes at its `turn`, from 0; `None` where there is no more to do.
+    fn take(&self, group: usize, turn: usize) -> Option<usize> {
+        let mut taken = self.taken[group].lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.len() == turn {
+            let next = (!(self.stop)()).then(|| self.next.fetch_add(1, Ordering::Relaxed));
+            taken.push(next.filter(|window| *window < self.count));
+        }
+        taken.get(turn).copied().flatten()
+    }
+}
+
+/// Runs one group of ranks until there is no more to do.
+fn one_group(
+    work: &Work<'_>,
+    group: usize,
+    setup: &Setup<'_>,
+    loaded: &Loaded<'_>,
+    results: &Sender<Evaluated>,
+) -> Result<()> {
+    let mut shared = engine::prepare(setup)?;
+    shared.placement = Placement::free();
+    let body = |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, parts);
+    let tp = setup.tp as usize;
+    engine::run_ranks_with(setup, &shared, loaded, body, &|_| (), |parts: Receiver<Part>| {
+        gather(work.request, tp, parts, results);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Puts the ranks' parts of each window together.
+fn gather(request: &EvaluateRequest, ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
+    let mut open: HashMap<usize, (usize, Vec<WindowQuality>)> = HashMap::new();
+    for part in parts {
+        let wanted = &request.windows[part.window].wanted;
+        let (seen, sums) =
+            open.entry(part.window).or_insert_with(|| (0, vec![WindowQuality::default(); wanted.len()]));
+        *seen += 1;
+        for (sum, quality) in sums.iter_mut().zip(part.quality) {
+            *sum += quality;
+        }
+        if *seen < ranks {
+            continue;
+        }
+        let Some((_, sums)) = open.remove(&part.window) else { continue };
+        for (architecture, quality) in wanted.iter().zip(sums) {
+            // nobody listens any more where the evaluation was given up
+            let _ =
+                results.send(Evaluated { window: part.window, architecture: *architecture, quality });
+        }
+    }
+}
+
+/// One rank of a group: takes windows with the others, and hands in its part of each.
+fn on_rank(
+    worker: &mut Worker<'_>,
+    work: &Work<'_>,
+    group: usize,
+    parts: &Sender<Part>,
+) -> Result<(), Broken> {
+    let head = worker.prefill.matrix(Tensor::Head).ok_or_else(|| Broken("no head was loaded".into()))?;
+    let mut loss = Loss::default();
+    for turn in 0.. {
+        let Some(at) = work.queue.take(group, turn) else { break };
+        let window = &work.request.windows[at];
+        // each program once, in the order in which the architectures name them
+        let mut others: Vec<usize> = Vec::new();
+        for program in window.wanted.iter().map(|wanted| work.program_of[*wanted]) {
+            if program != REFERENCE && !others.contains(&program) {
+                others.push(program);
+            }
+        }
+        let predicted = window.tokens.len() - 1;
+        let (rank, ranks) = (worker.rank.index as usize, worker.rank.tp as usize);
+        let mine = predicted * rank / ranks..predicted * (rank + 1) / ranks;
+        let width = head.inputs;
+        let rows = mine.start * width..mine.end * width;
+        let mut normed = Vec::with_capacity(1 + others.len());
+        for program in [REFERENCE].iter().chain(&others) {
+            normed.push(forward(worker, &work.programs[*program], window, rows.clone())?);
+        }
+        let beside: Vec<&[f32]> = normed[1..].iter().map(Vec::as_slice).collect();
+        let following = &window.tokens[1..][mine];
+        let quality = loss.of(&mut worker.rank.kernels, &head, &normed[0], &beside, following);
+        let of = |wanted: &usize| {
+            let program = work.program_of[*wanted];
+            let at = others.iter().position(|other| *other == program).map_or(0, |at| at + 1);
+            quality[at]
+        };
+        let quality = window.wanted.iter().map(of).collect();
+        let _ = parts.send(Part { window: at, quality });
+    }
+    Ok(())
+}
+
+/// What the final norm gives at some positions of a window (`rows`, in numbers): one prefill.
+fn forward(
+    worker: &mut Worker<'_>,
+    program: &Program,
+    window: &Window,
+    rows: std::ops::Range<usize>,
+) -> Result<Vec<f32>, Broken> {
+    let weights = worker.weights.of_plan(&program.plan).map_err(|e| Broken(e.to_string()))?;
+    // buffers of one architecture at a time
+    let mut bound = Bound::new(program, weights);
+    let run = RowRun { sequence: 0, position: 0, count: window.tokens.len() };
+    let place = Place { on: false, sample: 0, step: 0 };
+    worker.rank.step(&mut bound, place, &StepRows { runs: vec![run] }, &window.tokens)?;
+    let normed =
+        program.plan.selected_from().ok_or_else(|| Broken("the plan selects nothing".into()))?;
+    Ok(bound.value(normed)[rows].to_vec())
+}

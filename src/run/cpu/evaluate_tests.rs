@@ -1,0 +1,188 @@
+//! Evaluation against an independent forward pass in f64, against `generate`, and between TPs.
+
+use super::evaluate::evaluate;
+use super::generate::generate;
+use super::tests::{ALL, Reference, SEED, request, tiny};
+use crate::base::error::Result;
+use crate::model::{Model, WeightSource};
+use crate::plan::{Architecture, DType};
+use crate::run::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
+
+const CONTEXT: usize = 12;
+
+/// Windows of tokens that repeat nothing.
+fn windows(count: usize, wanted: usize) -> Vec<Window> {
+    let token = |at: usize| ((at * at * 31 + at * 7 + 3) % 256) as u32;
+    let tokens: Vec<u32> = (0..count * CONTEXT).map(token).collect();
+    let window = |tokens: &[u32]| Window { tokens: tokens.to_vec(), wanted: (0..wanted).collect() };
+    tokens.chunks(CONTEXT).map(window).collect()
+}
+
+fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> EvaluateRequest {
+    EvaluateRequest {
+        model,
+        architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
+        dtype: DType::F32,
+        tp,
+        seed: SEED,
+        windows: windows(count, architectures.len()),
+    }
+}
+
+fn results(request: &EvaluateRequest) -> Vec<Evaluated> {
+    let mut all = Vec::new();
+    evaluate(request, &|| false, &mut |one| {
+        all.push(one);
+        Ok(())
+    })
+    .unwrap();
+    all.sort_by_key(|one| (one.window, one.architecture));
+    all
+}
+
+/// What was found of an architecture, over all windows.
+fn total(results: &[Evaluated], architecture: usize) -> WindowQuality {
+    let mut sum = WindowQuality::default();
+    results.iter().filter(|one| one.architecture == architecture).for_each(|one| sum += one.quality);
+    sum
+}
+
+fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::MIN, f64::max);
+    let total = logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln();
+    logits.iter().map(|l| l - max - total).collect()
+}
+
+/// Likelihood, divergence and agreement of every architecture are those of the independent forward pass, where
+/// the reference is `standard` on one rank; also where heads are split in three.
+#[test]
+fn every_architecture_loses_what_an_independent_forward_pass_says() {
+    let architectures: Vec<&str> = ALL.into_iter().filter(|a| *a != "upper-bound").collect();
+    for tp in [1, 2, 3] {
+        let mut model = tiny();
+        if tp == 3 {
+            (model.shape.heads, model.shape.kv_heads, model.shape.intermediate) = (12, 3, 192);
+        }
+        let request = asked(model.clone(), &architectures, tp, 2);
+        let found = results(&request);
+        assert_eq!(found.len(), 2 * architectures.len());
+        let source = WeightSource::open(&model, SEED).unwrap();
+        let logits = |architecture: &Architecture, tp: u32, tokens: &[u32]| -> Vec<Vec<f64>> {
+            let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize };
+            reference.logits(architecture, tokens).iter().map(|l| log_softmax(l)).collect()
+        };
+        for (at, window) in request.windows.iter().enumerate() {
+            let standard = logits(&Architecture::Standard, 1, &window.tokens);
+            for (which, architecture) in request.architectures.iter().enumerate() {
+                let it = logits(architecture, tp, &window.tokens);
+                let (mut nll, mut kl) = (0.0, 0.0);
+                for (position, following) in window.tokens[1..].iter().enumerate() {
+                    let (p, q) = (&standard[position], &it[position]);
+                    nll -= q[*following as usize];
+                    kl += p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
+                }
+                let one = found.iter().find(|e| e.window == at && e.architecture == which).unwrap();
+                let told = format!("{architecture} tp {tp}: {one:?}, not {nll} and {kl}");
+                assert_eq!(one.quality.predicted as usize, CONTEXT - 1);
+                assert!((one.quality.nll - nll).abs() < 1e-4, "{told}");
+                assert!((one.quality.kl - kl).abs() < 1e-5 && one.quality.kl >= 0.0, "{told}");
+                assert!(one.quality.agreed <= one.quality.predicted, "{told}");
+            }
+        }
+        let standard = total(&found, 0);
+        assert_eq!((standard.kl, standard.agreed), (0.0, standard.predicted));
+        let ladder = total(&found, 1);
+        assert!(ladder.kl > 0.01 && ladder.agreed < ladder.predicted, "{ladder:?}");
+    }
+}
+
+#[test]
+fn the_likelihood_is_what_generate_says_of_a_prompt() {
+    let evaluation = asked(tiny(), &["ladder", "parallel"], 2, 3);
+    let found = results(&evaluation);
+    for (which, architecture) in evaluation.architectures.iter().enumerate() {
+        let prompts = evaluation.windows.iter().map(|window| window.tokens.clone()).collect();
+        let generated: GenerateRequest = request(&architecture.to_string(), 2, prompts);
+        let generated = generate(&generated, &mut |_| ()).unwrap();
+        for (at, nll) in generated.nll.iter().enumerate() {
+            let one = found.iter().find(|e| e.window == at && e.architecture == which).unwrap();
+            let mean = one.quality.nll / f64::from(one.quality.predicted);
+            assert!((mean - nll.unwrap()).abs() < 1e-5, "{architecture} {at}: {mean} {nll:?}");
+        }
+    }
+}
+
+#[test]
+fn tp_changes_nothing_where_ranks_agree_and_something_where_they_do_not() {
+    let architectures = ["standard", "ladder", "desync:2", "delayed:2", "sync-drop:2"];
+    let [one, two] = [1, 2].map(|tp| results(&asked(tiny(), &architectures, tp, 2)));
+    for (at, architecture) in architectures.iter().enumerate() {
+        let (one, two) = (total(&one, at), total(&two, at));
+        let same = (one.nll - two.nll).abs() < 1e-3 && (one.kl - two.kl).abs() < 1e-4;
+        assert_eq!(same, at < 2, "{architecture}: {one:?} {two:?}");
+    }
+}
+
+#[test]
+fn only_what_is_wanted_of_a_window_is_told_whoever_else_is_asked_for() {
+    let mut request = asked(tiny(), &["ladder", "standard", "ladder", "sync-drop:1"], 1, 5);
+    let whole = results(&request);
+    for (at, window) in request.windows.iter_mut().enumerate() {
+        window.wanted = [vec![], vec![1], vec![2, 0], vec![3], vec![0, 1, 2, 3]][at].clone();
+    }
+    let some = results(&request);
+    let pairs: Vec<_> = some.iter().map(|one| (one.window, one.architecture)).collect();
+    assert_eq!(pairs, [(1, 1), (2, 0), (2, 2), (3, 3), (4, 0), (4, 1), (4, 2), (4, 3)]);
+    assert!(some.iter().all(|one| whole.contains(one)), "{some:?}");
+    // on one rank nothing is dropped: the same plan as standard's, and the same numbers
+    assert_eq!(total(&whole, 3), total(&whole, 1));
+}
+
+#[test]
+fn bf16_weights_are_close_to_f32() {
+    let mut request = asked(tiny(), &["ladder"], 2, 2);
+    let wide = total(&results(&request), 0);
+    request.dtype = DType::Bf16;
+    let narrow = total(&results(&request), 0);
+    let difference = (wide.nll - narrow.nll).abs() / f64::from(wide.predicted);
+    assert!(difference > 0.0 && difference < 0.05, "{difference}");
+}
+
+#[test]
+fn it_ends_when_it_is_told_to_and_passes_on_why() {
+    let request = asked(tiny(), &["ladder"], 1, 40);
+    let mut seen = 0;
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let stop = || count.load(std::sync::atomic::Ordering::SeqCst) >= 3;
+    let ended = evaluate(&request, &stop, &mut |_| {
+        seen += 1;
+        count.store(seen, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    });
+    assert!(ended.is_ok() && (3..40).contains(&seen), "{seen}");
+    let mut told = 0;
+    let full = |_| -> Result<()> {
+        told += 1;
+        Err(crate::base::error::Error::failed("no space left"))
+    };
+    let mut full = full;
+    let why = evaluate(&request, &|| false, &mut full).unwrap_err();
+    assert_eq!((why.to_string(), told), ("no space left".into(), 1));
+}
+
+#[test]
+fn wrong_requests_are_refused() {
+    let refusal = |change: &dyn Fn(&mut EvaluateRequest)| {
+        let mut request = asked(tiny(), &["ladder"], 1, 1);
+        change(&mut request);
+        let error = evaluate(&request, &|| false, &mut |_| Ok(())).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    };
+    let upper = refusal(&|r| r.architectures = vec![Architecture::UpperBound]);
+    assert!(upper.contains("upper-bound"), "{upper}");
+    assert!(refusal(&|r| r.tp = 3).contains("TP 3"));
+    assert!(refusal(&|r| r.dtype = DType::F16).contains("f16"));
+    assert!(refusal(&|r| r.windows[0].tokens[3] = 256).contains("256"));
+    assert!(refusal(&|r| r.windows[0].tokens.truncate(1)).contains("two tokens"));
+}

@@ -1,0 +1,289 @@
+//! What logits say of a text, and of one another: likelihood, divergence, agreement.
+//!
+//! The head is applied to [`ROWS`] positions and [`COLUMNS`] tokens of the vocabulary at a time, so that logits
+//! take a few megabytes whatever the vocabulary, the context and the number of architectures. Of each position the
+//! greatest logit so far and sums relative to it are kept, and rescaled where a greater one comes.
+
+use pulp::{Simd, WithSimd};
+
+use super::exponential::{exponentials, max, sum_of_exponentials, weighted_difference};
+use super::kernels::Kernels;
+use crate::model::Matrix;
+use crate::run::evaluate::WindowQuality;
+
+/// Positions whose logits are computed at a time.
+const ROWS: usize = 512;
+
+/// Tokens of the vocabulary whose logits are computed at a time.
+const COLUMNS: usize = 1024;
+
+/// What was seen of the logits at one position.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The greatest logit, and whose it is; of equal ones the first.
+    max: f32,
+    best: usize,
+    /// The sum of `e^(logit - max)`.
+    total: f64,
+    /// The logit of the token that follows.
+    following: f32,
+    /// The sum of `e^(p - max of p) x (p - q)`, where p are the reference's logits and q these.
+    cross: f64,
+}
+
+impl Seen {
+    const NOTHING: Self =
+        Self { max: f32::NEG_INFINITY, best: 0, total: 0.0, following: f32::NAN, cross: 0.0 };
+
+    /// The logarithm of the sum of all exponentials.
+    fn log_total(&self) -> f64 {
+        f64::from(self.max) + self.total.ln()
+    }
+
+    /// Takes in the greatest of some logits, of the tokens from `first` on; by what factor sums relative to
+    /// the greatest shrink.
+    #[inline(always)]
+    fn raise(&mut self, logits: &[f32], first: usize) -> f64 {
+        let greatest = max(logits);
+        if greatest <= self.max {
+            return 1.0;
+        }
+        let shrinks = f64::from(self.max - greatest).exp();
+        self.max = greatest;
+        self.best = first + logits.iter().position(|logit| *logit == greatest).unwrap_or(0);
+        self.total *= shrinks;
+        shrinks
+    }
+}
+
+/// Scratch memory for logits.
+#[derive(Debug, Default)]
+pub(super) struct Loss {
+    reference: Vec<f32>,
+    /// `e^(reference - its max)`.
+    weights: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+impl Loss {
+    /// What each of `others` says of the tokens `following`, and how far it is from `reference`: both are what
+    /// the final norm gave, a row a token that is to be predicted. The first result is the reference's own.
+    pub fn of(
+        &mut self,
+        kernels: &mut Kernels,
+        head: &Matrix,
+        reference: &[f32],
+        others: &[&[f32]],
+        following: &[u32],
+    ) -> Vec<WindowQuality> {
+        let width = head.inputs;
+        let mut sums = vec![WindowQuality::default(); others.len() + 1];
+        for first in (0..following.len()).step_by(ROWS) {
+            let rows = first..(first + ROWS).min(following.len());
+            let part = |normed: &'_ [f32]| rows.start * width..(rows.end * width).min(normed.len());
+            let others: Vec<&[f32]> = others.iter().map(|normed| &normed[part(normed)]).collect();
+            let reference = &reference[part(reference)];
+            let seen = self.slice(kernels, head, reference, &others, &following[rows]);
+            add(&mut sums, &seen);
+        }
+        sums
+    }
+
+    /// All of the vocabulary at some positions; what was seen there of the reference, then of the others.
+    fn slice(
+        &mut self,
+        kernels: &mut Kernels,
+        head: &Matrix,
+        reference: &[f32],
+        others: &[&[f32]],
+        following: &[u32],
+    ) -> Vec<Vec<Seen>> {
+        let rows = following.len();
+        let mut seen = vec![vec![Seen::NOTHING; rows]; others.len() + 1];
+        for first in (0..head.outputs).step_by(COLUMNS) {
+            let part = first..(first + COLUMNS).min(head.outputs);
+            let columns = part.len();
+            for logits in [&mut self.reference, &mut self.weights, &mut self.logits] {
+                logits.resize(rows * columns, 0.0);
+            }
+            kernels.matmul_part(reference, head, part.clone(), &mut self.reference);
+            let mut shrinks = vec![1.0; rows];
+            let [ours, theirs @ ..] = &mut seen[..] else { return seen };
+            kernels.arch().dispatch(TakeReference {
+                panel: Panel { first, columns, following },
+                logits: &self.reference,
+                weights: &mut self.weights,
+                shrinks: &mut shrinks,
+                seen: ours,
+            });
+            for (normed, theirs) in others.iter().zip(theirs) {
+                kernels.matmul_part(normed, head, part.clone(), &mut self.logits);
+                kernels.arch().dispatch(TakeOther {
+                    panel: Panel { first, columns, following },
+                    logits: &self.logits,
+                    reference: &self.reference,
+                    weights: &self.weights,
+                    shrinks: &shrinks,
+                    seen: theirs,
+                });
+            }
+        }
+        seen
+    }
+}
+
+/// Adds what was seen at some positions to the sums, the reference's first.
+fn add(sums: &mut [WindowQuality], seen: &[Vec<Seen>]) {
+    let Some(reference) = seen.first() else { return };
+    for (at, (sum, seen)) in sums.iter_mut().zip(seen).enumerate() {
+        for (one, p) in seen.iter().zip(reference) {
+            sum.predicted += 1;
+            sum.nll += one.log_total() - f64::from(one.following);
+            sum.agreed += u32::from(one.best == p.best);
+            let kl = one.cross / p.total - (p.log_total() - one.log_total());
+            // rounding may leave less than nothing of two that are alike; what is no number stays so
+            sum.kl += if at == 0 || kl < 0.0 { 0.0 } else { kl };
+        }
+    }
+}
+
+/// Which logits: those of the tokens from `first` on, `columns` a row; a row a token that follows.
+#[derive(Clone, Copy)]
+struct Panel<'a> {
+    first: usize,
+    columns: usize,
+    following: &'a [u32],
+}
+
+impl Panel<'_> {
+    /// Keeps the logit of the token that follows, where it is among these.
+    #[inline(always)]
+    fn keep_following(&self, row: usize, logits: &[f32], seen: &mut Seen) {
+        let token = (self.following[row] as usize).checked_sub(self.first);
+        if let Some(logit) = token.and_then(|token| logits.get(token)) {
+            seen.following = *logit;
+        }
+    }
+}
+
+/// Takes in the reference's logits; leaves their exponentials and by how much sums shrink.
+struct TakeReference<'a> {
+    panel: Panel<'a>,
+    logits: &'a [f32],
+    weights: &'a mut [f32],
+    shrinks: &'a mut [f64],
+    seen: &'a mut [Seen],
+}
+
+impl WithSimd for TakeReference<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let columns = self.panel.columns;
+        let rows = self.logits.chunks_exact(columns).zip(self.weights.chunks_exact_mut(columns));
+        let rows = rows.zip(self.shrinks).zip(self.seen).enumerate();
+        for (row, (((logits, weights), shrinks), seen)) in rows {
+            *shrinks = seen.raise(logits, self.panel.first);
+            seen.total += exponentials(logits, seen.max, weights);
+            self.panel.keep_following(row, logits, seen);
+        }
+    }
+}
+
+/// Takes in another's logits beside the reference's.
+struct TakeOther<'a> {
+    panel: Panel<'a>,
+    logits: &'a [f32],
+    reference: &'a [f32],
+    weights: &'a [f32],
+    shrinks: &'a [f64],
+    seen: &'a mut [Seen],
+}
+
+impl WithSimd for TakeOther<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let columns = self.panel.columns;
+        let rows = self.logits.chunks_exact(columns).zip(self.reference.chunks_exact(columns));
+        let rows = rows.zip(self.weights.chunks_exact(columns)).zip(self.shrinks).zip(self.seen);
+        for (row, ((((logits, reference), weights), shrinks), seen)) in rows.enumerate() {
+            seen.raise(logits, self.panel.first);
+            seen.total += sum_of_exponentials(logits, seen.max);
+            seen.cross = seen.cross * shrinks + weighted_difference(weights, reference, logits);
+            self.panel.keep_following(row, logits, seen);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::MatrixData;
+
+    fn numbers(count: usize, scale: f32, seed: u64) -> Vec<f32> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        (0..count).map(|_| scale * (rng.f32() - 0.5)).collect()
+    }
+
+    fn logits(normed: &[f32], head: &[f32], width: usize) -> Vec<Vec<f64>> {
+        let product = |x: &[f32], w: &[f32]| -> f64 {
+            x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum()
+        };
+        normed
+            .chunks_exact(width)
+            .map(|x| head.chunks_exact(width).map(|w| product(x, w)).collect())
+            .collect()
+    }
+
+    fn log_softmax(logits: &[f64]) -> Vec<f64> {
+        let max = logits.iter().copied().fold(f64::MIN, f64::max);
+        let total = logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln();
+        logits.iter().map(|l| l - max - total).collect()
+    }
+
+    fn best(logits: &[f64]) -> usize {
+        (0..logits.len()).fold(0, |best, at| if logits[at] > logits[best] { at } else { best })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Vocabularies of one panel and of several, ordinary logits and peaked ones.
+        #[test]
+        fn slices_agree_with_whole_rows_in_f64(
+            vocab in prop_oneof![2usize..40, 1000usize..2300], rows in 1usize..12, scale in 0.5f32..40.0, seed: u64,
+        ) {
+            let width = 8;
+            let head = numbers(vocab * width, 2.0, seed);
+            let normed = [1, 2].map(|n| numbers(rows * width, scale, seed ^ n));
+            let following: Vec<u32> = (0..rows).map(|row| (seed as usize / (row + 1) % vocab) as u32).collect();
+            let matrix = Matrix { outputs: vocab, inputs: width, data: MatrixData::F32(head.clone()) };
+            let mut loss = Loss::default();
+            let found = loss.of(&mut Kernels::default(), &matrix, &normed[0], &[&normed[1], &normed[0]], &following);
+            let [p, q] = [0, 1].map(|at| logits(&normed[at], &head, width));
+            let mut wanted = [WindowQuality::default(); 2];
+            for (row, token) in following.iter().enumerate() {
+                let (p, q) = (log_softmax(&p[row]), log_softmax(&q[row]));
+                wanted[0].nll -= p[*token as usize];
+                wanted[1].nll -= q[*token as usize];
+                wanted[1].kl += p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
+                wanted[1].agreed += u32::from(best(&p) == best(&q));
+            }
+            let close = |a: f64, b: f64| (a - b).abs() < 2e-5 * (1.0 + b.abs());
+            for (found, wanted) in found.iter().zip(&wanted) {
+                prop_assert!(close(found.nll, wanted.nll), "{found:?} {wanted:?}");
+                prop_assert_eq!(found.predicted as usize, rows);
+            }
+            prop_assert!(close(found[1].kl, wanted[1].kl), "{:?} {:?}", found[1], wanted[1]);
+            prop_assert_eq!(found[1].agreed, wanted[1].agreed);
+            // the reference beside itself: nothing lost, exactly
+            prop_assert_eq!((found[2].kl, found[2].agreed), (0.0, rows as u32));
+            prop_assert_eq!(found[2].nll, found[0].nll);
+            prop_assert!(found[1].kl >= 0.0);
+        }
+    }
+}

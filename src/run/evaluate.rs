@@ -1,0 +1,123 @@
+//! What it means to evaluate architectures on a text, whichever backend does it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Error, Result};
+use crate::model::Model;
+use crate::plan::{Architecture, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
+
+/// What a user asks of `evaluate`: a model, wirings of it, and windows of a text.
+#[derive(Clone, Debug)]
+pub struct EvaluateRequest {
+    /// The model, with its checkpoint if it has one.
+    pub model: Model,
+    /// The wirings that are evaluated. `standard` is computed beside them, since they are compared with it.
+    pub architectures: Vec<Architecture>,
+    /// Format of the weights; the cpu backend does f32 and bf16.
+    pub dtype: DType,
+    /// The number of ranks (TP).
+    pub tp: u32,
+    /// Seed of weights where the model has none.
+    pub seed: u64,
+    /// Pieces of the text, each as long as the others. They are independent of one another.
+    pub windows: Vec<Window>,
+}
+
+/// A piece of the text that stands alone: its first token is predicted by nobody, and predicts the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Token ids, at least two.
+    pub tokens: Vec<u32>,
+    /// Which of the request's architectures are to be evaluated on it, by their indices.
+    pub wanted: Vec<usize>,
+}
+
+/// What an architecture lost on one window: sums over its predicted tokens, in nats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowQuality {
+    /// Predicted tokens: all of the window but its first.
+    pub predicted: u32,
+    /// Negative log-likelihood of the tokens.
+    pub nll: f64,
+    /// KL(standard || it) over the whole vocabulary.
+    pub kl: f64,
+    /// Tokens at which the likeliest is `standard`'s likeliest, too.
+    pub agreed: u32,
+}
+
+impl std::ops::AddAssign for WindowQuality {
+    fn add_assign(&mut self, other: Self) {
+        self.predicted += other.predicted;
+        self.nll += other.nll;
+        self.kl += other.kl;
+        self.agreed += other.agreed;
+    }
+}
+
+/// One result of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluated {
+    /// Index of the window in the request.
+    pub window: usize,
+    /// Index of the architecture in the request.
+    pub architecture: usize,
+    /// What it lost there.
+    pub quality: WindowQuality,
+}
+
+/// Who is told of the results of an evaluation, as they come. An error ends it.
+pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
+
+/// The plan that an evaluation executes: all positions of a window at once, and logits of them a slice at a time
+/// from what [`Plan::selected_from`] names.
+///
+/// # Errors
+///
+/// An input error where TP does not divide the model, and for `upper-bound`, whose numbers are wrong on
+/// purpose.
+pub fn evaluation_plan(
+    model: &Model,
+    architecture: &Architecture,
+    tp: u32,
+    precision: Precision,
+) -> Result<Plan> {
+    if *architecture == Architecture::UpperBound {
+        return Err(Error::input_help(
+            "upper-bound has no quality: without all-reduces its numbers are wrong on purpose",
+            "evaluate an architecture that computes a model: standard, ladder, parallel, desync:2, ...",
+        ));
+    }
+    Plan::new(&PlanSpec {
+        shape: model.shape.clone(),
+        architecture: architecture.clone(),
+        tp,
+        phase: Phase::Prefill,
+        precision,
+        lowering: Lowering { late_select: true, ..Lowering::default() },
+        variant: Variant::default(),
+        batch: 1,
+    })
+    .map_err(|problem| Error::input(problem.to_string()))
+}
+
+impl EvaluateRequest {
+    /// Errors where something is wrong that no backend could do.
+    pub(super) fn check(&self) -> Result<()> {
+        let vocab = self.model.shape.vocab;
+        for (index, window) in self.windows.iter().enumerate() {
+            if window.tokens.len() < 2 {
+                return Err(Error::input(format!(
+                    "window {index} has {} of the two tokens that it needs",
+                    window.tokens.len()
+                )));
+            }
+            if let Some(token) = window.tokens.iter().find(|token| **token >= vocab) {
+                return Err(Error::input(format!(
+                    "window {index}: token {token} is outside the vocabulary of {vocab} (0 to {})",
+                    vocab - 1
+                )));
+            }
+        }
+        Ok(())
+    }
+}

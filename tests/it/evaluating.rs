@@ -1,0 +1,233 @@
+//! `evaluate` as a user meets it: numbers, windows, what is stored and found again, what is refused.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Done, Place, wait_for};
+
+/// A directory with a checkpoint (random weights, from a seed), a tokenizer and a text of 100 tokens.
+fn place() -> Place {
+    let place = Place::new();
+    place.write(
+        "model/config.json",
+        r#"{"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128, "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0, "tie_word_embeddings": false}"#,
+    );
+    let words: Vec<String> = (0..100).map(|id| format!("\"w{id}\": {id}")).collect();
+    // a post-processor that puts a special token first: it is not to be used
+    place.write(
+        "model/tokenizer.json",
+        &format!(
+            r#"{{"version": "1.0", "added_tokens": [], "normalizer": null,
+                "pre_tokenizer": {{"type": "WhitespaceSplit"}}, "decoder": null,
+                "post_processor": {{"type": "TemplateProcessing",
+                    "single": [{{"SpecialToken": {{"id": "w0", "type_id": 0}}}}, {{"Sequence": {{"id": "A", "type_id": 0}}}}],
+                    "pair": [{{"Sequence": {{"id": "A", "type_id": 0}}}}, {{"Sequence": {{"id": "B", "type_id": 1}}}}],
+                    "special_tokens": {{"w0": {{"id": "w0", "ids": [0], "tokens": ["w0"]}}}}}},
+                "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "w1"}}}}"#,
+            words.join(", ")
+        ),
+    );
+    let ids = |from: usize| (from..100).map(|at| (at * at * 7 + 3 * at) % 100);
+    place.write("text.txt", &ids(0).map(|id| format!("w{id}")).collect::<Vec<_>>().join(" "));
+    place.write("ids.txt", &ids(0).map(|id| id.to_string()).collect::<Vec<_>>().join("\n"));
+    place
+}
+
+fn evaluate(place: &Place, more: &[&str]) -> Done {
+    place.run(&[&["evaluate", "--weights", "model", "--context", "16"], more].concat())
+}
+
+fn json(place: &Place, more: &[&str]) -> Value {
+    evaluate(place, &[more, &["--format", "json"]].concat()).exits(0).json()
+}
+
+#[test]
+fn a_case_for_each_architecture_in_the_order_asked_for() {
+    let place = place();
+    let asked = "ladder:2,standard,desync:2,ladder:2,sync-drop:[0+2],delayed:1,parallel";
+    let found = json(&place, &["--text", "text.txt", "--architecture", asked, "--tp", "2"]);
+    assert_eq!((&found["context"], &found["tokens"]), (&16.into(), &100.into()));
+    assert_eq!(
+        (&found["windows"], &found["predicted"]),
+        (&6.into(), &90.into()),
+        "the last 4 are dropped"
+    );
+    let cases = found["cases"].as_array().unwrap();
+    let names: Vec<&str> = cases.iter().map(|case| case["architecture"].as_str().unwrap()).collect();
+    assert_eq!(names.join(","), asked);
+    let number = |case: &Value, key: &str| case[key].as_f64().unwrap_or_else(|| panic!("{key}: {case}"));
+    for case in cases {
+        assert_eq!(case["tp"], 2);
+        let nll = number(case, "nll");
+        assert!((number(case, "perplexity") - nll.exp()).abs() < 1e-9 * nll.exp());
+        assert!(number(case, "kl") >= 0.0 && (0.0..=1.0).contains(&number(case, "agreement")));
+        for key in ["nll", "kl"] {
+            let ends = &case[format!("{key}_ci95")];
+            let (low, high) = (ends[0].as_f64().unwrap(), ends[1].as_f64().unwrap());
+            assert!(low <= number(case, key) && number(case, key) <= high, "{key}: {case}");
+        }
+    }
+    assert_eq!(cases[0], cases[3]);
+    assert_eq!((&cases[1]["kl"], &cases[1]["agreement"]), (&0.0.into(), &1.0.into()));
+    assert!(number(&cases[0], "kl") > 0.0);
+    // words and ids of the same text are the same text; who is asked for beside it changes nothing
+    let alone = json(&place, &["--tokens-file", "ids.txt", "--architecture", "ladder:2", "--tp", "2"]);
+    assert_eq!(alone["cases"].as_array().map(Vec::as_slice), Some(&cases[..1]));
+}
+
+#[test]
+fn the_likelihood_is_the_one_of_generate() {
+    let place = place();
+    let found = json(&place, &["--text", "text.txt", "--context", "100", "--architecture", "ladder"]);
+    let ids = std::fs::read_to_string(place.path().join("ids.txt")).unwrap().replace('\n', " ");
+    place.write("prompt", &ids);
+    let arguments = [
+        "generate",
+        "--weights",
+        "model",
+        "--prompt-tokens-file",
+        "prompt",
+        "--architecture",
+        "ladder",
+        "--output-tokens",
+        "1",
+        "--format",
+        "json",
+    ];
+    let generated = place.run(&arguments).exits(0).json();
+    let (one, other) =
+        (found["cases"][0]["nll"].as_f64().unwrap(), generated["nll"][0].as_f64().unwrap());
+    assert!((one - other).abs() < 1e-5, "{one} {other}");
+    assert_eq!(found["cases"][0]["nll_ci95"], Value::Null, "of one window there is no interval");
+}
+
+/// The lines of all stored evaluations, but for each file's first.
+fn stored(place: &Place) -> usize {
+    let folder = place.path().join("runs/evaluations");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    files.map(|file| std::fs::read_to_string(file).unwrap().lines().count() - 1).sum()
+}
+
+#[test]
+fn nothing_is_computed_twice_and_a_torn_file_heals() {
+    let place = place();
+    let both = ["--text", "text.txt", "--architecture", "standard,ladder"];
+    let limited = json(&place, &[&both[..], &["--tokens", "50"]].concat());
+    assert_eq!((&limited["tokens"], &limited["windows"]), (&50.into(), &3.into()));
+    assert_eq!(stored(&place), 6);
+    // a longer text has the windows of its beginning
+    let first = evaluate(&place, &[&both[..], &["--format", "json"]].concat()).exits(0);
+    assert_eq!(stored(&place), 12);
+    assert!(first.stderr.contains("(6 were stored)"), "{first:?}");
+    let again = evaluate(&place, &[&both[..], &["--format", "json"]].concat()).exits(0);
+    assert_eq!((&again.stdout, stored(&place)), (&first.stdout, 12));
+    assert!(again.stderr.contains("[12/12] windows (12 were stored)"), "{again:?}");
+    // somebody was killed while writing, and something else damaged a line
+    for file in std::fs::read_dir(place.path().join("runs/evaluations")).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text[..text.len() - 9].replacen("{\"window\"", "{\"winxow\"", 1)).unwrap();
+    }
+    let healed = evaluate(&place, &[&both[..], &["--format", "json"]].concat()).exits(0);
+    assert_eq!(healed.stdout, first.stdout);
+    assert!(healed.stderr.contains("(8 were stored)"), "{healed:?}");
+    // the store is no run, and another seed another model
+    assert_eq!(place.run(&["runs", "--format", "json"]).exits(0).stdout.trim(), "[]");
+    let other = json(&place, &[&both[..], &["--seed", "1"]].concat());
+    assert_ne!(other["cases"][0]["nll"], limited["cases"][0]["nll"]);
+}
+
+#[test]
+fn tables_and_csv_have_a_row_a_case() {
+    let place = place();
+    let both = ["--text", "text.txt", "--architecture", "standard,ladder"];
+    let table = evaluate(&place, &both).exits(0).stdout;
+    assert!(table.starts_with("6 windows of 16 tokens, 90 predicted; nll and kl in nats"), "{table}");
+    assert!(table.lines().any(|line| line.contains("ladder") && line.contains(" [")), "{table}");
+    let csv = evaluate(&place, &[&both[..], &["--format", "csv"]].concat()).exits(0).stdout;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("architecture,tp,nll,perplexity,kl,agreement", 3));
+    assert!(lines[1].starts_with("standard,1,") && lines[1].ends_with(",0,1"), "{csv}");
+}
+
+#[test]
+fn wrong_input_is_told_with_what_would_be_right() {
+    let place = place();
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        let done = evaluate(&place, arguments).exits(2);
+        assert_eq!(done.stdout, "", "{done:?}");
+        for part in parts {
+            assert!(done.stderr.contains(part), "'{part}' is missing in:\n{}", done.stderr);
+        }
+    };
+    refused(
+        &["--text", "text.txt", "--architecture", "standard,upper-bound"],
+        &["upper-bound", "wrong on purpose"],
+    );
+    refused(&["--text", "text.txt", "--architecture", "laddr"], &["laddr", "ladder"]);
+    refused(&["--text", "text.txt", "--tp", "3"], &["TP 3", "4 heads"]);
+    refused(&["--text", "none.txt"], &["none.txt"]);
+    refused(
+        &["--text", "text.txt", "--context", "101"],
+        &["text.txt", "100 tokens", "101", "at most 100"],
+    );
+    refused(&["--text", "text.txt", "--tokens", "9"], &["--tokens takes 9", "at most 9"]);
+    refused(&["--text", "text.txt", "--context", "1"], &["--context", "1"]);
+    refused(&["--text", "text.txt", "--backend", "sim"], &["simulator", "cpu"]);
+    refused(&["--text", "text.txt", "--dtype", "f16"], &["f16", "bf16"]);
+    refused(&[], &["--text"]);
+    place.write("beyond.txt", "1 2\n3 128");
+    refused(&["--tokens-file", "beyond.txt"], &["beyond.txt:2:3", "128", "0 to 127"]);
+    std::fs::write(place.path().join("binary"), b"w1 \xff").unwrap();
+    refused(&["--text", "binary"], &["binary", "byte 3"]);
+    std::fs::remove_file(place.path().join("model/tokenizer.json")).unwrap();
+    refused(&["--text", "text.txt"], &["tokenizer.json", "--tokens-file"]);
+    assert!(!place.path().join("runs").exists(), "nothing was started");
+}
+
+#[test]
+fn where_results_cannot_be_stored_it_fails_and_says_so() {
+    let place = place();
+    std::fs::create_dir(place.path().join("runs")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", place.path().join("runs/evaluations")).unwrap();
+    let done = evaluate(&place, &["--text", "text.txt"]);
+    assert!(done.code != 0 && done.stderr.contains("runs/evaluations"), "{done:?}");
+}
+
+#[test]
+fn an_interrupted_evaluation_exits_130_and_goes_on_where_it_stopped() {
+    let place = place();
+    let ids: Vec<String> =
+        (0..16_000usize).map(|at| ((at * at * 13 + at / 16) % 128).to_string()).collect();
+    place.write("long.txt", &ids.join(" "));
+    let arguments = [
+        "evaluate",
+        "--weights",
+        "model",
+        "--context",
+        "16",
+        "--tokens-file",
+        "long.txt",
+        "--architecture",
+        "standard,ladder",
+        "--format",
+        "json",
+    ];
+    let evaluation = place.start(&arguments);
+    let folder = place.path().join("runs/evaluations");
+    wait_for("the first windows to be stored", || {
+        (std::fs::read_dir(&folder).is_ok_and(|files| files.count() == 2) && stored(&place) > 4)
+            .then_some(())
+    });
+    evaluation.signal(Signal::INT);
+    let done = evaluation.wait().exits(130);
+    assert!(done.stdout.is_empty() && done.stderr.contains("what was done is stored"), "{done:?}");
+    let kept = stored(&place);
+    assert!((4..2000).contains(&kept), "{kept}");
+    let whole = place.run(&arguments).exits(0);
+    assert!(whole.stderr.contains(&format!("({kept} were stored)")), "{kept}: {whole:?}");
+    assert_eq!(stored(&place), 2000, "every window once");
+    assert_eq!(whole.json()["windows"], 1000);
+}
