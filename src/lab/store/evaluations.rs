@@ -11,13 +11,12 @@
 //! that cannot be read, counts as not there: its window is computed again.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::directory::Store;
-use super::shared_lines::{append_line, open_locked};
+use super::shared_lines::{append_line, heal, open_locked};
 use crate::base::error::{Error, Result};
 use crate::base::{hash, regular};
 use crate::plan::{Architecture, DType};
@@ -112,8 +111,7 @@ impl EvaluationFile {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
         let mut file = open_locked(&self.path)?;
-        let is_new = |file: &File| file.metadata().map(|there| there.len() == 0);
-        if is_new(&file).map_err(Error::io(&self.path))? {
+        if heal(&mut file).map_err(Error::io(&self.path))? == 0 {
             append_line(&mut file, &self.evaluation).map_err(Error::io(&self.path))?;
         }
         let line = Line { window: window.to_owned(), quality };

@@ -40,12 +40,17 @@ pub(super) fn is_newer(line: &[u8], known: u32) -> bool {
 pub(super) fn append_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    if seek_end(file)? {
-        cut_torn_line(file)?;
-        file.seek(SeekFrom::End(0))?;
-    }
+    heal(file)?;
     file.write_all(&line)?;
     file.sync_data()
+}
+
+/// Takes away a line that somebody did not finish writing, and goes to the end; how many bytes are left.
+pub(super) fn heal(file: &mut File) -> std::io::Result<u64> {
+    if seek_end(file)? {
+        cut_torn_line(file)?;
+    }
+    file.seek(SeekFrom::End(0))
 }
 
 /// Takes away what follows the last line feed.

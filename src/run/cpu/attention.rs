@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use pulp::{Simd, WithSimd};
 
+use super::exponential::{exponentials, max};
 use super::kernels::{Kernels, View, dot, gemm};
 use crate::plan::{Groups, ModelShape};
 
@@ -253,7 +254,7 @@ impl Attention {
                             self.one(kernels, &queries[at..at + dim], keys, values, out);
                         }
                     } else {
-                        self.many(run, dim, width, offset, keys, values, queries, out);
+                        self.many(kernels, run, dim, width, offset, keys, values, queries, out);
                     }
                 }
             }
@@ -275,6 +276,7 @@ impl Attention {
     #[expect(clippy::too_many_arguments, reason = "geometry of two strided operands and the result")]
     fn many(
         &mut self,
+        kernels: &Kernels,
         run: &RowRun,
         dim: usize,
         width: usize,
@@ -292,17 +294,12 @@ impl Attention {
             let scores = &mut self.scores[..count * context];
             let q = View::rows(queries, offset + first * width, width);
             gemm(count, context, dim, q, View::rows(keys, 0, dim).transposed(), scores, 0, context);
-            for (i, scores) in scores.chunks_exact_mut(context).enumerate() {
-                let (seen, masked) = scores.split_at_mut(run.position + first + i + 1);
-                for score in seen.iter_mut() {
-                    *score *= scale;
-                }
-                let total = exponentials(seen);
-                for score in seen.iter_mut() {
-                    *score /= total;
-                }
-                masked.fill(0.0);
-            }
+            kernels.arch().dispatch(CausalSoftmax {
+                scores,
+                context,
+                seen: run.position + first + 1,
+                scale,
+            });
             let p = View::rows(scores, 0, context);
             gemm(count, dim, context, p, View::rows(values, 0, dim), out, offset + first * width, width);
         }
@@ -328,7 +325,8 @@ impl WithSimd for OneQuery<'_> {
         for (score, key) in self.scores.iter_mut().zip(self.keys.chunks_exact(dim)) {
             *score = dot(simd, self.query, key) * self.scale;
         }
-        let total = exponentials(self.scores);
+        let greatest = max(self.scores);
+        let total = exponentials(self.scores, greatest) as f32;
         self.out.fill(0.0);
         for (score, value) in self.scores.iter().zip(self.values.chunks_exact(dim)) {
             for (out, value) in self.out.iter_mut().zip(value) {
@@ -341,14 +339,30 @@ impl WithSimd for OneQuery<'_> {
     }
 }
 
-/// Replaces scores by `exp(score - max)`; returns their sum.
-#[inline(always)]
-fn exponentials(scores: &mut [f32]) -> f32 {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut total = 0.0;
-    for score in scores.iter_mut() {
-        *score = (*score - max).exp();
-        total += *score;
+/// Softmax of rows of scores, of which the first sees `seen` positions, and each next one more.
+struct CausalSoftmax<'a> {
+    scores: &'a mut [f32],
+    context: usize,
+    seen: usize,
+    scale: f32,
+}
+
+impl WithSimd for CausalSoftmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (i, scores) in self.scores.chunks_exact_mut(self.context).enumerate() {
+            let (seen, masked) = scores.split_at_mut(self.seen + i);
+            for score in seen.iter_mut() {
+                *score *= self.scale;
+            }
+            let greatest = max(seen);
+            let total = exponentials(seen, greatest) as f32;
+            for score in seen.iter_mut() {
+                *score /= total;
+            }
+            masked.fill(0.0);
+        }
     }
-    total
 }

@@ -4,7 +4,7 @@
 //! same weights. A rank keeps what the final norm gave of every architecture on its window; logits follow from
 //! that in slices ([`super::loss`]), of which each rank of a group takes its part of the positions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,8 @@ use super::placement::Placement;
 use super::program::Program;
 use super::rank::{Bound, Place};
 use crate::base::error::{Error, Result};
-use crate::plan::{Architecture, Plan, Precision, Tensor, Variant};
+use crate::machine::environment::available_memory;
+use crate::plan::{Architecture, Plan, Precision, Tensor, Variant, Weight};
 use crate::run::comm::Broken;
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 use crate::run::sample::Sampling;
@@ -58,6 +59,7 @@ pub fn evaluate(
         return Ok(());
     };
     let plans = Plans::of(request)?;
+    fits(weight_bytes(&plans.plans, request), available_memory())?;
     let standard = Architecture::Standard;
     let setup = Setup {
         model: &request.model,
@@ -117,6 +119,39 @@ pub fn evaluate(
             .collect();
         told.and(ended.map(drop))
     })
+}
+
+/// Bytes of the weights of all ranks that these plans read, each once.
+fn weight_bytes(plans: &[Plan], request: &EvaluateRequest) -> u64 {
+    let is_embedding =
+        |weight: &Weight| request.model.shape.tied_embeddings && weight.parts[0].tensor == Tensor::Head;
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for plan in plans {
+        let weights = plan.weights.iter().filter(|weight| !is_embedding(weight));
+        for weight in weights.filter(|weight| seen.insert(&weight.name)) {
+            let ranks = if weight.is_whole() { 1 } else { plan.tp };
+            let rows = u64::from(ranks) * u64::from(weight.outputs);
+            bytes += rows * u64::from(weight.inputs) * request.dtype.bytes();
+        }
+    }
+    bytes
+}
+
+/// Errors where so many bytes do not fit into memory. Where nobody knows how much there is, running is how
+/// to find out.
+fn fits(bytes: u64, available: Option<u64>) -> Result<()> {
+    match available.filter(|available| bytes > *available) {
+        None => Ok(()),
+        Some(available) => Err(Error::input_help(
+            format!(
+                "the weights take {:.1} GB, and {:.1} GB of memory are available",
+                bytes as f64 / 1e9,
+                available as f64 / 1e9
+            ),
+            "bf16 takes half of what f32 does; parallel has weights besides those of other architectures",
+        )),
+    }
 }
 
 /// How many groups of ranks work at once: as many as there are cores and windows for.
@@ -276,4 +311,35 @@ fn forward(
     let normed =
         program.plan.selected_from().ok_or_else(|| Broken("the plan selects nothing".into()))?;
     Ok(bound.value(normed)[rows].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+    use crate::plan::DType;
+
+    #[test]
+    fn weights_are_counted_once_and_more_than_there_is_memory_for_is_refused() {
+        let model = Model::resolve("tiny").unwrap();
+        let bytes = |architectures: &[&str], tp: u32, dtype: DType| {
+            let architectures = architectures.iter().map(|a| a.parse().unwrap()).collect();
+            let (model, windows) = (model.clone(), Vec::new());
+            let request = EvaluateRequest { model, architectures, dtype, tp, seed: 0, windows };
+            weight_bytes(&Plans::of(&request).unwrap().plans, &request)
+        };
+        let parameters = model.shape.parameters();
+        assert_eq!(bytes(&["ladder", "desync:2"], 1, DType::F32), 4 * parameters);
+        assert_eq!(
+            bytes(&["ladder"], 4, DType::Bf16),
+            2 * parameters,
+            "ranks share what they have whole"
+        );
+        let besides = bytes(&["parallel"], 2, DType::F32);
+        assert!((5 * parameters..8 * parameters).contains(&besides), "{besides} {parameters}");
+        assert!(fits(4 * parameters, None).is_ok() && fits(9, Some(9)).is_ok());
+        let why = fits(32_000_000_000, Some(16_000_000_000)).unwrap_err();
+        assert_eq!(why.exit_code(), 2);
+        assert!(why.to_string().contains("32.0 GB, and 16.0 GB"), "{why}");
+    }
 }

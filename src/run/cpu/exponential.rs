@@ -41,22 +41,21 @@ pub(super) fn max(numbers: &[f32]) -> f32 {
     lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Writes `e^(x - max)` of each number to `out`; returns their sum, in f64.
+/// Replaces each number by `e^(x - max)`; returns their sum, in f64.
 #[inline(always)]
-pub(super) fn exponentials(numbers: &[f32], max: f32, out: &mut [f32]) -> f64 {
-    let (chunks, rest) = numbers.as_chunks::<LANES>();
-    let (outs, last) = out.as_chunks_mut::<LANES>();
+pub(super) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
+    let (chunks, rest) = numbers.as_chunks_mut::<LANES>();
     let mut lanes = [0.0f64; LANES];
-    for (chunk, out) in chunks.iter().zip(outs) {
-        for ((lane, number), out) in lanes.iter_mut().zip(chunk).zip(out) {
-            *out = exp(number - max);
-            *lane += f64::from(*out);
+    for chunk in chunks {
+        for (lane, number) in lanes.iter_mut().zip(chunk) {
+            *number = exp(*number - max);
+            *lane += f64::from(*number);
         }
     }
     let mut of_rest = 0.0;
-    for (number, out) in rest.iter().zip(last) {
-        *out = exp(number - max);
-        of_rest += f64::from(*out);
+    for number in rest {
+        *number = exp(*number - max);
+        of_rest += f64::from(*number);
     }
     lanes.iter().sum::<f64>() + of_rest
 }
@@ -107,8 +106,8 @@ mod tests {
             let greatest = max(&numbers);
             prop_assert_eq!(greatest, numbers.iter().copied().fold(f32::MIN, f32::max));
             let wanted: f64 = numbers.iter().map(|x| f64::from(x - greatest).exp()).sum();
-            let mut out = vec![0.0; numbers.len()];
-            prop_assert!((exponentials(&numbers, greatest, &mut out) / wanted - 1.0).abs() < 1e-6);
+            let mut out = numbers.clone();
+            prop_assert!((exponentials(&mut out, greatest) / wanted - 1.0).abs() < 1e-6);
             prop_assert!((sum_of_exponentials(&numbers, greatest) / wanted - 1.0).abs() < 1e-6);
             let others: Vec<f32> = numbers.iter().map(|x| x * 0.5 + shift).collect();
             let wanted: f64 = out.iter().zip(&numbers).zip(&others)

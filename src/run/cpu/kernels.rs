@@ -12,6 +12,7 @@ use std::ops::Range;
 use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
+use super::exponential::exp;
 use crate::model::{Matrix, MatrixData};
 
 /// Up to so many rows the own matrix-vector kernel is used.
@@ -205,12 +206,7 @@ impl Kernels {
 
     /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
     pub fn silu_mul(&self, x: &[f32], columns: usize, offset: usize, width: usize, y: &mut [f32]) {
-        for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(width)) {
-            let (gate, up) = (&x[offset..offset + width], &x[offset + width..offset + 2 * width]);
-            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
-                *y = gate / (1.0 + (-gate).exp()) * up;
-            }
-        }
+        self.arch.dispatch(SiluMul { x, columns, offset, width, y });
     }
 
     /// The instruction set, for kernels in other files.
@@ -232,6 +228,30 @@ impl<W: Widen> WithSimd for WidenAll<'_, W> {
     fn with_simd<S: Simd>(self, _: S) {
         for (to, from) in self.to.iter_mut().zip(self.from) {
             *to = from.widen();
+        }
+    }
+}
+
+/// `y = silu(gate) x up` for each row.
+struct SiluMul<'a> {
+    x: &'a [f32],
+    columns: usize,
+    offset: usize,
+    width: usize,
+    y: &'a mut [f32],
+}
+
+impl WithSimd for SiluMul<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { x, columns, offset, width, y } = self;
+        for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(width)) {
+            let (gate, up) = (&x[offset..offset + width], &x[offset + width..offset + 2 * width]);
+            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                *y = gate / (1.0 + exp(-gate)) * up;
+            }
         }
     }
 }

@@ -185,7 +185,8 @@ impl WithSimd for TakeReference<'_> {
         let rows = rows.zip(self.shrinks).zip(self.seen).enumerate();
         for (row, (((logits, weights), shrinks), seen)) in rows {
             *shrinks = seen.raise(logits, self.panel.first);
-            seen.total += exponentials(logits, seen.max, weights);
+            weights.copy_from_slice(logits);
+            seen.total += exponentials(weights, seen.max);
             self.panel.keep_following(row, logits, seen);
         }
     }
