@@ -48,6 +48,8 @@ fn weight_bytes(dtype: DType, tp: u32) -> f64 {
         precision,
         lowering: Lowering::default(),
         shape: shape.clone(),
+        variant: ladderscope::plan::Variant::default(),
+        batch: 1,
     };
     let plan = Plan::new(&spec).expect("TP divides it");
     // of the embedding only one row is read

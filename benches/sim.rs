@@ -86,6 +86,8 @@ fn plans(criterion: &mut Criterion) {
         phase: Phase::Decode,
         precision: Precision::uniform(spec.dtype),
         lowering: lowering(&spec.stack).expect("built in"),
+        variant: ladderscope::plan::Variant::default(),
+        batch: 1,
     };
     let plan = Plan::new(&plan_spec).expect("TP divides it");
     let mut group = criterion.benchmark_group("plan_70b_tp8");

@@ -21,7 +21,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let power = shifted - SHIFT;
     let x = x - power * LN_2[0] - power * LN_2[1];
     let mut sum = 1.987_569_1e-4;
-    for term in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for term in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         sum = sum * x + term;
     }
     let fraction = sum * (x * x) + x + 1.0;
