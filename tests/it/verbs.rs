@@ -63,6 +63,7 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "collective",
         "staleness",
         "delayed",
+        "micro-batches",
         "gain-by-latency",
     ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
@@ -212,7 +213,7 @@ fn bash_completes_names_values_and_stored_runs() {
     assert_eq!(completed(&place, "ladderscope runs --filter arch:up"), ["upper-bound"]);
     assert_eq!(completed(&place, "ladderscope sweep quick"), ["quickstart"]);
     place.write("experiments/mine.toml", "");
-    assert_eq!(completed(&place, "ladderscope sweep mi"), ["mine"]);
+    assert_eq!(completed(&place, "ladderscope sweep mi"), ["mine", "micro-batches"]);
     let run =
         ["run", "--backend", "sim", "--model", "tiny", "--hardware", "h100_sxm", "--format", "json"];
     let id = place.run(&run).exits(0).json()["run"].as_str().expect("an id").to_owned();
