@@ -8,6 +8,7 @@
 mod architecture;
 mod buffers;
 mod build;
+mod builder;
 mod cost;
 mod graph;
 mod lower;
@@ -21,7 +22,7 @@ mod weights;
 
 pub use architecture::{Architecture, LayerSet, Reduce, Wiring};
 pub use buffers::{Buffer, BufferId, Buffers};
-pub use build::{Builder, PlanError};
+pub use builder::{Builder, PlanError};
 pub use cost::{Cost, Groups, Quantity, Step};
 pub use graph::{Plan, PlanSpec, Precision};
 pub use lower::Lowering;

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::backend::backend;
 use crate::base::error::Result;
+use crate::plan::ModelShape;
 use crate::table::Spec;
 
 /// Whether a cell can run.
@@ -26,10 +27,16 @@ pub fn of(spec: &Spec) -> Result<Feasibility> {
 /// Fails where [`of`] does.
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
-    match model.shape.tp_problem(spec.tp).or_else(|| division_problem(spec)) {
+    match problem(spec, &model.shape) {
         Some(problem) => Ok(Feasibility::Skipped(problem)),
         None => backend(spec.backend)?.feasibility(spec, &model.shape, shared),
     }
+}
+
+/// Why no backend can run a cell of a model of this shape: TP does not divide it, or a batch cannot be divided
+/// into as many groups as are asked for. `None` where nothing speaks against it.
+pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    shape.tp_problem(spec.tp).or_else(|| division_problem(spec))
 }
 
 /// Why a batch cannot be divided into as many groups as are asked for: a group must have something to do in

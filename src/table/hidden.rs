@@ -18,7 +18,8 @@ pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
 }
 
 /// The hidden share of each record, from the medians of the records that match it in everything but the
-/// architecture and the options that change its plan, the machine included; `None` where one of the two limits was not run, or has no number.
+/// architecture and the options that change its plan, the machine included; `None` where one of the two limits was
+/// not run, or has no number.
 pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {
     let tpot = |record: &Record| {
         let metrics = record.metrics.as_ref().filter(|_| record.status == Status::Ok)?;

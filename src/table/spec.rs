@@ -122,6 +122,23 @@ mod tests {
         ),
     ];
 
+    /// Every option that a plain cell is without is one that labels and comparisons know.
+    #[test]
+    fn plain_cells_are_those_without_a_variant() {
+        let members = serde_json::to_value(Variant::default()).unwrap();
+        let members: Vec<&String> = members.as_object().unwrap().keys().collect();
+        assert_eq!(members.len(), VARIANTS.len(), "{members:?}");
+        for name in VARIANTS {
+            let mut spec = Spec::default();
+            let entry = option(name).unwrap();
+            let other = entry.values().last().map_or("3", |value| value);
+            entry.read(&mut spec, other).unwrap();
+            assert_ne!(spec.variant(), Variant::default(), "{name}");
+            assert_eq!(spec.variant_label(), format!("{}{other}", entry.about.label));
+            assert_eq!(spec.plain(), Spec::default(), "{name}");
+        }
+    }
+
     #[test]
     fn cells_of_today_keep_the_keys_that_finished_runs_are_found_by() {
         for (key, text) in KEYS {

@@ -19,7 +19,8 @@ pub struct Plans {
 impl Plans {
     /// Builds the plans of a cell and hashes them, both at once, in about two milliseconds for a large
     /// model. They depend on the spec's architecture, TP, dtype and variant and on how the stack lowers plans;
-    /// on the workload only where a batch is divided into groups. An input error where TP does not divide the model, with the arithmetic.
+    /// on the workload only where a batch is divided into groups. An input error where TP does not divide the model,
+    /// with the arithmetic.
     pub fn new(spec: &Spec, shape: &ModelShape, stack: &Stack) -> Result<Self> {
         let plan = |phase| {
             Plan::new(&spec.plan(shape, phase, Precision::uniform(spec.dtype), stack.lowering()))

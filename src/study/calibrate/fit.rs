@@ -1,7 +1,5 @@
 //! The fit: bounded, robust least squares over logarithms of latencies.
 
-use std::collections::HashMap;
-
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
@@ -11,8 +9,8 @@ use super::data::Point;
 use super::parameters::{PARAMETERS, Parameter, State};
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::Target;
-use crate::model::Model;
 use crate::plan::ModelShape;
+use crate::run::Shared;
 use crate::run::sim::{Plans, Prediction, predict};
 
 /// Prefill runs are short and single: their residuals count half.
@@ -63,23 +61,13 @@ pub(super) fn prepare<'a>(
     points: impl IntoIterator<Item = &'a Point>,
     target: &Target,
 ) -> Result<Vec<Prepared<'a>>> {
-    let mut known: HashMap<String, (ModelShape, std::sync::Arc<Plans>)> = HashMap::new();
-    let mut prepared = Vec::new();
-    for point in points {
-        let spec = &point.spec;
-        let key = format!("{} {} {} {:?}", spec.model, spec.architecture, spec.tp, spec.dtype);
-        let (shape, plans) = match known.get(&key) {
-            Some(known) => known.clone(),
-            None => {
-                let shape = Model::resolve(&spec.model)?.shape;
-                let plans = std::sync::Arc::new(Plans::new(spec, &shape, &target.stack)?);
-                known.insert(key, (shape.clone(), std::sync::Arc::clone(&plans)));
-                (shape, plans)
-            }
-        };
-        prepared.push(Prepared { point, shape, plans });
-    }
-    Ok(prepared)
+    let shared = Shared::default();
+    let prepared = points.into_iter().map(|point| {
+        let shape = shared.model(&point.spec.model)?.shape.clone();
+        let plans = shared.plans(&point.spec, &shape, target)?;
+        Ok(Prepared { point, shape, plans })
+    });
+    prepared.collect()
 }
 
 /// Fits constants of `target` to the points: those in `keys`, or all that the data

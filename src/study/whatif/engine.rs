@@ -12,8 +12,8 @@ use super::variant::{Variant, sms_of};
 use crate::base::error::Result;
 use crate::machine::hardware::{MemoryNeed, Profile, Target};
 use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
-use crate::run::Shared;
 use crate::run::sim::{Plans, PredictedStep, predict, predict_step};
+use crate::run::{Shared, feasibility};
 use crate::table::render::Shown;
 use crate::table::{Link, Spec, Split, hidden_share, measure};
 use crate::trace::overlap::intervals;
@@ -281,7 +281,7 @@ impl Engine {
         Ok(Answer {
             variant: variant.clone(),
             profile_values: self.profile_values(variant, &ready.shape)?,
-            rows: with_hidden_share(rows),
+            rows: self.with_hidden_share(&ready, rows),
             strips: two,
             frontiers,
             arguments: variant.arguments()?,
@@ -328,9 +328,14 @@ impl Engine {
         ready: &Ready,
         architecture: &Architecture,
     ) -> std::result::Result<(Numbers, Strip), String> {
-        let Ready { shape, target, .. } = ready;
         let spec = Spec { architecture: architecture.clone(), ..ready.spec.clone() };
-        if let Some(problem) = shape.tp_problem(spec.tp) {
+        self.simulate_cell(ready, spec)
+    }
+
+    /// The numbers and the step of a cell on what is ready, or why it cannot run.
+    fn simulate_cell(&self, ready: &Ready, spec: Spec) -> std::result::Result<(Numbers, Strip), String> {
+        let Ready { shape, target, .. } = ready;
+        if let Some(problem) = feasibility::problem(&spec, shape) {
             return Err(problem);
         }
         let plans = self.shared.plans(&spec, shape, target).map_err(|error| error.to_string())?;
@@ -361,7 +366,7 @@ impl Engine {
             split: step.overlap.split.unwrap_or_default(),
             hidden_share: None,
         };
-        Ok((numbers, strip(architecture, &plans.decode, &step, shape.layers)))
+        Ok((numbers, strip(&spec.architecture, &plans.decode, &step, shape.layers)))
     }
 
     fn row(&self, ready: &Ready, architecture: &Architecture) -> (Row, Option<Strip>) {
@@ -379,9 +384,11 @@ impl Engine {
             batches.insert(at, ready.spec.batch);
         }
         let spec = Spec { architecture: Architecture::Standard, ..ready.spec.clone() };
-        let Ok(plans) = self.shared.plans(&spec, &ready.shape, &ready.target) else { return Vec::new() };
+        // a decode step must have a sequence for each group of the batch
+        batches.retain(|batch| *batch >= spec.micro_batches);
         let fits = |batch: &u32| {
             let spec = Spec { batch: *batch, ..spec.clone() };
+            let Ok(plans) = self.shared.plans(&spec, &ready.shape, &ready.target) else { return false };
             let need = self.memory(&spec, ready, &plans);
             need.fits(ready.target.profile.memory_bytes)
         };
@@ -404,13 +411,38 @@ impl Engine {
         })
     }
 
+    /// The rows with their hidden share, where a plain `standard` and a plain `upper-bound` have numbers: what
+    /// options change in the plans of the rows is not changed in what they are compared with.
+    fn with_hidden_share(&self, ready: &Ready, mut rows: Vec<Row>) -> Vec<Row> {
+        let plain = ready.spec.plain();
+        let tpot = |wanted: Architecture| {
+            let of_row = || rows.iter().find(|row| row.architecture == wanted)?.numbers.clone().ok();
+            let numbers = match plain == ready.spec {
+                true => of_row(),
+                false => {
+                    let spec = Spec { architecture: wanted.clone(), ..plain.clone() };
+                    self.simulate_cell(ready, spec).ok().map(|(numbers, _)| numbers)
+                }
+            };
+            numbers.map(|numbers| numbers.tpot_ms)
+        };
+        let limits = tpot(Architecture::Standard).zip(tpot(Architecture::UpperBound));
+        if let Some((standard, limit)) = limits {
+            for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+                numbers.hidden_share = hidden_share([standard, numbers.tpot_ms, limit]);
+            }
+        }
+        rows
+    }
+
     /// What a rank needs; buffers are worked out once a size.
     fn memory(&self, spec: &Spec, ready: &Ready, plans: &Plans) -> MemoryNeed {
         let Spec { architecture, model, dtype, tp, batch, prompt_tokens, output_tokens, .. } = spec;
         // what buffers follow from: the plans, and so how the stack lowers them
         let lowering = ready.target.stack.lowering();
         let key = format!(
-            "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{lowering:?}"
+            "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{lowering:?} {:?}",
+            spec.variant()
         );
         let kept = |engine: &Self| {
             engine.memory.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
@@ -444,21 +476,6 @@ fn link_of(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
 fn throughput(spec: &Spec, completion_ms: f64) -> f64 {
     let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
     tokens / (completion_ms / 1e3) / f64::from(spec.tp.max(1))
-}
-
-/// The rows with their hidden share, where standard and upper-bound have numbers.
-fn with_hidden_share(mut rows: Vec<Row>) -> Vec<Row> {
-    let tpot = |rows: &[Row], wanted: &Architecture| {
-        let row = rows.iter().find(|row| row.architecture == *wanted)?;
-        row.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
-    };
-    let standard = tpot(&rows, &Architecture::Standard);
-    if let (Some(standard), Some(limit)) = (standard, tpot(&rows, &Architecture::UpperBound)) {
-        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
-            numbers.hidden_share = hidden_share([standard, numbers.tpot_ms, limit]);
-        }
-    }
-    rows
 }
 
 fn strip(architecture: &Architecture, plan: &Plan, step: &PredictedStep, layers: u32) -> Strip {

@@ -103,6 +103,50 @@ fn every_architecture_has_a_row_and_the_limits_hold() {
     assert!(of_ladder.points.is_sorted_by_key(|p| p.batch) && of_ladder.points.len() > 3);
 }
 
+/// What an option changes in the rows is not changed in what they are compared with, and no number of one size of
+/// groups is told of another.
+#[test]
+fn divided_batches_are_compared_with_plain_cells() {
+    let engine = Engine::default();
+    let mut variant = small();
+    variant.cell.batch = 16;
+    let plain = engine.answer(&variant).unwrap();
+    let tpot = |answer: &Answer, name: &str| {
+        let row = answer.row(&name.parse().unwrap()).unwrap();
+        row.numbers.as_ref().unwrap().tpot_ms
+    };
+    variant.cell.micro_batches = 2;
+    let divided = engine.answer(&variant).unwrap();
+    assert_ne!(tpot(&divided, "standard"), tpot(&plain, "standard"));
+    let share = divided.row(&Architecture::Standard).unwrap().numbers.as_ref().unwrap().hidden_share;
+    let limits = [tpot(&plain, "standard"), tpot(&divided, "standard"), tpot(&plain, "upper-bound")];
+    assert_eq!(share, crate::table::hidden_share(limits));
+    assert!(divided.frontiers.iter().flat_map(|f| &f.points).all(|point| point.batch >= 2));
+    // a step that cannot be divided has no numbers
+    variant.cell.batch = 1;
+    let undivided = engine.answer(&variant).unwrap();
+    let why = undivided.rows[0].numbers.as_ref().unwrap_err();
+    assert!(why.contains("cannot be divided into 2 micro-batches"), "{why}");
+    // what is kept of one cell is not told of another: messages in 8 bits have buffers of their own
+    let mut large = Variant::default();
+    (large.cell.tp, large.cell.batch, large.cell.prompt_tokens) = (2, 64, 4096);
+    let why = |engine: &Engine, variant: &Variant| {
+        engine
+            .answer(variant)
+            .unwrap()
+            .row(&Architecture::Standard)
+            .unwrap()
+            .numbers
+            .clone()
+            .unwrap_err()
+    };
+    let plain = why(&engine, &large);
+    large.cell.comm_dtype = crate::plan::CommDType::F8;
+    let eight = why(&engine, &large);
+    assert_eq!(eight, why(&Engine::default(), &large));
+    assert_ne!(eight, plain);
+}
+
 #[test]
 fn what_cannot_run_says_why_and_the_rest_goes_on() {
     let engine = Engine::default();

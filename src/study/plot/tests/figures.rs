@@ -84,7 +84,6 @@ fn measured_points_have_intervals() {
     assert!(!read(&without).iter().any(|text| text.contains("bootstrap")));
 }
 
-/// Colours of the polygons around a place, in the order in which they are painted.
 /// Intervals are within the chart, however wide they are.
 #[test]
 fn gains_have_intervals_within_the_chart() {
@@ -113,6 +112,7 @@ fn gains_have_intervals_within_the_chart() {
     assert!(intervals > 1, "{intervals}");
 }
 
+/// Colours of the polygons around a place, in the order in which they are painted.
 fn painted(scene: &Scene, at: (f64, f64)) -> Vec<(u8, u8, u8)> {
     let around = |corners: &[(f64, f64)]| {
         let count = corners.len() as f64;

@@ -1,0 +1,513 @@
+//! What a plan is written with, and the checks that make a wrong plan a build error: each emitted operation's
+//! placement follows from its operands' placements, or is an error; so do its shape and its cost.
+
+use super::{
+    CommDType, Cost, Element, Groups, Kind, Lane, Module, Operation, Placement, Plan, PlanSpec,
+    Quantity, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
+};
+
+/// Why no plan could be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// TP does not divide the heads, the KV heads, the MLP's columns or (with a sharded head) the
+    /// vocabulary; the text has the arithmetic.
+    #[error("{0}")]
+    Shape(String),
+    /// An operation would read a value whose placement does not allow it.
+    #[error("{operation} cannot read {value}: it is {found:?}, {wanted}")]
+    Placement {
+        /// The operation that was to be emitted.
+        operation: String,
+        /// The name of the operand that has the wrong placement.
+        value: String,
+        /// The placement that the operand has.
+        found: Placement,
+        /// Which placement the operation needs, in words.
+        wanted: String,
+    },
+    /// An operation has the wrong number of operands.
+    #[error("{operation} takes {wanted} operands, not {found}")]
+    Operands {
+        /// The operation that was to be emitted.
+        operation: String,
+        /// How many operands were given.
+        found: usize,
+        /// How many operands the kind takes.
+        wanted: usize,
+    },
+}
+
+/// Writes operations and values; checks placements; derives shapes and costs.
+#[derive(Debug)]
+pub struct Builder<'a> {
+    pub(super) spec: &'a PlanSpec,
+    /// Whether divergent values may be made ([`super::Wiring::may_diverge`]).
+    may_diverge: bool,
+    operations: Vec<Operation>,
+    values: Vec<Value>,
+    weights: Vec<Weight>,
+    /// Where the next operations belong: module and layer, and the prefix of their weights' names.
+    scope: (Module, Option<u32>, String),
+    /// The group of the batch that the next operations process.
+    group: u32,
+    /// The groups into which the batch is divided.
+    pub(super) groups: Groups,
+}
+
+impl<'a> Builder<'a> {
+    /// A builder with no operations.
+    pub fn new(spec: &'a PlanSpec) -> Self {
+        Self {
+            spec,
+            may_diverge: spec.architecture.wiring(spec.shape.layers).may_diverge(),
+            operations: Vec::new(),
+            values: Vec::new(),
+            weights: Vec::new(),
+            scope: (Module::Embed, None, String::new()),
+            group: 0,
+            groups: spec.groups(),
+        }
+    }
+
+    /// Sets module and layer of the operations that follow.
+    pub fn scope(&mut self, module: Module, layer: Option<u32>) {
+        let prefix = match layer {
+            Some(layer) => format!("L{layer}/{}/", module.as_str()),
+            None => format!("{}/", module.as_str()),
+        };
+        self.scope = (module, layer, prefix);
+    }
+
+    /// Sets the group of the batch that the operations that follow process.
+    pub fn group(&mut self, group: u32) {
+        self.group = group;
+    }
+
+    /// What stands before names of a group's own in its scope: nothing where the batch is not divided.
+    fn group_prefix(&self) -> String {
+        match self.groups.count {
+            0 | 1 => String::new(),
+            _ => format!("g{}/", self.group),
+        }
+    }
+
+    /// An input of the plan, written by no operation.
+    pub fn input(
+        &mut self,
+        name: &str,
+        placement: Placement,
+        columns: u32,
+        element: Element,
+    ) -> ValueId {
+        let name = format!("{}{name}", self.group_prefix());
+        self.value(name, placement, Rows::Tokens, columns, element)
+    }
+
+    /// What the ranks hold of a value.
+    pub fn placement(&self, value: ValueId) -> Placement {
+        self.values[value.index()].placement
+    }
+
+    fn value(
+        &mut self,
+        name: String,
+        placement: Placement,
+        rows: Rows,
+        columns: u32,
+        element: Element,
+    ) -> ValueId {
+        let group = self.group;
+        self.values.push(Value { name, placement, rows, columns, element, group });
+        ValueId(self.values.len() as u32 - 1)
+    }
+
+    fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
+        let name = format!("{}{name}", self.scope.2);
+        // later groups of the batch read what the first one reads
+        if self.group > 0
+            && let Some(known) = self.weights.iter().rposition(|weight| weight.name == name)
+        {
+            return WeightId(known as u32);
+        }
+        let mut outputs = 0;
+        let mut inputs = 0;
+        for tensor in tensors {
+            let (rows, columns) = tensor.dimensions(&self.spec.shape);
+            outputs += if shard == Shard::Rows { rows / self.spec.tp } else { rows };
+            inputs = if shard == Shard::Columns { columns / self.spec.tp } else { columns };
+        }
+        self.weights.push(Weight {
+            name,
+            parts: tensors.iter().map(|&tensor| WeightPart { tensor, shard }).collect(),
+            outputs,
+            inputs,
+        });
+        WeightId(self.weights.len() as u32 - 1)
+    }
+
+    /// The placement of what `kind` writes, given its operands' placements; or why it cannot.
+    fn infer(
+        &self,
+        operation: &str,
+        kind: &Kind,
+        reads: &[ValueId],
+        shard: Option<Shard>,
+    ) -> Result<Placement, PlanError> {
+        use Placement::{Divergent, Partial, Replicated, Sharded};
+        let wanted_operands = match kind {
+            Kind::Add | Kind::AddNorm | Kind::AddMean => 2,
+            Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() == 4 => 4,
+            Kind::Join { .. } | Kind::JoinNorm { .. } => 2,
+            _ => 1,
+        };
+        if reads.len() != wanted_operands {
+            return Err(PlanError::Operands {
+                operation: operation.into(),
+                found: reads.len(),
+                wanted: wanted_operands,
+            });
+        }
+        let wrong = |operand: usize, wanted: &str| {
+            let value = &self.values[reads[operand].index()];
+            Err(PlanError::Placement {
+                operation: operation.into(),
+                value: value.name.clone(),
+                found: value.placement,
+                wanted: wanted.into(),
+            })
+        };
+        let first = self.placement(reads[0]);
+        let whole = matches!(first, Replicated | Divergent);
+        match kind {
+            // whole rows: what the ranks hold of them does not change
+            Kind::SelectLast if first == Sharded => Ok(Sharded),
+            Kind::Embed | Kind::Norm | Kind::SelectLast => {
+                if whole {
+                    Ok(first)
+                } else {
+                    wrong(0, "it must be replicated")
+                }
+            }
+            Kind::Sample => match first {
+                Replicated | Divergent => Ok(first),
+                Sharded if self.may_diverge => Ok(Divergent),
+                _ => wrong(0, "it must be replicated"),
+            },
+            Kind::Add | Kind::AddNorm => match (first, self.placement(reads[1])) {
+                (Replicated, Replicated) => Ok(Replicated),
+                (Partial, Partial) => Ok(Partial),
+                (Divergent, Replicated | Divergent) => Ok(Divergent),
+                (Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
+                (Replicated | Divergent, _) => wrong(
+                    1,
+                    "it must be replicated: reduce it first, or use an architecture that diverges",
+                ),
+                _ => wrong(0, "it must be replicated, or both partial"),
+            },
+            Kind::AddMean => match (first, self.placement(reads[1])) {
+                _ if !self.may_diverge => wrong(0, "averaging residuals is for desync alone"),
+                (Replicated | Divergent, Partial) => Ok(Partial),
+                (Replicated | Divergent, _) => wrong(1, "it must be partial"),
+                _ => wrong(0, "it must be a residual, replicated or divergent"),
+            },
+            Kind::Join { .. } | Kind::JoinNorm { .. } => {
+                let wanted = [Divergent, Partial, Replicated, Partial];
+                match reads.iter().zip(wanted).position(|(&value, wanted)| {
+                    let found = self.placement(value);
+                    found != wanted && !(wanted == Divergent && found == Replicated)
+                }) {
+                    _ if !self.may_diverge => wrong(0, "joining by parts is for delayed alone"),
+                    Some(0) => wrong(0, "it must be a residual, replicated or divergent"),
+                    Some(2) => wrong(2, "it must be the sum of an all-reduce"),
+                    Some(operand) => wrong(operand, "it must be partial"),
+                    None => Ok(Divergent),
+                }
+            }
+            Kind::MeanShare if whole && self.may_diverge => Ok(Partial),
+            Kind::MeanShare => wrong(0, "it must be replicated or divergent"),
+            Kind::Quantize { .. } if first == Partial => Ok(Partial),
+            Kind::Quantize { .. } => wrong(0, "it must be partial"),
+            Kind::MatMul => match (shard, first) {
+                (Some(Shard::Rows), Replicated | Divergent) => Ok(Sharded),
+                (Some(Shard::Columns), Sharded) if self.spec.tp == 1 => Ok(Replicated),
+                (Some(Shard::Columns), Sharded) => Ok(Partial),
+                (Some(Shard::Whole), Replicated | Divergent) => Ok(first),
+                (Some(Shard::Columns), _) => wrong(0, "it must be sharded"),
+                _ => wrong(0, "it must be replicated"),
+            },
+            Kind::RopeAppend | Kind::Attend | Kind::SiluMul { .. } => {
+                if first == Sharded {
+                    Ok(Sharded)
+                } else {
+                    wrong(0, "it must be sharded")
+                }
+            }
+            Kind::AllReduce => {
+                if first == Partial {
+                    Ok(Replicated)
+                } else {
+                    wrong(0, "it must be partial")
+                }
+            }
+            Kind::AllGather => {
+                if first == Sharded {
+                    Ok(Replicated)
+                } else {
+                    wrong(0, "it must be sharded")
+                }
+            }
+        }
+    }
+
+    /// Emits one operation without a weight; `columns` is the width of what it writes on one rank. Fails with
+    /// [`PlanError::Operands`] where the kind takes another number of operands, and with [`PlanError::Placement`]
+    /// where an operand's placement does not allow it.
+    pub fn emit(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        reads: &[ValueId],
+        columns: u32,
+    ) -> Result<ValueId, PlanError> {
+        self.emit_with(name, kind, reads, columns, None)
+    }
+
+    /// Emits a multiplication by slices of `tensors`, one below the other. Fails with [`PlanError::Placement`] where
+    /// `x` is not placed as a weight sharded so needs it: replicated for rows of the weight, sharded for columns.
+    pub fn matmul(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        shard: Shard,
+        tensors: &[Tensor],
+    ) -> Result<ValueId, PlanError> {
+        let weight = self.weight(name, shard, tensors);
+        let columns = self.weights[weight.index()].outputs;
+        self.emit_with(name, Kind::MatMul, &[x], columns, Some((weight, shard)))
+    }
+
+    fn emit_with(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        reads: &[ValueId],
+        columns: u32,
+        weight: Option<(WeightId, Shard)>,
+    ) -> Result<ValueId, PlanError> {
+        let full = format!("{}{}{name}", self.scope.2, self.group_prefix());
+        let full = if name.is_empty() { full.trim_end_matches('/').to_owned() } else { full };
+        let placement = self.infer(&full, &kind, reads, weight.map(|w| w.1))?;
+        let operand = &self.values[reads[0].index()];
+        let rows = if kind == Kind::SelectLast { Rows::Sequences } else { operand.rows };
+        let element = match kind {
+            Kind::Sample => Element::Token,
+            Kind::Embed => Element::Activation,
+            Kind::MatMul if self.scope.0 == Module::Head => Element::Logit,
+            Kind::Quantize { .. } => Element::Eight,
+            Kind::AllReduce => Element::Activation,
+            _ => operand.element,
+        };
+        let cost = self.cost(&kind, reads, rows, columns, element, weight.map(|w| w.0));
+        let lane = match kind {
+            Kind::AllReduce | Kind::AllGather => Lane::Comm,
+            _ => Lane::Compute,
+        };
+        let written = self.value(full.clone(), placement, rows, columns, element);
+        self.operations.push(Operation {
+            origins: vec![full.clone()],
+            name: full,
+            kind,
+            lane,
+            reads: reads.to_vec(),
+            writes: vec![written],
+            weight: weight.map(|w| w.0),
+            layer: self.scope.1,
+            module: self.scope.0,
+            group: self.group,
+            cost,
+            after: Vec::new(),
+        });
+        Ok(written)
+    }
+
+    /// FLOPs and bytes on one rank: operands and weights read once, results written once.
+    fn cost(
+        &self,
+        kind: &Kind,
+        reads: &[ValueId],
+        rows: Rows,
+        columns: u32,
+        element: Element,
+        weight: Option<WeightId>,
+    ) -> Cost {
+        let precision = self.spec.precision;
+        let bytes = |columns: u32, element: Element| match element {
+            Element::Activation => u64::from(columns) * precision.activations.bytes(),
+            Element::Logit | Element::Token => u64::from(columns) * 4,
+            Element::Eight => u64::from(columns) + 4 * u64::from(columns.div_ceil(SCALED_TOGETHER)),
+        };
+        let per = |rows: Rows, n: u64| match rows {
+            Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
+            Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
+        };
+        let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
+        let mut cost = Cost {
+            bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
+                let value = &self.values[value.index()];
+                // a selection reads only the rows that it keeps
+                let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
+                sum + per(rows, bytes(value.columns, value.element))
+            }),
+            bytes_written: per(rows, bytes(columns, element)),
+            ..Cost::default()
+        };
+        let columns = u64::from(columns);
+        if let Some(weight) = weight {
+            let weight = &self.weights[weight.index()];
+            let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
+            let read = numbers * precision.weights.bytes();
+            if *kind == Kind::Embed {
+                let row = u64::from(weight.inputs) * precision.weights.bytes();
+                cost.bytes_read = cost.bytes_read + per(rows, row);
+            } else {
+                cost.bytes_read = cost.bytes_read + fixed(read);
+            }
+            if *kind == Kind::MatMul {
+                cost.flops = per(rows, 2 * numbers);
+            }
+        }
+        let shape = &self.spec.shape;
+        let head_dim = u64::from(shape.head_dim);
+        let heads = u64::from(shape.heads / self.spec.tp);
+        let kv = u64::from(shape.kv_heads / self.spec.tp) * head_dim;
+        match kind {
+            Kind::Norm => cost.flops = per(rows, 4 * columns),
+            Kind::Add => cost.flops = per(rows, columns),
+            Kind::AddMean => cost.flops = per(rows, 2 * columns),
+            Kind::MeanShare => cost.flops = per(rows, columns),
+            Kind::Join { .. } => cost.flops = per(rows, reads.len() as u64 * columns),
+            Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
+            Kind::RopeAppend => {
+                cost.flops = per(rows, 3 * (heads * head_dim + kv));
+                cost.bytes_written = cost.bytes_written + per(rows, 2 * kv * precision.kv.bytes());
+            }
+            Kind::Attend => {
+                // q k^T and p v: two multiply-adds a pair and column; softmax: about 5 a pair
+                let flops = heads * (4 * head_dim + 5);
+                cost.flops = Quantity { pair: flops, ..Quantity::ZERO };
+                let cache = Quantity { kv_token: 2 * kv * precision.kv.bytes(), ..Quantity::ZERO };
+                cost.bytes_read = cost.bytes_read + cache;
+            }
+            // of each number: its size, the largest of those that share a scale, a product and a rounding
+            Kind::Quantize { .. } => cost.flops = per(rows, 4 * columns),
+            Kind::AllGather => cost.message_bytes = cost.bytes_written,
+            Kind::AllReduce => {
+                cost.message_bytes = cost.bytes_read;
+                if self.values[reads[0].index()].element == Element::Eight {
+                    // every rank reads all ranks' messages, scales and adds their numbers
+                    let ranks = u64::from(self.spec.tp);
+                    cost.bytes_read = cost.message_bytes.times(ranks);
+                    cost.flops = per(rows, 2 * ranks * columns);
+                }
+            }
+            Kind::Sample => {
+                let logits = self.values[reads[0].index()].columns;
+                cost.flops = per(rows, u64::from(logits));
+            }
+            _ => {}
+        }
+        cost
+    }
+
+    /// Ends building: the plan of what was emitted, with the values, of each group of the batch, that a step
+    /// begins with (`tokens`), is sampled from (`logits`) and ends with (`outputs`).
+    pub fn finish(self, tokens: Vec<ValueId>, logits: Vec<ValueId>, outputs: Vec<ValueId>) -> Plan {
+        Plan {
+            phase: self.spec.phase,
+            tp: self.spec.tp,
+            groups: self.groups,
+            operations: self.operations,
+            values: self.values,
+            weights: self.weights,
+            tokens,
+            logits,
+            outputs,
+        }
+    }
+
+    /// What a rank sends of a partial value: the value, or what the format of messages makes of it.
+    fn message(&mut self, partial: ValueId) -> Result<ValueId, PlanError> {
+        match self.spec.variant.comm_dtype {
+            CommDType::Activations => Ok(partial),
+            to => self.emit("quantize", Kind::Quantize { to }, &[partial], self.spec.shape.hidden),
+        }
+    }
+
+    /// Sums a partial value over the ranks. The sum, and what this rank sent of its part.
+    pub(super) fn all_reduce(&mut self, partial: ValueId) -> Result<(ValueId, ValueId), PlanError> {
+        let sent = self.message(partial)?;
+        let sum = self.emit("all_reduce", Kind::AllReduce, &[sent], self.spec.shape.hidden)?;
+        Ok((sum, sent))
+    }
+
+    /// The rows of the embedding of a group's tokens.
+    pub(super) fn embed(&mut self, tokens: ValueId) -> Result<ValueId, PlanError> {
+        self.scope(Module::Embed, None);
+        let weight = self.weight("tokens", Shard::Whole, &[Tensor::Embedding]);
+        let hidden = self.spec.shape.hidden;
+        self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)))
+    }
+
+    /// RMSNorm by one of the model's weights.
+    pub(super) fn norm(&mut self, x: ValueId, tensor: Tensor) -> Result<ValueId, PlanError> {
+        let weight = self.weight("norm", Shard::Whole, &[tensor]);
+        let hidden = self.spec.shape.hidden;
+        self.emit_with("norm", Kind::Norm, &[x], hidden, Some((weight, Shard::Whole)))
+    }
+
+    /// RoPE, cache and attention on a projection that starts with q, k, v; then the output
+    /// projection: sharded -> partial.
+    fn attend(&mut self, projected: ValueId, layer: u32) -> Result<ValueId, PlanError> {
+        let columns = self.spec.shape.heads / self.spec.tp * self.spec.shape.head_dim;
+        let queries = self.emit("rope", Kind::RopeAppend, &[projected], columns)?;
+        let attended = self.emit("attend", Kind::Attend, &[queries], columns)?;
+        self.matmul("out", attended, Shard::Columns, &[Tensor::Output(layer)])
+    }
+
+    /// Gated activation and down projection: sharded -> partial.
+    fn gated(&mut self, projected: ValueId, offset: u32, layer: u32) -> Result<ValueId, PlanError> {
+        let columns = self.spec.shape.intermediate / self.spec.tp;
+        let active = self.emit("act", Kind::SiluMul { offset }, &[projected], columns)?;
+        self.matmul("down", active, Shard::Columns, &[Tensor::Down(layer)])
+    }
+
+    /// One module from its (normed) input to its partial output.
+    pub(super) fn module(
+        &mut self,
+        module: Module,
+        layer: u32,
+        x: ValueId,
+    ) -> Result<ValueId, PlanError> {
+        let (q, k, v) = (Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer));
+        let (gate, up) = (Tensor::Gate(layer), Tensor::Up(layer));
+        match module {
+            Module::Attn => {
+                let projected = self.matmul("qkv", x, Shard::Rows, &[q, k, v])?;
+                self.attend(projected, layer)
+            }
+            Module::Mlp => {
+                let projected = self.matmul("gate_up", x, Shard::Rows, &[gate, up])?;
+                self.gated(projected, 0, layer)
+            }
+            _ => {
+                let projected = self.matmul("in", x, Shard::Rows, &[q, k, v, gate, up])?;
+                let shape = &self.spec.shape;
+                let offset = (shape.heads + 2 * shape.kv_heads) / self.spec.tp * shape.head_dim;
+                let attention = self.attend(projected, layer)?;
+                let mlp = self.gated(projected, offset, layer)?;
+                let hidden = self.spec.shape.hidden;
+                self.emit("sum", Kind::Add, &[attention, mlp], hidden)
+            }
+        }
+    }
+}
