@@ -169,7 +169,7 @@ fn object(
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
             let mut point = json!({
                 "value": value, "architecture": row.architecture, "command": command,
-                "reason": row.numbers.as_ref().err(),
+                "label": answer.label(row), "reason": row.numbers.as_ref().err(),
             });
             if let Ok(numbers) = &row.numbers {
                 Numbers::NAMES.iter().for_each(|name| point[name] = numbers.of(name).into());
@@ -191,7 +191,7 @@ fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
     let mut rows = Table::new(before.chain(names.iter().copied()).chain(["provenance", "reason"]));
     for (value, answer) in points {
         for row in &answer.rows {
-            let mut cells = vec![Shown::number(*value, 1), Shown::text(&row.architecture)];
+            let mut cells = vec![Shown::number(*value, 1), Shown::text(answer.label(row))];
             cells.extend(names.iter().map(|name| row.shown(name)));
             cells.extend([Shown::text("simulated"), row.reason()]);
             rows.push(cells);

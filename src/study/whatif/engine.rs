@@ -204,6 +204,11 @@ impl Answer {
         self.rows.iter().find(|row| row.architecture == *architecture)
     }
 
+    /// What a row is of: its architecture, and what sets the variant's cells apart from plain ones: `ladder micro2`.
+    pub fn label(&self, row: &Row) -> String {
+        Spec { architecture: row.architecture.clone(), ..self.spec.clone() }.architecture_label()
+    }
+
     /// The numbers of the chosen architecture.
     pub fn chosen(&self) -> Option<&Numbers> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()

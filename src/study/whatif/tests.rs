@@ -118,6 +118,8 @@ fn divided_batches_are_compared_with_plain_cells() {
     variant.cell.micro_batches = 2;
     let divided = engine.answer(&variant).unwrap();
     assert_ne!(tpot(&divided, "standard"), tpot(&plain, "standard"));
+    let labels: Vec<String> = divided.rows.iter().map(|row| divided.label(row)).collect();
+    assert!(labels.iter().all(|label| label.ends_with(" micro2")), "{labels:?}");
     let share = divided.row(&Architecture::Standard).unwrap().numbers.as_ref().unwrap().hidden_share;
     let limits = [tpot(&plain, "standard"), tpot(&divided, "standard"), tpot(&plain, "upper-bound")];
     assert_eq!(share, crate::table::hidden_share(limits));

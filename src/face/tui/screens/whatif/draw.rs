@@ -92,7 +92,12 @@ fn header(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf) {
     let from = format!("from {}: ", whatif.base_name);
     let what = format!(
         "{} {} tp{} b{} {} {}",
-        cell.architecture, cell.model, cell.tp, cell.batch, cell.hardware, cell.stack
+        cell.architecture_label(),
+        cell.model,
+        cell.tp,
+        cell.batch,
+        cell.hardware,
+        cell.stack
     );
     line(
         buf,
