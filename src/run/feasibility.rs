@@ -10,7 +10,7 @@ use crate::table::Spec;
 pub enum Feasibility {
     /// Nothing speaks against running the cell.
     Runs,
-    /// It cannot: TP does not divide the heads (with the arithmetic).
+    /// It cannot: TP does not divide the heads (with the arithmetic), or its backend has no such all-reduce.
     Skipped(String),
     /// It would not fit in memory (with the arithmetic).
     Oom(String),
@@ -26,8 +26,9 @@ pub fn of(spec: &Spec) -> Result<Feasibility> {
 /// Fails where [`of`] does.
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
-    match model.shape.tp_problem(spec.tp) {
+    let backend = backend(spec.backend)?;
+    match model.shape.tp_problem(spec.tp).or_else(|| backend.lacks(spec.collective)) {
         Some(problem) => Ok(Feasibility::Skipped(problem)),
-        None => backend(spec.backend)?.feasibility(spec, &model.shape, shared),
+        None => backend.feasibility(spec, &model.shape, shared),
     }
 }

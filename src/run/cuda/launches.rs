@@ -235,6 +235,10 @@ impl Binder<'_> {
                 Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
             }
             Kind::Sample => self.sample(operation, size),
+            Kind::AllReduceAddNorm => Err(Error::failed(format!(
+                "{}: the cuda backend has no all-reduce that is fused with a norm",
+                operation.name
+            ))),
             Kind::AllGather => {
                 Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
             }

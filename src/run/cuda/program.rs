@@ -43,7 +43,7 @@ impl Program {
             tp,
             phase,
             precision: Precision::uniform(dtype),
-            lowering: Lowering { all_logits, fuse_add_norm: true, shard_head: false },
+            lowering: Lowering { all_logits, fuse_add_norm: true, ..Lowering::default() },
         })
         .map_err(|problem| Error::input(problem.to_string()))?;
         let assigned = plan.buffers();

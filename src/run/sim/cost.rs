@@ -97,7 +97,7 @@ impl<'a> Machine<'a> {
     fn taken(&self, class: &Class, step: &Step) -> Taken {
         let numbers = Numbers::new(step);
         let cost = &class.cost;
-        if class.lane == Lane::Comm {
+        if class.kind.is_collective() {
             let (us, source) = self.collective.us(numbers.of(&cost.message_bytes));
             return Taken { us, source, arithmetic: false };
         }
@@ -207,7 +207,10 @@ impl<'a> Machine<'a> {
     fn contention(&self, class: &Class, taken: &Taken, step: &Step) -> f64 {
         let contention = &self.target.stack.contention;
         match class.lane {
-            Lane::Comm => contention.intensity(Numbers::new(step).of(&class.cost.message_bytes)),
+            Lane::Comm => {
+                let message = Numbers::new(step).of(&class.cost.message_bytes);
+                contention.intensity(message, self.collective.ctas())
+            }
             Lane::Compute if taken.arithmetic => contention.arithmetic,
             Lane::Compute => contention.memory,
         }

@@ -206,8 +206,8 @@ fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: 
 /// Link, collective and variables of a spec in words; P2P's own variables are P2P's.
 fn setting(spec: &Spec) -> String {
     let mut words = vec![spec.link.to_string()];
-    if spec.collective == Collective::OneShot {
-        words.push("one-shot".into());
+    if spec.collective != Collective::Nccl {
+        words.push(spec.collective.to_string());
     }
     let own = |(key, _): &(&String, &String)| !key.starts_with("NCCL_P2P_");
     words.extend(spec.env.iter().filter(own).map(|(key, value)| format!("{key}={value}")));
