@@ -9,6 +9,9 @@ mod architecture;
 mod buffers;
 mod build;
 mod cost;
+mod fuse;
+#[cfg(test)]
+mod fuse_tests;
 mod graph;
 mod lower;
 mod operation;

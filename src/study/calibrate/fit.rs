@@ -72,7 +72,7 @@ pub(super) fn prepare<'a>(
             Some(known) => known.clone(),
             None => {
                 let shape = Model::resolve(&spec.model)?.shape;
-                let plans = std::sync::Arc::new(Plans::new(spec, &shape, &target.stack)?);
+                let plans = std::sync::Arc::new(Plans::new(spec, &shape, target)?);
                 known.insert(key, (shape.clone(), std::sync::Arc::clone(&plans)));
                 (shape, plans)
             }
