@@ -27,7 +27,10 @@ fn meanings(plan: &Plan) -> HashMap<ValueId, String> {
         let weight = operation.weight.map(|w| plan.weights[w.index()].name.clone()).unwrap_or_default();
         let hashed = |text: String| crate::base::hash::short_key(text);
         let does = |kind: &Kind, reads: &[String], weight: &str| {
-            hashed(format!("{kind:?} {reads:?} {weight} {:?}", operation.layer.filter(|_| *kind == Kind::Attend)))
+            hashed(format!(
+                "{kind:?} {reads:?} {weight} {:?}",
+                operation.layer.filter(|_| *kind == Kind::Attend)
+            ))
         };
         let written = match &operation.kind {
             Kind::AllReduceAddNorm => {

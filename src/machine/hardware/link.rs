@@ -195,9 +195,8 @@ impl LinkPoint {
         let (us, source) = self.interpolated(bytes, gb_s);
         let transfer = us.min(bytes / (gb_s * 1e3));
         let latency = (us - transfer) * (self.alpha_us / alpha) * latency_scale;
-        let is_scaled = self.measured_bytes.is_some_and(|(low, high)| {
-            bytes < low as f64 || bytes > high as f64
-        });
+        let is_scaled =
+            self.measured_bytes.is_some_and(|(low, high)| bytes < low as f64 || bytes > high as f64);
         let source = if is_scaled { CostSource::Calibrated } else { source };
         (latency + transfer * (gb_s / self.gb_s), source)
     }

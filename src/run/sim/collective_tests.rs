@@ -53,7 +53,9 @@ fn ladders_fused_operations_are_in_the_trace_on_the_comm_lane() {
     let trace = trace.unwrap();
     let kinds = |lane| {
         let spans = trace.spans.iter().filter(move |span| span.lane == lane && span.rank == 0);
-        spans.filter(|span| trace.operations[span.operation as usize].kind == "all_reduce_add_norm").count()
+        spans
+            .filter(|span| trace.operations[span.operation as usize].kind == "all_reduce_add_norm")
+            .count()
     };
     // 160 all-reduces in each of three steps and prefill: the last two sums join at once
     assert_eq!(kinds(Lane::Compute), 3);
@@ -111,7 +113,12 @@ fn a_collective_of_few_thread_blocks_takes_less_from_compute() {
 #[test]
 fn ranks_that_differ_wait_for_each_other_in_fused_operations() {
     for architecture in ["standard", "ladder", "ladder:2", "stale:2", "parallel+ladder", "sync-drop:2"] {
-        let plain = Spec { collective: Collective::Fused, tp: 4, output_tokens: 4, ..spec(architecture, "tiny") };
+        let plain = Spec {
+            collective: Collective::Fused,
+            tp: 4,
+            output_tokens: 4,
+            ..spec(architecture, "tiny")
+        };
         let mut skewed = plain.clone();
         skewed.set.insert("skew.operation_pct".into(), "1e-300".into());
         let of = |spec: &Spec| run(spec, &shape_tiny()).unwrap().0.samples.remove(0).decode_ms;

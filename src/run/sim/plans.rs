@@ -1,7 +1,7 @@
 //! The plans of a cell, which cells that differ in batch, tokens or link share.
 
-use crate::base::error::{Error, Result};
 use super::run::collective;
+use crate::base::error::{Error, Result};
 use crate::machine::hardware::Target;
 use crate::plan::{Lowering, ModelShape, Phase, Plan, Precision};
 use crate::table::{Collective, Spec};

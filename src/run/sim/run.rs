@@ -287,10 +287,10 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
     environment
 }
 
-/// Which norm the upper bound assumes: every rank norms all rows, which a fused all-reduce saves the others.
+/// Which norm the upper bound assumes, in words.
 fn norm_of_the_bound(spec: &Spec, target: &Target) -> &'static str {
     if lowering(spec, target).fuse_all_reduce {
-        "every rank norms all rows here; a fused all-reduce norms each row once, so that hidden shares above 1 are real"
+        "every rank norms all rows on its compute lane, which fused all-reduces spare it: hidden shares above 1 are real"
     } else {
         "every rank norms all rows, as the other architectures do"
     }
