@@ -60,7 +60,7 @@ fn cell(criterion: &mut Criterion) {
                 b.iter(|| sim::simulate(black_box(&spec), &shape, &target, record).expect("it runs"));
             });
         }
-        let plans = sim::Plans::new(&spec, &shape, &target.stack).expect("TP divides it");
+        let plans = sim::Plans::new(&spec, &shape, &target).expect("TP divides it");
         group.bench_function(BenchmarkId::new("plans_at_hand", stack), |b| {
             b.iter(|| sim::simulate_plans(&plans, black_box(&spec), &shape, &target, false));
         });

@@ -155,7 +155,7 @@ impl<'a> Builder<'a> {
     ) -> Result<Placement, PlanError> {
         use Placement::{Divergent, Partial, Replicated, Sharded};
         let wanted_operands = match kind {
-            Kind::Add | Kind::AddNorm | Kind::AddMean => 2,
+            Kind::Add | Kind::AddNorm | Kind::AddMean | Kind::AllReduceAddNorm => 2,
             Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() == 4 => 4,
             Kind::Join { .. } | Kind::JoinNorm { .. } => 2,
             _ => 1,
@@ -242,7 +242,7 @@ impl<'a> Builder<'a> {
                     wrong(0, "it must be sharded")
                 }
             }
-            Kind::AllReduce => {
+            Kind::AllReduce | Kind::AllReduceAddNorm => {
                 if first == Partial {
                     Ok(Replicated)
                 } else {

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fuse::fuse_all_reduce;
 use super::{Kind, OpId, Operation, Plan};
 
 /// What a stack does to a plan.
@@ -19,10 +20,13 @@ pub struct Lowering {
     pub late_select: bool,
     /// Fuse a residual addition with the norm that follows it.
     pub fuse_add_norm: bool,
+    /// Fuse an all-reduce with the addition of its sum to the residual and the norm of that.
+    pub fuse_all_reduce: bool,
 }
 
 /// Applies the passes that `lowering` asks for.
 pub(super) fn lower(plan: Plan, lowering: &Lowering) -> Plan {
+    let plan = if lowering.fuse_all_reduce { fuse_all_reduce(plan) } else { plan };
     if lowering.fuse_add_norm { fuse_add_norm(plan) } else { plan }
 }
 

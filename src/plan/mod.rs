@@ -10,6 +10,9 @@ mod buffers;
 mod build;
 mod builder;
 mod cost;
+mod fuse;
+#[cfg(test)]
+mod fuse_tests;
 mod graph;
 mod lower;
 mod operation;

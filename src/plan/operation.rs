@@ -110,6 +110,11 @@ pub enum Kind {
     /// Sum over ranks, on the comm lane: reads a partial value `[rows, hidden]`, writes the same shape,
     /// replicated, as activations. Its message is what it reads; a message in 8 bits is summed in f32.
     AllReduce,
+    /// A fused [`Kind::AllReduce`], [`Kind::Add`] and [`Kind::Norm`]: reads a partial value, the residual, both
+    /// `[rows, hidden]`, and the norm's weight `[1, hidden]`, writes two values, first the residual plus the sum
+    /// over ranks, then its RMSNorm. On the comm lane, or on the compute lane where that would wait for it. Its
+    /// message is the all-reduce's. Made by lowering.
+    AllReduceAddNorm,
     /// Concatenation of the ranks' columns, on the comm lane: reads sharded logits `[rows, vocab / tp]`,
     /// writes `[rows, vocab]`, replicated. Only for a sharded head.
     AllGather,
@@ -139,10 +144,16 @@ impl Kind {
             Self::Attend => "attend",
             Self::SiluMul { .. } => "silu_mul",
             Self::AllReduce => "all_reduce",
+            Self::AllReduceAddNorm => "all_reduce_add_norm",
             Self::AllGather => "all_gather",
             Self::SelectLast => "select_last",
             Self::Sample => "sample",
         }
+    }
+
+    /// Whether ranks exchange messages in it: it ends on all of them, and starts when the last one is there.
+    pub fn is_collective(&self) -> bool {
+        matches!(self, Self::AllReduce | Self::AllReduceAddNorm | Self::AllGather)
     }
 }
 

@@ -22,7 +22,7 @@ fn shape(layers: u32, kv_heads: u32, group: u32, tied: bool) -> ModelShape {
     }
 }
 
-fn spec(architecture: &Architecture, layers: u32, tp: u32, phase: Phase) -> PlanSpec {
+pub(super) fn spec(architecture: &Architecture, layers: u32, tp: u32, phase: Phase) -> PlanSpec {
     PlanSpec {
         shape: shape(layers, 4, 2, false),
         architecture: architecture.clone(),
@@ -60,12 +60,13 @@ fn architectures() -> impl Strategy<Value = Architecture> {
 }
 
 fn lowerings() -> impl Strategy<Value = Lowering> {
-    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(shard_head, all_logits, late_select, fuse_add_norm)| Lowering {
+    any::<[bool; 5]>().prop_map(
+        |[shard_head, all_logits, late_select, fuse_add_norm, fuse_all_reduce]| Lowering {
             shard_head,
             all_logits,
             late_select,
             fuse_add_norm,
+            fuse_all_reduce,
         },
     )
 }
@@ -75,7 +76,12 @@ fn variants() -> impl Strategy<Value = Variant> {
     (1u32..5, formats).prop_map(|(micro_batches, comm_dtype)| Variant { micro_batches, comm_dtype })
 }
 
-fn specs() -> impl Strategy<Value = PlanSpec> {
+/// What is left of a lowering that fuses nothing.
+pub(super) fn unfused(lowering: &Lowering) -> Lowering {
+    Lowering { fuse_add_norm: false, fuse_all_reduce: false, ..*lowering }
+}
+
+pub(super) fn specs() -> impl Strategy<Value = PlanSpec> {
     let phases = prop_oneof![Just(Phase::Prefill), Just(Phase::Decode)];
     (
         architectures(),
@@ -181,7 +187,7 @@ proptest! {
         let names: HashSet<&str> = plan.operations.iter().map(|o| o.name.as_str()).collect();
         prop_assert_eq!(names.len(), plan.operations.len());
         let unlowered =
-            Plan::new(&PlanSpec { lowering: Lowering { fuse_add_norm: false, ..spec.lowering }, ..spec }).unwrap();
+            Plan::new(&PlanSpec { lowering: unfused(&spec.lowering), ..spec }).unwrap();
         let mut wanted: Vec<&str> = unlowered.operations.iter().map(|o| o.name.as_str()).collect();
         let mut origins: Vec<&str> =
             plan.operations.iter().flat_map(|o| o.origins.iter().map(String::as_str)).collect();

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::machine::hardware::MemoryNeed;
 use crate::model::Model;
 use crate::plan::{DType, ModelShape, Precision};
-use crate::table::{Backend, CellOptions, Environment, Spec};
+use crate::table::{Backend, CellOptions, Collective, Environment, Spec};
 
 /// The hardware of runs that are executed on this machine.
 pub const HOST: &str = "host";
@@ -68,6 +68,22 @@ pub trait PlanBackend: Sync {
     /// The formats in which it holds weights, activations (and so messages) and the KV cache of a cell.
     fn precision(&self, dtype: DType) -> Precision {
         Precision::uniform(dtype)
+    }
+
+    /// The all-reduces that it has. A cell that asks for another is skipped; `nccl` stands for a backend's own.
+    fn collectives(&self) -> &'static [Collective] {
+        &[Collective::Nccl]
+    }
+
+    /// Why it does not reduce in the way that is asked for, if so.
+    fn lacks(&self, collective: Collective) -> Option<String> {
+        let has = self.collectives();
+        (!has.contains(&collective)).then(|| {
+            let has: Vec<&str> = has.iter().map(|collective| collective.as_str()).collect();
+            let name = self.name().as_str();
+            let has = has.join(", ");
+            format!("the {name} backend has no {collective} all-reduce, only its own ({has}); sim predicts this cell")
+        })
     }
 
     /// Names of the options that are given and that it alone heeds; other backends tell that

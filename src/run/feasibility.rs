@@ -3,15 +3,15 @@
 use super::Shared;
 use super::backend::backend;
 use crate::base::error::Result;
-use crate::plan::ModelShape;
-use crate::table::Spec;
+use crate::plan::{CommDType, ModelShape};
+use crate::table::{Collective, Spec};
 
 /// Whether a cell can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feasibility {
     /// Nothing speaks against running the cell.
     Runs,
-    /// It cannot: TP does not divide the heads (with the arithmetic).
+    /// It cannot: TP does not divide the heads (with the arithmetic), or its backend has no such all-reduce.
     Skipped(String),
     /// It would not fit in memory (with the arithmetic).
     Oom(String),
@@ -27,16 +27,27 @@ pub fn of(spec: &Spec) -> Result<Feasibility> {
 /// Fails where [`of`] does.
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
-    match problem(spec, &model.shape) {
+    let backend = backend(spec.backend)?;
+    match problem(spec, &model.shape).or_else(|| backend.lacks(spec.collective)) {
         Some(problem) => Ok(Feasibility::Skipped(problem)),
-        None => backend(spec.backend)?.feasibility(spec, &model.shape, shared),
+        None => backend.feasibility(spec, &model.shape, shared),
     }
 }
 
-/// Why no backend can run a cell of a model of this shape: TP does not divide it, or a batch cannot be divided
-/// into as many groups as are asked for. `None` where nothing speaks against it.
+/// Why no backend can run a cell of a model of this shape: TP does not divide it, a batch cannot be divided
+/// into as many groups as are asked for, or messages in 8 bits would go through a fused all-reduce. `None`
+/// where nothing speaks against it.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    shape.tp_problem(spec.tp).or_else(|| division_problem(spec))
+    let problem = shape.tp_problem(spec.tp).or_else(|| division_problem(spec));
+    problem.or_else(|| fused_messages(spec))
+}
+
+/// Why messages in 8 bits cannot go through a fused all-reduce: nobody measured one.
+fn fused_messages(spec: &Spec) -> Option<String> {
+    let both = spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations;
+    both.then(|| {
+        format!("there is no fused all-reduce of {} messages; use another collective", spec.comm_dtype)
+    })
 }
 
 /// Why a batch cannot be divided into as many groups as are asked for: a group must have something to do in

@@ -71,6 +71,10 @@ impl CellOptions {
         }
         let mut said = Vec::new();
         for backend in BACKENDS.into_iter().rev() {
+            if let Some(why) = self.collective.and_then(|collective| backend.lacks(collective)) {
+                said.push(format!("not {}: {why}", backend.name().as_str()));
+                continue;
+            }
             let suits = backend.suits(self, model, shared)?;
             let is_chosen = suits.is_ok();
             said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));

@@ -12,7 +12,7 @@ use crate::machine::hardware::{MemoryNeed, Profile, Stack, Target};
 use crate::model::Model;
 use crate::plan::ModelShape;
 use crate::run::cuda::{self, gpus::Gpus};
-use crate::run::sim::Plans;
+use crate::run::sim::{Plans, lowering};
 use crate::table::Spec;
 
 /// Models and profiles that are kept.
@@ -67,15 +67,15 @@ impl Shared {
     }
 
     /// The simulator's plans of a cell, kept for all cells of the same model, architecture, TP and dtype
-    /// whose stacks lower plans in the same way. An input error where TP does not divide the model.
+    /// whose plans are lowered in the same way. An input error where TP does not divide the model.
     pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
-        let lowering = target.stack.lowering();
+        let lowering = lowering(spec, target);
         let Spec { model, architecture, tp, dtype, .. } = spec;
         let variant = spec.variant();
         // where a batch is divided it decides into what
         let batch = if variant.micro_batches > 1 { spec.batch } else { 0 };
         let key = format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?} {variant:?} {batch}");
-        self.plans.get(key, LARGE, || Plans::new(spec, shape, &target.stack))
+        self.plans.get(key, LARGE, || Plans::new(spec, shape, target))
     }
 
     /// What [`cuda::memory_need`] answers, which builds plans to do so, once for cells that differ in

@@ -20,6 +20,10 @@ fn unknown_values_get_the_nearest_valid_one() {
     );
     refused(&["run", "--backend", "cpuu"], &["--backend", "'cpuu'", "did you mean 'cpu'"]);
     refused(&["run", "--p2p", "onn"], &["--p2p", "'onn'", "did you mean 'on'"]);
+    refused(
+        &["run", "--collective", "multimen"],
+        &["--collective", "'multimen'", "did you mean 'multimem'"],
+    );
     refused(&["run", "--model", "llama-3-70", "--backend", "sim"], &["'llama-3-70'", "llama-3-70b"]);
     refused(&["compare", "--by", "archtecture"], &["'archtecture'", "did you mean 'architecture'"]);
     refused(&["runs", "--sort", "tpot_p50"], &["'tpot_p50'", "did you mean 'tpot_p50_ms'"]);
@@ -40,6 +44,26 @@ fn unknown_verbs_and_options_are_refused() {
     refused(&["swep", "x.toml"], &["swep", "sweep"]);
     refused(&["run", "--tpp", "2"], &["--tpp", "--tp"]);
     refused(&["overlap"], &["RUN|TRACE"]);
+}
+
+#[test]
+fn a_collective_that_a_backend_lacks_skips_the_cell_with_the_reason() {
+    let place = Place::new();
+    for backend in ["cpu", "cuda"] {
+        let cell = ["--model", "tiny", "--tp", "2", "--collective", "fused", "--format", "json"];
+        let done = place.run(&[&["run", "--backend", backend], &cell[..]].concat()).exits(2);
+        let record = done.json();
+        assert_eq!(
+            (&record["status"], &record["spec"]["collective"]),
+            (&"skipped".into(), &"fused".into())
+        );
+        let reason = record["reason"].as_str().unwrap();
+        assert!(reason.contains(&format!("the {backend} backend has no fused all-reduce")), "{reason}");
+    }
+    // and `auto` takes the backend that has it
+    let auto = ["run", "--model", "tiny", "--tp", "2", "--output-tokens", "4", "--collective", "fused"];
+    let done = place.run(&[&auto[..], &["--format", "json"]].concat()).exits(0);
+    assert_eq!(done.json()["spec"]["backend"], "sim", "{done:?}");
 }
 
 #[test]

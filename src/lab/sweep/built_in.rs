@@ -7,7 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::same_name;
 
 /// Name and text of each, quickstart first.
-pub const BUILT_IN: [(&str, &str); 10] = [
+pub const BUILT_IN: [(&str, &str); 11] = [
     ("quickstart", include_str!("../../../experiments/quickstart.toml")),
     ("p2p", include_str!("../../../experiments/p2p.toml")),
     ("paper-70b", include_str!("../../../experiments/paper-70b.toml")),
@@ -18,6 +18,7 @@ pub const BUILT_IN: [(&str, &str); 10] = [
     ("delayed", include_str!("../../../experiments/delayed.toml")),
     ("micro-batches", include_str!("../../../experiments/micro-batches.toml")),
     ("gain-by-latency", include_str!("../../../experiments/gain-by-latency.toml")),
+    ("rivals", include_str!("../../../experiments/rivals.toml")),
 ];
 
 impl Experiment {

@@ -23,8 +23,55 @@ pub struct Links {
     pub p2p_off: LinkTable,
     /// A custom one-shot all-reduce over P2P, where it was measured.
     pub one_shot: Option<LinkTable>,
+    /// NCCL's all-reduce over symmetric memory; where left out, from the built-in rows.
+    pub symmetric: Option<LinkTable>,
+    /// A custom two-shot all-reduce over P2P; where left out, from the built-in rows.
+    pub two_shot: Option<LinkTable>,
+    /// An all-reduce within NVLink's switch; where left out, from the built-in rows.
+    pub multimem: Option<LinkTable>,
+    /// An all-reduce fused with the residual's addition and norm; where left out, from the built-in rows.
+    pub fused: Option<LinkTable>,
     /// What an all-reduce over several nodes takes beyond one inside a node.
     pub inter_node: InterNode,
+}
+
+impl Links {
+    /// How long a collective takes inside a node with P2P, where that is known.
+    pub fn table(&self, collective: Collective) -> Option<&LinkTable> {
+        match collective {
+            Collective::Nccl => Some(&self.p2p_on),
+            Collective::Symmetric => self.symmetric.as_ref(),
+            Collective::OneShot => self.one_shot.as_ref(),
+            Collective::TwoShot => self.two_shot.as_ref(),
+            Collective::Multimem => self.multimem.as_ref(),
+            Collective::Fused => self.fused.as_ref(),
+        }
+    }
+
+    /// Sets what [`Self::table`] gives of a collective other than NCCL's.
+    pub(super) fn put(&mut self, collective: Collective, table: Option<LinkTable>) {
+        match collective {
+            Collective::Nccl => {}
+            Collective::Symmetric => self.symmetric = table,
+            Collective::OneShot => self.one_shot = table,
+            Collective::TwoShot => self.two_shot = table,
+            Collective::Multimem => self.multimem = table,
+            Collective::Fused => self.fused = table,
+        }
+    }
+
+    /// Every table of links inside a node, with its name in files.
+    pub fn tables(&self) -> impl Iterator<Item = (&'static str, &LinkTable)> {
+        let others = [
+            ("one_shot", &self.one_shot),
+            ("symmetric", &self.symmetric),
+            ("two_shot", &self.two_shot),
+            ("multimem", &self.multimem),
+            ("fused", &self.fused),
+        ];
+        let others = others.into_iter().filter_map(|(name, table)| Some((name, table.as_ref()?)));
+        [("p2p_on", &self.p2p_on), ("p2p_off", &self.p2p_off)].into_iter().chain(others)
+    }
 }
 
 /// How long all-reduces inside a node take, by number of ranks.
@@ -48,6 +95,16 @@ pub struct LinkPoint {
     /// Another way, which large messages take as soon as it is faster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large: Option<LargeMessages>,
+    /// Thread blocks that it occupies, at most one a multiprocessor; without, as many as NCCL would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ctas: Option<u32>,
+    /// What its points rest on, where they were not all measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The least and the greatest message between which points were measured, 0 and 0 for none; the
+    /// others are scaled, as the note says. Without, all were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_bytes: Option<(u64, u64)>,
     /// Measured latencies: (message bytes, us), bytes ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<(u64, f64)>,
@@ -84,11 +141,17 @@ const LARGE: u64 = 64 << 20;
 impl LinkPoint {
     /// A link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
     pub fn formula(alpha_us: f64, gb_s: f64) -> Self {
-        Self { alpha_us, gb_s, large: None, points: Vec::new() }
+        let (large, ctas, note, measured_bytes) = (None, None, None, None);
+        Self { alpha_us, gb_s, large, ctas, note, measured_bytes, points: Vec::new() }
+    }
+
+    /// How long a message takes where nothing else runs (us).
+    pub(super) fn alone_us(&self, bytes: f64) -> f64 {
+        self.us(bytes, 1.0).0
     }
 
     /// (alpha_us, gb_s) of the measured points; `None` where they do not tell.
-    fn measured(&self) -> Option<(f64, f64)> {
+    pub(super) fn measured(&self) -> Option<(f64, f64)> {
         let mut small: Vec<f64> = self.points.iter().filter(|p| p.0 <= SMALL).map(|p| p.1).collect();
         small.sort_unstable_by(f64::total_cmp);
         let alpha = match (small.len(), small.get(small.len() / 2)) {
@@ -132,6 +195,9 @@ impl LinkPoint {
         let (us, source) = self.interpolated(bytes, gb_s);
         let transfer = us.min(bytes / (gb_s * 1e3));
         let latency = (us - transfer) * (self.alpha_us / alpha) * latency_scale;
+        let is_scaled =
+            self.measured_bytes.is_some_and(|(low, high)| bytes < low as f64 || bytes > high as f64);
+        let source = if is_scaled { CostSource::Calibrated } else { source };
         (latency + transfer * (gb_s / self.gb_s), source)
     }
 }
@@ -156,6 +222,23 @@ impl LinkTable {
             (Some((_, only)), None) => vec![(1.0, *only)],
             _ => Vec::new(),
         }
+    }
+
+    /// Thread blocks that it occupies at `tp` ranks, where that is known.
+    fn ctas(&self, tp: u32) -> Option<u32> {
+        self.rows(tp).into_iter().filter_map(|(_, row)| row.ctas).max()
+    }
+
+    /// Where its numbers at `tp` ranks come from, in words.
+    pub fn note(&self, tp: u32) -> Option<String> {
+        let mut words: Vec<&str> = self.note.as_deref().into_iter().collect();
+        words.extend(self.rows(tp).iter().filter_map(|(_, row)| row.note.as_deref()));
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
+    /// Whether anything at `tp` ranks was measured.
+    pub fn is_measured(&self, tp: u32) -> bool {
+        self.rows(tp).iter().any(|(_, row)| row.measured_bytes != Some((0, 0)))
     }
 
     /// At `tp` ranks as a formula: alpha linear and the bandwidth geometric in log2(tp), so that it
@@ -224,6 +307,22 @@ impl CollectiveCost<'_> {
             }
         }
     }
+
+    /// Where the times come from, in words.
+    pub fn note(&self) -> Option<String> {
+        match self {
+            Self::Formula { .. } => None,
+            Self::Link { table, tp, .. } => table.note(*tp),
+        }
+    }
+
+    /// Thread blocks that a collective occupies, where that is known.
+    pub fn ctas(&self) -> Option<u32> {
+        match self {
+            Self::Formula { .. } => None,
+            Self::Link { table, tp, .. } => table.ctas(*tp),
+        }
+    }
 }
 
 impl Profile {
@@ -239,9 +338,8 @@ impl Profile {
         (alpha_us + alpha, 1.0 / (1.0 / gb_s + per_byte * 1e3))
     }
 
-    /// How long collectives of a kind take for `tp` ranks. `one-shot` needs P2P and a profile that
-    /// knows it; where either is missing, or TP spans nodes, NCCL steps in, as stacks do: the
-    /// second value says which.
+    /// How long collectives of a kind take for `tp` ranks. All but NCCL's need P2P and ranks of one node;
+    /// else NCCL's steps in, as it does in engines: the second value says which.
     pub fn collective(
         &self,
         collective: Collective,
@@ -260,12 +358,9 @@ impl Profile {
         p2p: P2p,
         tp: u32,
     ) -> (&LinkTable, Collective) {
-        let one_shot =
-            self.link.one_shot.as_ref().filter(|_| {
-                collective == Collective::OneShot && p2p == P2p::On && tp <= self.gpus_per_node
-            });
-        match (one_shot, p2p) {
-            (Some(table), _) => (table, Collective::OneShot),
+        let is_possible = p2p == P2p::On && tp <= self.gpus_per_node;
+        match (self.link.table(collective).filter(|_| is_possible), p2p) {
+            (Some(table), _) => (table, collective),
             (None, P2p::On) => (&self.link.p2p_on, Collective::Nccl),
             (None, P2p::Off) => (&self.link.p2p_off, Collective::Nccl),
         }
@@ -388,6 +483,11 @@ mod tests {
         assert_eq!(used(&profile, P2p::Off), Collective::Nccl);
         let both = |collective| us(&profile, collective, P2p::On, 8, 16384.0);
         assert!(both(Collective::OneShot) < both(Collective::Nccl) / 2.0);
-        assert_eq!(used(&Profile::load("a100_sxm").unwrap(), P2p::On), Collective::Nccl);
+        // without rows of its own a GPU has it scaled, and says from which
+        let a100 = Profile::load("a100_sxm").unwrap();
+        assert_eq!(used(&a100, P2p::On), Collective::OneShot);
+        assert!(!a100.link.one_shot.as_ref().unwrap().is_measured(8));
+        let note = a100.link.one_shot.unwrap().note(8).unwrap();
+        assert!(note.contains("not measured on a100_sxm: scaled from h100_sxm"), "{note}");
     }
 }

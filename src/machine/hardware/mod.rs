@@ -3,6 +3,7 @@
 
 mod check;
 mod describe;
+mod family;
 mod link;
 mod memory;
 mod overrides;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::{above, at_least, share};
+use super::family;
 use super::link::Links;
 use super::tables::Tables;
 use crate::base::error::{Error, Result};
@@ -173,10 +174,11 @@ impl Profile {
 
     /// Parses and checks the text of a profile; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
-        let profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
+        let mut profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         profile.check().map_err(|(key, problem)| {
             Error::input_help(format!("{file}: {key} {problem}"), "correct the profile and try again")
         })?;
+        family::complete(&mut profile.link, &profile.name);
         Ok(profile)
     }
 
@@ -199,13 +201,7 @@ impl Profile {
             return Err(("tables".into(), format!("is '{name}'; built in are {valid}")));
         }
         let links = &self.link;
-        let tables = [
-            ("p2p_on", Some(&links.p2p_on)),
-            ("p2p_off", Some(&links.p2p_off)),
-            ("one_shot", links.one_shot.as_ref()),
-        ];
-        for (name, table) in tables {
-            let Some(table) = table else { continue };
+        for (name, table) in links.tables() {
             if table.tp.is_empty() {
                 return Err((format!("link.{name}.tp"), "is empty; it needs at least one TP".into()));
             }

@@ -121,14 +121,25 @@ pub struct Contention {
     pub small: f64,
     /// Message from which it is the whole (bytes).
     pub full_bytes: f64,
+    /// Thread blocks that such a large collective of NCCL's occupies: one that is known to occupy fewer causes
+    /// that much less of the losses.
+    #[serde(default = "full_ctas")]
+    pub full_ctas: f64,
     /// Share of its speed that a collective loses to compute.
     pub comm: f64,
 }
 
+/// NCCL's thread blocks on eight GPUs of NVLink 4, an assumption: the losses were fitted with it.
+fn full_ctas() -> f64 {
+    24.0
+}
+
 impl Contention {
-    /// How much of the losses a collective of `message` bytes causes, `small` to 1.
-    pub fn intensity(&self, message: f64) -> f64 {
-        (message / self.full_bytes).min(1.0).max(self.small)
+    /// How much of the losses a collective of `message` bytes causes, `small` to 1; less where the thread blocks
+    /// that it occupies are known and few.
+    pub fn intensity(&self, message: f64, ctas: Option<u32>) -> f64 {
+        let by_message = (message / self.full_bytes).min(1.0).max(self.small);
+        ctas.map_or(by_message, |ctas| by_message.min(f64::from(ctas) / self.full_ctas))
     }
 }
 
@@ -188,6 +199,7 @@ impl Stack {
             all_logits: self.all_logits,
             late_select: false,
             fuse_add_norm: self.fuse_add_norm,
+            fuse_all_reduce: false,
         }
     }
 
@@ -211,6 +223,7 @@ impl Stack {
         share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;
         above("collective.latency_scale", self.collective.latency_scale, 0.0)?;
         above("contention.full_bytes", self.contention.full_bytes, 0.0)?;
+        above("contention.full_ctas", self.contention.full_ctas, 0.0)?;
         loss("contention.memory", self.contention.memory)?;
         loss("contention.arithmetic", self.contention.arithmetic)?;
         loss("contention.comm", self.contention.comm)?;
@@ -273,8 +286,12 @@ mod tests {
     #[test]
     fn contention_grows_with_the_message_and_ends() {
         let contention = Stack::load("gpt-fast").unwrap().contention;
-        assert_eq!(contention.intensity(1.0), contention.small);
-        assert_eq!(contention.intensity(contention.full_bytes), 1.0);
-        assert_eq!(contention.intensity(1e12), 1.0);
+        assert_eq!(contention.intensity(1.0, None), contention.small);
+        assert_eq!(contention.intensity(contention.full_bytes, None), 1.0);
+        assert_eq!(contention.intensity(1e12, None), 1.0);
+        // few thread blocks take little, and never more than the message would
+        assert_eq!(contention.intensity(1e12, Some(6)), 0.25);
+        assert_eq!(contention.intensity(1.0, Some(23)), contention.small);
+        assert_eq!(contention.intensity(1e12, Some(96)), 1.0);
     }
 }

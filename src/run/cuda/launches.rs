@@ -273,6 +273,10 @@ impl Binder<'_> {
                 "{}: the cuda backend sends no 8-bit messages",
                 operation.name
             ))),
+            Kind::AllReduceAddNorm => Err(Error::failed(format!(
+                "{}: the cuda backend has no all-reduce that is fused with a norm",
+                operation.name
+            ))),
             Kind::AllGather => {
                 Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
             }

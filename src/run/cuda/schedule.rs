@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{Kind, Lane, Plan};
+use crate::plan::{Lane, Plan};
 
 /// Which ranks one thread drives, and how their collectives are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,9 +221,7 @@ fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
     let place = |rank: u32, lane: Lane| {
         streams.iter().position(|s| *s == StreamId { rank, lane }).unwrap_or_default()
     };
-    let is_joint = |operation: usize| {
-        layout.joint && matches!(plan.operations[operation].kind, Kind::AllReduce | Kind::AllGather)
-    };
+    let is_joint = |operation: usize| layout.joint && plan.operations[operation].kind.is_collective();
     let mut graph = Graph { nodes: Vec::new(), last: vec![None; streams.len()] };
     let begin = graph.add(0, Work::Begin, &[]);
     // for each operation, its node on each local rank

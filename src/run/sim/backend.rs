@@ -8,7 +8,7 @@ use crate::plan::{ModelShape, Precision};
 use crate::run::backend::{HOST, PlanBackend, Suits, usual};
 use crate::run::{Feasibility, RunResult, Shared};
 use crate::table::options::{OptionEntry, PAIRS};
-use crate::table::{Backend, CellOptions, Link, Spec};
+use crate::table::{Backend, CellOptions, Collective, Link, Spec};
 
 /// Discrete-event simulation on a hardware profile and a software stack.
 #[derive(Debug)]
@@ -29,6 +29,10 @@ impl PlanBackend for SimBackend {
 
     fn defaults(&self, model: &Model) -> Spec {
         Spec { hardware: "h100_sxm".into(), samples: 1, warmup: 0, ..usual(model) }
+    }
+
+    fn collectives(&self) -> &'static [Collective] {
+        &Collective::ALL
     }
 
     fn asked_for(&self, options: &CellOptions) -> Vec<&'static str> {

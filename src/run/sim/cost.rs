@@ -106,7 +106,7 @@ impl<'a> Machine<'a> {
         let step = &step.of_group(self.groups, class.group);
         let numbers = Numbers::new(step);
         let cost = &class.cost;
-        if class.lane == Lane::Comm {
+        if class.kind.is_collective() {
             let (mut us, source) = self.collective.us(numbers.of(&cost.message_bytes));
             if class.kind == Kind::AllReduce && cost.flops != Quantity::ZERO {
                 // messages in 8 bits are scaled and added by kernels, which read those of all ranks
@@ -221,7 +221,10 @@ impl<'a> Machine<'a> {
         let step = &step.of_group(self.groups, class.group);
         let contention = &self.target.stack.contention;
         match class.lane {
-            Lane::Comm => contention.intensity(Numbers::new(step).of(&class.cost.message_bytes)),
+            Lane::Comm => {
+                let message = Numbers::new(step).of(&class.cost.message_bytes);
+                contention.intensity(message, self.collective.ctas())
+            }
             Lane::Compute if taken.arithmetic => contention.arithmetic,
             Lane::Compute => contention.memory,
         }

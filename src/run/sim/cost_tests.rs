@@ -39,7 +39,7 @@ fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
     class.cost.flops = fixed(10_000_000);
     let taken = machine.taken(&class, &step);
     assert!((taken.us - 2.8).abs() < 1e-9 && !taken.arithmetic);
-    class.lane = Lane::Comm;
+    (class.kind, class.lane) = (Kind::AllReduce, Lane::Comm);
     class.cost.message_bytes = fixed(4_000_000);
     assert!((machine.taken(&class, &step).us - 1010.0).abs() < 1e-9);
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::cost::Durations;
-use crate::plan::{Lane, Plan};
+use crate::plan::{Lane, OpId, Operation, Plan, ValueId};
 
 /// Stands for the step's tokens among an operation's producers.
 const TOKENS: u32 = u32::MAX;
@@ -62,6 +62,8 @@ pub(super) struct Wiring {
     producers: Vec<u32>,
     /// The operations that write the step's outputs.
     outputs: Vec<usize>,
+    /// Whether each operation is a collective that the compute lane executes.
+    pub(super) inline: Vec<bool>,
 }
 
 impl Wiring {
@@ -72,8 +74,13 @@ impl Wiring {
         let mut lanes = [Vec::new(), Vec::new()];
         first.push(0);
         for (index, operation) in plan.operations.iter().enumerate() {
-            let reads =
-                operation.reads.iter().map(|value| writers[value.index()].map_or(TOKENS, |op| op.0));
+            // the comm lane does one thing at a time: what it did before is there when it gets to the next
+            let own = |op: &OpId| {
+                operation.lane == Lane::Comm && plan.operations[op.index()].lane == Lane::Comm
+            };
+            let writer = |value: &ValueId| writers[value.index()];
+            let reads = operation.reads.iter().map(writer).filter(|op| !op.as_ref().is_some_and(own));
+            let reads = reads.map(|op| op.map_or(TOKENS, |op| op.0));
             let from = producers.len();
             producers.extend(reads.chain(operation.after.iter().map(|op| op.0)));
             producers[from..].sort_unstable();
@@ -82,7 +89,8 @@ impl Wiring {
         }
         let outputs = plan.outputs.iter().filter_map(|output| writers[output.index()]);
         let outputs = outputs.map(|op| op.index()).collect();
-        Self { lanes, first, producers, outputs }
+        let inline = |o: &Operation| o.lane == Lane::Compute && o.kind.is_collective();
+        Self { lanes, first, producers, outputs, inline: plan.operations.iter().map(inline).collect() }
     }
 
     /// Operations of the plan.

@@ -16,11 +16,13 @@ mod run;
 mod skew;
 
 #[cfg(test)]
+mod collective_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
 pub use backend::SimBackend;
-pub use plans::Plans;
+pub use plans::{Plans, lowering};
 pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
 pub use run::{all_reduce_us, simulate, simulate_plans};

@@ -1,9 +1,10 @@
 //! The plans of a cell, which cells that differ in batch, tokens or link share.
 
+use super::run::collective;
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::Stack;
-use crate::plan::{ModelShape, Phase, Plan, Precision};
-use crate::table::Spec;
+use crate::machine::hardware::Target;
+use crate::plan::{Lowering, ModelShape, Phase, Plan, Precision};
+use crate::table::{Collective, Spec};
 
 /// The prefill and the decode plan of a cell as a stack lowers them.
 #[derive(Clone, Debug)]
@@ -18,12 +19,13 @@ pub struct Plans {
 
 impl Plans {
     /// Builds the plans of a cell and hashes them, both at once, in about two milliseconds for a large
-    /// model. They depend on the spec's architecture, TP, dtype and variant and on how the stack lowers plans;
-    /// on the workload only where a batch is divided into groups. An input error where TP does not divide the model,
-    /// with the arithmetic.
-    pub fn new(spec: &Spec, shape: &ModelShape, stack: &Stack) -> Result<Self> {
+    /// model. They depend on the spec's architecture, TP, dtype and variant and on how they are lowered; on the
+    /// workload only where a batch is divided into groups. An input error where TP does not divide the model, with
+    /// the arithmetic.
+    pub fn new(spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Self> {
+        let lowering = lowering(spec, target);
         let plan = |phase| {
-            Plan::new(&spec.plan(shape, phase, Precision::uniform(spec.dtype), stack.lowering()))
+            Plan::new(&spec.plan(shape, phase, Precision::uniform(spec.dtype), lowering))
                 .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
         };
         // building and hashing a large plan takes two milliseconds: both at once
@@ -32,4 +34,12 @@ impl Plans {
         let ((prefill_hash, prefill), (decode_hash, decode)) = (prefill?, decode?);
         Ok(Self { hashes: vec![prefill_hash, decode_hash], prefill, decode })
     }
+}
+
+/// How the plans of a cell are lowered: as its stack does, and with fused all-reduces where its collective is
+/// `fused` and its link has that: emulated ones have whatever is asked for.
+pub fn lowering(spec: &Spec, target: &Target) -> Lowering {
+    let is_fused = spec.collective == Collective::Fused
+        && collective(spec, target).1.is_none_or(|used| used == Collective::Fused);
+    Lowering { fuse_all_reduce: is_fused, ..target.stack.lowering() }
 }

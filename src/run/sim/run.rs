@@ -5,12 +5,12 @@ use serde_json::json;
 use super::cost::{Durations, Machine};
 use super::lanes::{Clock, Lanes};
 use super::overlap::{Overlap, average};
-use super::plans::Plans;
+use super::plans::{Plans, lowering};
 use super::recorder::Recorder;
 use super::skew::Skewed;
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{CollectiveCost, CostSource, MemoryNeed, Target};
-use crate::plan::{ModelShape, Phase, Precision, Step};
+use crate::plan::{Architecture, ModelShape, Phase, Precision, Step};
 use crate::run::{Outcome, RunResult};
 use crate::table::{Collective, Environment, Link, P2p, Provenance, Sample, Spec};
 use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
@@ -23,7 +23,7 @@ use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
 ///
 /// The errors of [`simulate_plans`], and an input error where TP does not divide the model.
 pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) -> RunResult {
-    simulate_plans(&Plans::new(spec, shape, &target.stack)?, spec, shape, target, record)
+    simulate_plans(&Plans::new(spec, shape, target)?, spec, shape, target, record)
 }
 
 /// Simulates plans that are already at hand: the call behind every what-if and every sweep.
@@ -264,33 +264,36 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
                 _ => json!({ "us_16KiB": small, "us_16MiB": large }),
             },
         );
-        let collective = match (spec.collective, used) {
-            (_, None) => "emulated",
-            (Collective::OneShot, Some(Collective::Nccl)) => {
-                "nccl (one-shot needs P2P inside a node, and a profile that has it)"
-            }
-            (_, Some(Collective::OneShot)) => "one-shot",
-            (_, Some(Collective::Nccl)) => "nccl",
+        let collective = match used {
+            None if spec.collective == Collective::Fused => "fused, emulated".to_owned(),
+            None => "emulated".to_owned(),
+            Some(used) if used == spec.collective => used.to_string(),
+            Some(used) => format!("{used} ({} needs P2P inside a node)", spec.collective),
         };
         environment.insert("collective".to_owned(), json!(collective));
-        let off = matches!((spec.link, spec.p2p), (Link::Native, P2p::Off) | (Link::P2pOff, _));
-        let note = match used {
-            None => &None,
-            Some(Collective::OneShot) => match &profile.link.one_shot {
-                Some(table) => &table.note,
-                None => &None,
-            },
-            Some(Collective::Nccl) if off => &profile.link.p2p_off.note,
-            Some(Collective::Nccl) => &profile.link.p2p_on.note,
-        };
-        if let Some(note) = note {
+        if let Some(ctas) = cost.ctas() {
+            environment.insert("collective_ctas".to_owned(), json!(ctas));
+        }
+        if let Some(note) = cost.note() {
             environment.insert("link_note".to_owned(), json!(note));
+        }
+        if spec.architecture == Architecture::UpperBound {
+            environment.insert("norm".to_owned(), json!(norm_of_the_bound(spec, target)));
         }
     }
     if !spec.set.is_empty() {
         environment.insert("overrides".to_owned(), json!(spec.set));
     }
     environment
+}
+
+/// Which norm the upper bound assumes, in words.
+fn norm_of_the_bound(spec: &Spec, target: &Target) -> &'static str {
+    if lowering(spec, target).fuse_all_reduce {
+        "every rank norms all rows on its compute lane, which fused all-reduces spare it: hidden shares above 1 are real"
+    } else {
+        "every rank norms all rows, as the other architectures do"
+    }
 }
 
 /// Shares of the predicted time by how it is known, by phase (0 to 1; three digits).

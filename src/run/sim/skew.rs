@@ -3,7 +3,7 @@
 //! A rank's compute times are drawn from the run's seed: its own speed once, and each operation's
 //! every time. A collective occupies a rank's comm lane from its arrival on (NCCL spins), so that
 //! waiting for a peer contends too; data move once all are there, at the rate that the share of
-//! computing ranks leaves. Costs O(ranks) an event, so O(ranks^2 x operations) a step.
+//! computing ranks leaves. A collective on the compute lane waits for its peers there. Costs O(ranks) an event, so O(ranks^2 x operations) a step.
 
 use super::cost::Durations;
 use super::lanes::{Clock, Event, Wiring};
@@ -66,6 +66,7 @@ struct Running {
 #[derive(Clone, Copy)]
 struct Arrived {
     operation: usize,
+    lane: Lane,
     ready: i64,
     start: i64,
 }
@@ -141,14 +142,16 @@ impl Skewed {
                     let arrival = transfer.take().map_or(now, |(at, _)| at);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
+                        // what it waited for its peers on the compute lane is no contention
+                        let waited = if one.lane == Lane::Compute { arrival - one.start } else { 0 };
                         let event = Event {
                             operation: one.operation,
-                            lane: Lane::Comm,
+                            lane: one.lane,
                             ready: one.ready,
                             start: one.start,
                             arrival,
                             end: now,
-                            work: durations.ns[one.operation],
+                            work: durations.ns[one.operation] + waited.max(0),
                         };
                         rank.end(event);
                         visit(index, event);
@@ -263,16 +266,24 @@ enum Ended {
 impl Rank {
     /// Starts the next operation of each lane that has none under way, once what it reads is there.
     fn start(&mut self, wiring: &Wiring) {
+        let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()
+            && !waits_inline
             && let Some((operation, ready)) = self.startable(wiring, 0)
         {
-            let (start, left) = (ready.max(self.clock.free[0]), self.durations[operation] as f64);
-            self.compute = Some(Running { operation, ready, start, left });
+            let start = ready.max(self.clock.free[0]);
+            if !wiring.inline[operation] {
+                let left = self.durations[operation] as f64;
+                self.compute = Some(Running { operation, ready, start, left });
+            } else if self.comm.is_none() {
+                self.comm = Some(Arrived { operation, lane: Lane::Compute, ready, start });
+            }
         }
         if self.comm.is_none()
             && let Some((operation, ready)) = self.startable(wiring, 1)
         {
-            self.comm = Some(Arrived { operation, ready, start: ready.max(self.clock.free[1]) });
+            let start = ready.max(self.clock.free[1]);
+            self.comm = Some(Arrived { operation, lane: Lane::Comm, ready, start });
         }
     }
 

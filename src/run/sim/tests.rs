@@ -444,7 +444,7 @@ fn predictions_from_a_few_steps_agree_with_all_of_them() {
     for (stack, batch) in [("native", 1), ("native", 64), ("gpt-fast", 16)] {
         let spec = Spec { stack: stack.into(), tp: 8, batch, ..spec("ladder", "llama-3-70b") };
         let (shape, target) = (shape_70b(), Target::of(&spec).unwrap());
-        let plans = Plans::new(&spec, &shape, &target.stack).unwrap();
+        let plans = Plans::new(&spec, &shape, &target).unwrap();
         let quick = predict(&plans, &spec, &shape, &target);
         let whole = sample(&spec, &shape);
         assert_eq!(quick.prefill_ms, whole.prefill_ms);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Axis, Comparison, Varied, compare};
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::Profile;
+use crate::machine::hardware::{LinkTable, Profile};
 use crate::plan::Architecture;
 use crate::run::{Shared, backend, emulated_link, sim};
 use crate::table::{Collective, Link, P2p, Provenance, Record, Spec, host};
@@ -147,7 +147,8 @@ fn marks(tp: u32, bytes: f64, latency_scale: f64) -> Vec<GainMark> {
         ];
         for (way, collective, p2p) in ways {
             let (cost, used) = profile.collective(collective, p2p, tp, latency_scale);
-            if used == collective {
+            let measured = |table: &LinkTable| table.is_measured(tp);
+            if used == collective && profile.link.table(collective).is_some_and(measured) {
                 let name = format!("{} {way}", profile.name);
                 marks.push(GainMark { name, us: cost.us(bytes).0 });
             }

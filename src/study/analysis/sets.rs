@@ -92,8 +92,8 @@ pub fn differ_in_model(sets: &[CellSet]) -> bool {
 fn name(record: &Record, with_link: bool) -> String {
     let spec = &record.spec;
     let mut name = super::pareto::group(record);
-    if spec.collective == Collective::OneShot {
-        name.push_str(", one-shot all-reduce");
+    if spec.collective != Collective::Nccl {
+        name.push_str(&format!(", {} all-reduce", spec.collective));
     }
     let variant = spec.variant_label();
     if !variant.is_empty() {

@@ -32,7 +32,14 @@ fn class_of(kind: &str) -> Class {
     match kind {
         "matmul" => MATMUL,
         "attend" => ATTEND,
-        "norm" | "add" | "add_norm" | "add_mean" | "join" | "join_norm" | "mean_share" => NORM,
+        "norm"
+        | "add"
+        | "add_norm"
+        | "add_mean"
+        | "join"
+        | "join_norm"
+        | "mean_share"
+        | "all_reduce_add_norm" => NORM,
         _ => OTHER,
     }
 }

@@ -12,7 +12,7 @@ use super::variant::{Variant, sms_of};
 use crate::base::error::Result;
 use crate::machine::hardware::{MemoryNeed, Profile, Target};
 use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
-use crate::run::sim::{Plans, PredictedStep, predict, predict_step};
+use crate::run::sim::{Plans, PredictedStep, lowering, predict, predict_step};
 use crate::run::{Shared, feasibility};
 use crate::table::render::Shown;
 use crate::table::{Link, Spec, Split, hidden_share, measure};
@@ -443,8 +443,8 @@ impl Engine {
     /// What a rank needs; buffers are worked out once a size.
     fn memory(&self, spec: &Spec, ready: &Ready, plans: &Plans) -> MemoryNeed {
         let Spec { architecture, model, dtype, tp, batch, prompt_tokens, output_tokens, .. } = spec;
-        // what buffers follow from: the plans, and so how the stack lowers them
-        let lowering = ready.target.stack.lowering();
+        // what buffers follow from: the plans, and so how they are lowered
+        let lowering = lowering(spec, &ready.target);
         let key = format!(
             "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{lowering:?} {:?}",
             spec.variant()
@@ -475,7 +475,7 @@ impl Engine {
 fn link_of(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
     let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
     let (alpha_us, gb_s) = table.at(cell.tp.clamp(2, profile.gpus_per_node.max(2)));
-    (alpha_us, gb_s, table.note.clone())
+    (alpha_us, gb_s, table.note(cell.tp))
 }
 
 fn throughput(spec: &Spec, completion_ms: f64) -> f64 {

@@ -175,14 +175,8 @@ fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, v
     set.retain(|key, _| !refines(key));
     set.insert(format!("link.{name}"), number(value));
     let of: fn(&LinkPoint) -> f64 = if name == "gb_s" { |p| p.gb_s } else { |p| p.alpha_us };
-    let links = &profile.link;
-    let tables = [
-        ("p2p_on", Some(&links.p2p_on)),
-        ("p2p_off", Some(&links.p2p_off)),
-        ("one_shot", links.one_shot.as_ref()),
-    ];
-    for (table, rows) in tables {
-        for (tp, point) in rows.iter().flat_map(|table| &table.tp) {
+    for (table, rows) in profile.link.tables() {
+        for (tp, point) in &rows.tp {
             let Some(large) = point.large.filter(|_| of(point) > 0.0) else { continue };
             let large = if name == "gb_s" { large.gb_s } else { large.alpha_us };
             let key = format!("link.{table}.tp.{tp}.large.{name}");

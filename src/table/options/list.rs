@@ -45,14 +45,22 @@ words! {
 }
 
 words! {
-    /// Which all-reduce the simulator assumes.
+    /// Which all-reduce ranks do.
     #[derive(Default)]
     Collective, "collective" {
         /// NCCL's ring or tree.
         #[default]
         Nccl = "nccl",
-        /// A custom one-shot all-reduce in a CUDA graph.
+        /// NCCL's over symmetric memory.
+        Symmetric = "symmetric",
+        /// A custom one-shot all-reduce in a CUDA graph: each rank reads all messages.
         OneShot = "one-shot",
+        /// A custom two-shot all-reduce: each rank sums its part, then all gather.
+        TwoShot = "two-shot",
+        /// Within NVLink's switch, through symmetric memory.
+        Multimem = "multimem",
+        /// One operation with the residual's addition and the norm.
+        Fused = "fused",
     }
 }
 
@@ -196,12 +204,11 @@ options! {
             heeded_by: &[Backend::Sim],
             ..PLAIN
         };
-        /// All-reduce for the simulator
+        /// All-reduce
         #[serde(default)]
         collective: Collective = Collective::Nccl, About {
             default: "nccl",
             value_name: "COLLECTIVE",
-            heeded_by: &[Backend::Sim],
             ..PLAIN
         };
         /// Timed generations

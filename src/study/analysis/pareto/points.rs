@@ -206,8 +206,8 @@ fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: 
 /// Link, collective and variables of a spec in words; P2P's own variables are P2P's.
 fn setting(spec: &Spec) -> String {
     let mut words = vec![spec.link.to_string()];
-    if spec.collective == Collective::OneShot {
-        words.push("one-shot".into());
+    if spec.collective != Collective::Nccl {
+        words.push(spec.collective.to_string());
     }
     let variant = spec.variant_label();
     if !variant.is_empty() {

@@ -1,0 +1,335 @@
+//! All-reduces other than NCCL's in profiles: measured rows, and what follows from them where there is no row.
+//!
+//! The rows (`tables/collectives.toml`) are of few GPUs, numbers of ranks and messages. [`complete`] gives a profile
+//! a table of every collective that its file does not have itself, and each of its points says in a note what it
+//! rests on:
+//!
+//! - Another message, or another TP on the GPU of the rows: what the profile has for the collective that the same
+//!   source measured beside it (NCCL, for `fused` multimem), times the source's ratio at the nearest message.
+//! - Another GPU: the latency of [`REFERENCE`], and the bandwidth in proportion to that of NCCL on both.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::link::{LinkPoint, LinkTable, Links};
+use super::profile::Profile;
+use crate::table::Collective;
+
+/// The GPU that has the most rows, from which others are scaled.
+pub(super) const REFERENCE: &str = "h100_sxm";
+
+/// One collective at one number of ranks, by one source.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Measured {
+    /// Profiles for which it holds.
+    gpus: Vec<String>,
+    tp: u32,
+    collective: Collective,
+    source: String,
+    /// Thread blocks that it occupies, where that is known.
+    ctas: Option<u32>,
+    /// Another collective, whose kernel takes messages that are smaller than all that were measured.
+    smaller: Option<Collective>,
+    /// Message bytes, ascending.
+    bytes: Vec<u64>,
+    /// What each of these messages takes (us).
+    us: Vec<f64>,
+    /// Which collective the same source measured beside it, if any.
+    beside: Option<Collective>,
+    /// What that one takes (us).
+    #[serde(default)]
+    beside_us: Vec<f64>,
+}
+
+static MEASURED: LazyLock<Vec<Measured>> = LazyLock::new(|| {
+    #[derive(Deserialize)]
+    struct File {
+        measured: Vec<Measured>,
+    }
+    let file: Option<File> = toml::from_str(include_str!("tables/collectives.toml")).ok();
+    file.map(|file| file.measured).unwrap_or_default()
+});
+
+/// The links of the reference, with all tables.
+static OF_REFERENCE: LazyLock<Option<Links>> = LazyLock::new(|| {
+    let text = Profile::built_in_text(REFERENCE)?;
+    let mut links = toml::from_str::<Profile>(text).ok()?.link;
+    for collective in Collective::ALL {
+        if links.table(collective).is_none() {
+            let table = of_rows(&links, collective);
+            links.put(collective, table);
+        }
+    }
+    Some(links)
+});
+
+impl Measured {
+    fn ends(&self) -> (u64, u64) {
+        (self.bytes.first().copied().unwrap_or(0), self.bytes.last().copied().unwrap_or(0))
+    }
+
+    /// The messages that were measured, in words.
+    fn range(&self) -> String {
+        let (low, high) = self.ends();
+        let words = |bytes: u64| match bytes >= 1 << 20 {
+            true => format!("{} MiB", bytes as f64 / f64::from(1 << 20)),
+            false => format!("{} KiB", bytes as f64 / 1024.0),
+        };
+        format!("{} to {}", words(low), words(high))
+    }
+
+    /// What a message takes over what it takes beside, in logarithms between the messages that were measured and
+    /// as at the nearest of them beyond.
+    fn ratio(&self, bytes: u64) -> f64 {
+        let ratio = |at: usize| self.us[at] / self.beside_us.get(at).copied().unwrap_or(self.us[at]);
+        let above = self.bytes.partition_point(|known| *known < bytes);
+        match (above.checked_sub(1), self.bytes.get(above)) {
+            (Some(low), Some(&high)) => {
+                let from = self.bytes[low] as f64;
+                let t = (bytes as f64 / from).ln() / (high as f64 / from).ln();
+                ratio(low) * (ratio(above) / ratio(low)).powf(t)
+            }
+            (low, _) => ratio(low.unwrap_or(0)),
+        }
+    }
+
+    /// The rows of a collective nearest to `tp` ranks on a GPU.
+    fn nearest(gpu: &str, collective: Collective, tp: u32) -> Option<&'static Self> {
+        let away = |rows: &&Self| (f64::from(rows.tp) / f64::from(tp)).log2().abs();
+        MEASURED
+            .iter()
+            .filter(|rows| rows.collective == collective && rows.gpus.iter().any(|known| known == gpu))
+            .min_by(|a, b| away(a).total_cmp(&away(b)))
+    }
+}
+
+/// Gives the links of a GPU a table of each collective that they lack.
+pub(super) fn complete(links: &mut Links, gpu: &str) {
+    let Some(reference) = OF_REFERENCE.as_ref() else { return };
+    for collective in Collective::ALL {
+        if links.table(collective).is_none()
+            && let Some(known) = reference.table(collective)
+        {
+            let is_reference = gpu == REFERENCE && links.p2p_on == reference.p2p_on;
+            let table =
+                if is_reference { known.clone() } else { elsewhere(links, gpu, collective, known) };
+            links.put(collective, Some(table));
+        }
+    }
+}
+
+/// A collective on the reference: its rows where there are some for the TP, else what the nearest TP's say.
+fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
+    let mut tp = BTreeMap::new();
+    for (&ranks, nccl) in &links.p2p_on.tp {
+        let rows = Measured::nearest(REFERENCE, collective, ranks)?;
+        let beside = rows.beside.unwrap_or_default();
+        let base = links.table(beside)?.tp.get(&ranks)?;
+        let scaled = |bytes: u64| base.alone_us(bytes as f64) * rows.ratio(bytes);
+        // in proportion to the collective whose kernel takes them, where one does
+        let (low, high) = rows.ends();
+        let kernel = rows.smaller.and_then(|smaller| {
+            let table = links.table(smaller)?;
+            let there = table.tp.get(&rows.tp)?.alone_us(low as f64);
+            Some((smaller, table.tp.get(&ranks)?, rows.us.first()? / there))
+        });
+        let smaller = |bytes: u64| match kernel {
+            Some((_, table, factor)) => factor * table.alone_us(bytes as f64),
+            None => scaled(bytes),
+        };
+        let grid = nccl.points.iter().map(|point| point.0);
+        let (below, above): (Vec<u64>, Vec<u64>) = grid.partition(|&bytes| bytes < low);
+        let (within, least, most): (Vec<(u64, f64)>, f64, f64) = if rows.tp == ranks {
+            let points: Vec<(u64, f64)> =
+                rows.bytes.iter().copied().zip(rows.us.iter().copied()).collect();
+            let (least, most) = (*rows.us.first()?, *rows.us.last()?);
+            (points, least, most)
+        } else {
+            let points: Vec<(u64, f64)> = above
+                .iter()
+                .filter(|bytes| **bytes <= high)
+                .map(|&bytes| (bytes, scaled(bytes)))
+                .collect();
+            let (least, most) = (points.first()?.1, points.last()?.1);
+            (points, least, most)
+        };
+        let small = below.into_iter().map(|bytes| (bytes, smaller(bytes).min(least)));
+        let large = above.into_iter().filter(|bytes| *bytes > high);
+        let large = large.map(|bytes| (bytes, scaled(bytes).max(most)));
+        let points = rising(small.chain(within).chain(large).collect());
+        let own = rows.tp == ranks;
+        let others = match kernel {
+            Some((smaller, _, factor)) => format!(
+                "smaller messages {factor:.2} x {smaller}, larger ones in proportion to {beside}"
+            ),
+            None => format!("other messages in proportion to {beside}"),
+        };
+        let (source, range) = (&rows.source, rows.range());
+        let note = match own {
+            true => format!("{source}: measured from {range}; {others} as at the nearest of these"),
+            false => format!(
+                "{source}: not measured at TP {ranks}, scaled from TP {} in proportion to {beside}; {others}",
+                rows.tp
+            ),
+        };
+        let measured = if own { (low, high) } else { (0, 0) };
+        tp.insert(ranks, point(points, base.gb_s / rows.ratio(high), rows.ctas, measured, note));
+    }
+    (!tp.is_empty()).then_some(LinkTable { note: None, tp })
+}
+
+/// A collective on another GPU: the reference's latency and a bandwidth in proportion to NCCL's; where there are
+/// rows for the GPU itself, these, and larger messages in the way of the reference.
+fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable) -> LinkTable {
+    let reference = OF_REFERENCE.as_ref().map(|reference| &reference.p2p_on);
+    let mut tp = BTreeMap::new();
+    for (&ranks, of_reference) in &known.tp {
+        let there = reference.map_or(f64::INFINITY, |nccl| nccl.at(ranks).1);
+        let factor = links.p2p_on.at(ranks).1 / there;
+        let scaled = LinkPoint { gb_s: of_reference.gb_s * factor, ..of_reference.clone() };
+        let from = format!("from {REFERENCE} (latency as there, bandwidth x {factor:.2} as NCCL's)");
+        let rows = Measured::nearest(gpu, collective, ranks);
+        let (low, high) = rows.map_or((0, 0), Measured::ends);
+        let mut points: Vec<(u64, f64)> = Vec::new();
+        let there = known.note(ranks).map(|there| format!(", where {there}")).unwrap_or_default();
+        let mut said = format!("not measured on {gpu}: scaled {from}{there}");
+        if let Some(rows) = rows {
+            points.extend(rows.bytes.iter().copied().zip(rows.us.iter().copied()));
+            let at = if rows.tp == ranks { String::new() } else { format!("as at TP {}, ", rows.tp) };
+            let (source, range) = (&rows.source, rows.range());
+            said = format!("{source}: {at}measured from {range}; larger messages scaled {from}");
+        }
+        let larger = scaled.points.iter().map(|point| point.0).filter(|bytes| *bytes > high);
+        points.extend(larger.map(|bytes| (bytes, scaled.alone_us(bytes as f64))));
+        let measured = rows.filter(|rows| rows.tp == ranks).map_or((0, 0), |_| (low, high));
+        let ctas = rows.and_then(|rows| rows.ctas).or(scaled.ctas);
+        tp.insert(ranks, point(rising(points), scaled.gb_s, ctas, measured, said));
+    }
+    LinkTable { note: None, tp }
+}
+
+/// No message takes less than a smaller one: where sources differ, the larger one's time is raised.
+fn rising(mut points: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
+    let mut least = 0.0_f64;
+    for point in &mut points {
+        least = least.max((point.1 * 1e3).round() / 1e3);
+        point.1 = least;
+    }
+    points
+}
+
+/// A point whose latency and bandwidth are those of its own measurements, so that nothing is scaled.
+fn point(
+    points: Vec<(u64, f64)>,
+    gb_s: f64,
+    ctas: Option<u32>,
+    measured: (u64, u64),
+    note: String,
+) -> LinkPoint {
+    let mut point = LinkPoint::formula(0.0, gb_s);
+    (point.points, point.ctas, point.measured_bytes) = (points, ctas, Some(measured));
+    point.note = Some(note);
+    if let Some((alpha_us, gb_s)) = point.measured() {
+        (point.alpha_us, point.gb_s) = (alpha_us, gb_s);
+    }
+    point
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::hardware::CostSource;
+    use crate::table::P2p;
+
+    fn us(profile: &Profile, collective: Collective, tp: u32, bytes: u64) -> (f64, CostSource) {
+        let (cost, used) = profile.collective(collective, P2p::On, tp, 1.0);
+        assert_eq!(used, collective, "{}", profile.name);
+        cost.us(bytes as f64)
+    }
+
+    #[test]
+    fn every_measured_point_comes_back_on_its_gpu_and_tp() {
+        assert_eq!(MEASURED.len(), 7);
+        for rows in MEASURED.iter() {
+            assert_eq!(rows.bytes.len(), rows.us.len());
+            assert!(rows.beside.is_none() || rows.beside_us.len() == rows.us.len());
+            for gpu in rows.gpus.iter().filter(|gpu| *gpu != "gb300") {
+                let profile = Profile::load(gpu).unwrap();
+                for (&bytes, &wanted) in rows.bytes.iter().zip(&rows.us) {
+                    let (found, source) = us(&profile, rows.collective, rows.tp, bytes);
+                    assert!((found / wanted - 1.0).abs() < 1e-9, "{gpu} {bytes}: {found} for {wanted}");
+                    assert_eq!(source, CostSource::Table);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_message_takes_less_than_a_smaller_one_and_every_scaled_number_says_by_what() {
+        let family =
+            [Collective::Symmetric, Collective::TwoShot, Collective::Multimem, Collective::Fused];
+        for profile in Profile::built_in() {
+            for collective in family {
+                for tp in [2, 4, 8] {
+                    let times: Vec<f64> = (16..124)
+                        .map(|quarter| {
+                            us(&profile, collective, tp, 2_f64.powf(f64::from(quarter) / 4.0) as u64).0
+                        })
+                        .collect();
+                    let rises = times.windows(2).all(|pair| pair[0] <= pair[1] * (1.0 + 1e-9));
+                    assert!(rises && times[0] > 1.0, "{} {collective} tp {tp}: {times:?}", profile.name);
+                }
+                let table = profile.link.table(collective).unwrap();
+                for point in table.tp.values() {
+                    let note = point.note.as_deref().unwrap();
+                    let (low, _) = point.measured_bytes.unwrap();
+                    assert_eq!(
+                        low == 0,
+                        note.contains("not measured") || note.contains("as at TP"),
+                        "{note}"
+                    );
+                    assert!(note.contains("scaled") || note.contains("in proportion"), "{note}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn faster_collectives_stay_faster_where_they_were_not_measured() {
+        let h100 = Profile::load("h100_sxm").unwrap();
+        for tp in [2, 4, 8] {
+            for bytes in [16_384, 262_144] {
+                let nccl = us(&h100, Collective::Nccl, tp, bytes).0;
+                for collective in [Collective::Symmetric, Collective::Multimem, Collective::Fused] {
+                    let (faster, source) = us(&h100, collective, tp, bytes);
+                    assert!(
+                        faster < nccl && source == CostSource::Calibrated,
+                        "{collective} {tp} {bytes}"
+                    );
+                }
+            }
+        }
+        // a fused all-reduce of one row takes about what a one-shot one takes
+        let fused = us(&h100, Collective::Fused, 8, 16_384).0;
+        let one_shot = us(&h100, Collective::OneShot, 8, 16_384).0;
+        assert!(fused > one_shot && fused < 1.3 * one_shot, "{fused} {one_shot}");
+    }
+
+    #[test]
+    fn a_gpu_of_more_bandwidth_is_scaled_from_the_reference_in_bandwidth_alone() {
+        let (h100, b200) = (Profile::load("h100_sxm").unwrap(), Profile::load("b200_sxm").unwrap());
+        let of = |profile: &Profile, bytes| us(profile, Collective::Multimem, 8, bytes).0;
+        assert!((of(&h100, 512) / of(&b200, 512) - 1.0).abs() < 0.01);
+        let ratio = b200.link.p2p_on.at(8).1 / h100.link.p2p_on.at(8).1;
+        let large = of(&h100, 1 << 30) / of(&b200, 1 << 30);
+        assert!(large > 0.95 * ratio && large <= ratio, "{large} of {ratio}");
+        let mut mine = toml::from_str::<Profile>(Profile::built_in_text("h100_sxm").unwrap()).unwrap();
+        complete(&mut mine.link, "mine");
+        assert!((of(&mine, 1 << 24) / of(&h100, 1 << 24) - 1.0).abs() < 1e-3);
+        let note = mine.link.multimem.unwrap().tp[&8].note.clone().unwrap();
+        assert!(note.contains("not measured on mine") && note.contains("bandwidth x 1.00"), "{note}");
+    }
+}
