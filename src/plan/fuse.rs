@@ -13,8 +13,6 @@ use super::{Cost, Kind, Lane, OpId, Operation, Plan, Quantity, ValueId};
 struct Trio {
     parts: [usize; 3],
     before: usize,
-    /// What the all-reduce wrote, and nobody but the addition read.
-    sum: ValueId,
     /// The residual that the sum joins.
     residual: ValueId,
 }
@@ -48,23 +46,17 @@ pub(super) fn fuse_all_reduce(plan: Plan) -> Plan {
     for edge in fused.iter_mut().flat_map(|operation| &mut operation.after) {
         *edge = moved[edge.index()];
     }
-    without_sums(Plan { operations: fused, ..plan }, &trios)
+    renumbered(Plan { operations: fused, ..plan })
 }
 
-/// The plan without the values that only the merged operations knew: the sums of their all-reduces.
-fn without_sums(mut plan: Plan, trios: &[Trio]) -> Plan {
-    let mut gone = vec![false; plan.values.len()];
-    trios.iter().for_each(|trio| gone[trio.sum.index()] = true);
-    let mut count = 0;
-    let ids: Vec<ValueId> = gone
-        .iter()
-        .map(|gone| {
-            count += u32::from(!gone);
-            ValueId(count.saturating_sub(1))
-        })
-        .collect();
-    let mut gone = gone.into_iter();
-    plan.values.retain(|_| !gone.next().unwrap_or(false));
+/// The plan with its values in the order in which they are written; those that nobody writes any more, the sums
+/// between merged operations, are gone.
+fn renumbered(mut plan: Plan) -> Plan {
+    let written = plan.operations.iter().flat_map(|operation| operation.writes.iter().copied());
+    let order: Vec<ValueId> = plan.tokens.iter().copied().chain(written).collect();
+    let mut ids = vec![ValueId(0); plan.values.len()];
+    order.iter().zip(0..).for_each(|(old, new)| ids[old.index()] = ValueId(new));
+    plan.values = order.iter().map(|old| plan.values[old.index()].clone()).collect();
     let own = [&mut plan.tokens, &mut plan.logits, &mut plan.outputs].into_iter().flatten();
     let of_operations = plan.operations.iter_mut().flat_map(|o| o.reads.iter_mut().chain(&mut o.writes));
     own.chain(of_operations).for_each(|value| *value = ids[value.index()]);
@@ -97,7 +89,7 @@ fn trios(plan: &Plan) -> Vec<Trio> {
             continue;
         }
         there[joins.writes[0].index()] = before;
-        trios.push(Trio { parts: [reduce, add, norm], before, sum, residual });
+        trios.push(Trio { parts: [reduce, add, norm], before, residual });
     }
     trios
 }

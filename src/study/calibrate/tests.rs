@@ -26,7 +26,7 @@ fn measured(truth: &Target) -> Vec<Point> {
     let mut points = parse("made.csv", &text).unwrap();
     for point in &mut points {
         let shape = Model::resolve(&point.spec.model).unwrap().shape;
-        let plans = Plans::new(&point.spec, &shape, &truth).unwrap();
+        let plans = Plans::new(&point.spec, &shape, truth).unwrap();
         let prediction = predict(&plans, &point.spec, &shape, truth);
         let (decode, prefill) = (prediction.decode_ms / 1e3, prediction.prefill_ms / 1e3);
         point.decode_s = Some(decode);

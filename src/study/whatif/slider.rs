@@ -71,7 +71,7 @@ sliders! {
     Sms: "comm takes", "SMs", [0.0, 132.0], hardware!(sms, |p| p.sms), "SMs' worth of work that a large all-reduce takes from compute (contention)";
     CommLoss: "comm loss", "%", [0.0, 99.0], hardware!(comm_loss_pct, |p| Some(p.comm_loss_pct)), "part of its rate that an all-reduce loses while compute runs";
     P2p: "P2P", "", CHOICE, Value::Option("p2p"), "whether GPUs of a node talk directly";
-    Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "NCCL's, or a one-shot all-reduce where the profile has one";
+    Collective: "all-reduce", "", CHOICE, Value::Option("collective"), "which all-reduce: NCCL's, another one, or one that is fused with the norm";
     Prompt: "prompt", "tok", [1.0, 131_072.0], Value::Option("prompt_tokens"), "tokens of each prompt";
     Output: "output", "tok", [2.0, 32_768.0], Value::Option("output_tokens"), "new tokens of each sequence";
     Hardware: "hardware", "", CHOICE, Value::Option("hardware"), "profile of GPU and links";
