@@ -88,6 +88,19 @@ impl Wiring {
 }
 
 impl Architecture {
+    /// Why the rows of the residual cannot be scattered over the ranks (sequence parallelism); `None` where they can.
+    pub fn scatter_problem(&self, layers: u32) -> Option<String> {
+        if *self == Self::UpperBound {
+            return Some("upper-bound has no all-reduce that sequence parallelism could divide".into());
+        }
+        self.wiring(layers).may_diverge().then(|| {
+            format!(
+                "sequence parallelism scatters one residual over the ranks, and the ranks of {self} have residuals of \
+                 their own"
+            )
+        })
+    }
+
     /// The wiring of this architecture for a model of `layers` layers.
     pub fn wiring(&self, layers: u32) -> Wiring {
         let uniform = |staleness| Wiring {

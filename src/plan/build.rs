@@ -94,6 +94,11 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
             spec.tp, shape.vocab
         )));
     }
+    if spec.variant.sequence_parallel
+        && let Some(problem) = spec.architecture.scatter_problem(shape.layers)
+    {
+        return Err(PlanError::Shape(problem));
+    }
     let mut b = Builder::new(spec);
     let mut wiring = spec.architecture.wiring(shape.layers);
     if spec.tp == 1 {
@@ -209,13 +214,16 @@ fn head(
 ) -> Result<(Option<ValueId>, Option<ValueId>), PlanError> {
     let shape = &spec.shape;
     let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
+    b.scope(Module::Head, None);
+    let mut x = residual.catch_up(b, 0)?;
+    // what is in flight has joined: no all-reduce outlives its step
     if !ends && !all_rows {
         return Ok((None, None));
     }
-    b.scope(Module::Head, None);
-    let mut x = residual.catch_up(b, 0)?;
     let one_row = spec.phase == Phase::Prefill && !all_rows;
-    if one_row && !spec.lowering.late_select {
+    // the rows that a scattered residual would have to give lie on several ranks: they are gathered first
+    let late_select = spec.lowering.late_select || b.placement(x) == Placement::Scattered;
+    if one_row && !late_select {
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
     }
     let mut normed = b.norm(x, Tensor::FinalNorm)?;
@@ -223,7 +231,7 @@ fn head(
         let part = b.emit("mean_share", Kind::MeanShare, &[normed], shape.hidden)?;
         (normed, _) = b.all_reduce(part)?;
     }
-    if one_row && spec.lowering.late_select {
+    if one_row && late_select {
         normed = b.emit("select", Kind::SelectLast, &[normed], shape.hidden)?;
     }
     let sharded = spec.lowering.shard_head && spec.tp > 1;

@@ -153,7 +153,7 @@ impl<'a> Builder<'a> {
         reads: &[ValueId],
         shard: Option<Shard>,
     ) -> Result<Placement, PlanError> {
-        use Placement::{Divergent, Partial, Replicated, Sharded};
+        use Placement::{Divergent, Partial, Replicated, Scattered, Sharded};
         let wanted_operands = match kind {
             Kind::Add | Kind::AddNorm | Kind::AddMean | Kind::AllReduceAddNorm => 2,
             Kind::Join { .. } | Kind::JoinNorm { .. } if reads.len() == 4 => 4,
@@ -181,6 +181,8 @@ impl<'a> Builder<'a> {
         match kind {
             // whole rows: what the ranks hold of them does not change
             Kind::SelectLast if first == Sharded => Ok(Sharded),
+            Kind::Embed if whole && self.scatters() => Ok(Scattered),
+            Kind::Norm if first == Scattered => Ok(Scattered),
             Kind::Embed | Kind::Norm | Kind::SelectLast => {
                 if whole {
                     Ok(first)
@@ -196,6 +198,7 @@ impl<'a> Builder<'a> {
             Kind::Add | Kind::AddNorm => match (first, self.placement(reads[1])) {
                 (Replicated, Replicated) => Ok(Replicated),
                 (Partial, Partial) => Ok(Partial),
+                (Scattered, Scattered) => Ok(Scattered),
                 (Divergent, Replicated | Divergent) => Ok(Divergent),
                 (Replicated | Divergent, Partial) if self.may_diverge => Ok(Divergent),
                 (Replicated | Divergent, _) => wrong(
@@ -250,12 +253,14 @@ impl<'a> Builder<'a> {
                 }
             }
             Kind::AllGather => {
-                if first == Sharded {
+                if matches!(first, Sharded | Scattered) {
                     Ok(Replicated)
                 } else {
-                    wrong(0, "it must be sharded")
+                    wrong(0, "it must be sharded or scattered")
                 }
             }
+            Kind::ReduceScatter if first == Partial => Ok(Scattered),
+            Kind::ReduceScatter => wrong(0, "it must be partial"),
         }
     }
 
@@ -298,20 +303,22 @@ impl<'a> Builder<'a> {
         let full = if name.is_empty() { full.trim_end_matches('/').to_owned() } else { full };
         let placement = self.infer(&full, &kind, reads, weight.map(|w| w.1))?;
         let operand = &self.values[reads[0].index()];
-        let rows = if kind == Kind::SelectLast { Rows::Sequences } else { operand.rows };
+        let rows = match (&kind, placement) {
+            (Kind::SelectLast, _) => Rows::Sequences,
+            (_, Placement::Scattered) => Rows::Share,
+            (Kind::AllGather, _) if operand.rows == Rows::Share => Rows::Tokens,
+            _ => operand.rows,
+        };
         let element = match kind {
             Kind::Sample => Element::Token,
             Kind::Embed => Element::Activation,
             Kind::MatMul if self.scope.0 == Module::Head => Element::Logit,
             Kind::Quantize { .. } => Element::Eight,
-            Kind::AllReduce => Element::Activation,
+            Kind::AllReduce | Kind::ReduceScatter => Element::Activation,
             _ => operand.element,
         };
         let cost = self.cost(&kind, reads, rows, columns, element, weight.map(|w| w.0));
-        let lane = match kind {
-            Kind::AllReduce | Kind::AllGather => Lane::Comm,
-            _ => Lane::Compute,
-        };
+        let lane = if kind.is_collective() { Lane::Comm } else { Lane::Compute };
         let written = self.value(full.clone(), placement, rows, columns, element);
         self.operations.push(Operation {
             origins: vec![full.clone()],
@@ -346,9 +353,12 @@ impl<'a> Builder<'a> {
             Element::Logit | Element::Token => u64::from(columns) * 4,
             Element::Eight => u64::from(columns) + 4 * u64::from(columns.div_ceil(SCALED_TOGETHER)),
         };
+        let ranks = u64::from(self.spec.tp);
         let per = |rows: Rows, n: u64| match rows {
             Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
             Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
+            // of a share the mean over ranks, so that costs stay affine
+            Rows::Share => Quantity { row: n.div_ceil(ranks), ..Quantity::ZERO },
         };
         let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
         let mut cost = Cost {
@@ -401,12 +411,12 @@ impl<'a> Builder<'a> {
             // of each number: its size, the largest of those that share a scale, a product and a rounding
             Kind::Quantize { .. } => cost.flops = per(rows, 4 * columns),
             Kind::AllGather => cost.message_bytes = cost.bytes_written,
-            Kind::AllReduce => {
+            Kind::AllReduce | Kind::ReduceScatter => {
                 cost.message_bytes = cost.bytes_read;
                 if self.values[reads[0].index()].element == Element::Eight {
-                    // every rank reads all ranks' messages, scales and adds their numbers
-                    let ranks = u64::from(self.spec.tp);
-                    cost.bytes_read = cost.message_bytes.times(ranks);
+                    // every rank reads what it sums of all ranks' messages, scales and adds their numbers
+                    let read = if rows == Rows::Share { 1 } else { ranks };
+                    cost.bytes_read = cost.message_bytes.times(read);
                     cost.flops = per(rows, 2 * ranks * columns);
                 }
             }
@@ -443,10 +453,17 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Sums a partial value over the ranks. The sum, and what this rank sent of its part.
+    /// Whether the residual is scattered over the ranks.
+    fn scatters(&self) -> bool {
+        self.spec.variant.sequence_parallel && self.spec.tp > 1
+    }
+
+    /// Sums a partial value over the ranks, each of which gets all of it or, with a scattered residual, its rows.
+    /// The sum, and what this rank sent of its part.
     pub(super) fn all_reduce(&mut self, partial: ValueId) -> Result<(ValueId, ValueId), PlanError> {
         let sent = self.message(partial)?;
-        let sum = self.emit("all_reduce", Kind::AllReduce, &[sent], self.spec.shape.hidden)?;
+        let kind = if self.scatters() { Kind::ReduceScatter } else { Kind::AllReduce };
+        let sum = self.emit(kind.as_str(), kind.clone(), &[sent], self.spec.shape.hidden)?;
         Ok((sum, sent))
     }
 
@@ -458,11 +475,17 @@ impl<'a> Builder<'a> {
         self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)))
     }
 
-    /// RMSNorm by one of the model's weights.
+    /// RMSNorm by one of the model's weights, of all rows: those of a scattered residual are gathered.
     pub(super) fn norm(&mut self, x: ValueId, tensor: Tensor) -> Result<ValueId, PlanError> {
         let weight = self.weight("norm", Shard::Whole, &[tensor]);
         let hidden = self.spec.shape.hidden;
-        self.emit_with("norm", Kind::Norm, &[x], hidden, Some((weight, Shard::Whole)))
+        let normed = self.emit_with("norm", Kind::Norm, &[x], hidden, Some((weight, Shard::Whole)))?;
+        match self.placement(normed) {
+            Placement::Scattered => {
+                self.emit(Kind::AllGather.as_str(), Kind::AllGather, &[normed], hidden)
+            }
+            _ => Ok(normed),
+        }
     }
 
     /// RoPE, cache and attention on a projection that starts with q, k, v; then the output

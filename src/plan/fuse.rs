@@ -3,8 +3,9 @@
 //! Where a plan has the three, the last of them may lie some modules later (ladder). The operation stands where the
 //! all-reduce stood, and reads the residual that it adds to, which an operation before it wrote. Where modules lie
 //! between, it stays on the comm lane; where nothing does, the compute lane would wait for it anyway and executes
-//! it. An all-reduce whose sum joins in another way (desync, delayed), or whose residual is normed only after a
-//! selection of rows, stays as it is.
+//! it. An all-reduce whose sum joins in another way (desync, delayed), whose residual is normed only after a
+//! selection of rows, or whose fused operation would have to start after a later collective (another group's, the
+//! head's), stays as it is.
 
 use super::{Cost, Kind, Lane, OpId, Operation, Plan, Quantity, ValueId};
 

@@ -115,8 +115,12 @@ pub enum Kind {
     /// over ranks, then its RMSNorm. On the comm lane, or on the compute lane where that would wait for it. Its
     /// message is the all-reduce's. Made by lowering.
     AllReduceAddNorm,
-    /// Concatenation of the ranks' columns, on the comm lane: reads sharded logits `[rows, vocab / tp]`,
-    /// writes `[rows, vocab]`, replicated. Only for a sharded head.
+    /// Sum over ranks of which each rank gets its share of the rows, on the comm lane: reads a partial value
+    /// `[rows, hidden]`, writes `[share of rows, hidden]`, scattered. Its message is what it reads.
+    ReduceScatter,
+    /// Concatenation of what the ranks hold, on the comm lane: of columns, reading sharded logits
+    /// `[rows, vocab / tp]` and writing `[rows, vocab]` (a sharded head), or of rows, reading a scattered value
+    /// `[share of rows, hidden]` and writing `[rows, hidden]`. Its message is what it writes, replicated.
     AllGather,
     /// Keeps the row of each sequence's last new token: reads `[rows, columns]`, writes
     /// `[sequences, columns]`. Prefill needs logits of no other position.
@@ -145,6 +149,7 @@ impl Kind {
             Self::SiluMul { .. } => "silu_mul",
             Self::AllReduce => "all_reduce",
             Self::AllReduceAddNorm => "all_reduce_add_norm",
+            Self::ReduceScatter => "reduce_scatter",
             Self::AllGather => "all_gather",
             Self::SelectLast => "select_last",
             Self::Sample => "sample",
@@ -153,7 +158,7 @@ impl Kind {
 
     /// Whether ranks exchange messages in it: it ends on all of them, and starts when the last one is there.
     pub fn is_collective(&self) -> bool {
-        matches!(self, Self::AllReduce | Self::AllReduceAddNorm | Self::AllGather)
+        matches!(self, Self::AllReduce | Self::AllReduceAddNorm | Self::ReduceScatter | Self::AllGather)
     }
 }
 

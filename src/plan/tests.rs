@@ -73,7 +73,9 @@ fn lowerings() -> impl Strategy<Value = Lowering> {
 
 fn variants() -> impl Strategy<Value = Variant> {
     let formats = prop_oneof![Just(CommDType::Activations), Just(CommDType::F8), Just(CommDType::Int8)];
-    (1u32..5, formats).prop_map(|(micro_batches, comm_dtype)| Variant { micro_batches, comm_dtype })
+    (1u32..5, formats, any::<bool>()).prop_map(|(micro_batches, comm_dtype, sequence_parallel)| {
+        Variant { micro_batches, comm_dtype, sequence_parallel }
+    })
 }
 
 /// What is left of a lowering that fuses nothing.
@@ -94,13 +96,17 @@ pub(super) fn specs() -> impl Strategy<Value = PlanSpec> {
         1u32..6,
     )
         .prop_map(|(architecture, layers, tp, phase, lowering, tied, variant, batch)| PlanSpec {
+            variant: Variant {
+                sequence_parallel: variant.sequence_parallel
+                    && architecture.scatter_problem(layers).is_none(),
+                ..variant
+            },
             shape: shape(layers, 4, 2, tied),
             architecture,
             tp,
             phase,
             precision: Precision::uniform(DType::Bf16),
             lowering,
-            variant,
             batch,
         })
 }
@@ -149,9 +155,12 @@ proptest! {
         for (value, buffer) in plan.values.iter().zip(&buffers.of_value) {
             prop_assert_eq!(buffers.buffers[buffer.0 as usize].group, value.group);
         }
-        // each group does what the undivided batch does; weights are there once
+        // each group does what the undivided batch does, but for all-reduces whose fusing another group's
+        // collective prevents; weights are there once
+        let lowering = Lowering { fuse_all_reduce: false, ..spec.lowering };
+        let plan = Plan::new(&PlanSpec { lowering, ..spec.clone() }).unwrap();
         let one = Variant { micro_batches: 1, ..spec.variant };
-        let whole = Plan::new(&PlanSpec { variant: one, ..spec.clone() }).unwrap();
+        let whole = Plan::new(&PlanSpec { variant: one, lowering, ..spec.clone() }).unwrap();
         prop_assert_eq!(&whole.weights, &plan.weights);
         let last = spec.groups().count - 1;
         let kinds = |plan: &Plan, group: u32| -> Vec<Kind> {
@@ -200,7 +209,12 @@ proptest! {
     fn a_step_ends_only_when_everything_in_flight_has_joined(spec in specs()) {
         let plan = Plan::new(&spec).unwrap();
         let last = OpId(plan.operations.len() as u32 - 1);
-        prop_assert_eq!(ancestors(&plan, last).len(), last.index());
+        let known = ancestors(&plan, last);
+        let loose: Vec<&str> = (0..last.0)
+            .filter(|id| !known.contains(&OpId(*id)))
+            .map(|id| plan.operations[id as usize].name.as_str())
+            .collect();
+        prop_assert!(loose.is_empty(), "{loose:?} are still under way");
     }
 
     #[test]
@@ -493,6 +507,42 @@ fn ladder_residuals_hold_what_the_paper_says() {
         attn(4).chain(mlp(4)).collect(),
         "the head sees everything"
     );
+}
+
+/// Sequence parallelism halves each all-reduce, one half before additions and norms of a share of the rows and one
+/// behind them; the head has an all-gather more.
+#[test]
+fn a_scattered_residual_has_two_collectives_for_each_all_reduce() {
+    for (architecture, reduces) in [("standard", 10), ("ladder", 10), ("parallel", 5), ("stale:2", 10)] {
+        let mut spec = spec(&architecture.parse().unwrap(), 5, 2, Phase::Prefill);
+        let whole = Plan::new(&spec).unwrap();
+        spec.variant.sequence_parallel = true;
+        let plan = Plan::new(&spec).unwrap();
+        let of = |plan: &Plan, kind: Kind| plan.operations.iter().filter(|o| o.kind == kind).count();
+        assert_eq!(of(&plan, Kind::ReduceScatter), reduces, "{architecture}");
+        assert_eq!(of(&plan, Kind::AllGather), reduces + 1, "{architecture}");
+        assert_eq!((of(&plan, Kind::AllReduce), of(&whole, Kind::AllReduce)), (0, reduces));
+        let row = |plan: &Plan, name: &str, of: fn(&Cost) -> Quantity| {
+            of(&plan.operations[plan.find(name).unwrap().index()].cost).row
+        };
+        for norm in ["L1/attn/norm", "L1/block/norm"].iter().filter(|name| plan.find(name).is_some()) {
+            assert_eq!(2 * row(&plan, norm, |c| c.bytes_read), row(&whole, norm, |c| c.bytes_read));
+        }
+        // messages are counted as those of the all-reduce: what is summed, and what is gathered
+        let module = if architecture == "parallel" { "block" } else { "attn" };
+        let message = row(&whole, &format!("L1/{module}/all_reduce"), |c| c.message_bytes);
+        for half in ["reduce_scatter", "all_gather"] {
+            assert_eq!(row(&plan, &format!("L1/{module}/{half}"), |c| c.message_bytes), message);
+        }
+        spec.tp = 1;
+        assert!(Plan::new(&spec).unwrap().operations.iter().all(|o| !o.kind.is_collective()));
+    }
+    for architecture in ["desync:2", "delayed:1", "sync-drop", "upper-bound"] {
+        let mut spec = spec(&architecture.parse().unwrap(), 5, 2, Phase::Prefill);
+        spec.variant.sequence_parallel = true;
+        let problem = Plan::new(&spec).unwrap_err().to_string();
+        assert!(problem.contains(architecture) && problem.contains("sequence parallelism"), "{problem}");
+    }
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! What operations read and write: values, where they lie, and the numbers that name parts of a plan.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
+
+use super::Step;
 
 /// What the ranks hold of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,6 +16,8 @@ pub enum Placement {
     Sharded,
     /// Each rank holds a summand; the sum is pending.
     Partial,
+    /// Each rank holds its own rows ([`Rows::Share`]): sequence parallelism.
+    Scattered,
     /// Ranks hold different things that should have been the same: where the
     /// architecture says that ranks may diverge ([`super::Wiring::may_diverge`]).
     Divergent,
@@ -58,6 +64,27 @@ pub enum Rows {
     Tokens,
     /// A row for each sequence: the batch of them.
     Sequences,
+    /// A rank's share of the rows of [`Rows::Tokens`]: ranks take equal shares in their order, rounded up, and
+    /// the last ones what is left ([`Rows::share`]).
+    Share,
+}
+
+impl Rows {
+    /// How many rows a step has on one of `tp` ranks; of shares, the largest.
+    pub fn count(self, step: &Step, tp: u32) -> u64 {
+        match self {
+            Self::Tokens => step.rows(),
+            Self::Sequences => step.sequences,
+            Self::Share => step.rows().div_ceil(u64::from(tp)),
+        }
+    }
+
+    /// Which of `rows` rows are a rank's share.
+    pub fn share(rows: usize, rank: u32, tp: u32) -> Range<usize> {
+        let each = rows.div_ceil(tp as usize);
+        let first = (each * rank as usize).min(rows);
+        first..(first + each).min(rows)
+    }
 }
 
 /// What a value's elements are.

@@ -28,10 +28,14 @@ pub struct Variant {
     pub micro_batches: u32,
     /// The format of the messages of all-reduces.
     pub comm_dtype: CommDType,
+    /// Whether each rank adds and norms its share of the rows alone, with a reduce-scatter before and an all-gather
+    /// behind instead of an all-reduce (Korthikanti et al., 2022).
+    #[serde(default)]
+    pub sequence_parallel: bool,
 }
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { micro_batches: 1, comm_dtype: CommDType::Activations }
+        Self { micro_batches: 1, comm_dtype: CommDType::Activations, sequence_parallel: false }
     }
 }

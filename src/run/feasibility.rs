@@ -3,7 +3,7 @@
 use super::Shared;
 use super::backend::backend;
 use crate::base::error::Result;
-use crate::plan::{CommDType, ModelShape};
+use crate::plan::{CommDType, Groups, ModelShape, Phase, Step};
 use crate::table::{Collective, Spec};
 
 /// Whether a cell can run.
@@ -39,7 +39,7 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
 /// where nothing speaks against it.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let problem = shape.tp_problem(spec.tp).or_else(|| division_problem(spec));
-    problem.or_else(|| fused_messages(spec))
+    problem.or_else(|| scatter_problem(spec, shape)).or_else(|| fused_messages(spec))
 }
 
 /// Why messages in 8 bits cannot go through a fused all-reduce: nobody measured one.
@@ -47,6 +47,37 @@ fn fused_messages(spec: &Spec) -> Option<String> {
     let both = spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations;
     both.then(|| {
         format!("there is no fused all-reduce of {} messages; use another collective", spec.comm_dtype)
+    })
+}
+
+/// Why the rows of the residual cannot be scattered over the ranks: the architecture has no such residual, or a
+/// step too few rows.
+fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    let Spec { tp, batch, prompt_tokens, output_tokens, .. } = *spec;
+    if !spec.sequence_parallel || tp == 1 {
+        return None;
+    }
+    if spec.collective == Collective::Fused {
+        return Some("sequence parallelism has no all-reduce that could be fused".into());
+    }
+    // the least rows of a group of a step
+    let rows = |phase: Phase, step: Step| {
+        let groups = Groups::of(phase, batch, spec.micro_batches);
+        step.of_group(groups, groups.count - 1).rows()
+    };
+    let decode = (output_tokens > 1).then(|| rows(Phase::Decode, Step::decode(batch.into(), 1, 0)));
+    let prefill = rows(Phase::Prefill, Step::prefill(batch.into(), prompt_tokens.into()));
+    let too_few = |rows: u64, what: &str, instead: &str| {
+        format!("{what} has {rows} rows, which {tp} ranks cannot share; {instead}")
+    };
+    spec.architecture.scatter_problem(shape.layers).or_else(|| match (decode, prefill) {
+        (Some(rows), _) if rows < tp.into() => Some(too_few(
+            rows,
+            "a decode step",
+            "the batch must be at least TP (a prefill alone, output_tokens 1, shares the prompt's tokens)",
+        )),
+        (_, rows) if rows < tp.into() => Some(too_few(rows, "the prefill", "the prompt must be longer")),
+        _ => None,
     })
 }
 
@@ -92,5 +123,28 @@ mod tests {
         // a prefill alone divides its tokens, where there are enough
         assert_eq!(cell(1, 1, 8, 4), runs);
         assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be divided into 4 micro-batches");
+    }
+
+    #[test]
+    fn a_residual_that_cannot_be_scattered_is_skipped_with_the_reason() {
+        let cell = |architecture: &str, batch, output_tokens, micro_batches| {
+            let plain = spec(architecture, "tiny");
+            let cell =
+                Spec { tp: 4, sequence_parallel: true, batch, output_tokens, micro_batches, ..plain };
+            match of(&cell).unwrap() {
+                Feasibility::Skipped(why) => why,
+                found => format!("{found:?}"),
+            }
+        };
+        let runs = format!("{:?}", Feasibility::Runs);
+        assert_eq!(cell("ladder", 4, 8, 1), runs);
+        assert!(
+            cell("ladder", 3, 8, 1).starts_with("a decode step has 3 rows, which 4 ranks cannot share")
+        );
+        // a group must have rows for every rank; a prefill alone shares the prompt's tokens
+        assert!(cell("ladder", 7, 8, 2).starts_with("a decode step has 3 rows"));
+        assert_eq!((cell("ladder", 8, 8, 2), cell("ladder", 1, 1, 1)), (runs.clone(), runs));
+        assert!(cell("desync:2", 4, 8, 1).contains("the ranks of desync:2 have residuals of their own"));
+        assert!(cell("upper-bound", 4, 8, 1).contains("has no all-reduce"));
     }
 }

@@ -18,7 +18,7 @@ words! {
 }
 
 /// Options that change the plan of an architecture whatever it is ([`Variant`]).
-pub const VARIANTS: [&str; 2] = ["micro_batches", "comm_dtype"];
+pub const VARIANTS: [&str; 3] = ["micro_batches", "comm_dtype", "sequence_parallel"];
 
 impl Spec {
     /// What numbers of this run may be called.
@@ -32,7 +32,8 @@ impl Spec {
 
     /// What options change in the plan of the architecture.
     pub fn variant(&self) -> Variant {
-        Variant { micro_batches: self.micro_batches, comm_dtype: self.comm_dtype }
+        let Self { micro_batches, comm_dtype, sequence_parallel, .. } = *self;
+        Variant { micro_batches, comm_dtype, sequence_parallel }
     }
 
     /// What sets the cell apart from a plain one of its architecture, as labels have it: `micro2 comm-f8`; empty
@@ -56,8 +57,8 @@ impl Spec {
 
     /// The plain cell of the architecture and workload.
     pub fn plain(&self) -> Self {
-        let Variant { micro_batches, comm_dtype } = Variant::default();
-        Self { micro_batches, comm_dtype, ..self.clone() }
+        let Variant { micro_batches, comm_dtype, sequence_parallel } = Variant::default();
+        Self { micro_batches, comm_dtype, sequence_parallel, ..self.clone() }
     }
 
     /// What the plan of one phase of the cell is built from, for a model of this shape, in the formats and as
@@ -134,7 +135,8 @@ mod tests {
             let other = entry.values().last().map_or("3", |value| value);
             entry.read(&mut spec, other).unwrap();
             assert_ne!(spec.variant(), Variant::default(), "{name}");
-            assert_eq!(spec.variant_label(), format!("{}{other}", entry.about.label));
+            let said = if other == "true" { "" } else { other };
+            assert_eq!(spec.variant_label(), format!("{}{said}", entry.about.label));
             assert_eq!(spec.plain(), Spec::default(), "{name}");
         }
     }

@@ -1,8 +1,6 @@
 //! What one rank of a cell needs of memory, before anything is launched.
 
-use crate::plan::{
-    Element, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor, ValueId,
-};
+use crate::plan::{Element, ModelShape, Phase, Plan, Precision, SCALED_TOGETHER, Step, Tensor, ValueId};
 use crate::table::Spec;
 
 use super::stack::{AttentionKind, Stack, lowering};
@@ -54,10 +52,7 @@ impl MemoryNeed {
             let buffers = plan.buffers().buffers;
             let sizes = buffers.iter().map(|buffer| {
                 let step = step.of_group(plan.groups, buffer.group);
-                let rows = match buffer.rows {
-                    Rows::Tokens => step.rows(),
-                    Rows::Sequences => step.sequences,
-                };
+                let rows = buffer.rows.count(&step, spec.tp);
                 let columns = u64::from(buffer.columns);
                 rows.saturating_mul(match buffer.element {
                     Element::Activation => columns * precision.activations.bytes(),
@@ -119,7 +114,7 @@ fn logits(plan: &Plan, step: &Step, bytes: u64) -> u64 {
     let of_group = |id: &ValueId| {
         let value = &plan.values[id.index()];
         let step = step.of_group(plan.groups, value.group);
-        let rows = if value.rows == Rows::Tokens { step.rows() } else { step.sequences };
+        let rows = value.rows.count(&step, plan.tp);
         rows.saturating_mul(u64::from(value.columns)).saturating_mul(bytes)
     };
     plan.logits.iter().map(of_group).fold(0, u64::saturating_add)

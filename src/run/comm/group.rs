@@ -1,4 +1,4 @@
-//! All-reduce and barrier between the ranks of one process.
+//! Collectives and barrier between the ranks of one process.
 //!
 //! Buffers change hands instead of being shared: a rank's comm thread gives its summand away and
 //! gets a buffer with the sum back, so there is nothing to race on. The last rank to arrive sums in
@@ -9,6 +9,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::link::{EmulatedLink, Occupancy};
+use crate::plan::Rows;
 use crate::run::recorder::Clock;
 
 /// Another rank died; nobody will arrive any more.
@@ -16,10 +17,62 @@ use crate::run::recorder::Clock;
 #[error("{0}")]
 pub struct Broken(pub String);
 
-/// A completed all-reduce as one rank sees it.
+/// What ranks do with what each of them gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Every rank gets the sum.
+    AllReduce,
+    /// Every rank gets its share of the rows of the sum, each of so many columns ([`Rows::share`]).
+    ReduceScatter {
+        /// How many columns a row has.
+        columns: usize,
+    },
+    /// Every rank gets what all gave, one behind the other in rank order.
+    AllGather,
+}
+
+impl Exchange {
+    /// The bytes for which the link's bandwidth is paid: of a ring's all-reduce, the other two are one half each.
+    fn link_bytes(self, message: u64) -> u64 {
+        match self {
+            Self::AllReduce => message,
+            Self::ReduceScatter { .. } | Self::AllGather => message / 2,
+        }
+    }
+
+    /// Makes of what the ranks gave what they get, both in rank order.
+    fn apply(self, buffers: &mut [Vec<f32>]) {
+        let ranks = buffers.len() as u32;
+        let Some((first, others)) = buffers.split_first_mut() else { return };
+        if self == Self::AllGather {
+            others.iter().for_each(|other| first.extend_from_slice(other));
+        } else {
+            for other in others.iter() {
+                for (sum, summand) in first.iter_mut().zip(other) {
+                    *sum += summand;
+                }
+            }
+        }
+        let share = |rank: u32| match self {
+            Self::ReduceScatter { columns } => {
+                let rows = Rows::share(first.len() / columns.max(1), rank, ranks);
+                rows.start * columns..rows.end * columns
+            }
+            Self::AllReduce | Self::AllGather => 0..first.len(),
+        };
+        for (other, rank) in others.iter_mut().zip(1..) {
+            other.clear();
+            other.extend_from_slice(&first[share(rank)]);
+        }
+        let own = share(0).len();
+        first.truncate(own);
+    }
+}
+
+/// A completed collective as one rank sees it.
 #[derive(Debug)]
-pub struct Reduced {
-    /// The sum; the buffer that was given, or its equal in size.
+pub struct Exchanged {
+    /// What the rank got, in memory that one of the ranks gave.
     pub buffer: Vec<f32>,
     /// When the last rank arrived (ns).
     pub last_arrival: i64,
@@ -56,7 +109,7 @@ struct State {
 }
 
 impl Group {
-    /// A group of `ranks` ranks; with a link, every all-reduce takes at least the link's time.
+    /// A group of `ranks` ranks; with a link, every collective takes at least the link's time.
     pub fn new(ranks: usize, link: Option<EmulatedLink>, clock: Clock) -> Self {
         let empty = || (0..ranks).map(|_| None).collect();
         let state = State { given: empty(), results: empty(), ..State::default() };
@@ -68,11 +121,16 @@ impl Group {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sums `buffer` over the ranks; blocks until all have arrived and the link's time is over. Every
-    /// rank must call with buffers of the same length, in the same order. [`Broken`] where a rank has
-    /// left, so that the sum can never be.
-    pub fn all_reduce(&self, rank: usize, buffer: Vec<f32>) -> Result<Reduced, Broken> {
-        let bytes = (buffer.len() * size_of::<f32>()) as u64;
+    /// Exchanges `buffer`, whose message has so many bytes, with the other ranks; blocks until all have arrived and
+    /// the link's time is over. Every rank must call with the same exchange and message, in the same order, and where
+    /// sums are made with buffers of the same length. [`Broken`] where a rank has left, so that nothing can come of it.
+    pub fn exchange(
+        &self,
+        rank: usize,
+        exchange: Exchange,
+        message_bytes: u64,
+        buffer: Vec<f32>,
+    ) -> Result<Exchanged, Broken> {
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
@@ -84,12 +142,12 @@ impl Group {
             let arrived = self.clock.now();
             let mut buffers: Vec<Vec<f32>> =
                 state.given.iter_mut().map(|given| given.take().unwrap_or_default()).collect();
-            sum_in_rank_order(&mut buffers);
+            exchange.apply(&mut buffers);
             for (result, buffer) in state.results.iter_mut().zip(buffers) {
                 *result = Some(buffer);
             }
             state.complete_at = match &self.link {
-                Some(link) => state.occupancy.issue(link, arrived, bytes),
+                Some(link) => state.occupancy.issue(link, arrived, exchange.link_bytes(message_bytes)),
                 None => arrived,
             };
             state.last_arrival = arrived;
@@ -110,7 +168,7 @@ impl Group {
         if self.link.is_some() {
             self.clock.sleep_until(complete_at, self.early_ns);
         }
-        Ok(Reduced { buffer, last_arrival })
+        Ok(Exchanged { buffer, last_arrival })
     }
 
     /// Blocks until every rank of the group has called it. [`Broken`] where a rank has left, so that not
@@ -143,19 +201,6 @@ impl Group {
     }
 }
 
-/// Leaves in every buffer the sum of all, added in rank order.
-fn sum_in_rank_order(buffers: &mut [Vec<f32>]) {
-    let Some((first, others)) = buffers.split_first_mut() else { return };
-    for other in others.iter() {
-        for (sum, summand) in first.iter_mut().zip(other) {
-            *sum += summand;
-        }
-    }
-    for other in others {
-        other.copy_from_slice(first);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -172,7 +217,7 @@ mod tests {
                         (0..rounds)
                             .map(|round| {
                                 let mine = vec![(rank * 10 + round) as f32 + 0.1; 5];
-                                group.all_reduce(rank, mine).unwrap().buffer
+                                group.exchange(rank, Exchange::AllReduce, 4, mine).unwrap().buffer
                             })
                             .collect::<Vec<_>>()
                     })
@@ -197,11 +242,29 @@ mod tests {
     }
 
     #[test]
+    fn ranks_get_their_share_of_a_sum_and_together_all_of_it() {
+        for (rows, ranks) in [(8, 4), (5, 4), (3, 4), (1, 3), (7, 1), (0, 2)] {
+            let columns = 3;
+            let given = |rank: usize| (0..rows * columns).map(move |at| (at * (rank + 1)) as f32);
+            let sum: Vec<f32> =
+                (0..rows * columns).map(|at| (at * ranks * (ranks + 1) / 2) as f32).collect();
+            let mut buffers: Vec<Vec<f32>> = (0..ranks).map(|rank| given(rank).collect()).collect();
+            Exchange::ReduceScatter { columns }.apply(&mut buffers);
+            for (rank, share) in buffers.iter().enumerate() {
+                let own = Rows::share(rows, rank as u32, ranks as u32);
+                assert_eq!(share, &sum[own.start * columns..own.end * columns], "{rows} over {ranks}");
+            }
+            Exchange::AllGather.apply(&mut buffers);
+            assert!(buffers.iter().all(|whole| *whole == sum), "{rows} over {ranks}");
+        }
+    }
+
+    #[test]
     fn an_emulated_link_delays_completion() {
         let clock = Clock::start();
         let group = Group::new(1, Some(EmulatedLink { alpha_us: 2_000.0, gb_s: 1.0 }), clock);
         let before = clock.now();
-        let reduced = group.all_reduce(0, vec![1.0; 8]).unwrap();
+        let reduced = group.exchange(0, Exchange::AllReduce, 32, vec![1.0; 8]).unwrap();
         assert!(clock.now() - before >= 2_000_000);
         assert!(reduced.last_arrival - before < 2_000_000);
     }
@@ -210,12 +273,12 @@ mod tests {
     fn a_dead_rank_ends_the_others_waits() {
         let group = Group::new(2, None, Clock::start());
         thread::scope(|scope| {
-            let waits = scope.spawn(|| group.all_reduce(0, vec![1.0]));
+            let waits = scope.spawn(|| group.exchange(0, Exchange::AllReduce, 4, vec![1.0]));
             let waits_too = scope.spawn(|| group.barrier());
             group.abort("rank 1 panicked");
             assert_eq!(waits.join().unwrap().unwrap_err(), Broken("rank 1 panicked".into()));
             assert!(waits_too.join().unwrap().is_err());
         });
-        assert!(group.all_reduce(1, vec![1.0]).is_err());
+        assert!(group.exchange(1, Exchange::AllReduce, 4, vec![1.0]).is_err());
     }
 }

@@ -7,7 +7,7 @@ pub mod nccl;
 mod peers;
 mod progress;
 
-pub use group::{Broken, Group, Reduced};
+pub use group::{Broken, Exchange, Exchanged, Group};
 pub use link::EmulatedLink;
 #[cfg(fuzzing)]
 pub use peers::read_any_message;

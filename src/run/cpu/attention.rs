@@ -9,7 +9,7 @@ use pulp::{Simd, WithSimd};
 
 use super::exponential::{exponentials, max};
 use super::kernels::{Kernels, View, dot, gemm};
-use crate::plan::{Groups, ModelShape};
+use crate::plan::{Groups, ModelShape, Quantity};
 
 /// Queries of one sequence that are handled together in prefill.
 const BLOCK: usize = 64;
@@ -42,6 +42,13 @@ pub struct StepPart<'a> {
     pub rows: Cow<'a, StepRows>,
     /// One token a row.
     pub tokens: Cow<'a, [u32]>,
+}
+
+impl StepPart<'_> {
+    /// Bytes of a message that grows with rows and sequences alone.
+    pub fn bytes(&self, message: &Quantity) -> u64 {
+        message.row * self.rows.rows() as u64 + message.sequence * self.rows.runs.len() as u64
+    }
 }
 
 impl StepRows {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::plan::Phase;
-use crate::run::comm::{Broken, Group};
+use crate::run::comm::{Broken, Exchange, Group};
 use crate::run::recorder::{Clock, SpanRecorder, name_thread, precise_sleep, range};
 use crate::trace::Span;
 
@@ -14,8 +14,8 @@ use crate::trace::Span;
 pub(super) enum Ask {
     /// The next operations belong here.
     Enter { on: bool, sample: u32, phase: Phase, step: u32, base: u32, names: Arc<[String]> },
-    /// Sum this buffer over the ranks.
-    Reduce { operation: u32, ready: i64, buffer: Vec<f32> },
+    /// Exchange this buffer, a message of so many bytes, with the other ranks.
+    Exchange { operation: u32, ready: i64, exchange: Exchange, bytes: u64, buffer: Vec<f32> },
     /// Hand over the spans recorded so far.
     Spans,
     /// Show the spans of the current step.
@@ -25,8 +25,8 @@ pub(super) enum Ask {
 /// What the comm thread answers.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// An all-reduce has completed, or could not: its operation, when it ended (ns), and the sum.
-    Reduced { operation: u32, end: i64, result: Result<Vec<f32>, Broken> },
+    /// A collective has completed, or could not: its operation, when it ended (ns), and its result.
+    Exchanged { operation: u32, end: i64, result: Result<Vec<f32>, Broken> },
     /// The spans recorded so far.
     Spans(Vec<Span>),
 }
@@ -51,18 +51,18 @@ pub(super) fn serve(
                 names = new;
                 continue;
             }
-            Ask::Reduce { operation, ready, buffer } => {
+            Ask::Exchange { operation, ready, exchange, bytes, buffer } => {
                 let start = clock.now();
                 let span = recorder.is_on().then(|| range(&names[operation as usize]));
-                let reduced = group.all_reduce(rank as usize, buffer);
+                let exchanged = group.exchange(rank as usize, exchange, bytes, buffer);
                 drop(span);
                 let end = clock.now();
-                let (arrival, result) = match reduced {
-                    Ok(reduced) => (reduced.last_arrival, Ok(reduced.buffer)),
+                let (arrival, result) = match exchanged {
+                    Ok(exchanged) => (exchanged.last_arrival, Ok(exchanged.buffer)),
                     Err(broken) => (start, Err(broken)),
                 };
                 recorder.record(operation, ready, start, end, arrival.max(start));
-                Answer::Reduced { operation, end, result }
+                Answer::Exchanged { operation, end, result }
             }
             Ask::Spans => Answer::Spans(recorder.take()),
             Ask::StepSpans => Answer::Spans(recorder.of_step().to_vec()),

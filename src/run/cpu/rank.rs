@@ -16,7 +16,7 @@ use super::program::Program;
 use super::quantize::quantize;
 use crate::model::{Matrix, MatrixData};
 use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
-use crate::run::comm::Broken;
+use crate::run::comm::{Broken, Exchange};
 use crate::run::recorder::{Clock, SpanRecorder, range};
 use crate::run::sample::Sampling;
 use crate::trace::Span;
@@ -38,6 +38,8 @@ pub(super) struct Bound<'a> {
     pub program: &'a Program,
     weights: Vec<Arc<Matrix>>,
     slots: Vec<Vec<f32>>,
+    /// How many numbers each buffer holds in the present step.
+    sizes: Vec<usize>,
     /// Buffers for copies of what is reduced and read again meanwhile.
     spare: Vec<Vec<f32>>,
     /// When each value was there (ns).
@@ -50,6 +52,7 @@ impl<'a> Bound<'a> {
         Self {
             weights,
             slots: program.buffers.iter().map(|_| Vec::new()).collect(),
+            sizes: vec![0; program.buffers.len()],
             spare: Vec::new(),
             ready: vec![0; program.plan.values.len()],
             program,
@@ -90,15 +93,19 @@ impl<'a> Bound<'a> {
         self.program.plan.values[value.index()].columns as usize
     }
 
-    /// Gives every buffer its size for a step whose groups have these rows.
-    fn fit(&mut self, parts: &[StepPart<'_>]) {
-        for (slot, buffer) in self.slots.iter_mut().zip(&self.program.buffers) {
+    /// Gives every buffer its size for a step whose groups have these rows, on this rank.
+    fn fit(&mut self, parts: &[StepPart<'_>], rank: u32) {
+        let tp = self.program.plan.tp;
+        let buffers = self.slots.iter_mut().zip(&mut self.sizes).zip(&self.program.buffers);
+        for ((slot, size), buffer) in buffers {
             let part = &parts[buffer.group as usize].rows;
             let rows = match buffer.rows {
                 Rows::Tokens => part.rows(),
                 Rows::Sequences => part.runs.len(),
+                Rows::Share => Rows::share(part.rows(), rank, tp).len(),
             };
-            slot.resize(rows * buffer.columns as usize, 0.0);
+            *size = rows * buffer.columns as usize;
+            slot.resize(*size, 0.0);
         }
     }
 }
@@ -139,7 +146,7 @@ impl Rank {
         let program = bound.program;
         let plan = &program.plan;
         let parts = rows.parts(plan.groups, tokens);
-        bound.fit(&parts);
+        bound.fit(&parts, self.index);
         self.recorder.enter(place.on, place.sample, plan.phase, place.step, program.base);
         self.ask(Ask::Enter {
             on: place.on,
@@ -165,7 +172,15 @@ impl Rank {
                     false => std::mem::take(&mut bound.slots[slot]),
                 };
                 let ready = bound.ready[operation.reads[0].index()];
-                self.ask(Ask::Reduce { operation: at, ready, buffer })?;
+                let exchange = match operation.kind {
+                    Kind::ReduceScatter => {
+                        Exchange::ReduceScatter { columns: bound.columns(operation.reads[0]) }
+                    }
+                    Kind::AllGather => Exchange::AllGather,
+                    _ => Exchange::AllReduce,
+                };
+                let bytes = parts[operation.group as usize].bytes(&operation.cost.message_bytes);
+                self.ask(Ask::Exchange { operation: at, ready, exchange, bytes, buffer })?;
                 if self.steps_aside {
                     std::thread::yield_now();
                     now = self.clock.now();
@@ -223,16 +238,19 @@ impl Rank {
     /// Receives completed collectives up to operation `wanted`; puts their results into place.
     fn wait_for(&self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
         loop {
-            let Ok(Answer::Reduced { operation, end, result }) = self.answers.recv() else {
+            let Ok(Answer::Exchanged { operation, end, result }) = self.answers.recv() else {
                 return Err(gone());
             };
             let done = &bound.program.plan.operations[operation as usize];
             let (from, to) = (bound.slot(done.reads[0]), bound.slot(done.writes[0]));
             // the operand's buffer, or its copy, comes back as the result's; the result's old one takes its place
-            let freed = std::mem::replace(&mut bound.slots[to], result?);
+            let mut freed = std::mem::replace(&mut bound.slots[to], result?);
             match bound.program.keeps[operation as usize] {
                 true => bound.spare.push(freed),
-                false => bound.slots[from] = freed,
+                false => {
+                    freed.resize(bound.sizes[from], 0.0);
+                    bound.slots[from] = freed;
+                }
             }
             bound.ready[done.writes[0].index()] = end;
             if operation >= wanted {
@@ -264,7 +282,13 @@ impl Rank {
         let weight = operation.weight.map(|w| &*bound.weights[w.index()]);
         let layer = operation.layer.unwrap_or(0) as usize;
         match (&operation.kind, weight) {
-            (Kind::Embed, Some(table)) => embed(table, tokens, &mut out),
+            (Kind::Embed, Some(table)) => {
+                let scattered =
+                    bound.program.plan.values[operation.writes[0].index()].rows == Rows::Share;
+                let ranks = if scattered { self.tp } else { 1 };
+                let own = Rows::share(tokens.len(), self.index % ranks, ranks);
+                embed(table, &tokens[own], &mut out);
+            }
             (Kind::Norm, Some(weight)) => {
                 self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);
             }

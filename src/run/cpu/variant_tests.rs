@@ -116,6 +116,30 @@ fn micro_batches_change_no_logits() {
 }
 
 #[test]
+fn a_scattered_residual_changes_no_logits() {
+    for architecture in ["standard", "ladder", "ladder:[0]", "parallel", "parallel+ladder", "stale:2"] {
+        for tp in [1, 2, 4] {
+            // shares of unlike size, a rank without rows in decode, and groups of shares
+            for (batch, micro_batches) in [(4, 1), (5, 1), (5, 2)] {
+                let variant = Variant { micro_batches, ..Variant::default() };
+                let whole = logits(architecture, tp, batch, variant);
+                let scattered = Variant { sequence_parallel: true, ..variant };
+                let off = farthest(&logits(architecture, tp, batch, scattered), &whole);
+                assert!(off < 1e-5, "{architecture} tp{tp} {batch} in {micro_batches}: {off}");
+            }
+        }
+    }
+    // messages in 8 bits are scattered as they are reduced
+    let of = |sequence_parallel| Variant {
+        comm_dtype: CommDType::Int8,
+        sequence_parallel,
+        ..Variant::default()
+    };
+    let off = farthest(&logits("standard", 4, 5, of(true)), &logits("standard", 4, 5, of(false)));
+    assert!(off < 1e-5, "{off}");
+}
+
+#[test]
 fn messages_in_8_bits_are_close_and_not_the_same() {
     let plain = logits("standard", 2, 2, Variant::default());
     let most = plain.iter().flat_map(|(_, row)| row).fold(0.0_f32, |most, x| most.max(x.abs()));

@@ -53,11 +53,12 @@ impl StepSize {
         self.sequences * self.tokens
     }
 
-    /// Rows that a value of the plan has in the step, by what the plan says it has a row for.
-    pub fn rows_of(&self, rows: Rows) -> u32 {
+    /// Rows that a value of the plan has in the step on one of `tp` ranks, by what the plan says it has a row for.
+    pub fn rows_of(&self, rows: Rows, tp: u32) -> u32 {
         match rows {
             Rows::Tokens => self.rows(),
             Rows::Sequences => self.sequences,
+            Rows::Share => self.rows().div_ceil(tp),
         }
     }
 }
@@ -201,13 +202,13 @@ impl Binder<'_> {
             }
             Kind::Norm => {
                 let columns = self.columns(operation.writes[0]);
-                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows);
+                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows, plan.tp);
                 arguments.pointer(read(0)).pointer(weight()?).pointer(write(0)).u32(columns).f32(eps);
                 one(self.kernel("rms_norm", geometry::rows(rows, columns), arguments))
             }
             Kind::AddNorm => {
                 let columns = self.columns(operation.writes[0]);
-                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows);
+                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows, plan.tp);
                 arguments.pointer(read(0)).pointer(read(1)).pointer(weight()?);
                 arguments.pointer(write(0)).pointer(write(1)).u32(columns).f32(eps);
                 one(self.kernel("add_norm", geometry::rows(rows, columns), arguments))
@@ -231,7 +232,7 @@ impl Binder<'_> {
             }
             Kind::JoinNorm { root } => {
                 let columns = self.columns(operation.writes[0]);
-                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows);
+                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows, plan.tp);
                 self.joined(operation, &mut arguments);
                 arguments.pointer(weight()?).pointer(write(0)).pointer(write(1)).u32(columns);
                 arguments.f32(own_scale(*root, plan.tp)).f32(eps);
@@ -277,8 +278,9 @@ impl Binder<'_> {
                 "{}: the cuda backend has no all-reduce that is fused with a norm",
                 operation.name
             ))),
-            Kind::AllGather => {
-                Err(Error::failed(format!("{}: the cuda backend has no all-gather", operation.name)))
+            Kind::ReduceScatter | Kind::AllGather => {
+                let (name, kind) = (&operation.name, operation.kind.as_str());
+                Err(Error::failed(format!("{name}: the cuda backend has no {kind}")))
             }
         }
     }
@@ -293,7 +295,7 @@ impl Binder<'_> {
 
     fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
         let v = &self.program.plan.values[value.index()];
-        u64::from(size.rows_of(v.rows)) * u64::from(v.columns)
+        u64::from(size.rows_of(v.rows, self.program.plan.tp)) * u64::from(v.columns)
     }
 
     fn elementwise(&self, elements: u64) -> Launch {
@@ -317,7 +319,7 @@ impl Binder<'_> {
         let plan = &self.program.plan;
         let out = &plan.values[operation.writes[0].index()];
         let (inputs, outputs) = (self.columns(operation.reads[0]), out.columns);
-        let rows = size.rows_of(out.rows);
+        let rows = size.rows_of(out.rows, plan.tp);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let most = matvec::most_rows(self.program.dtype, inputs);

@@ -6,7 +6,7 @@ use super::launches::StepSize;
 use crate::base::error::{Error, Result};
 #[cfg(test)]
 use crate::plan::{Architecture, ModelShape, Phase};
-use crate::plan::{Buffer, BufferId, DType, Element, Lane, Lowering, Plan, PlanSpec, Rows, ValueId};
+use crate::plan::{Buffer, BufferId, DType, Element, Lane, Lowering, Plan, PlanSpec, ValueId};
 
 /// A plan and what all ranks share about it.
 #[derive(Clone, Debug)]
@@ -89,11 +89,7 @@ impl Program {
     pub(super) fn buffer_bytes(&self, size: &StepSize) -> Vec<u64> {
         let bytes = |buffer: &Buffer| {
             let size = size.of_group(self.plan.groups, buffer.group);
-            let sequences = u64::from(size.sequences);
-            let rows = match buffer.rows {
-                Rows::Tokens => sequences * u64::from(size.tokens),
-                Rows::Sequences => sequences,
-            };
+            let rows = u64::from(size.rows_of(buffer.rows, self.plan.tp));
             let each = match buffer.element {
                 Element::Activation => self.dtype.bytes(),
                 Element::Logit => 4,

@@ -107,8 +107,13 @@ impl<'a> Machine<'a> {
         let numbers = Numbers::new(step);
         let cost = &class.cost;
         if class.kind.is_collective() {
-            let (mut us, source) = self.collective.us(numbers.of(&cost.message_bytes));
-            if class.kind == Kind::AllReduce && cost.flops != Quantity::ZERO {
+            let message = numbers.of(&cost.message_bytes);
+            let (mut us, source) = match class.kind {
+                Kind::ReduceScatter | Kind::AllGather => self.collective.half_us(message),
+                _ => self.collective.us(message),
+            };
+            let is_sum = matches!(class.kind, Kind::AllReduce | Kind::ReduceScatter);
+            if is_sum && cost.flops != Quantity::ZERO {
                 // messages in 8 bits are scaled and added by kernels, which read those of all ranks
                 us += self.memory_us(numbers.of(&cost.bytes_read) + numbers.of(&cost.bytes_written));
             }
@@ -116,10 +121,10 @@ impl<'a> Machine<'a> {
         }
         let stack = &self.target.stack;
         let (kernels, mut taken) = match (&class.kind, class.weight) {
-            (Kind::MatMul, Some((inputs, outputs))) => {
-                let rows = if class.rows == Rows::Tokens { step.rows() } else { step.sequences };
-                (1, self.matmul(rows, inputs.into(), outputs.into(), cost, &numbers))
-            }
+            (Kind::MatMul, Some((inputs, outputs))) => (
+                1,
+                self.matmul(class.rows.count(step, 1), inputs.into(), outputs.into(), cost, &numbers),
+            ),
             (Kind::Attend, _) => (stack.attention.kernels, self.attend(class, step, &numbers)),
             (Kind::Sample, _) => {
                 (stack.sample_kernels, self.streamed(cost, &numbers, stack.sample_kernels))

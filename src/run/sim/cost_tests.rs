@@ -40,7 +40,7 @@ fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
     let taken = machine.taken(&class, &step);
     assert!((taken.us - 2.8).abs() < 1e-9 && !taken.arithmetic);
     (class.kind, class.lane) = (Kind::AllReduce, Lane::Comm);
-    class.cost.message_bytes = fixed(4_000_000);
+    class.cost = Cost { message_bytes: fixed(4_000_000), ..Cost::default() };
     assert!((machine.taken(&class, &step).us - 1010.0).abs() < 1e-9);
 }
 

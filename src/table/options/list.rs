@@ -278,5 +278,10 @@ options! {
             label: "comm-",
             ..PLAIN
         };
+        /// Scatter the residual's rows over the ranks: a reduce-scatter, norms of 1/TP of the rows and an all-gather
+        sequence_parallel: bool = false, About {
+            label: "seqpar",
+            ..PLAIN
+        };
     }
 }

@@ -259,7 +259,7 @@ impl Engine {
             let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
             let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
             let out = &plan.values[operation.writes[0].index()];
-            let (rows, logits) = (size.rows_of(out.rows), out.element == Element::Logit);
+            let (rows, logits) = (size.rows_of(out.rows, plan.tp), out.element == Element::Logit);
             let address = rank.weight(&weight.name)?;
             let same = |p: &&mut Product| {
                 (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)

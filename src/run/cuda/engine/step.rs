@@ -327,7 +327,7 @@ pub(super) fn reductions(
                 .map(|a| (a.buffer(program.buffer(from)), a.buffer(program.buffer(to))))
                 .collect();
             let to = &program.plan.values[to.index()];
-            let rows = size.of_group(program.plan.groups, to.group).rows_of(to.rows);
+            let rows = size.of_group(program.plan.groups, to.group).rows_of(to.rows, program.plan.tp);
             Reduction { operands, elements: u64::from(rows) * u64::from(to.columns) }
         })
         .collect()

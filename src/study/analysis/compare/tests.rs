@@ -208,6 +208,7 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "seed" => s.seed = 77,
             "micro_batches" => s.micro_batches = 2,
             "comm_dtype" => s.comm_dtype = crate::plan::CommDType::F8,
+            "sequence_parallel" => s.sequence_parallel = true,
             _ => s.collective = crate::table::Collective::OneShot,
         }
     };
