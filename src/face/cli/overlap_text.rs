@@ -98,8 +98,7 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         return Err(Error::input(format!("no such table: {missing}")));
     }
     let all = report.exposed_stretches.count;
-    let rows = report.exposed_stretches.longest.iter().take(STRETCHES);
-    let told: u64 = rows.map(|row| row.ranks.len() as u64).sum();
+    let told = report.exposed_stretches.longest.len().min(STRETCHES) as u64;
     let part = match by {
         // a row is of all ranks that had the same stretch
         By::Exposed if told < all => format!("; the longest {told} of {all}"),

@@ -1,7 +1,8 @@
 //! What the timeline's actions do, and what lines that are typed there ask for.
 
-use super::state::panel::Panel;
+use super::state::panel::{Panel, Stretches};
 use super::state::prediction::Prediction;
+use super::state::scope::Scope;
 use super::state::target::{FORMS, Target};
 use super::state::{Line, Timeline, View};
 use super::{Act, ask, stretch};
@@ -46,7 +47,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::Operations => match &mut view.panel {
             Some(Panel::Operations(operations)) => {
                 let scope = operations.scope;
-                let next = scope.next(view, true);
+                let next = scope.next(view, &Scope::OF_OPERATIONS);
                 if let Some(operations) = view.panel.as_mut().and_then(Panel::operations) {
                     operations.scope = next;
                 }
@@ -58,14 +59,15 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         },
         Act::Stretches => match &view.panel {
             Some(Panel::Stretches(stretches)) => {
-                let next = stretches.scope.next(view, false);
+                let next = stretches.scope.next(view, &Scope::OF_STRETCHES);
                 if let Some(Panel::Stretches(stretches)) = &mut view.panel {
                     stretches.scope = next;
                 }
             }
             _ => {
                 cx.forget::<Timeline>(ask::STRETCHES);
-                view.panel = Some(Panel::Stretches(Default::default()));
+                let scope = Scope::Stretch.next(view, &Scope::OF_STRETCHES);
+                view.panel = Some(Panel::Stretches(Stretches { scope, ..Stretches::default() }));
             }
         },
         Act::CopyName => match name(view) {

@@ -13,6 +13,7 @@ use crate::plan::Phase;
 use crate::study::analysis;
 use crate::study::plot;
 use crate::table::render::{Shown, Table};
+use crate::trace::overlap::StepKey;
 use crate::trace::{self, Trace};
 
 /// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
@@ -103,7 +104,9 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     words.extend(["--by".into(), by.into()]);
     words.extend(match part {
         Part::Step(key) if key.phase == Phase::Decode => vec!["--step".into(), key.step.to_string()],
-        Part::Step(_) => vec!["--phase".into(), "prefill".into()],
+        Part::Step(StepKey { phase, .. }) | Part::Phase(phase) => {
+            vec!["--phase".into(), phase.as_str().into()]
+        }
         Part::Stretch(window) => {
             let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
             vec!["--from".into(), time(window.from), "--to".into(), time(window.to)]

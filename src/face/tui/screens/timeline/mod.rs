@@ -33,7 +33,7 @@ acts! {
     SpanPrevious: "previous-operation", "Left", "previous operation of the line", Some("operation");
     SpanNext: "next-operation", "Right", "next operation of the line", None;
     Operations: "operations", "O", "where the time went: operations of the trace; again: of the step, the selection, the search", Some("operations");
-    Stretches: "exposed", "E", "the longest exposed stretches of the trace; again: of the step, the selection", Some("exposed");
+    Stretches: "exposed", "E", "the longest exposed stretches of decoding; again: of prefill, all, the step, the selection", Some("exposed");
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", Some("zoom to it");

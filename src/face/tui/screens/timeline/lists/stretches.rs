@@ -23,14 +23,11 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &S
     let many = match counted.map(|counted| &counted.table) {
         None => "looking…".into(),
         Some(table) if table.count == 0 => "no communication is exposed".into(),
-        Some(table) => {
-            let among = table.longest.iter().map(|s| s.ranks.len() as u64).sum::<u64>();
-            match among < table.count {
-                true => format!("the longest of {}", table.count),
-                _ if table.count == 1 => "1 stretch".into(),
-                false => format!("{} stretches", table.count),
-            }
+        Some(table) if (table.longest.len() as u64) < table.count => {
+            format!("the {} longest of {}", table.longest.len(), table.count)
         }
+        Some(table) if table.count == 1 => "1 stretch".into(),
+        Some(table) => format!("{} stretches", table.count),
     };
     let title = format!("exposed communication: {}{part} · {many}", which(view));
     let inner = frame(buf, area, &title, theme);

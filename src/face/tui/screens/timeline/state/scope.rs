@@ -6,6 +6,7 @@ use super::index::{StepKey, TraceIndex};
 use super::search::Words;
 use super::view::View;
 use crate::face::tui::screens::timeline::state::window::Window;
+use crate::plan::Phase;
 use crate::study::analysis::{self, ExposedStretches, LaneTotal, OperationTable};
 use crate::trace::overlap::Selection;
 
@@ -15,6 +16,8 @@ pub enum Scope {
     /// The whole trace: every step of every rank.
     #[default]
     All,
+    /// All steps of a phase, where the trace has both.
+    Phase(Phase),
     /// The step under the cursor, wherever that goes.
     Step,
     /// What is selected, or lies between the marks.
@@ -28,6 +31,8 @@ pub enum Scope {
 pub enum Part {
     /// The whole trace; also where a scope comes to nothing at the moment.
     All,
+    /// All steps of a phase.
+    Phase(Phase),
     /// A prefill or a decode step of one sample.
     Step(StepKey),
     /// A stretch of time (ns of the trace).
@@ -37,19 +42,29 @@ pub enum Part {
 }
 
 impl Scope {
-    /// The next one that is of something; hits are for tables of operations alone.
-    pub fn next(self, view: &View, hits: bool) -> Self {
-        let all = [Self::All, Self::Step, Self::Stretch, Self::Hits];
+    /// What tables of operations are of, in the order in which a key goes through it.
+    pub const OF_OPERATIONS: [Self; 4] = [Self::All, Self::Step, Self::Stretch, Self::Hits];
+
+    /// What lists of exposed stretches are of: decoding first, whose stretches those of a prefill would hide.
+    pub const OF_STRETCHES: [Self; 5] =
+        [Self::Phase(Phase::Decode), Self::Phase(Phase::Prefill), Self::All, Self::Step, Self::Stretch];
+
+    /// The next of these that is of something.
+    pub fn next(self, view: &View, all: &[Self]) -> Self {
         let at = all.iter().position(|scope| *scope == self).unwrap_or(0);
-        let behind = all.iter().cycle().skip(at + 1).take(all.len());
-        let able = behind.copied().filter(|scope| hits || *scope != Self::Hits);
-        able.into_iter().find(|scope| scope.of_view(view).is_some()).unwrap_or_default()
+        let mut behind = all.iter().cycle().skip(at + 1).take(all.len());
+        behind.find(|scope| scope.of_view(view).is_some()).copied().unwrap_or_default()
     }
 
     fn of_view(self, view: &View) -> Option<Part> {
         let pane = view.pane();
         match self {
             Self::All => Some(Part::All),
+            Self::Phase(phase) => {
+                let steps = &pane.index.steps;
+                let has = |wanted| steps.iter().any(|step| step.key.phase == wanted);
+                (has(Phase::Prefill) && has(Phase::Decode)).then_some(Part::Phase(phase))
+            }
             Self::Step => pane.step_key(view.time, true).map(Part::Step),
             Self::Stretch => view.stretch().map(|stretch| Part::Stretch(pane.window(stretch))),
             Self::Hits => {
@@ -70,6 +85,7 @@ impl Part {
     pub fn label(&self) -> String {
         match self {
             Self::All => "the whole trace".into(),
+            Self::Phase(phase) => phase.as_str().into(),
             Self::Step(key) => key.label(),
             Self::Stretch(_) => "the selection".into(),
             Self::Hits(query) => format!("what /{query} finds"),
@@ -80,6 +96,7 @@ impl Part {
         let since = |time: i64| Some(time.saturating_sub(index.zero));
         match self {
             Self::All | Self::Hits(_) => Selection::default(),
+            Self::Phase(phase) => Selection { phase: Some(*phase), ..Selection::default() },
             Self::Step(key) => Selection::of_step(*key),
             Self::Stretch(window) => Selection {
                 from_ns: since(window.from),

@@ -114,7 +114,22 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     let mut driver = with(vec![trace()], (120, 40));
     keys(&mut driver, "E");
     let shown = driver.screen();
-    assert!(shown.contains("exposed communication: the whole trace · 10 stretches"), "{shown}");
+    assert!(
+        shown.contains("exposed communication: decode · 8 stretches"),
+        "who decodes is served first: {shown}"
+    );
+    keys(&mut driver, "E");
+    assert!(
+        driver.screen().contains("exposed communication: prefill · 2 stretches"),
+        "{}",
+        driver.screen()
+    );
+    keys(&mut driver, "E");
+    assert!(
+        driver.screen().contains("exposed communication: the whole trace · 10 stretches"),
+        "{}",
+        driver.screen()
+    );
     let row = |driver: &Driver, at: usize| {
         let shown = driver.screen();
         let head = shown.lines().position(|line| line.contains("what waited")).expect("a header");
@@ -226,7 +241,7 @@ fn what_is_listed_is_exported_and_has_a_command() {
     };
     assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by name --step 0");
     keys(&mut driver, "E");
-    assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase all");
+    assert_eq!(command(&mut driver), "ladderscope overlap 20260102-0304-1 --by exposed --phase decode");
 }
 
 #[test]
@@ -235,7 +250,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     keys(&mut driver, "E");
     assert!(
-        driver.screen().contains("exposed communication: upper trace [simulated], the whole"),
+        driver.screen().contains("exposed communication: upper trace [simulated], decode"),
         "{}",
         driver.screen()
     );
@@ -247,7 +262,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     assert_eq!(upper[0].ranks, [0, 1], "what both ranks have is one row");
     keys(&mut driver, "w");
     assert!(
-        driver.screen().contains("exposed communication: lower trace [simulated], the whole"),
+        driver.screen().contains("exposed communication: lower trace [simulated], decode"),
         "{}",
         driver.screen()
     );
