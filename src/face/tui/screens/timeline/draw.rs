@@ -124,12 +124,13 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
 }
 
-/// `step 0: overlap 68.9%  decode 71.2%`.
+/// `overlap: step 0 68.9%, decode 71.2%`; which steps of an imported trace decode is not known.
 fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
-    let step = step.map(|key| format!("{}: overlap {}  ", key.label(), pct(Some(key))));
-    format!("{}decode {}", step.unwrap_or_default(), pct(None))
+    let step = step.map(|key| format!("{} {}, ", key.label(), pct(Some(key))));
+    let all = if pane.index.trace.meta.import.is_some() { "all steps" } else { "decode" };
+    format!("overlap: {}{all} {}", step.unwrap_or_default(), pct(None))
 }
 
 /// A trace's name, behind where its numbers come from, so that nothing crowds that out.
@@ -154,9 +155,11 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
 
 /// Seconds with so many decimals: windows deep in a long trace must be told apart.
 pub fn seconds(ns: i64, decimals: usize) -> String {
-    let (sign, value) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
+    let value = ns.unsigned_abs();
     let fraction = format!("{:09}", value % 1_000_000_000);
-    format!("{sign}{}.{}", value / 1_000_000_000, &fraction[..decimals.min(9)])
+    let text = format!("{}.{}", value / 1_000_000_000, &fraction[..decimals.min(9)]);
+    let sign = if ns < 0 && text.contains(|digit| ('1'..='9').contains(&digit)) { "-" } else { "" };
+    format!("{sign}{text}")
 }
 
 fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
