@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 
 use super::scene::{Color, Point};
-use crate::plan::Architecture;
+use crate::plan::{Architecture, LayerSet};
 use crate::table::Provenance;
 
 /// The colour of text and axes.
@@ -172,8 +172,8 @@ pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> L
     numbers(architectures).into_iter().map(|(architecture, index)| (architecture, look(index))).collect()
 }
 
-/// The number of each architecture's look, in figures and on the screen. Well-known ones have the same
-/// everywhere; variants of one family take what is free.
+/// The number of each architecture's look, in figures and on the screen: the same whatever else is shown. Only of
+/// variants of one family whose parameters are 8 apart one takes what is free.
 pub fn numbers<'a>(
     architectures: impl IntoIterator<Item = &'a Architecture>,
 ) -> BTreeMap<Architecture, usize> {
@@ -181,18 +181,7 @@ pub fn numbers<'a>(
     let mut taken: BTreeMap<usize, &Architecture> = BTreeMap::new();
     let mut waiting = Vec::new();
     for architecture in all {
-        let wish = match architecture {
-            Architecture::Standard => 0,
-            Architecture::Ladder(_) => 1,
-            Architecture::Parallel => 2,
-            Architecture::Desync(_) => 3,
-            Architecture::UpperBound => 4,
-            Architecture::Stale(_) => 5,
-            Architecture::ParallelLadder => 6,
-            Architecture::Delayed(_) => 7,
-            Architecture::SyncDrop(_) => 8,
-        };
-        match taken.entry(wish) {
+        match taken.entry(number(architecture)) {
             Entry::Occupied(_) => waiting.push(architecture),
             Entry::Vacant(free) => {
                 free.insert(architecture);
@@ -200,11 +189,36 @@ pub fn numbers<'a>(
         }
     }
     for architecture in waiting {
-        if let Some(free) = (0..usize::MAX).find(|index| !taken.contains_key(index)) {
+        if let Some(free) = (PALETTE.len()..).find(|index| !taken.contains_key(index)) {
             taken.insert(free, architecture);
         }
     }
     taken.into_iter().map(|(index, architecture)| (architecture.clone(), index)).collect()
+}
+
+/// The look that an architecture has by itself: of its family, and for each variant of it, another colour and
+/// marker that no family and no variant of another one has.
+fn number(architecture: &Architecture) -> usize {
+    let layers = |which: &LayerSet| match which {
+        LayerSet::All => 0,
+        LayerSet::Last(count) => *count,
+        LayerSet::Only(layers) => layers.iter().sum::<u32>().wrapping_add(4),
+    };
+    // the variant that is known best is number 0
+    let (family, variant) = match architecture {
+        Architecture::Standard => (0, 0),
+        // standard has no variants, and leaves theirs
+        Architecture::SyncDrop(which) => (0, 1 + layers(which) % 7),
+        Architecture::Ladder(which) => (1, layers(which)),
+        Architecture::Parallel => (2, 0),
+        Architecture::Desync(every) => (3, every.wrapping_sub(4)),
+        Architecture::UpperBound => (4, 0),
+        Architecture::Stale(staleness) => (5, staleness.wrapping_sub(2)),
+        Architecture::ParallelLadder => (6, 0),
+        Architecture::Delayed(delay) => (7, delay.wrapping_sub(1)),
+    };
+    let variant = (variant % 8) as usize;
+    PALETTE.len() * variant + (family + variant) % PALETTE.len()
 }
 
 /// A colour two thirds of the way to white.

@@ -45,6 +45,8 @@ pub struct BestAtLimit {
     pub y_ci95: Option<[f64; 2]>,
     /// y over that of `standard` at the same limit, P2P and setting; null where that keeps it not.
     pub over_standard: Option<f64>,
+    /// The batch of that run of `standard`.
+    pub standard_batch: Option<u32>,
 }
 
 /// A point and its place.
@@ -68,7 +70,7 @@ pub fn at_limits<'a>(
             series.get(&(*group, Series { architecture: Architecture::Standard, ..of.clone() }));
         let Some((first, _)) = members.first() else { continue };
         for &limit in limits {
-            let baseline = standard.and_then(|cells| within(cells, axes, limit)).map(|(_, (_, y))| y);
+            let baseline = standard.and_then(|cells| within(cells, axes, limit));
             let best = within(members, axes, limit).map(|(point, (x, y))| BestAtLimit {
                 run: point.run.clone(),
                 tp: point.spec.tp,
@@ -76,7 +78,8 @@ pub fn at_limits<'a>(
                 x,
                 y,
                 y_ci95: axes.y.interval(point),
-                over_standard: baseline.map(|baseline| y / baseline),
+                over_standard: baseline.map(|(_, (_, of_standard))| y / of_standard),
+                standard_batch: baseline.map(|(point, _)| point.spec.batch),
             });
             rows.push(AtLimit {
                 group: (*group).to_owned(),

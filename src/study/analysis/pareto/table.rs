@@ -93,6 +93,7 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
             ("over_standard|/ standard", &|r| {
                 Shown::number(r.best.as_ref().and_then(|b| b.over_standard), 3)
             }),
+            ("standard_batch|", &|r| r.best.as_ref().and_then(|b| b.standard_batch).into()),
             ("provenance|", &|r| Shown::text(r.provenance)),
             ("run|", &|r| r.best.as_ref().map(|b| b.run.as_str()).into()),
         ],

@@ -201,7 +201,11 @@ fn at_a_limit_each_series_has_its_best_cell() {
     let standard = row(&Architecture::Standard, 115.0).best.clone().unwrap();
     assert_eq!((standard.tp, standard.batch, standard.over_standard), (2, 4, Some(1.0)));
     let best = row(&ladder(), 115.0).best.clone().unwrap();
-    assert_eq!(best.batch, 16, "ladder keeps the limit at a larger batch");
+    assert_eq!(
+        (best.batch, best.standard_batch),
+        (16, Some(4)),
+        "ladder keeps the limit at a larger batch"
+    );
     assert!(best.x <= 115.0 && best.over_standard.unwrap() > 3.0, "{best:?}");
     assert!(best.y_ci95.unwrap()[0] < best.y);
     assert_eq!(row(&ladder(), 1000.0).best.as_ref().unwrap().batch, 16);

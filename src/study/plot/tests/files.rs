@@ -137,8 +137,17 @@ fn architectures_have_looks_of_their_own_that_do_not_change() {
     let looks = crate::study::plot::style::looks(&some);
     let distinct: std::collections::BTreeSet<_> = looks.values().collect();
     assert_eq!(distinct.len(), some.len());
-    let alone = crate::study::plot::style::looks(&some[3..4]);
-    assert_eq!(alone[&some[3]], looks[&some[3]]);
+    // each alone, and beside relatives
+    let family = ["1", "2", "3", "4", "6", "8"].map(|delay| format!("delayed:{delay}").parse().unwrap());
+    let many: Vec<Architecture> = some.iter().cloned().chain(family).collect();
+    let beside = crate::study::plot::style::looks(&many);
+    for architecture in &many {
+        let alone = crate::study::plot::style::looks([architecture]);
+        assert_eq!(alone[architecture], beside[architecture], "{architecture}");
+    }
+    let distinct: std::collections::BTreeSet<_> =
+        beside.values().map(|look| (look.color, look.marker)).collect();
+    assert_eq!(distinct.len(), many.len());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Draws the Pareto screen: a plot of one group, the same model, workload, hardware and provenance.
 
+use std::collections::HashSet;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -126,6 +128,9 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let rank = |d: &&Drawn| (d.index == pareto.selected, !d.dominated);
     let mut order: Vec<&Drawn> = drawn.iter().collect();
     order.sort_by_key(rank);
+    for ((x, y), suffix, look) in suffixes(plot, &drawn) {
+        put(buf, plot.area, x, y, suffix, theme.style(Role::Architecture(look)));
+    }
     for point in order {
         let mut style = theme.style(Role::Architecture(point.look));
         style = style.add_modifier(if point.dominated { Modifier::DIM } else { Modifier::BOLD });
@@ -151,6 +156,8 @@ pub struct Drawn {
     pub look: usize,
     /// Whether the run's GPUs talked directly.
     pub p2p: P2p,
+    /// What stands behind its glyph.
+    pub suffix: &'static str,
     /// Another of its series dominates it.
     pub dominated: bool,
 }
@@ -162,10 +169,21 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
         (&crate::study::analysis::ParetoPoint, &(usize, bool)),
     )| {
         let place = pareto.axes.of(point).filter(|place| plot.contains(*place))?;
-        let look = pareto.entries.get(*entry).map_or(0, |e| e.look);
-        Some(Drawn { index, cell: plot.cell(place), look, p2p: point.spec.p2p, dominated: !on })
+        let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
+        Some(Drawn { index, cell: plot.cell(place), look, p2p: point.spec.p2p, suffix, dominated: !on })
     };
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
+}
+
+/// What stands behind glyphs, and in which cells: never in one that has a point, nor beyond the plot.
+pub fn suffixes<'a>(
+    plot: &'a Plot,
+    drawn: &'a [Drawn],
+) -> impl Iterator<Item = ((u16, u16), &'static str, usize)> + 'a {
+    let points: HashSet<(u16, u16)> = drawn.iter().map(|point| point.cell).collect();
+    let suffixed = drawn.iter().filter(|point| !point.suffix.is_empty());
+    let beside = suffixed.map(|point| ((point.cell.0 + 1, point.cell.1), point.suffix, point.look));
+    beside.filter(move |(cell, ..)| cell.0 < plot.area.right() && !points.contains(cell))
 }
 
 /// Labels (TP x batch) of the selected point, then of the frontier's ends and of those on its own series' frontier,
@@ -179,8 +197,8 @@ pub fn labelled(
     selected: Option<usize>,
 ) -> Vec<(labels::Label, Style)> {
     let others: Vec<_> = pareto.others().filter(|(_, place)| plot.contains(*place)).collect();
-    let cells: Vec<(u16, u16)> =
-        drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place))).collect();
+    let cells = drawn.iter().map(|d| d.cell).chain(others.iter().map(|(_, place)| plot.cell(*place)));
+    let cells: Vec<(u16, u16)> = cells.chain(suffixes(plot, drawn).map(|(cell, ..)| cell)).collect();
     let (entry, ends) = (pareto.selected_entry(), pareto.ends);
     let rank = |(i, d): (usize, &Drawn)| {
         let own = match selected {
@@ -269,7 +287,7 @@ fn draw_panel(
         }
         Panel::Legend => {
             let entry = |e: &super::state::series::Entry| {
-                let mark = if e.hidden { "✕" } else { e.glyph() };
+                let mark = if e.hidden { "✕".into() } else { e.mark() };
                 (format!("{mark} {}", e.series.label()), theme.style(Role::Architecture(e.look)))
             };
             let lines = pareto.entries.iter().map(entry).collect();

@@ -83,7 +83,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
 fn gained(pareto: &Pareto, a: &AreaGained) -> String {
     if a.cells < 2 {
         return format!(
-            "area gained by {} over {} (P2P {}): two matched cells make one, and there is {}",
+            "area of {} over {} (P2P {}): two matched cells make one, and there is {}",
             a.architecture,
             a.baseline,
             a.p2p.as_str(),
@@ -101,21 +101,24 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
         format!("{} x, {} y", a.x_scale, a.y_scale)
     };
     format!(
-        "area gained by {} over {} (P2P {}): {percent}{interval}, {}, to {} {} and {} {}, {scale}, {}",
-        a.architecture,
-        a.baseline,
-        a.p2p.as_str(),
-        counted(a.cells, "matched cell"),
+        "area within {} {} and {} {} ({scale}; no speed-up): {} over {} (P2P {}) {percent}{interval}, {}, {}",
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),
         pareto.axes.y.title(),
+        a.architecture,
+        a.baseline,
+        a.p2p.as_str(),
+        counted(a.cells, "matched cell"),
         a.provenance
     )
 }
 
 /// Columns of a limit in the table.
 const CELL: u16 = 20;
+
+/// What the ratios of the table are.
+const RATIOS: &str = "×: over standard's best in the same column, of the same P2P and setting; *: which is of another batch";
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and how much that is of standard's.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -153,13 +156,18 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
                 continue;
             };
             let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
-            let over = best.over_standard.map(|over| format!("{over:.2}×")).unwrap_or_default();
+            let other = best.standard_batch.is_some_and(|batch| batch != best.batch);
+            let mark = if other { "*" } else { "" };
+            let over = best.over_standard.map(|over| format!("{over:.2}×{mark}")).unwrap_or_default();
             let end = put(buf, area, x, y, &value, text);
             put(buf, area, end, y, &over, dim);
         }
     }
+    if area.height as usize > 1 + entries.len() {
+        put(buf, area, area.x + 1, area.bottom() - 1, RATIOS, dim);
+    }
     for (row, entry) in entries.iter().enumerate() {
-        let name = format!(" {} {}", entry.glyph(), entry.series.label());
+        let name = format!(" {} {}", entry.mark(), entry.series.label());
         put(
             buf,
             area,

@@ -54,9 +54,12 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     Areas { header, plot, table, info }
 }
 
-/// Rows of the table below its header: series shown that have points.
+/// Rows of the table below its header: series shown that have points, and what its ratios are.
 fn table_rows(pareto: &Pareto) -> u16 {
-    pareto.lines.iter().filter(|line| !line.places.is_empty()).count() as u16
+    match pareto.lines.iter().filter(|line| !line.places.is_empty()).count() {
+        0 => 0,
+        series => series as u16 + 1,
+    }
 }
 
 /// An entry of the legend.
@@ -79,12 +82,13 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     let p2p = match both {
         [true, true] => " P2P on, off: ",
         [true, false] => " P2P on: ",
-        _ => " P2P off: ",
+        [false, false] => " ",
+        [false, true] => " P2P off: ",
     };
     pieces.push(Piece { text: p2p.into(), look: None, hidden: false });
     // one entry an architecture: its glyphs with P2P on and off, then its name
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
-        let glyph = |e: &&Entry| if e.hidden { "✕" } else { e.glyph() };
+        let glyph = |e: &&Entry| if e.hidden { "✕".into() } else { e.mark() };
         let glyphs: String = same.iter().map(glyph).collect();
         let settings =
             if same.len() > 2 { format!(" ({} settings)", same.len()) } else { String::new() };

@@ -203,10 +203,9 @@ impl Sketch {
                 .collect(),
             marks,
             texts: labels
-                .map(|(l, _)| {
-                    let own = l.point < drawn.len();
-                    (l.x - plot.area.x, l.y - plot.area.y, l.text, own)
-                })
+                .map(|(l, _)| ((l.x, l.y), l.text, l.point < drawn.len()))
+                .chain(draw::suffixes(&plot, &drawn).map(|(cell, text, _)| (cell, text.into(), true)))
+                .map(|((x, y), text, own)| (x - plot.area.x, y - plot.area.y, text, own))
                 .collect(),
         })
     }

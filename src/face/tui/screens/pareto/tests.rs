@@ -377,14 +377,17 @@ fn a_dragged_rectangle_is_zoomed_to_and_undone() {
 fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
     let mut driver = driver(120, 40);
     let text = driver.screen();
-    assert!(text.contains("area gained by") && text.contains("over standard (P2P "), "{text}");
-    assert!(text.contains("], 6 matched cells, to") && text.contains("emulated-link"), "{text}");
+    assert!(text.contains("area within") && text.contains("over standard (P2P "), "{text}");
+    assert!(
+        text.contains("no speed-up") && text.contains("], 6 matched cells, emulated-link"),
+        "{text}"
+    );
     keys(&mut driver, "g");
     press(&mut driver, KeyCode::End);
     press(&mut driver, KeyCode::Enter);
     let text = driver.screen();
     assert!(
-        text.contains("12 matched cells, to") && !text.contains("], 12 matched cells"),
+        text.contains(" (P2P on) +14.8%, 12") && text.contains("matched cells, simulated"),
         "no interval of a simulation: {text}"
     );
 }
@@ -642,4 +645,53 @@ fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
     keys(&mut driver, "n");
     assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
     assert!(!driver.state.pareto.pictures.on);
+}
+
+/// A driver whose ladders ran in micro-batches, too.
+fn with_micro_batches() -> Driver {
+    let mut all = records();
+    all.retain(|record| record.spec.backend == Backend::Sim);
+    let ladders = all.iter().filter(|r| r.spec.architecture.to_string() == "ladder").cloned();
+    let halves: Vec<Record> = ladders
+        .map(|mut record| {
+            record.spec.micro_batches = 2;
+            record.run.push_str("-micro");
+            record
+        })
+        .collect();
+    all.extend(halves);
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    keys(&mut driver, "5");
+    driver
+}
+
+#[test]
+fn series_of_one_shape_are_told_apart_and_the_legend_is_of_what_the_filter_leaves() {
+    let mut driver = with_micro_batches();
+    let marks: Vec<String> = driver.state.pareto.entries.iter().map(|entry| entry.mark()).collect();
+    let distinct: std::collections::BTreeSet<&String> = marks.iter().collect();
+    assert_eq!(distinct.len(), marks.len(), "{marks:?}");
+    keys(&mut driver, "/ladder tp:8 p2p:off");
+    press(&mut driver, KeyCode::Enter);
+    let marks: Vec<String> = driver.state.pareto.entries.iter().map(|entry| entry.mark()).collect();
+    assert_eq!(marks, ["□", "□²"], "as before the filter");
+    let shown = driver.screen();
+    assert!(shown.contains("□² ladder p2p-off") && !shown.contains("standard p2p"), "{shown}");
+    assert!(!shown.contains("upper-bound"), "{shown}");
+}
+
+#[test]
+fn ratios_say_what_they_are_over_and_which_are_of_another_batch() {
+    let mut driver = driver(120, 40);
+    keys(&mut driver, "gj");
+    press(&mut driver, KeyCode::Enter);
+    let shown = driver.screen();
+    assert!(shown.contains("×: over standard's best in the same column"), "{shown}");
+    let row = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+    assert!(
+        row("■ ladder p2p-on").contains("×*") && !row("● standard p2p-on").contains("×*"),
+        "{shown}"
+    );
 }

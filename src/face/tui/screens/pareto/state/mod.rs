@@ -232,13 +232,18 @@ impl Pareto {
         let group = self.groups.get(self.group);
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
         self.first = points.iter().position(|point| of_group(&point));
+        let left = |p: &&ParetoPoint| chosen.as_ref().is_none_or(|runs| runs.contains(p.run.as_str()));
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
+        // marks are of the group, the legend is of what the filter leaves of it
+        let series: BTreeSet<Series> =
+            points.iter().filter(of_group).filter(left).map(ParetoPoint::series).collect();
+        self.entries.retain(|entry| series.contains(&entry.series));
         let shown = |(i, p): (usize, &ParetoPoint)| {
             let x = self.axes.of(p)?.0;
             let visible = of_group(&p)
                 && self.p2p.is_none_or(|p2p| p.spec.p2p == p2p)
                 && !self.hidden.contains(&p.series())
-                && chosen.as_ref().is_none_or(|runs| runs.contains(p.run.as_str()));
+                && left(&p);
             visible.then_some((i, x))
         };
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();

@@ -1,7 +1,7 @@
 //! What the legend lists: the series of a group, each with its glyphs and colour. A well-known
 //! architecture looks the same in every group.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::face::tui::widgets::scatter::mark;
 use crate::study::analysis::{ParetoPoint, Series};
@@ -20,14 +20,19 @@ pub struct Entry {
     pub series: Series,
     /// The number of its architecture's look: glyphs and colour.
     pub look: usize,
+    /// Which of the series with its shape and P2P it is, behind its glyph: nothing for the first, then `²`, `³`.
+    pub suffix: &'static str,
     /// The user has taken it off the plot.
     pub hidden: bool,
 }
 
+/// What tells series of one shape apart, without colours too.
+const SUFFIXES: [&str; 10] = ["", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹", "⁺"];
+
 impl Entry {
-    /// Its glyph on a frontier.
-    pub fn glyph(&self) -> &'static str {
-        glyph(self.look, self.series.p2p, false)
+    /// Its mark on a frontier.
+    pub fn mark(&self) -> String {
+        format!("{}{}", glyph(self.look, self.series.p2p, false), self.suffix)
     }
 }
 
@@ -38,10 +43,13 @@ pub fn entries<'a>(
 ) -> Vec<Entry> {
     let series: BTreeSet<Series> = points.map(ParetoPoint::series).collect();
     let looks = plot::look_numbers(series.iter().map(|s| &s.architecture));
-    let entry = |series: Series| Entry {
-        look: looks.get(&series.architecture).copied().unwrap_or(0),
-        hidden: hidden.contains(&series),
-        series,
+    let mut alike: BTreeMap<&'static str, usize> = BTreeMap::new();
+    let entry = |series: Series| {
+        let look = looks.get(&series.architecture).copied().unwrap_or(0);
+        let before = alike.entry(glyph(look, series.p2p, false)).or_default();
+        let suffix = SUFFIXES[(*before).min(SUFFIXES.len() - 1)];
+        *before += 1;
+        Entry { look, suffix, hidden: hidden.contains(&series), series }
     };
     series.into_iter().map(entry).collect()
 }
