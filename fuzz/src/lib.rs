@@ -45,7 +45,14 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "store",
         check: store,
-        seeds: &[&[0, 0, 60, 7, 9], &[1, 1, 3, 0, 9], &[2, 0, 9, 34, 9], &[3, 0, 3, 1, 9]],
+        seeds: &[
+            &[0, 0, 60, 7, 9],
+            &[1, 1, 3, 0, 9],
+            &[2, 0, 9, 34, 9],
+            &[3, 0, 3, 1, 9],
+            // a page of -1 rows, for which a Parquet reader would allocate two exabytes
+            &[0xe0, 0xfb, 0x1d, 0xc0, 0x16, 0x10, 0xff, 1, 0x63, 0x63, 0x63, 0x63, 0x63, 0x24, 2, 0xff, 0xff],
+        ],
     },
     Target {
         name: "experiment",

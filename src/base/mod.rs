@@ -1,10 +1,11 @@
-//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, statistics, words.
+//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, pages of Parquet files, statistics, words.
 
 pub mod atomic;
 pub mod error;
 pub mod hash;
 pub mod natural;
 pub mod offer;
+pub mod pages;
 pub mod panic;
 pub(crate) mod regular;
 pub mod statistics;

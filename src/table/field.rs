@@ -30,6 +30,8 @@ pub(crate) enum Source {
     Measure(&'static Measure),
     /// An end of an interval: 0 the lower one, 1 the higher one.
     End(Interval, usize),
+    /// The experiment of whose sweep the run is, and those that found it stored.
+    Experiments,
     /// The tags that people gave the run.
     Tags,
     Note,
@@ -73,6 +75,7 @@ impl Field {
         let of = |map: &'a BTreeMap<String, String>| Some(map.get(self.title.as_ref())?.as_str().into());
         match self.source {
             Source::Text(get) => get(record),
+            Source::Experiments => record.experiment.as_deref().map(Cow::from),
             Source::Option(option) => Some(option.text(&record.spec)),
             Source::Variable => of(&record.spec.env),
             Source::Override => of(&record.spec.set),
@@ -101,15 +104,15 @@ impl Field {
         matches!(self.source, Source::Measure(_) | Source::End(..))
     }
 
-    /// Whether it is what people added to the run.
-    pub fn is_of_people(&self) -> bool {
-        matches!(self.source, Source::Tags | Source::Note)
+    /// Whether it is what was added to the run after its record was written.
+    pub fn is_added(&self) -> bool {
+        matches!(self.source, Source::Tags | Source::Note | Source::Experiments)
     }
 
-    /// Whether a record alone fills it: neither people nor other runs do.
+    /// Whether a record alone fills it: neither additions nor other runs do.
     pub fn is_of_record(&self) -> bool {
         let of_runs = matches!(self.source, Source::Measure(measure) if measure.scope == Scope::Runs);
-        !of_runs && !self.is_of_people() && !matches!(self.source, Source::Setting)
+        !of_runs && !self.is_added() && !matches!(self.source, Source::Setting)
     }
 
     /// Whether it goes by this name.
@@ -172,7 +175,7 @@ pub(crate) fn fields() -> Vec<Field> {
     fields.extend([
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),
-        text("experiment", &["exp"], Letters, |r| r.experiment.as_deref().map(Cow::from)),
+        of("experiment", &["exp"], "experiment", Unit::Words, Letters, Source::Experiments),
         text("created", &["date"], Never, |r| {
             Some(r.created.as_str().into()).filter(|c: &Cow<'_, str>| !c.is_empty())
         }),

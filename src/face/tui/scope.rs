@@ -4,7 +4,6 @@
 use super::snapshot::Snapshot;
 use super::state::{State, Tab};
 use crate::study::analysis::filter::{Filter, Operator, Term, Test};
-use crate::table::Record;
 
 /// The field of runs that names their experiment.
 const EXPERIMENT: &str = "experiment";
@@ -81,13 +80,13 @@ impl Scope {
 
     /// The filter that chooses its runs; `None` where all runs are of it, none is, or the user did not want it.
     fn opening(&self, stored: Option<&Snapshot>) -> Option<String> {
-        let (name, records) = (self.name(stored)?, &stored?.records);
-        let of_it = |record: &Record| record.experiment.as_ref() == Some(&name);
-        let divides = records.iter().any(of_it) && !records.iter().all(of_it);
-        if !divides || self.dismissed.as_ref() == Some(&name) {
+        let (name, table) = (self.name(stored)?, &stored?.table);
+        if self.dismissed.as_ref() == Some(&name) {
             return None;
         }
         let test = Test::Field { name: EXPERIMENT.into(), operator: Operator::Is, value: name };
-        Some(Filter { terms: vec![Term { negated: false, test }] }.to_string())
+        let filter = Filter { terms: vec![Term { negated: false, test }] };
+        let rows = filter.rows(table).ok()?.len();
+        (rows > 0 && rows < table.len()).then(|| filter.to_string())
     }
 }

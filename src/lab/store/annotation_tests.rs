@@ -47,9 +47,16 @@ fn tags_and_notes_stay_with_runs_and_rows_and_no_record_is_touched() {
     assert_eq!(annotations.of(&rows[2]).unwrap().note, "after the driver's update\nsecond line");
     assert_eq!(annotations.tags().into_iter().collect::<Vec<_>>(), [("good", 1), ("paper", 2)]);
     assert_eq!(fs::read(&path).unwrap(), before);
+    // an experiment that found a run is known of it, once
+    store.found_by(&rows[1..2], "delayed").unwrap();
+    let before = fs::read(&path).unwrap();
+    store.found_by(&rows[1..2], "delayed").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), before, "it was known");
+    let known = reopened(&store).annotations().of(&rows[1]).unwrap().experiments.clone();
+    assert_eq!(known.into_iter().collect::<Vec<_>>(), ["delayed"]);
     store.annotate(&rows, &Edit::note("")).unwrap();
     store.annotate(&rows[1..2], &Edit::tags("-paper").unwrap()).unwrap();
-    assert_eq!(store.annotations().of(&rows[1]), None, "nothing is left of it");
+    assert_eq!(store.annotations().of(&rows[2]), None, "nothing is left of it");
     assert!(store.annotate(&rows, &Edit { tag: vec!["a b".into()], ..Edit::default() }).is_err());
 }
 

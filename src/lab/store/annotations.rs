@@ -38,11 +38,13 @@ pub struct Annotation {
     pub tags: BTreeSet<String>,
     /// A text; empty for none.
     pub note: String,
+    /// Experiments that found the run instead of running their cell again.
+    pub experiments: BTreeSet<String>,
 }
 
 impl Annotation {
     fn is_empty(&self) -> bool {
-        self.tags.is_empty() && self.note.is_empty()
+        self.tags.is_empty() && self.note.is_empty() && self.experiments.is_empty()
     }
 
     /// Its tags in a line; empty where it has none.
@@ -60,6 +62,8 @@ pub struct Edit {
     pub untag: Vec<String>,
     /// The note from now on; an empty one takes it away, `None` leaves what is there.
     pub note: Option<String>,
+    /// Experiments that found the runs.
+    pub(super) experiment: Vec<String>,
 }
 
 impl Edit {
@@ -84,7 +88,13 @@ impl Edit {
         Self { note: Some(text.trim().to_owned()), ..Self::default() }
     }
 
+    /// The name of an experiment that found the runs.
+    pub fn found_by(experiment: &str) -> Self {
+        Self { experiment: vec![experiment.to_owned()], ..Self::default() }
+    }
+
     fn apply(&self, annotation: &mut Annotation) {
+        annotation.experiments.extend(self.experiment.iter().cloned());
         annotation.tags.extend(self.tag.iter().cloned());
         annotation.tags.retain(|tag| !self.untag.contains(tag));
         if let Some(note) = &self.note {
@@ -94,7 +104,7 @@ impl Edit {
 
     /// Whether the edit changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.tag.is_empty() && self.untag.is_empty() && self.note.is_none()
+        self.tag.is_empty() && self.untag.is_empty() && self.note.is_none() && self.experiment.is_empty()
     }
 }
 
@@ -218,7 +228,8 @@ impl Annotations {
                 }
             }
         }
-        let edit = Edit { tag: line.tag, untag: line.untag, note: line.note };
+        let Line { tag, untag, note, experiment, .. } = line;
+        let edit = Edit { tag, untag, note, experiment };
         if !edit.is_empty() {
             self.edit(&line.runs, &edit);
         }
@@ -243,6 +254,8 @@ pub(super) struct Line {
     untag: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    experiment: Vec<String>,
     /// Whether the runs were deleted (`true`) or restored (`false`); only rows of
     /// batches are deleted so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,8 +367,17 @@ impl Store {
         for tag in edit.tag.iter().chain(&edit.untag) {
             checked_tag(tag)?;
         }
-        let Edit { tag, untag, note } = edit.clone();
-        self.append(Line { tag, untag, note, ..self.line(runs) })
+        let Edit { tag, untag, note, experiment } = edit.clone();
+        self.append(Line { tag, untag, note, experiment, ..self.line(runs) })
+    }
+
+    /// Says of these runs (full ids) that they are an experiment's as well, which found them stored. Those of which
+    /// it is known are left out. Fails where the file cannot be appended to.
+    pub fn found_by(&self, runs: &[String], experiment: &str) -> Result<()> {
+        let known = self.annotations();
+        let is_known = |run: &&String| known.of(run).is_some_and(|a| a.experiments.contains(experiment));
+        let runs: Vec<String> = runs.iter().filter(|run| !is_known(run)).cloned().collect();
+        self.annotate(&runs, &Edit::found_by(experiment))
     }
 
     /// Says of these runs that they are deleted, or no more.

@@ -93,7 +93,7 @@ impl Grid<'_> {
         let keys: Vec<String> = self.cells.iter().map(|cell| cell.spec.key()).collect();
         let _simulations = self.claim_simulations(&keys, store, cancel, emit)?;
         let mut elsewhere = Ended::default();
-        let mut stored = BTreeSet::new();
+        let (mut stored, mut found) = (BTreeSet::new(), Vec::new());
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
         let mut finished = match choice {
             Choice::All => Finished::default(),
@@ -121,6 +121,9 @@ impl Grid<'_> {
                               emit: &mut dyn FnMut(SweepEvent)| {
                 while let Some(cell) = settled.next_if(|cell| *cell < before) {
                     let Some(record) = finished.get(&keys[cell], number) else { continue };
+                    if record.experiment.as_deref() != self.name {
+                        found.push(record.run.clone());
+                    }
                     let event =
                         SweepEvent::CellSettled { cell, round: number, record: record.clone().into() };
                     emit(event);
@@ -183,6 +186,9 @@ impl Grid<'_> {
             if cancel.is_all() {
                 break;
             }
+        }
+        if let Some(name) = self.name {
+            store.found_by(&found, name)?;
         }
         let outcome =
             SweepOutcome { interrupted: cancel.is_all(), stored: stored.len(), ..cells.finish(emit) };

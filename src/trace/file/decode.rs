@@ -1,18 +1,14 @@
 //! A row group's bytes to spans or ranges, in one pass over its columns.
 
-use std::io::Cursor;
-
 use polars::prelude::{ArrayRef, PlSmallStr, Series};
-use polars_parquet::read::{BasicDecompressor, PageReader, column_iter_to_arrays};
+use polars_parquet::read::{BasicDecompressor, column_iter_to_arrays};
 
 use super::columns::Limits;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read};
+use crate::base::pages;
 use crate::plan::{Lane, Phase};
 use crate::trace::{Range, Span};
-
-/// No page is longer than this; one that claims to be is damaged.
-const PAGE: usize = 1 << 30;
 
 /// Decodes a row group of spans into their place.
 pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Span]) -> Read<()> {
@@ -144,8 +140,13 @@ impl<'a> Columns<'a> {
             (Some(start), Some(end)) => self.bytes.get(start..end).ok_or_else(missing)?,
             _ => return Err(missing()),
         };
-        let pages = PageReader::new(Cursor::new(chunk.to_vec().into()), column, Vec::new(), PAGE);
-        let pages = BasicDecompressor::new(pages, Vec::new());
+        if !pages::fit(chunk.to_vec(), column, self.rows)? {
+            let rows = self.rows;
+            return Err(Problem::Damaged(format!(
+                "column {name} has a page of more rows than the {rows} of its row group"
+            )));
+        }
+        let pages = BasicDecompressor::new(pages::pages(chunk.to_vec(), column), Vec::new());
         let dtype = &column.descriptor().descriptor.primitive_type;
         let (arrays, _): (Vec<ArrayRef>, _) =
             column_iter_to_arrays(vec![pages], vec![dtype], field.clone(), None)?;

@@ -282,7 +282,7 @@ fn two_runs_side_by_side_say_what_differs_and_open_together() {
     let effects = driver.keys("c");
     perform(&mut driver, effects);
     let told = driver.screen();
-    for wanted in ["architecture       ", "23 fields are alike", "x 0.800", "x 1.25", "emulated-link"] {
+    for wanted in ["architecture       ", "24 fields are alike", "x 0.800", "x 1.25", "emulated-link"] {
         assert!(told.contains(wanted), "{wanted}:\n{told}");
     }
     driver.enter();
@@ -326,6 +326,34 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
     driver.keys("Cd");
     driver.press(KeyCode::Esc);
     assert_eq!(driver.state.runs.columns, super::super::screens::runs::state::COLUMNS);
+}
+
+#[test]
+fn a_column_is_found_by_typing_its_name() {
+    let mut driver = driver((80, 24));
+    driver.keys("C/memory");
+    assert!(driver.screen().contains("search: memory"), "{}", driver.screen());
+    // what is typed is no key of the dialog; ↓ keeps what was found
+    driver.press(KeyCode::Down);
+    driver.keys(" ");
+    assert!(driver.state.runs.columns.contains(&"memory_bytes_per_rank".into()));
+    driver.keys("/tpot");
+    driver.enter();
+    driver.press(KeyCode::Esc);
+    assert!(driver.screen().contains("Space on or off"), "the dialog stays: {}", driver.screen());
+    driver.press(KeyCode::Esc);
+    assert!(!driver.screen().contains("Space on or off"));
+}
+
+#[test]
+fn tab_without_an_offer_leaves_the_line_as_it_is() {
+    let mut driver = driver((80, 24));
+    driver.keys("/exposed>");
+    driver.press(KeyCode::Tab);
+    driver.press(KeyCode::Tab);
+    assert!(driver.state.runs.filter.typing, "{}", driver.screen());
+    driver.keys("5");
+    assert_eq!(driver.state.runs.filter.value(), "exposed>5");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::face::tui::memory;
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
+use crate::lab::store::{Annotations, Edit};
 use crate::table::{Backend, P2p, Record};
 
 /// Runs of two experiments, the newest of `later`.
@@ -98,6 +99,24 @@ fn results_open_on_the_experiment_that_was_looked_at_last() {
     assert!(
         driver.screen().contains("3 of 18 runs  filter: experiment=later tp:8"),
         "what was typed into it goes along: {}",
+        driver.screen()
+    );
+}
+
+#[test]
+fn runs_that_an_experiment_found_stored_are_among_those_it_opens_on() {
+    let all = two_experiments();
+    let mut annotations = Annotations::default();
+    let found = [all.records[0].run.clone(), all.records[4].run.clone()];
+    annotations.edit(&found, &Edit::found_by("later"));
+    let snapshot = Snapshot::annotated(all.records.to_vec(), Vec::new(), Arc::new(annotations));
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(snapshot))));
+    driver.answer(effects);
+    keys(&mut driver, "5");
+    assert!(
+        driver.screen().contains("11 of 18 points  filter: experiment=later"),
+        "{}",
         driver.screen()
     );
 }

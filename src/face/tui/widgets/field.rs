@@ -206,7 +206,9 @@ impl FilterBox {
         }
         Some(match key.code {
             KeyCode::Down if self.field.back > 0 && self.field.key(key) => Typed::Changed,
-            KeyCode::Enter | KeyCode::Down | KeyCode::Tab => {
+            // nothing is offered that Tab could put in
+            KeyCode::Tab => Typed::Moved,
+            KeyCode::Enter | KeyCode::Down => {
                 self.typing = false;
                 self.field.keep();
                 Typed::Kept

@@ -59,9 +59,11 @@ pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     inside(area)
 }
 
-/// Like [`frame`], on cleared ground.
+/// Like [`frame`], on the theme's ground with nothing on it.
 pub fn popup(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
-    Clear.render(area.intersection(buf.area), buf);
+    let ground = area.intersection(buf.area);
+    Clear.render(ground, buf);
+    buf.set_style(ground, theme.style(Role::Text));
     frame(buf, area, title, theme)
 }
 

@@ -2,14 +2,18 @@
 //! it before Parquet's readers see it, which allocate whatever a damaged length asks for.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Cursor, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 
+use polars::prelude::PolarsResult;
+use polars_parquet::read::read_metadata;
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::hex;
+use crate::base::pages;
+use crate::base::panic::contained;
 use crate::base::regular;
 
 /// Begins the digits in the footer, so that they can be found in it.
@@ -38,8 +42,9 @@ pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
     file.write_all(digits.as_bytes()).map_err(Error::io(path))
 }
 
-/// Whether the file is as it was written. One without a checksum is of the first version, or of
-/// somebody else: its reader has to see.
+/// Whether the file is as it was written. One without a checksum is of the first version, or of somebody else; so may
+/// the checksum be: that pages hold no more than their row group is looked at in every file, since Parquet's readers
+/// would allocate what they claim.
 pub(super) fn verify(path: &Path) -> Result<(), String> {
     let bytes = regular::read(path).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
@@ -49,8 +54,30 @@ pub(super) fn verify(path: &Path) -> Result<(), String> {
         Some(place) if bytes[place.clone()] != *checksum(&bytes, &place).as_bytes() => {
             Err("it is damaged: its checksum is another one".into())
         }
-        _ => Ok(()),
+        _ => match contained(|| pages_fit(&bytes)) {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err("it is damaged: a page claims more rows than its row group has".into()),
+            Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
+            Err(_) => Err("not a readable Parquet file".into()),
+        },
     }
+}
+
+/// Whether every page of a file holds at most the rows of its row group.
+fn pages_fit(bytes: &[u8]) -> PolarsResult<bool> {
+    let metadata = read_metadata(&mut Cursor::new(bytes))?;
+    for group in &metadata.row_groups {
+        for column in group.parquet_columns() {
+            let place = column.byte_range();
+            let place = usize::try_from(place.start).ok().zip(usize::try_from(place.end).ok());
+            let chunk = place.and_then(|(start, end)| bytes.get(start..end));
+            let Some(chunk) = chunk else { return Ok(false) };
+            if !pages::fit(chunk.to_vec(), column, group.num_rows())? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Where the digits are. The footer is last in the file, and what follows the mark first elsewhere

@@ -32,7 +32,7 @@ impl RunTable {
 
     /// The same runs and measures with other tags and notes.
     pub fn annotated(&self, records: &[Record], annotations: &Annotations) -> Self {
-        let column = |column: &Arc<Column>| match column.field.is_of_people() {
+        let column = |column: &Arc<Column>| match column.field.is_added() {
             true => Arc::new(Column::new(column.field.clone(), records, annotations)),
             false => column.clone(),
         };

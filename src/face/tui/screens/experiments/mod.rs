@@ -84,7 +84,7 @@ impl Acts for Experiments {
             Act::SaveAs | Act::Duplicate => {
                 let moves = act == Act::SaveAs;
                 let name = if moves { entry.name } else { format!("{}-copy", entry.name) };
-                typing::ask_name(&name, moves, cx);
+                typing::ask_name(self, &name, moves, cx);
             }
             _ => {
                 // what edits the grid goes into it
@@ -184,7 +184,12 @@ impl Screen for Experiments {
         self.editing = false;
     }
 
+    fn experiment(&self, _cx: &Context) -> Option<String> {
+        self.looked_at().map(str::to_owned)
+    }
+
     fn settle(&mut self, body: Rect, cx: &mut Context) {
+        self.notice();
         let (_, right) = areas(body);
         if self.readings > 0 {
             self.read(cx);
@@ -385,7 +390,7 @@ impl Experiments {
         let Some(draft) = self.draft() else { return };
         let Some(path) = entry.path() else {
             // what is built in has no file: the new one, of whatever name, takes the edits
-            return typing::ask_name(&entry.name, true, cx);
+            return typing::ask_name(self, &entry.name, true, cx);
         };
         if !draft.revisions.is_edited() {
             cx.inform("nothing to save: it is as its file has it");

@@ -30,12 +30,26 @@ pub struct Experiments {
     pub discard: bool,
     /// How often the files were to be read.
     pub readings: u64,
+    /// The entry on which the screen came up, until another is selected: nobody has asked for that one.
+    came_up_on: CameUpOn,
     /// The entry to select once it was read.
     wanted: Option<String>,
     /// Edits that were not saved when the workbench was left: texts by name, until files are read.
     kept: BTreeMap<String, String>,
     /// Numbers checks, so that old answers are told from new ones.
     serial: u64,
+}
+
+/// Whether the selection is the user's.
+#[derive(Debug, Default)]
+enum CameUpOn {
+    /// Nothing was read yet.
+    #[default]
+    Nothing,
+    /// This entry, which is selected still.
+    Entry(String),
+    /// The user has selected something since.
+    Left,
 }
 
 /// What stored runs say about an experiment.
@@ -51,6 +65,22 @@ impl Experiments {
     /// The experiment that is selected.
     pub fn selected(&self) -> Option<&Entry> {
         self.entries.as_ref()?.get(self.list.selected)
+    }
+
+    /// Takes note of whether the user has selected something.
+    pub fn notice(&mut self) {
+        let Some(selected) = self.selected() else { return };
+        match &self.came_up_on {
+            CameUpOn::Nothing => self.came_up_on = CameUpOn::Entry(selected.name.clone()),
+            CameUpOn::Entry(name) if *name != selected.name => self.came_up_on = CameUpOn::Left,
+            CameUpOn::Entry(_) | CameUpOn::Left => {}
+        }
+    }
+
+    /// The experiment that the user selected, where runs of it are stored.
+    pub fn looked_at(&self) -> Option<&str> {
+        let stored = self.stored.get(self.list.selected).is_some_and(|stored| stored.done > 0);
+        (stored && matches!(self.came_up_on, CameUpOn::Left)).then_some(&self.selected()?.name)
     }
 
     /// The selected entry's text in the editor.

@@ -133,13 +133,23 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     );
 }
 
-/// Asks for the name of a file that the experiment is written to; `moves`: its edits go with it.
-pub fn ask_name(name: &str, moves: bool, cx: &mut Context) {
+/// Asks for the name of a file that the experiment is written to; `moves`: its edits go with it. Names that
+/// there are can be completed, so that the new one begins like them.
+pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Context) {
+    let known = experiments.entries.iter().flatten();
+    let known = known.map(|entry| Offer::new(&entry.name, &entry.place)).collect();
     let title = if moves { "save as" } else { "copy to" };
-    let hint = "a name; the file goes to experiments/NAME.toml";
-    cx.prompt(title, hint, name, move |screen: &mut Experiments, typed, cx| {
-        Experiments::write(save_as(screen, typed.trim(), moves)?, cx)
-    });
+    let hint =
+        "a name; the file goes to experiments/NAME.toml; Tab completes, Enter writes it, Esc leaves it";
+    cx.prompt_completing(
+        Completing::Words(known),
+        title,
+        hint,
+        name,
+        move |screen: &mut Experiments, typed, cx| {
+            Experiments::write(save_as(screen, typed.trim(), moves)?, cx)
+        },
+    );
 }
 
 /// A key while something is typed; `false` where nothing is.

@@ -6,10 +6,12 @@ use ratatui::layout::Rect;
 
 use super::draw::cut_middle;
 use super::state::{COLUMNS, PINNED, Runs};
+use crate::base::text::folded;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
 use crate::face::tui::layout::{centered, cut_top};
 use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::field::{FilterBox, Typed};
 use crate::face::tui::widgets::list::List;
 use crate::face::tui::widgets::paint::{line, popup, put, select, wrap};
 use crate::study::analysis::{RunTable, SideBySide};
@@ -26,6 +28,8 @@ pub enum Over {
         shown: usize,
         /// The rows, which of them is selected, and which are shown.
         list: List,
+        /// What is searched for: letters of a name or of a title.
+        search: FilterBox,
     },
     /// Two runs beside one another; nothing until it is worked out.
     SideBySide {
@@ -44,7 +48,7 @@ impl Over {
         let count = names.len();
         let others = table.shown().map(|column| column.field.name.to_string());
         names.extend(others.filter(|name| !shown.contains(name)));
-        Self::Columns { names, shown: count, list: List::default() }
+        Self::Columns { names, shown: count, list: List::default(), search: FilterBox::default() }
     }
 }
 
@@ -52,6 +56,19 @@ impl Runs {
     /// A key while something lies on the screen.
     pub(super) fn in_over(&mut self, key: KeyEvent, cx: &mut Context) {
         let closes = matches!(key.code, KeyCode::Esc | KeyCode::Char('q'));
+        if let Some(Over::Columns { names, list, search, .. }) = &mut self.over
+            && let Some(typed) = search.key(key)
+        {
+            // the column that is looked for is gone to, the next one with Enter
+            let from = list.selected + usize::from(typed == Typed::Kept);
+            let found = match typed {
+                Typed::Moved => None,
+                Typed::Changed | Typed::Kept => find(names, search.value(), from, cx),
+            };
+            list.selected = found.unwrap_or(list.selected);
+            search.typing |= typed == Typed::Kept && key.code == KeyCode::Enter && found.is_some();
+            return;
+        }
         match &mut self.over {
             _ if closes => self.over = None,
             Some(Over::Columns { .. }) => in_columns(self, key.code),
@@ -73,8 +90,28 @@ impl Runs {
     }
 }
 
+/// The first column from a place on, then from the top, whose name or title holds what is typed.
+fn find(names: &[String], typed: &str, from: usize, cx: &Context) -> Option<usize> {
+    let typed = folded(typed);
+    let holds = |at: &usize| {
+        let name = &names[*at];
+        folded(name).contains(&typed) || title_of(name, cx).is_some_and(|t| folded(&t).contains(&typed))
+    };
+    let from = from.min(names.len());
+    (from..names.len()).chain(0..from).find(holds).filter(|_| !typed.is_empty())
+}
+
+/// What heads a column, and its short name for typing where that is another one.
+fn title_of(name: &str, cx: &Context) -> Option<String> {
+    let table = &cx.stored.as_ref()?.table;
+    let field = &table.columns().get(table.find(name)?)?.field;
+    let short = field.short();
+    let typed = if short == name { String::new() } else { format!("  ({short})") };
+    Some(format!("{}{typed}", field.title))
+}
+
 fn in_columns(runs: &mut Runs, code: KeyCode) {
-    let Some(Over::Columns { names, shown, list }) = &mut runs.over else { return };
+    let Some(Over::Columns { names, shown, list, search }) = &mut runs.over else { return };
     let at = list.selected;
     let pinned =
         |names: &[String], at: usize| names.get(at).is_none_or(|n| PINNED.contains(&n.as_str()));
@@ -92,6 +129,7 @@ fn in_columns(runs: &mut Runs, code: KeyCode) {
                 list.move_by(1, names.len());
             }
         }
+        KeyCode::Char('/') => *search = FilterBox { typing: true, ..FilterBox::default() },
         KeyCode::Char('J') | KeyCode::Right if at + 1 < *shown && !pinned(names, at) => {
             names.swap(at, at + 1);
             list.selected += 1;
@@ -117,7 +155,9 @@ fn in_columns(runs: &mut Runs, code: KeyCode) {
 pub fn draw(buf: &mut Buffer, body: Rect, cx: &Context, over: &Over) {
     let theme = cx.theme;
     match over {
-        Over::Columns { names, shown, list } => draw_columns(buf, body, cx, names, *shown, *list),
+        Over::Columns { names, shown, list, search } => {
+            draw_columns(buf, body, cx, (names, *shown), *list, search);
+        }
         Over::SideBySide { both, scroll } => {
             let width = body.width.saturating_sub(4).min(110);
             let lines = match both {
@@ -146,16 +186,21 @@ fn draw_columns(
     buf: &mut Buffer,
     body: Rect,
     cx: &Context,
-    names: &[String],
-    shown: usize,
+    (names, shown): (&[String], usize),
     mut list: List,
+    search: &FilterBox,
 ) {
     let theme = cx.theme;
     let height = (names.len() as u16 + 4).min(body.height);
     let title = "columns";
-    let area = popup(buf, centered(body, 62, height), title, theme);
-    let hint = " Space on or off   J K move   d default   Esc closes";
-    line(buf, area, 0, &[(hint, theme.style(Role::Dim))]);
+    let area = popup(buf, centered(body, 68, height), title, theme);
+    if search.typing {
+        let row = Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area };
+        search.draw_named(buf, row, theme, "search: ", " Enter goes to the next, ↓ stays, Esc ends");
+    } else {
+        let hint = " / searches   Space on or off   J K move   d default   Esc closes";
+        line(buf, area, 0, &[(hint, theme.style(Role::Dim))]);
+    }
     let rows = cut_top(area, 1).1;
     list.fit(names.len(), usize::from(rows.height));
     for (at, y) in list.rows(names.len(), rows) {
@@ -165,15 +210,7 @@ fn draw_columns(
             true => ("[x]", Role::Text),
             false => ("[ ]", Role::Dim),
         };
-        let column = cx.stored.as_ref().and_then(|stored| {
-            let table = &stored.table;
-            table.columns().get(table.find(name)?)
-        });
-        let title = column.map_or(String::new(), |column| {
-            let short = column.field.short();
-            let typed = if short == name { String::new() } else { format!("  ({short})") };
-            format!("{}{typed}", column.field.title)
-        });
+        let title = title_of(name, cx).unwrap_or_default();
         put(buf, area, area.x + 1, y, mark, theme.style(role));
         put(buf, area, area.x + 10, y, name, theme.style(role));
         put(buf, area, area.x + 36, y, &title, theme.style(Role::Dim));
