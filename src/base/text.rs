@@ -89,7 +89,7 @@ pub fn without_templates(name: &str) -> String {
 }
 
 /// A name for a place of so many characters: without its templates, then without `void` and arguments, then
-/// without its middle, each only where it would not fit else.
+/// without the namespaces and the type before it, then without its middle, each only where it would not fit else.
 pub fn fitting_name(name: &str, room: usize) -> String {
     let length = |name: &str| name.chars().count();
     let plain = without_templates(name);
@@ -97,7 +97,11 @@ pub fn fitting_name(name: &str, room: usize) -> String {
         return plain;
     }
     let bare = plain.strip_prefix("void ").unwrap_or(&plain);
-    let bare = without_arguments(bare);
+    let mut bare = without_arguments(bare).trim_end();
+    while length(bare) > room {
+        let Some(inner) = without_qualifier(bare) else { break };
+        bare = inner;
+    }
     if length(bare) <= room {
         return bare.to_owned();
     }
@@ -106,6 +110,22 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     let tail = room.saturating_sub(1 + head);
     let end = bare.chars().skip(length(bare) - tail);
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
+}
+
+/// A function's name without its first namespace, or the type before it; `None` where it has none. What
+/// parentheses enclose is a part of a name.
+fn without_qualifier(name: &str) -> Option<&str> {
+    let mut open = 0_usize;
+    for (at, c) in name.char_indices() {
+        match c {
+            '(' | '{' => open += 1,
+            ')' | '}' => open = open.saturating_sub(1),
+            ':' if open == 0 && name[at..].starts_with("::") => return Some(&name[at + 2..]),
+            ' ' if open == 0 => return Some(&name[at + 1..]),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// A function's name without the parentheses at its end.
@@ -188,7 +208,12 @@ mod tests {
         let name = "void at::(anonymous namespace)::copy_kernel<float, 4>(int, (a)::b)";
         assert_eq!(fitting_name(name, 80), "void at::(anonymous namespace)::copy_kernel<>(int, (a)::b)");
         assert_eq!(fitting_name(name, 50), "at::(anonymous namespace)::copy_kernel<>");
-        assert_eq!(fitting_name(name, 20), "at::(a…copy_kernel<>");
+        assert_eq!(fitting_name(name, 38), "(anonymous namespace)::copy_kernel<>");
+        assert_eq!(fitting_name(name, 20), "copy_kernel<>");
+        assert_eq!(fitting_name(name, 11), "cop…ernel<>");
+        let typed = "void std::enable_if<(4>0), void>::type vllm::fused_add_rms_norm_kernel<float>(int)";
+        assert_eq!(fitting_name(typed, 30), "fused_add_rms_norm_kernel<>");
+        assert_eq!(fitting_name("L12/attn/all_reduce", 15), "L12/…all_reduce");
         assert_eq!(fitting_name(name, 1), "…");
         assert_eq!(fitting_name("(anonymous)", 5), "(…us)");
     }

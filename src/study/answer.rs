@@ -88,7 +88,6 @@ impl Answer {
         let question = Question { axis: &axis, report: &report, settings: &settings };
         let mut sentences = question.winner();
         if axis == Axis::ARCHITECTURE {
-            sentences.extend(question.hidden());
             if has(&Axis::P2P)
                 && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
             {
@@ -97,6 +96,7 @@ impl Answer {
                     Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings }.without_p2p(),
                 );
             }
+            sentences.extend(question.hidden());
         }
         sentences.extend(question.unclear());
         sentences.extend(warnings(&report.flags));
@@ -241,7 +241,7 @@ impl Question<'_> {
             let anywhere =
                 if total > 1 { format!(" in any of {total} settings") } else { String::new() };
             let mut sentences = vec![format!(
-                "Nothing is shown to be faster than {baseline}{anywhere}: not {}.",
+                "Nothing is shown to be faster than {baseline}{anywhere}; compared with it: {}.",
                 listed(rivals.iter().cloned().collect()).unwrap_or_default()
             )];
             // what is shown to be slower, and by how much
@@ -357,6 +357,9 @@ impl Question<'_> {
             .flat_map(|(_, pairs)| pairs.iter().copied())
             .filter(|pair| pair.verdict() == Verdict::Faster)
             .collect();
+        // who keeps most stands first
+        let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
+        by.sort_by(|(_, a), (_, b)| most(b).total_cmp(&most(a)));
         let settings = self.settings.without(&Axis::ARCHITECTURE);
         let kept = by.iter().map(|(architecture, pairs)| {
             let inner = Question { settings: &settings, ..*self };

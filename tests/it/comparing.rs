@@ -66,7 +66,7 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
         assert!(off.is_some_and(|off| off < 1e-6), "{a:?} {b:?} by {command}");
     }
     let table = place.run(&[&["whatif"], &cell[..]].concat()).exits(0).stdout;
-    assert!(table.contains("ladder hides 95% of its communication") && table.contains("simulated"));
+    assert!(table.contains("ladder overlaps 95% of its communication") && table.contains("simulated"));
     for (wrong, said) in [("--alpha-us=-1", "-1"), ("--sms=500", "500"), ("--hidden-pct=0", "0")] {
         let done = place.run(&[&["whatif", wrong], &cell[..]].concat()).exits(2);
         assert!(done.stderr.contains(said), "{done:?}");

@@ -149,7 +149,7 @@ fn rules(report: &RuleReport) -> Option<String> {
         text += "  no kernel matched a rule of communication\n";
     }
     for matches in communication {
-        let _ = writeln!(text, "  {}: {} kernels", matches.rule, matches.operations.len());
+        let _ = writeln!(text, "  {}: {}", matches.rule, counted(matches.operations.len(), "kernel"));
         text.extend(matches.operations.iter().take(MATCHES).map(line));
     }
     if !report.unsure.is_empty() {

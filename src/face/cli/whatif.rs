@@ -153,7 +153,7 @@ fn in_words(found: &BreakEven) -> String {
         (Crossing::Always, _) => format!("at every {name} from {low} to {high} {unit}"),
         (Crossing::Never, _) => format!("at no {name} from {low} to {high} {unit}"),
     };
-    format!("hides {}% of its communication {where_}", found.hidden_pct)
+    format!("overlaps {}% of its communication {where_}", found.hidden_pct)
 }
 
 fn object(
@@ -249,7 +249,7 @@ mod tests {
         assert!(tpot(7) > tpot(0), "standard, at the higher latency");
         assert_eq!(rows("alpha_us", &points).csv().lines().count(), 15);
         assert!(
-            !found.is_empty() && found.iter().all(|(_, found)| in_words(found).contains("hides 95%"))
+            !found.is_empty() && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
         );
     }
 }

@@ -1,5 +1,7 @@
 //! Numbers for people: few digits, always a unit.
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::base::error::Error;
 pub use crate::base::text::{digits, percent, si};
 
@@ -13,6 +15,17 @@ pub fn ns(value: i64) -> String {
         1_000_000..1_000_000_000 => format!("{} ms", digits(v / 1e6)),
         _ => format!("{} s", digits(v / 1e9)),
     }
+}
+
+/// A text that is cut off says so.
+pub fn cut(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    while short.width() + 1 > width && short.pop().is_some() {}
+    short + "…"
 }
 
 /// Whole seconds as a clock: `0:07`, `12:34`, `1:02:03`.

@@ -112,10 +112,7 @@ fn it_answers_in_numbers_and_says_how_many_comparisons() {
     assert!(html.contains("Which is &lt;fastest&gt;? (experiment mine)"));
     let comparison = crate::study::analysis::compare(&records, "architecture").unwrap();
     assert!(html.contains(&format!("{} comparisons, of which", comparison.comparisons)));
-    assert!(
-        html.contains("<h3>In short</h3>")
-            && html.contains("each keeps a part of its tokens/s: standard ")
-    );
+    assert!(html.contains("<h3>In short</h3>") && html.contains("each keeps a part of its tokens/s: "));
     assert!(html.contains("won back 50 %"), "half of what upper-bound gains");
 }
 

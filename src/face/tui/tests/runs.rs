@@ -157,6 +157,10 @@ fn earlier_orders_decide_between_equal_runs_and_clicks_on_headers_sort() {
     }
     let sort: Vec<&str> = driver.state.runs.sort.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(sort, ["architecture", "p2p", "tokens_per_s"]);
+    let head = driver.screen().lines().nth(2).unwrap_or_default().to_owned();
+    let apart = |mark: &str| head.split_once(mark).is_some_and(|(_, rest)| rest.starts_with(' '));
+    assert!(apart("p2p↑2") || apart("p2p↓2"), "marks stand apart from the next head: {head}");
+    assert!(apart("tok/s↑3") || apart("tok/s↓3"), "{head}");
     let ladder: Vec<String> = shown(&driver).into_iter().skip(1).take(5).collect();
     let rows = [":17", ":15", ":13"].map(|row| format!("20260103-101500-sim-4f2a91{row}"));
     let wanted =

@@ -9,6 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::base::text::folded;
 use crate::face::tui::action::Action;
 use crate::face::tui::context::{Context, Notice};
+use crate::face::tui::format::cut;
 use crate::face::tui::keymap::{Keymap, Scope};
 use crate::face::tui::layout::{centered, cut_top, inside, regions_of};
 use crate::face::tui::overlay::{Overlay, Prompt, Question};
@@ -233,12 +234,5 @@ pub fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     let title = cx.theme.style(Role::Title);
     buf.set_style(area, cx.theme.style(Role::Text));
     let width = usize::from(area.width).saturating_sub(4);
-    let shown = wrap(&text, width);
-    let more = if shown.len() > 1 { " …" } else { "" };
-    line(
-        buf,
-        area,
-        0,
-        &[(" ", title), (shown.first().map_or("", String::as_str), title), (more, title)],
-    );
+    line(buf, area, 0, &[(" ", title), (&cut(&text, width as u16), title)]);
 }

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::draw::p;
+use crate::base::text::counted;
 use crate::face::tui::format::{digits, percent};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{frame, line, put};
@@ -67,8 +68,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     };
     let sides = [(&pair.baseline, &pair.baseline_side), (&pair.value, &pair.side)];
     let samples = match sides.map(|(_, side)| (side.samples, side.rounds)) {
-        [a, b] if a == b => format!("; {} samples in {} rounds each", a.0, a.1),
-        [a, b] => format!("; {} and {} samples in {} and {} rounds", a.0, b.0, a.1, b.1),
+        [a, b] if a == b => {
+            format!("; {} in {} each", counted(a.0 as usize, "sample"), counted(a.1, "round"))
+        }
+        [a, b] => format!("; {} and {} samples in {} and {}", a.0, b.0, a.1, counted(b.1, "round")),
     };
     let samples = if pair.provenance == Provenance::Simulated { String::new() } else { samples };
     let told = [("tokens/s ", text), (&*ratio, title), (" ", text), (differs, text)];

@@ -51,13 +51,14 @@ pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
     let mut x = area.x;
     for (at, (column, name)) in wanted.iter().enumerate() {
         let Some(spec) = table.columns().get(*column) else { continue };
-        let least = widths(spec).0;
+        let key = runs.sort.iter().position(|(key, _)| key == name);
+        // the mark of a later sort key has its number
+        let least = widths(spec).0 + u16::from(key.is_some_and(|key| key > 0));
         let room = area.right().saturating_sub(x);
         if room < least {
             shown.right = wanted.len() - at;
             break;
         }
-        let key = runs.sort.iter().position(|(key, _)| key == name);
         let sorted = key.map(|key| (key, runs.sort[key].1));
         shown.places.push(Place { column: *column, name: name.clone(), x, width: least, sorted });
         x += least + 1;

@@ -17,6 +17,7 @@ use super::state::{Line, Runs};
 use crate::base::text::counted;
 use crate::desk;
 use crate::face::tui::context::Context;
+use crate::face::tui::format::cut;
 use crate::face::tui::layout::cut_top;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::theme::{Role, Theme};
@@ -183,17 +184,6 @@ fn draw_run(
             buf.set_style(letters, Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD));
         }
     }
-}
-
-/// A text that is cut off says so.
-fn cut(text: &str, width: u16) -> String {
-    let width = usize::from(width);
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
-    while short.width() + 1 > width && short.pop().is_some() {}
-    short + "…"
 }
 
 /// The end of an id tells runs of one second, and rows of a batch, apart.

@@ -171,6 +171,9 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
                 act => operations.sort_by_next(act == Act::SortPrevious),
             }
         }
+        Act::LookUp if view.pane().index.trace.meta.spec.is_some() => {
+            return Err("only the file of an imported trace tells how a kernel was launched".into());
+        }
         Act::LookUp if view.pane().index.files.is_none() => {
             return Err("this trace was not imported from a file that is still there".into());
         }

@@ -125,7 +125,11 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         put(buf, area, area.x + 1, y, slider.name(), text);
         let track = track(slider.place(&whatif.variant, profile_values), usize::from(bar));
         put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
-        let value = slider.text(&whatif.variant, profile_values);
+        let mut value = slider.text(&whatif.variant, profile_values);
+        // it is a worth of work, from contention that was measured: a fraction tells nothing
+        if let (Slider::Sms, Ok(sms)) = (slider, value.parse::<f64>()) {
+            value = format!("{sms:.0}");
+        }
         let style = if changed { theme.style(Role::Title) } else { text };
         let x = put(buf, area, track_x + bar + 1, y, &value, style);
         let of_all = match (slider, profile_values.and_then(|profile_values| profile_values.sms_total)) {
@@ -344,7 +348,7 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
     line(buf, area, 1, &[(&about, dim)]);
 }
 
-/// Up to where communication stays hidden, in words.
+/// Up to where communication overlaps with computation so far, in words.
 fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     if let Err(why) =
         answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
@@ -376,5 +380,5 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
         }
     }
     let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
-    format!("{} hides {limit}% of comm {}", answer.spec.architecture, words.join(", "))
+    format!("{} overlaps {limit}% of comm {}", answer.spec.architecture, words.join(", "))
 }

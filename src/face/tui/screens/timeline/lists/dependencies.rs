@@ -3,6 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::base::text::fitting_name;
 use crate::face::tui::format::ns;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::theme::{Role, Theme};
@@ -43,7 +44,7 @@ pub fn draw(
             why(dependency.why, *before),
             other.rank,
             ns(other.end_ns.saturating_sub(other.start_ns)),
-            index.name(other)
+            fitting_name(index.name(other), usize::from(area.width).saturating_sub(58))
         );
         let role = if row == list.selected { Role::Selected } else { Role::Text };
         put(buf, area, area.x, y, &text, theme.style(role));

@@ -57,7 +57,7 @@ pub fn draw(
         "  upper exp. lower exp."
     };
     let header =
-        format!(" {:>10} {:>10} {:>10}{columns}    operation", "upper us", "lower us", "less us");
+        format!(" {:>10} {:>10} {:>10}{columns}    operation", "upper us", "lower us", "change us");
     line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
     let order = if by_exposed && report.recorders.is_none() {
         " Enter: layers; by exposed "

@@ -17,7 +17,6 @@ use crate::base::text::fitting_name;
 use crate::face::tui::context::Context;
 use crate::face::tui::layout::{cut_bottom, cut_top, inside};
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::lanes::short;
 use crate::face::tui::widgets::paint::put;
 
 /// Rows of lists, without their frame and header, and without what a table shows beneath them.
@@ -47,12 +46,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
 }
 
-/// A name for a narrow column: without its phase, then its last word alone where that is all there is room for.
+/// A name for a narrow column: without its phase, and shortened as names of kernels are.
 fn brief(name: &str, room: usize) -> String {
     let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
-    let whole = fitting_name(name, room);
-    let last = short(name);
-    if whole.contains('…') && last.chars().count() <= room { last.to_owned() } else { whole }
+    fitting_name(name, room)
 }
 
 /// Which of two traces a list is of.

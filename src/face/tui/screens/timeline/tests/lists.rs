@@ -100,6 +100,9 @@ fn a_name_is_shown_whole_and_copied() {
     };
     let kernel = "void cutlass::gemm_kernel<128, 64>(int)";
     assert_eq!(copied(&mut driver), kernel);
+    let told = driver.state.cx.notice.as_mut().expect("it is told");
+    told.text = format!("copied: {}", "long_kernel_".repeat(20));
+    assert!(driver.screen().contains("copied: long_kernel_long"), "its beginning: {}", driver.screen());
     keys(&mut driver, "O");
     assert!(!driver.screen().contains(kernel), "{}", driver.screen());
     keys(&mut driver, "/gemm");
@@ -193,6 +196,9 @@ fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
     assert!(shown.contains("are in the file (1.07 GB): i looks into it"), "{shown}");
     keys(&mut driver, "i");
     assert!(driver.screen().contains(told), "{}", driver.screen());
+    let mut driver = with(vec![super::trace()], (120, 40));
+    keys(&mut driver, "i");
+    assert!(driver.screen().contains("only the file of an imported trace"), "{}", driver.screen());
     let mut driver = with(vec![imported()], (120, 40));
     keys(&mut driver, "i");
     assert!(driver.screen().contains("not imported from a file that is still there"));
