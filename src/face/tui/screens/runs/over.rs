@@ -29,7 +29,7 @@ pub enum Over {
         /// The rows, which of them is selected, and which are shown.
         list: List,
         /// What is searched for: letters of a name or of a title.
-        search: FilterBox,
+        search: Box<FilterBox>,
     },
     /// Two runs beside one another; nothing until it is worked out.
     SideBySide {
@@ -48,7 +48,7 @@ impl Over {
         let count = names.len();
         let others = table.shown().map(|column| column.field.name.to_string());
         names.extend(others.filter(|name| !shown.contains(name)));
-        Self::Columns { names, shown: count, list: List::default(), search: FilterBox::default() }
+        Self::Columns { names, shown: count, list: List::default(), search: Box::default() }
     }
 }
 
@@ -129,7 +129,7 @@ fn in_columns(runs: &mut Runs, code: KeyCode) {
                 list.move_by(1, names.len());
             }
         }
-        KeyCode::Char('/') => *search = FilterBox { typing: true, ..FilterBox::default() },
+        KeyCode::Char('/') => **search = FilterBox { typing: true, ..FilterBox::default() },
         KeyCode::Char('J') | KeyCode::Right if at + 1 < *shown && !pinned(names, at) => {
             names.swap(at, at + 1);
             list.selected += 1;
