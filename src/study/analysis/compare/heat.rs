@@ -130,7 +130,7 @@ fn is_own(by: &str) -> bool {
 
 impl HeatSlice {
     /// Whether a pair belongs to it.
-    fn holds(&self, by: &str, pair: &Comparison) -> bool {
+    pub fn holds(&self, by: &str, pair: &Comparison) -> bool {
         self.baseline == pair.baseline
             && self.rest == pair.rest
             && (is_own(by) || self.value.as_deref() == Some(&pair.value))

@@ -133,7 +133,13 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
-    let made = format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ);
+    let made = match (compare.pairs_shown(), report.pairs.len()) {
+        (shown, all) if shown < all => {
+            let differ = compare.shown.iter().flat_map(Row::all).filter(|at| report.pairs[*at].differs);
+            format!(": {shown} of {}, {} of them differ; ", counted(all, "comparison"), differ.count())
+        }
+        _ => format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ),
+    };
     line(
         buf,
         area,

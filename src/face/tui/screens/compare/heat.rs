@@ -105,7 +105,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
             }
             let selected = (row, column) == compare.cursor;
             let Some(cell) = map.cell(*tp, *batch) else {
-                put(buf, area, x, y, "  not run", dim);
+                let left_out = compare.left_out.contains(&(*tp, *batch));
+                put(buf, area, x, y, if left_out { "  filtered" } else { "  not run" }, dim);
                 continue;
             };
             let shown = value.of(cell).zip(range).map(|(v, range)| SHADES[shade_of(value, v, range)]);

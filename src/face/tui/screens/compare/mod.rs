@@ -28,7 +28,7 @@ use crate::face::tui::screen::{
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
-use crate::study::analysis::{Axis, AxisCount, HeatSlice, HeatValue};
+use crate::study::analysis::{Axis, AxisCount, HeatValue};
 
 acts! {
     Open: "open", "Enter", "open the timeline of the pair's run", Some("timeline");
@@ -286,6 +286,7 @@ impl Compare {
         let Some(compared) = self.compared().cloned() else {
             return cx.inform("nothing is compared yet");
         };
+        let slices = self.slices_shown();
         let (title, lines): (_, Vec<(String, String)>) = match act {
             Act::PickAxis => {
                 let of =
@@ -298,10 +299,10 @@ impl Compare {
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
             _ => {
-                let of =
-                    |(slice, name): (&HeatSlice, &String)| (name.clone(), counted(slice.pairs, "cell"));
-                let slices = compared.slices.iter().zip(&compared.slice_names);
-                ("the map holds fixed", slices.map(of).collect())
+                let of = |&(at, pairs): &(usize, usize)| {
+                    (compared.slice_names[at].clone(), counted(pairs, "cell"))
+                };
+                ("the map holds fixed", slices.iter().map(of).collect())
             }
         };
         let take = move |compare: &mut Self, chosen, cx: &mut Context| {
@@ -315,7 +316,7 @@ impl Compare {
                     compare.compare_by(axis, compared.report.values.get(at).cloned(), cx);
                 }
                 _ => {
-                    compare.slice = at;
+                    compare.slice = slices[at].0;
                     compare.open_map();
                 }
             }

@@ -58,6 +58,8 @@ pub struct Compared {
     pub widths: (usize, usize),
     /// Of each pair the first that gives the same numbers.
     equal: Vec<usize>,
+    /// Of each pair the slice that holds it.
+    slice_of: Vec<usize>,
 }
 
 /// The one value that all have, if it is one.
@@ -75,6 +77,8 @@ impl Compared {
         let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
         let settings = varied.without(&asked.axis).model_last(sides);
         let slices = slices(&report);
+        let holds = |pair: &Comparison| slices.iter().position(|slice| slice.holds(&report.by, pair));
+        let slice_of = report.pairs.iter().map(|pair| holds(pair).unwrap_or(0)).collect();
         let mut compared = Self {
             axis: asked.axis.clone(),
             axes: cells.axes.clone(),
@@ -87,6 +91,7 @@ impl Compared {
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
             widths: (0, 0),
             equal: first_equal(&report),
+            slice_of,
             report,
         };
         compared.widths = compared.longest();
@@ -315,6 +320,8 @@ pub struct Compare {
     pub map: Option<HeatMap>,
     /// What the map holds fixed, an index into the slices.
     pub slice: usize,
+    /// Cells of the map's slice that the filter leaves out: TP and batch.
+    pub left_out: Vec<(u32, u32)>,
     /// The number that it shows.
     pub value: HeatValue,
     /// The selected TP and batch: indices.
@@ -443,13 +450,39 @@ impl Compare {
         self.arrange();
     }
 
-    /// Shows the map of the chosen slice, its cursor on a cell that exists.
+    /// The slices of which the filter leaves a pair, each with how many: those with most pairs first.
+    pub fn slices_shown(&self) -> Vec<(usize, usize)> {
+        let Some(compared) = self.compared() else { return Vec::new() };
+        let mut pairs = vec![0; compared.slices.len()];
+        for at in self.shown.iter().flat_map(Row::all) {
+            pairs[compared.slice_of[at]] += 1;
+        }
+        let mut slices: Vec<(usize, usize)> = pairs.into_iter().enumerate().collect();
+        slices.retain(|(_, pairs)| *pairs > 0);
+        slices.sort_by_key(|(_, pairs)| std::cmp::Reverse(*pairs));
+        slices
+    }
+
+    /// Shows the map of the chosen slice, or of another where the filter leaves none of it; its cursor is on a cell
+    /// that exists.
     pub fn open_map(&mut self) {
         let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
-        let map = self.compared().and_then(|compared| {
-            let mut map = HeatMap::new(&compared.report, compared.slices.get(self.slice)?);
-            map.cells.retain(|cell| shown.contains(&cell.pair));
-            Some(map)
+        let slices = self.slices_shown();
+        if let Some((first, _)) = slices.first()
+            && slices.iter().all(|(slice, _)| *slice != self.slice)
+        {
+            self.slice = *first;
+        }
+        let map = self
+            .compared()
+            .and_then(|compared| Some(HeatMap::new(&compared.report, compared.slices.get(self.slice)?)));
+        self.left_out.clear();
+        let map = map.map(|mut map| {
+            let (kept, out): (Vec<_>, Vec<_>) =
+                map.cells.into_iter().partition(|cell| shown.contains(&cell.pair));
+            self.left_out.extend(out.iter().map(|cell| (cell.tp, cell.batch)));
+            map.cells = kept;
+            map
         });
         if let Some(map) = &map {
             let (row, column) = self.cursor;

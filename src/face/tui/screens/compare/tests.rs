@@ -332,6 +332,22 @@ fn new_runs_keep_the_selected_pair() {
 }
 
 #[test]
+fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    press(&mut driver, "/arch:upper-bound p2p:off tp:4");
+    enter(&mut driver);
+    assert!(driver.screen().contains(": 4 of 48 comparisons, 4 of them differ"), "{}", driver.screen());
+    press(&mut driver, "t");
+    let map = driver.screen();
+    assert!(map.contains("upper-bound / standard") && map.contains("p2p-off"), "{map}");
+    // what was run and is not asked for is told from what was not run
+    assert_eq!((map.matches("filtered").count(), map.matches("not run").count()), (8, 0), "{map}");
+    press(&mut driver, "c");
+    let offered = driver.screen();
+    assert!(offered.contains("4 cells") && !offered.contains("ladder / standard"), "{offered}");
+}
+
+#[test]
 fn without_colour_the_screen_says_the_same() {
     let mut driver = on(grid().to_vec(), (80, 24));
     press(&mut driver, "t");
