@@ -158,6 +158,13 @@ fn sigterm_restores_the_terminal_and_keeps_what_was_done() {
     let mut workbench = open(place.path(), (80, 24));
     run(&mut workbench, "long");
     workbench.wait_for("▶ ");
+    // a run that is told to start has a directory soon after
+    let began = Instant::now();
+    let is_stored =
+        || place.run(&["runs", "--format", "json"]).exits(0).stdout.contains("still running");
+    while !is_stored() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
     workbench.signal(Signal::TERM);
     assert_ne!(workbench.ended().1.exit_code(), 0);
     let done = place.run(&["runs", "--format", "json"]).exits(0);
