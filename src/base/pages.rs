@@ -10,20 +10,19 @@ use polars_parquet::write::CompressedPage;
 /// No page is longer than this; one that claims to be is damaged.
 const LONGEST: usize = 1 << 30;
 
-/// The pages of a column that lie in `bytes`, in order; none of them longer than a page is.
-pub fn pages(bytes: Vec<u8>, column: &ColumnChunkMetadata) -> PageReader {
-    PageReader::new(Cursor::new(bytes.into()), column, Vec::new(), LONGEST)
-}
-
-/// Whether each page of a column that lies in `bytes` holds at most the rows of its row group. Reads their heads and
-/// decodes nothing. Fails where a head cannot be read.
-pub fn fit(bytes: Vec<u8>, column: &ColumnChunkMetadata, rows: usize) -> PolarsResult<bool> {
-    for page in pages(bytes, column) {
-        if let CompressedPage::Data(page) = page?
-            && page.num_values() > rows
-        {
-            return Ok(false);
+/// The pages of a column that lie in `bytes`, in order; `None` where one claims more than the rows of its row group.
+/// Looks at the head of each and decodes nothing. Fails where a head cannot be read.
+pub fn pages(
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> PolarsResult<Option<PageReader>> {
+    let whole = Cursor::new(bytes.into());
+    let reader = |whole| PageReader::new(whole, column, Vec::new(), LONGEST);
+    for page in reader(whole.clone()) {
+        if matches!(page?, CompressedPage::Data(page) if page.num_values() > rows) {
+            return Ok(None);
         }
     }
-    Ok(true)
+    Ok(Some(reader(whole)))
 }

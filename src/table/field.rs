@@ -175,7 +175,7 @@ pub(crate) fn fields() -> Vec<Field> {
     fields.extend([
         text("env", &[], Letters, |r| pairs(&r.spec.env)),
         text("set", &[], Letters, |r| pairs(&r.spec.set)),
-        of("experiment", &["exp"], "experiment", Unit::Words, Letters, Source::Experiments),
+        of("experiment", &["exp"], "experiment", Unit::Names, Letters, Source::Experiments),
         text("created", &["date"], Never, |r| {
             Some(r.created.as_str().into()).filter(|c: &Cow<'_, str>| !c.is_empty())
         }),

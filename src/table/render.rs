@@ -366,7 +366,7 @@ impl Unit {
             Self::Share => percent(Some(100.0 * value)),
             // an overhead of timing is judged by its thousandths
             Self::Factor => format!("{value:.3}"),
-            Self::Ms | Self::Rate | Self::Text | Self::Words => digits(value),
+            Self::Ms | Self::Rate | Self::Text | Self::Words | Self::Names => digits(value),
         }
     }
 }

@@ -7,6 +7,8 @@ pub enum Unit {
     Text,
     /// Words, separated by blanks.
     Words,
+    /// Names, separated by a comma and a blank: there may be blanks in them.
+    Names,
     /// A number of things, without decimals.
     Count,
     /// A time in milliseconds (ms).
@@ -26,7 +28,16 @@ pub enum Unit {
 impl Unit {
     /// Whether values are numbers.
     pub fn is_number(self) -> bool {
-        !matches!(self, Self::Text | Self::Words)
+        !matches!(self, Self::Text | Self::Words | Self::Names)
+    }
+
+    /// What separates several values in a text; `None` where the text is one value.
+    pub fn separator(self) -> Option<&'static str> {
+        match self {
+            Self::Words => Some(" "),
+            Self::Names => Some(", "),
+            _ => None,
+        }
     }
 
     /// Whether numbers are whole.
@@ -47,7 +58,7 @@ impl Unit {
     /// Decimals of a number in a table of the command line.
     pub const fn decimals(self) -> usize {
         match self {
-            Self::Text | Self::Words | Self::Count | Self::Bytes => 0,
+            Self::Text | Self::Words | Self::Names | Self::Count | Self::Bytes => 0,
             Self::Percent | Self::Rate => 1,
             Self::Ms | Self::Share | Self::Factor => 3,
         }

@@ -88,7 +88,7 @@ impl Edit {
         Self { note: Some(text.trim().to_owned()), ..Self::default() }
     }
 
-    /// The name of an experiment that found the runs.
+    /// That an experiment found the runs.
     pub fn found_by(experiment: &str) -> Self {
         Self { experiment: vec![experiment.to_owned()], ..Self::default() }
     }

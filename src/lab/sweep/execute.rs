@@ -121,9 +121,7 @@ impl Grid<'_> {
                               emit: &mut dyn FnMut(SweepEvent)| {
                 while let Some(cell) = settled.next_if(|cell| *cell < before) {
                     let Some(record) = finished.get(&keys[cell], number) else { continue };
-                    if record.experiment.as_deref() != self.name {
-                        found.push(record.run.clone());
-                    }
+                    self.note_found(&record, &mut found);
                     let event =
                         SweepEvent::CellSettled { cell, round: number, record: record.clone().into() };
                     emit(event);
@@ -160,6 +158,7 @@ impl Grid<'_> {
                 if choice != Choice::All
                     && let Some(record) = store.newly_finished(&mut elsewhere, &keys[cell], number)?
                 {
+                    self.note_found(&record, &mut found);
                     emit(SweepEvent::CellSettled { cell, round: number, record: record.clone().into() });
                     cells.ended(cell, number, record, emit);
                     continue;
@@ -201,6 +200,13 @@ impl Grid<'_> {
                 store.dir().display(),
                 stored.len()
             ))),
+        }
+    }
+
+    /// Takes note of a run of another experiment that one of these cells was found stored as.
+    fn note_found(&self, record: &Record, found: &mut Vec<String>) {
+        if record.experiment.as_deref() != self.name {
+            found.push(record.run.clone());
         }
     }
 

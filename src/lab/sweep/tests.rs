@@ -375,6 +375,32 @@ fn simulations_run_here_in_order_as_one_batch_and_once() {
 }
 
 #[test]
+fn runs_that_another_experiment_left_are_known_to_be_of_both() {
+    let (_dir, store) = store();
+    let executor = mock(|_| Status::Ok);
+    let first = experiment(vec![simulated("ladder", 1), simulated("ladder", 2), cell("standard")], 1);
+    let second = Experiment {
+        name: "second one".into(),
+        ..experiment(vec![simulated("ladder", 2), simulated("ladder", 4), cell("standard")], 1)
+    };
+    sweep(&first, &store, &executor);
+    sweep(&second, &store, &executor);
+    sweep(&second, &store, &executor);
+    let found = |run: &Record| {
+        let experiments = store.annotations().of(&run.run).map(|a| a.experiments.clone());
+        experiments.unwrap_or_default().into_iter().collect::<Vec<_>>()
+    };
+    for run in store.list().unwrap().records {
+        let shared = run.spec.batch == 2 || run.spec == cell("standard").spec;
+        let wanted: &[&str] = if shared { &["second one"] } else { &[] };
+        assert_eq!(found(&run), wanted, "{}", run.spec.label());
+    }
+    // once: what is known is not written again
+    let text = std::fs::read_to_string(store.dir().join("annotations.jsonl")).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
 fn a_simulation_that_fails_does_not_stop_the_others() {
     let (_dir, store) = store();
     let mut broken = simulated("ladder", 1);

@@ -142,25 +142,17 @@ fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
         };
         let grid = nccl.points.iter().map(|point| point.0);
         let (below, above): (Vec<u64>, Vec<u64>) = grid.partition(|&bytes| bytes < low);
-        let (within, least, most): (Vec<(u64, f64)>, f64, f64) = if rows.tp == ranks {
-            let points: Vec<(u64, f64)> =
-                rows.bytes.iter().copied().zip(rows.us.iter().copied()).collect();
-            let (least, most) = (*rows.us.first()?, *rows.us.last()?);
-            (points, least, most)
+        let own = rows.tp == ranks;
+        let within: Vec<(u64, f64)> = if own {
+            rows.bytes.iter().copied().zip(rows.us.iter().copied()).collect()
         } else {
-            let points: Vec<(u64, f64)> = above
-                .iter()
-                .filter(|bytes| **bytes <= high)
-                .map(|&bytes| (bytes, scaled(bytes)))
-                .collect();
-            let (least, most) = (points.first()?.1, points.last()?.1);
-            (points, least, most)
+            above.iter().filter(|bytes| **bytes <= high).map(|&bytes| (bytes, scaled(bytes))).collect()
         };
+        let (least, most) = (within.first()?.1, within.last()?.1);
         let small = below.into_iter().map(|bytes| (bytes, smaller(bytes).min(least)));
         let large = above.into_iter().filter(|bytes| *bytes > high);
         let large = large.map(|bytes| (bytes, scaled(bytes).max(most)));
         let points = rising(small.chain(within).chain(large).collect());
-        let own = rows.tp == ranks;
         let others = match kernel {
             Some((smaller, _, factor)) => format!(
                 "smaller messages {factor:.2} x {smaller}, larger ones in proportion to {beside}"

@@ -503,6 +503,16 @@ mod tests {
         assert_eq!(used(&profile, P2p::Off), Collective::Nccl);
         let both = |collective| us(&profile, collective, P2p::On, 8, 16384.0);
         assert!(both(Collective::OneShot) < both(Collective::Nccl) / 2.0);
+        // TokenWeave, figure 4: (MiB, reduce-scatter, all-gather in us) over multimem on 8 H100s
+        let (cost, _) = profile.collective(Collective::Multimem, P2p::On, 8, 1.0);
+        for (mib, scatter, gather) in [(16, 59.1, 55.23), (128, 381.41, 368.96), (512, 1485.06, 1443.74)]
+        {
+            let half = cost.half_us(f64::from(mib) * f64::from(1 << 20)).0;
+            assert!((half / scatter - 1.0).abs() < 0.05 && (half / gather - 1.0).abs() < 0.06, "{half}");
+        }
+        // below them the measured halves take more than this rule gives them
+        let small = cost.half_us(f64::from(1 << 20)).0;
+        assert!(small > 13.0 && small < 16.1, "{small}");
         // without rows of its own a GPU has it scaled, and says from which
         let a100 = Profile::load("a100_sxm").unwrap();
         assert_eq!(used(&a100, P2p::On), Collective::OneShot);

@@ -260,6 +260,16 @@ mod tests {
     }
 
     #[test]
+    fn halves_of_an_all_reduce_take_half_its_time_on_the_link() {
+        let link = EmulatedLink { alpha_us: 10.0, gb_s: 1.0 };
+        let takes =
+            |exchange: Exchange| Occupancy::default().issue(&link, 0, exchange.link_bytes(1_000_000));
+        assert_eq!(takes(Exchange::AllReduce), 1_010_000);
+        assert_eq!(takes(Exchange::ReduceScatter { columns: 4 }), 510_000);
+        assert_eq!(takes(Exchange::AllGather), 510_000);
+    }
+
+    #[test]
     fn an_emulated_link_delays_completion() {
         let clock = Clock::start();
         let group = Group::new(1, Some(EmulatedLink { alpha_us: 2_000.0, gb_s: 1.0 }), clock);

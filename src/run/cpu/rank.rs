@@ -283,11 +283,11 @@ impl Rank {
         let layer = operation.layer.unwrap_or(0) as usize;
         match (&operation.kind, weight) {
             (Kind::Embed, Some(table)) => {
-                let scattered =
-                    bound.program.plan.values[operation.writes[0].index()].rows == Rows::Share;
-                let ranks = if scattered { self.tp } else { 1 };
-                let own = Rows::share(tokens.len(), self.index % ranks, ranks);
-                embed(table, &tokens[own], &mut out);
+                let own = match bound.program.plan.values[operation.writes[0].index()].rows {
+                    Rows::Share => &tokens[Rows::share(tokens.len(), self.index, self.tp)],
+                    Rows::Tokens | Rows::Sequences => tokens,
+                };
+                embed(table, own, &mut out);
             }
             (Kind::Norm, Some(weight)) => {
                 self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);

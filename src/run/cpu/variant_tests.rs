@@ -4,9 +4,10 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::{Bound, Place, Rank};
 use crate::model::Model;
-use crate::plan::{CommDType, DType, Variant};
+use crate::plan::{CommDType, DType, Phase, Plan, Precision, SCALED_TOGETHER, Variant};
 use crate::run::comm::Broken;
 use crate::run::sample::Sampling;
+use crate::table::Spec;
 
 const PROMPT: usize = 7;
 const STEPS: usize = 3;
@@ -137,6 +138,27 @@ fn a_scattered_residual_changes_no_logits() {
     };
     let off = farthest(&logits("standard", 4, 5, of(true)), &logits("standard", 4, 5, of(false)));
     assert!(off < 1e-5, "{off}");
+}
+
+/// What is paid for on an emulated link is the plan's message, not the f32 in which the cpu holds it.
+#[test]
+fn the_link_counts_the_bytes_of_the_format() {
+    let model = Model::resolve("tiny").unwrap();
+    let message = |comm_dtype: CommDType| {
+        let spec = Spec { tp: 2, batch: 3, comm_dtype, ..Spec::default() };
+        let lowering = crate::plan::Lowering::default();
+        let plan = spec.plan(&model.shape, Phase::Decode, Precision::cpu(DType::F32), lowering);
+        let plan = Plan::new(&plan).unwrap();
+        let reduce = &plan.operations[plan.find("L0/attn/all_reduce").unwrap().index()];
+        let rows = StepRows {
+            runs: (0..3).map(|sequence| RowRun { sequence, position: 9, count: 1 }).collect(),
+        };
+        rows.parts(plan.groups, &[1, 2, 3])[0].bytes(&reduce.cost.message_bytes)
+    };
+    let numbers = 3 * u64::from(model.shape.hidden);
+    assert_eq!(message(CommDType::Activations), 4 * numbers);
+    let scales = 3 * u64::from(model.shape.hidden.div_ceil(SCALED_TOGETHER));
+    assert_eq!(message(CommDType::Int8), numbers + 4 * scales);
 }
 
 #[test]

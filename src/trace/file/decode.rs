@@ -6,7 +6,7 @@ use polars_parquet::read::{BasicDecompressor, column_iter_to_arrays};
 use super::columns::Limits;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read};
-use crate::base::pages;
+use crate::base::pages::pages;
 use crate::plan::{Lane, Phase};
 use crate::trace::{Range, Span};
 
@@ -140,13 +140,14 @@ impl<'a> Columns<'a> {
             (Some(start), Some(end)) => self.bytes.get(start..end).ok_or_else(missing)?,
             _ => return Err(missing()),
         };
-        if !pages::fit(chunk.to_vec(), column, self.rows)? {
+        let claims_more = || {
             let rows = self.rows;
-            return Err(Problem::Damaged(format!(
+            Problem::Damaged(format!(
                 "column {name} has a page of more rows than the {rows} of its row group"
-            )));
-        }
-        let pages = BasicDecompressor::new(pages::pages(chunk.to_vec(), column), Vec::new());
+            ))
+        };
+        let pages = pages(chunk.to_vec(), column, self.rows)?.ok_or_else(claims_more)?;
+        let pages = BasicDecompressor::new(pages, Vec::new());
         let dtype = &column.descriptor().descriptor.primitive_type;
         let (arrays, _): (Vec<ArrayRef>, _) =
             column_iter_to_arrays(vec![pages], vec![dtype], field.clone(), None)?;

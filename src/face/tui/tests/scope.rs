@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 
-use super::fixtures::{Driver, record, spec};
+use super::fixtures::{Driver, experiment, record, spec};
 use crate::face::tui::memory;
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
+use crate::face::tui::theme::{Role, Theme};
 use crate::lab::store::{Annotations, Edit};
+use crate::lab::sweep::Experiment;
 use crate::table::{Backend, P2p, Record};
 
 /// Runs of two experiments, the newest of `later`.
@@ -119,6 +122,70 @@ fn runs_that_an_experiment_found_stored_are_among_those_it_opens_on() {
         "{}",
         driver.screen()
     );
+}
+
+/// The workbench with two experiments and a run of each of their cells, the newest of `one`.
+fn of_experiments() -> Driver {
+    let named = |(name, batch): (&str, u32)| {
+        let mut named = experiment();
+        named.name = name.into();
+        named.cells.iter_mut().for_each(|cell| cell.spec.batch = batch);
+        named
+    };
+    let both = [("one", 1), ("two", 2)].map(named);
+    let run = |of: &Experiment| {
+        let id = format!("20260103-101500-{}", of.name);
+        let record = record(&id, of.cells[0].spec.clone(), 400.0);
+        Record { experiment: Some(of.name.clone()), ..record }
+    };
+    let all = vec![run(&both[1]), run(&both[0])];
+    let mut driver = Driver::empty(120, 40);
+    let entry = |of: Experiment| Entry::new(&of.name.clone(), "built in", of.text.clone(), Ok(of));
+    let effects = driver.read(both.map(entry).into());
+    driver.answer(effects);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver
+}
+
+/// The experiment that was selected, not the one that the screen of experiments came up on, is what results open on.
+#[test]
+fn results_open_on_the_experiment_that_was_selected() {
+    let mut driver = of_experiments();
+    keys(&mut driver, "15");
+    assert!(driver.screen().contains("filter: experiment=one"), "the newest: {}", driver.screen());
+    keys(&mut driver, "1");
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "5");
+    assert!(driver.screen().contains("filter: experiment=two"), "{}", driver.screen());
+}
+
+#[test]
+fn the_name_of_a_new_experiment_can_begin_like_another() {
+    let mut driver = of_experiments();
+    keys(&mut driver, "1c");
+    assert!(driver.screen().contains("one-copy"), "{}", driver.screen());
+    for _ in 0.."one-copy".len() {
+        press(&mut driver, KeyCode::Backspace);
+    }
+    keys(&mut driver, "tw");
+    press(&mut driver, KeyCode::Tab);
+    keys(&mut driver, "-64");
+    assert!(driver.screen().contains("two-64"), "{}", driver.screen());
+}
+
+#[test]
+fn what_lies_on_a_screen_stands_on_the_ground_of_the_theme() {
+    for name in ["light", "dark"] {
+        let mut driver = of_experiments();
+        driver.state.cx.theme = Theme::built_in(name).unwrap();
+        let ground = driver.state.cx.theme.style(Role::Text).bg;
+        keys(&mut driver, "?");
+        let buffer = driver.buffer();
+        let inside = (30..90).flat_map(|x| (10..30).map(move |y| (x, y)));
+        let off: Vec<_> = inside.filter(|at| buffer[*at].style().bg != ground).collect();
+        assert!(ground.is_some() && off.is_empty(), "{name}: {off:?}");
+    }
 }
 
 #[test]

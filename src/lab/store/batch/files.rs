@@ -2,15 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
+use polars_parquet::read::FileMetadata;
+
 /// Version of the batch format. 1: no columns for `status`' reason, overlap times and the rest of what
 /// a record without its environment needs. 2: `tpot_ms` for `tpot_p50_ms`.
 pub(super) const VERSION: u32 = 3;
+/// From this version on every file has a checksum.
+pub(super) const SEALED_SINCE: u32 = 3;
 /// From this version on records are read from their columns.
 pub(super) const COLUMNS_SINCE: u32 = 2;
 
 pub(super) const VERSION_KEY: &str = "ladderscope.batch.version";
 
 pub(super) const SEAL_KEY: &str = "ladderscope.batch.seal";
+
+/// The version of the format that a file says it has.
+pub(super) fn version(metadata: &FileMetadata) -> Option<u32> {
+    let entries = metadata.key_value_metadata().iter().flatten();
+    entries.filter(|pair| pair.key == VERSION_KEY).find_map(|pair| pair.value.as_ref()?.parse().ok())
+}
 
 /// Rows of a row group: few enough that one row is read at once, enough to compress well.
 pub(in crate::lab::store) const ROWS: usize = 4096;

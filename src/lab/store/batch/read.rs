@@ -9,6 +9,7 @@ use polars::prelude::{
 };
 use rayon::prelude::*;
 
+use super::files::version;
 use super::{COLUMNS_SINCE, ROWS, VERSION, VERSION_KEY, seal};
 use crate::base::panic::contained;
 use crate::base::regular;
@@ -53,11 +54,7 @@ impl Head {
         let (rows, version, schema) = guarded(path, |mut reader| {
             let rows = reader.num_rows()?;
             let schema = Schema::from_arrow_schema(reader.schema()?.as_ref());
-            let entries = reader.get_metadata()?.key_value_metadata.iter().flatten();
-            let version = entries
-                .filter(|pair| pair.key == VERSION_KEY)
-                .find_map(|pair| pair.value.as_ref()?.parse::<u32>().ok());
-            Ok((rows, version, schema))
+            Ok((rows, version(reader.get_metadata()?), schema))
         })?;
         let version =
             version.ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;

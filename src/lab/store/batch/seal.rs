@@ -12,9 +12,11 @@ use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::hex;
-use crate::base::pages;
+use crate::base::pages::pages;
 use crate::base::panic::contained;
 use crate::base::regular;
+
+use super::files::{SEALED_SINCE, version};
 
 /// Begins the digits in the footer, so that they can be found in it.
 const MARK: &str = "ladderscope.batch.sha256:";
@@ -42,42 +44,49 @@ pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
     file.write_all(digits.as_bytes()).map_err(Error::io(path))
 }
 
-/// Whether the file is as it was written. One without a checksum is of the first version, or of somebody else; so may
-/// the checksum be: that pages hold no more than their row group is looked at in every file, since Parquet's readers
+/// Whether the file is as it was written. One without a checksum may be of an early version. The checksum may be
+/// somebody else's: that pages hold no more than their row group is looked at in every file, since Parquet's readers
 /// would allocate what they claim.
 pub(super) fn verify(path: &Path) -> Result<(), String> {
     let bytes = regular::read(path).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
         return Err("the file is empty".into());
     }
-    match place(&bytes) {
-        Some(place) if bytes[place.clone()] != *checksum(&bytes, &place).as_bytes() => {
-            Err("it is damaged: its checksum is another one".into())
+    let place = place(&bytes);
+    if let Some(place) = &place
+        && bytes[place.clone()] != *checksum(&bytes, place).as_bytes()
+    {
+        return Err("it is damaged: its checksum is another one".into());
+    }
+    match contained(|| looks(&bytes)) {
+        Ok(Ok((version, _))) if place.is_none() && version >= Some(SEALED_SINCE) => {
+            Err("it is damaged: its checksum is gone".into())
         }
-        _ => match contained(|| pages_fit(&bytes)) {
-            Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err("it is damaged: a page claims more rows than its row group has".into()),
-            Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
-            Err(_) => Err("not a readable Parquet file".into()),
-        },
+        Ok(Ok((_, false))) => {
+            Err("it is damaged: a page claims more rows than its row group has".into())
+        }
+        Ok(Ok((_, true))) => Ok(()),
+        Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
+        Err(_) => Err("not a readable Parquet file".into()),
     }
 }
 
-/// Whether every page of a file holds at most the rows of its row group.
-fn pages_fit(bytes: &[u8]) -> PolarsResult<bool> {
+/// The version that a file says it has, and whether each of its pages holds at most the rows of its row group.
+fn looks(bytes: &[u8]) -> PolarsResult<(Option<u32>, bool)> {
     let metadata = read_metadata(&mut Cursor::new(bytes))?;
+    let version = version(&metadata);
     for group in &metadata.row_groups {
         for column in group.parquet_columns() {
             let place = column.byte_range();
             let place = usize::try_from(place.start).ok().zip(usize::try_from(place.end).ok());
             let chunk = place.and_then(|(start, end)| bytes.get(start..end));
-            let Some(chunk) = chunk else { return Ok(false) };
-            if !pages::fit(chunk.to_vec(), column, group.num_rows())? {
-                return Ok(false);
+            let Some(chunk) = chunk else { return Ok((version, false)) };
+            if pages(chunk.to_vec(), column, group.num_rows())?.is_none() {
+                return Ok((version, false));
             }
         }
     }
-    Ok(true)
+    Ok((version, true))
 }
 
 /// Where the digits are. The footer is last in the file, and what follows the mark first elsewhere

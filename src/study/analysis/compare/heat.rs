@@ -18,9 +18,9 @@ pub struct HeatSlice {
     pub rest: String,
     /// How many pairs of the comparison the map shows.
     pub pairs: usize,
-    /// The first of them: its index in the report.
+    /// These pairs: their indices in the report, ascending.
     #[serde(skip)]
-    pub first: usize,
+    pub members: Vec<usize>,
 }
 
 /// A map: rows are TPs, columns batches, each ascending.
@@ -109,13 +109,16 @@ pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
     let mut slices: Vec<HeatSlice> = Vec::new();
     for (at, pair) in report.pairs.iter().enumerate() {
         match slices.iter_mut().find(|slice| slice.holds(&report.by, pair)) {
-            Some(slice) => slice.pairs += 1,
+            Some(slice) => {
+                slice.pairs += 1;
+                slice.members.push(at);
+            }
             None => slices.push(HeatSlice {
                 baseline: pair.baseline.clone(),
                 value: (!is_own(&report.by)).then(|| pair.value.clone()),
                 rest: pair.rest.clone(),
                 pairs: 1,
-                first: at,
+                members: vec![at],
             }),
         }
     }
@@ -130,7 +133,7 @@ fn is_own(by: &str) -> bool {
 
 impl HeatSlice {
     /// Whether a pair belongs to it.
-    pub fn holds(&self, by: &str, pair: &Comparison) -> bool {
+    fn holds(&self, by: &str, pair: &Comparison) -> bool {
         self.baseline == pair.baseline
             && self.rest == pair.rest
             && (is_own(by) || self.value.as_deref() == Some(&pair.value))
@@ -155,10 +158,8 @@ impl HeatMap {
     /// The map of a slice.
     pub fn new(report: &ComparisonReport, slice: &HeatSlice) -> Self {
         let mut cells: Vec<HeatCell> = Vec::new();
-        for (index, pair) in report.pairs.iter().enumerate() {
-            if !slice.holds(&report.by, pair) {
-                continue;
-            }
+        for &index in &slice.members {
+            let pair = &report.pairs[index];
             let (tp, batch) = (pair.side.spec.tp, pair.side.spec.batch);
             if let Some(cell) = cells.iter_mut().find(|cell| (cell.tp, cell.batch) == (tp, batch)) {
                 cell.more += 1;

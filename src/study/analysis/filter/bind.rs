@@ -33,7 +33,8 @@ enum BoundTest {
         column: usize,
         operator: Operator,
         values: Vec<String>,
-        words: bool,
+        /// What separates the values of a text, each of which is judged.
+        separator: Option<&'static str>,
     },
     /// A column of numbers.
     Number {
@@ -129,7 +130,7 @@ impl Term {
             return Ok(Some(BoundTest::Number { column, operator, values }));
         }
         let values = values.map(folded).collect();
-        Ok(Some(BoundTest::Text { column, operator, values, words: unit == Unit::Words }))
+        Ok(Some(BoundTest::Text { column, operator, values, separator: unit.separator() }))
     }
 }
 
@@ -286,13 +287,13 @@ impl BoundTerm {
                     *keep &= found != self.negated;
                 }
             }
-            BoundTest::Text { column, operator, values, words } => {
+            BoundTest::Text { column, operator, values, separator } => {
                 let Some(Values::Text { codes, lower, .. }) = columns.get(*column).map(|c| &c.values)
                 else {
                     return;
                 };
                 let met: Vec<bool> =
-                    lower.iter().map(|text| text_meets(text, *operator, values, *words)).collect();
+                    lower.iter().map(|text| text_meets(text, *operator, values, *separator)).collect();
                 // a run without a value meets no condition but `!=`
                 let of_nothing = *operator == Operator::IsNot;
                 for (keep, code) in keep.iter_mut().zip(codes) {
@@ -320,12 +321,12 @@ impl BoundTerm {
     }
 }
 
-/// Whether a column's text meets a condition; `words`: whether it is a list of words, each a value.
-fn text_meets(text: &str, operator: Operator, values: &[String], words: bool) -> bool {
+/// Whether a column's text meets a condition; with a `separator` it is a list of values.
+fn text_meets(text: &str, operator: Operator, values: &[String], separator: Option<&str>) -> bool {
     let any = |test: &dyn Fn(&str, &str) -> bool| {
-        values.iter().any(|value| match words {
-            true => text.split(' ').any(|word| test(word, value)),
-            false => test(text, value),
+        values.iter().any(|value| match separator {
+            Some(separator) => text.split(separator).any(|one| test(one, value)),
+            None => test(text, value),
         })
     };
     let order = |text: &str, value: &str| natural_order(text, value);

@@ -77,10 +77,10 @@ fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most
     let distinct = column.distinct(0..table.len(), MOST).unwrap_or_default();
     let mut values: Vec<(String, usize)> = Vec::new();
     for (value, count) in distinct {
-        // of a list of words each is a value
-        let words =
-            if column.field.unit == Unit::Words { value.split(' ').collect() } else { vec![&*value] };
-        for word in words {
+        // of a list each is a value
+        let list = column.field.unit.separator();
+        let each = list.map_or_else(|| vec![&*value], |separator| value.split(separator).collect());
+        for word in each {
             match values.iter_mut().find(|(known, _)| known == word) {
                 Some((_, all)) => *all += count,
                 None => values.push((word.to_owned(), count)),

@@ -46,6 +46,24 @@ fn kept(filter: &str) -> String {
 }
 
 #[test]
+fn a_run_is_of_every_experiment_that_found_it_whatever_their_names() {
+    let mut all = records();
+    all[0].experiment = Some("my test".into());
+    all[1].experiment = Some("p2p".into());
+    let mut annotations = Annotations::default();
+    annotations.edit(&["b".into(), "d".into()], &Edit::found_by("my test"));
+    let table = RunTable::new(&all, &annotations);
+    let kept = |filter: &str| Filter::parse(filter).rows(&table).unwrap();
+    assert_eq!(kept("experiment=\"my test\""), [0, 1, 3]);
+    assert_eq!(kept("experiment=p2p"), [1]);
+    assert_eq!(kept("experiment=my"), [0; 0], "a part of a name is not the name");
+    assert_eq!(kept("experiment!=p2p"), [0, 2, 3, 4]);
+    let offers = complete("experiment=", 11, &table, 9).offers;
+    let offers: Vec<_> = offers.into_iter().map(|offer| (offer.text, offer.about)).collect();
+    assert_eq!(offers, [("\"my test\"".into(), "3 runs".into()), ("p2p".into(), String::from("1 run"))]);
+}
+
+#[test]
 fn words_and_their_letters_in_order() {
     assert_eq!(kept(""), "abcde");
     assert_eq!(kept("died"), "c");

@@ -45,13 +45,14 @@ impl Column {
                 Values::Number(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
             }
             Source::Experiments => texts(records, |r| {
+                let separator = field.unit.separator().unwrap_or_default();
                 let own = r.experiment.as_deref();
                 let found = of(r).into_iter().flat_map(|a| a.experiments.iter().map(String::as_str));
                 let mut all: Vec<&str> =
                     own.into_iter().chain(found.filter(|name| Some(*name) != own)).collect();
                 match all.len() {
                     0 | 1 => all.pop().map(Cow::from),
-                    _ => Some(all.join(" ").into()),
+                    _ => Some(all.join(separator).into()),
                 }
             }),
             Source::Tags => texts(records, |r| some(of(r)?.tags_in_a_line().into())),

@@ -133,10 +133,10 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
-    let made = match (compare.pairs_shown(), report.pairs.len()) {
-        (shown, all) if shown < all => {
-            let differ = compare.shown.iter().flat_map(Row::all).filter(|at| report.pairs[*at].differs);
-            format!(": {shown} of {}, {} of them differ; ", counted(all, "comparison"), differ.count())
+    let (shown, differ) = compare.counts;
+    let made = match report.pairs.len() {
+        all if shown < all => {
+            format!(": {shown} of {}, {differ} of them differ; ", counted(all, "comparison"))
         }
         _ => format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ),
     };
@@ -158,9 +158,9 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         let label = format!(" [{provenance}]");
         x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
     }
-    let mut words = format!(" {} of {} pairs", compare.pairs_shown(), report.pairs.len());
+    let mut words = format!(" {} of {} pairs", shown, report.pairs.len());
     if compare.map.is_none() {
-        if compare.shown.len() < compare.pairs_shown() {
+        if compare.shown.len() < shown {
             let key = cx.key::<Compare>(Act::Fold);
             words += &format!(", {}: {key} opens ▸", counted(compare.shown.len(), "row"));
         }

@@ -58,8 +58,6 @@ pub struct Compared {
     pub widths: (usize, usize),
     /// Of each pair the first that gives the same numbers.
     equal: Vec<usize>,
-    /// Of each pair the slice that holds it.
-    slice_of: Vec<usize>,
 }
 
 /// The one value that all have, if it is one.
@@ -77,8 +75,6 @@ impl Compared {
         let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
         let settings = varied.without(&asked.axis).model_last(sides);
         let slices = slices(&report);
-        let holds = |pair: &Comparison| slices.iter().position(|slice| slice.holds(&report.by, pair));
-        let slice_of = report.pairs.iter().map(|pair| holds(pair).unwrap_or(0)).collect();
         let mut compared = Self {
             axis: asked.axis.clone(),
             axes: cells.axes.clone(),
@@ -91,7 +87,6 @@ impl Compared {
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
             widths: (0, 0),
             equal: first_equal(&report),
-            slice_of,
             report,
         };
         compared.widths = compared.longest();
@@ -163,7 +158,8 @@ impl Compared {
 /// have the same name.
 fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
     let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
-    let name = |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.first].side.spec));
+    let name =
+        |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.members[0]].side.spec));
     let names: Vec<String> = slices.iter().map(name).collect();
     match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
         true => names,
@@ -302,6 +298,8 @@ pub struct Compare {
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
     /// The rows of the table, in order.
     pub shown: Vec<Row>,
+    /// How many pairs the rows show, and how many of them differ.
+    pub counts: (usize, usize),
     /// Rows of equal pairs that are opened, by the runs of the first of them.
     pub opened: BTreeSet<(String, String)>,
     /// Columns of the table that are scrolled away on the left.
@@ -391,11 +389,13 @@ impl Compare {
         if self.order == Order::Stored && self.descending {
             shown.reverse();
         }
+        let counts = (shown.len(), shown.iter().filter(|at| pairs[**at].differs).count());
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
         self.shown = match self.compared() {
             Some(compared) => compared.rows(shown.into_iter(), &opened).collect(),
             None => Vec::new(),
         };
+        self.counts = counts;
         if self.map.is_some() {
             self.open_map();
         }
@@ -434,11 +434,6 @@ impl Compare {
         true
     }
 
-    /// How many pairs the rows show.
-    pub fn pairs_shown(&self) -> usize {
-        self.shown.iter().map(|row| 1 + row.folded.len()).sum()
-    }
-
     /// The name of the slice that the map shows.
     pub fn slice_name(&self) -> &str {
         self.compared().and_then(|c| c.slice_names.get(self.slice)).map_or("", String::as_str)
@@ -452,15 +447,13 @@ impl Compare {
 
     /// The slices of which the filter leaves a pair, each with how many: those with most pairs first.
     pub fn slices_shown(&self) -> Vec<(usize, usize)> {
-        let Some(compared) = self.compared() else { return Vec::new() };
-        let mut pairs = vec![0; compared.slices.len()];
-        for at in self.shown.iter().flat_map(Row::all) {
-            pairs[compared.slice_of[at]] += 1;
-        }
-        let mut slices: Vec<(usize, usize)> = pairs.into_iter().enumerate().collect();
-        slices.retain(|(_, pairs)| *pairs > 0);
-        slices.sort_by_key(|(_, pairs)| std::cmp::Reverse(*pairs));
-        slices
+        let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
+        let slices = self.compared().map_or(&[][..], |compared| &compared.slices);
+        let left = |slice: &HeatSlice| slice.members.iter().filter(|at| shown.contains(at)).count();
+        let mut left: Vec<(usize, usize)> = slices.iter().map(left).enumerate().collect();
+        left.retain(|(_, pairs)| *pairs > 0);
+        left.sort_by_key(|(_, pairs)| std::cmp::Reverse(*pairs));
+        left
     }
 
     /// Shows the map of the chosen slice, or of another where the filter leaves none of it; its cursor is on a cell

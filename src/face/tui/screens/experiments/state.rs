@@ -30,26 +30,14 @@ pub struct Experiments {
     pub discard: bool,
     /// How often the files were to be read.
     pub readings: u64,
-    /// The entry on which the screen came up, until another is selected: nobody has asked for that one.
-    came_up_on: CameUpOn,
+    /// The entry on which the screen came up, until another was selected: nobody has asked for that one.
+    came_up_on: Option<String>,
     /// The entry to select once it was read.
     wanted: Option<String>,
     /// Edits that were not saved when the workbench was left: texts by name, until files are read.
     kept: BTreeMap<String, String>,
     /// Numbers checks, so that old answers are told from new ones.
     serial: u64,
-}
-
-/// Whether the selection is the user's.
-#[derive(Debug, Default)]
-enum CameUpOn {
-    /// Nothing was read yet.
-    #[default]
-    Nothing,
-    /// This entry, which is selected still.
-    Entry(String),
-    /// The user has selected something since.
-    Left,
 }
 
 /// What stored runs say about an experiment.
@@ -69,18 +57,16 @@ impl Experiments {
 
     /// Takes note of whether the user has selected something.
     pub fn notice(&mut self) {
-        let Some(selected) = self.selected() else { return };
-        match &self.came_up_on {
-            CameUpOn::Nothing => self.came_up_on = CameUpOn::Entry(selected.name.clone()),
-            CameUpOn::Entry(name) if *name != selected.name => self.came_up_on = CameUpOn::Left,
-            CameUpOn::Entry(_) | CameUpOn::Left => {}
+        if self.selected().is_some_and(|selected| self.came_up_on.as_ref() != Some(&selected.name)) {
+            self.came_up_on = None;
         }
     }
 
     /// The experiment that the user selected, where runs of it are stored.
     pub fn looked_at(&self) -> Option<&str> {
         let stored = self.stored.get(self.list.selected).is_some_and(|stored| stored.done > 0);
-        (stored && matches!(self.came_up_on, CameUpOn::Left)).then_some(&self.selected()?.name)
+        let name = &self.selected()?.name;
+        (stored && self.came_up_on.as_ref() != Some(name)).then_some(name)
     }
 
     /// The selected entry's text in the editor.
@@ -115,6 +101,7 @@ impl Experiments {
     /// selection stays on the entry of the same name; edits that were not saved stay, also of an
     /// experiment whose file is gone.
     pub fn set(&mut self, entries: Vec<Entry>, stored: Option<&Snapshot>) {
+        let is_first = self.entries.is_none();
         let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
         for entry in &entries {
             if let Some(draft) = self.drafts.get_mut(&entry.name) {
@@ -150,6 +137,9 @@ impl Experiments {
         }
         let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
         self.list.selected = at.unwrap_or(0);
+        if is_first {
+            self.came_up_on = entries.get(self.list.selected).map(|entry| entry.name.clone());
+        }
         self.entries = Some(entries);
         self.match_stored(stored);
     }

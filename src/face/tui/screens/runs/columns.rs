@@ -87,12 +87,12 @@ fn widths(column: &Column) -> (u16, u16) {
     let title = column.field.title.width() + 1;
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
     match column.field.unit {
-        Unit::Text | Unit::Words if column.field.name == "run" => {
+        Unit::Text | Unit::Words | Unit::Names if column.field.name == "run" => {
             // mark and status stand before it
             let most = (column.longest + 4).clamp(12, 60);
             (most.min(19) as u16, most as u16)
         }
-        Unit::Text | Unit::Words => {
+        Unit::Text | Unit::Words | Unit::Names => {
             let most = column.longest.clamp(title.max(3), WIDEST);
             (most.min(title.max(13)) as u16, most as u16)
         }

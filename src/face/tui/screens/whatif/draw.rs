@@ -125,11 +125,13 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         put(buf, area, area.x + 1, y, slider.name(), text);
         let track = track(slider.place(&whatif.variant, profile_values), usize::from(bar));
         put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
-        let mut value = slider.text(&whatif.variant, profile_values);
-        // it is a worth of work, from contention that was measured: a fraction tells nothing
-        if let (Slider::Sms, Ok(sms)) = (slider, value.parse::<f64>()) {
-            value = format!("{sms:.0}");
-        }
+        // SMs' worth of work follows from contention that was measured: a fraction of one tells nothing
+        let told =
+            |variant, values| match slider.number(variant, values).filter(|_| slider == Slider::Sms) {
+                Some(sms) => format!("{sms:.0}"),
+                None => slider.text(variant, values),
+            };
+        let value = told(&whatif.variant, profile_values);
         let style = if changed { theme.style(Role::Title) } else { text };
         let x = put(buf, area, track_x + bar + 1, y, &value, style);
         let of_all = match (slider, profile_values.and_then(|profile_values| profile_values.sms_total)) {
@@ -139,7 +141,7 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
         let x = if unit.is_empty() { x } else { put(buf, area, x + 1, y, unit, dim) };
         if changed {
-            let before = slider.text(&whatif.base, base_facts);
+            let before = told(&whatif.base, base_facts);
             put(buf, area, x + 1, y, &format!("({before})"), dim);
         }
         if index == whatif.list.selected {

@@ -1,0 +1,56 @@
+//! What stands in which row above and beneath the lanes: the header, marks, the selection's panel.
+
+use super::*;
+
+#[test]
+fn marks_stand_in_a_row_of_their_own() {
+    let mut driver = with(vec![trace()], (120, 40));
+    let ticks = |driver: &Driver| driver.screen().lines().nth(5).unwrap_or_default().to_owned();
+    let before = ticks(&driver);
+    assert!(before.contains("╷+0 ns"), "{before}");
+    keys(&mut driver, "(");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    keys(&mut driver, ")");
+    assert_eq!(ticks(&driver), before, "the time axis keeps its labels");
+    let marks = driver.screen().lines().nth(6).unwrap_or_default().to_owned();
+    assert!(
+        marks.trim().starts_with("A─") && marks.contains("─ 30.0 us ─") && marks.contains("─B"),
+        "{marks}"
+    );
+}
+
+#[test]
+fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
+    for size in SIZES {
+        let mut driver = with(vec![trace()], size);
+        keys(&mut driver, "v");
+        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+        let areas =
+            layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
+        let lines = super::super::stretch::content(view(&driver));
+        let needs = super::super::info::rows_of(&lines, areas.stretch.width);
+        let empty = usize::from(areas.panes[0].lines.height) - view(&driver).pane().lines.len();
+        let room = usize::from(areas.stretch.height) - 2;
+        assert!(
+            needs <= room || empty == 0,
+            "{size:?}: {needs} lines in {room} rows, {empty} are empty"
+        );
+        assert!(driver.screen().contains("modules: "), "{}", driver.screen());
+        // a kernel's whole name beneath what else there is to say of it
+        let mut trace = imported();
+        trace.trace.operations[0].name =
+            format!("void gemm<{}>(int)", "a::long_type_of_it, ".repeat(12));
+        let driver = with(vec![TraceIndex::new("t".into(), trace.trace)], (size.0, 40));
+        assert_eq!(driver.screen().matches("long_type_of_it").count(), 12, "{}", driver.screen());
+    }
+}
+
+#[test]
+fn the_header_calls_no_step_of_an_imported_trace_decoding_and_zero_is_not_negative() {
+    let of = |index: TraceIndex| with(vec![index], (120, 40)).screen();
+    let shown = of(imported());
+    assert!(shown.contains(" overlap: step 0 ") && shown.contains(", all steps "), "{shown}");
+    assert!(of(trace()).contains(", decode "), "a run knows");
+    let told = [-1, -1_000, 0, 1_500].map(|ns| super::super::draw::seconds(ns, 6));
+    assert_eq!(told, ["0.000000", "-0.000001", "0.000000", "0.000001"]);
+}
