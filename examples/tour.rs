@@ -19,14 +19,19 @@ struct Scene {
 }
 
 const SCENES: &[Scene] = &[
-    Scene { name: "experiments", keys: &["1", "j", "j", "j", "j", "j", "l"], shows: "paper-70b ·" },
+    Scene {
+        name: "experiments",
+        keys: &["1", "j", "j", "j", "j", "j", "j", "j", "j", "l"],
+        shows: "paper-70b ·",
+    },
     Scene { name: "runs", keys: &["3", "/", "arch:ladder tp:8 p2p:off", "\r"], shows: "runs" },
     Scene {
         name: "timeline",
         keys: &["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"],
         shows: "critical",
     },
-    Scene { name: "pareto", keys: &["5"], shows: "tokens/s/GPU" },
+    // without the filter of the runs, which goes along
+    Scene { name: "pareto", keys: &["5", "\x1b"], shows: "tokens/s/GPU" },
     Scene { name: "compare", keys: &["6"], shows: "comparisons" },
     Scene { name: "what-if", keys: &["7", "j", "j", "j", "l", "l", "l"], shows: "break-even" },
     // executed: what is seen is what happens then
@@ -50,6 +55,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir(place.path().join("experiments"))?;
     for file in std::fs::read_dir("experiments")? {
         let file = file?;
+        if !file.file_type()?.is_file() {
+            continue;
+        }
         std::fs::copy(file.path(), place.path().join("experiments").join(file.file_name()))?;
     }
     run(&["sweep", "paper-70b"])?;
@@ -60,7 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{}", path.display());
     }
     let mut workbench = Workbench::open(&program, place.path(), &[], (120, 36));
-    workbench.wait_for("1 experiments");
+    // keys before the experiments are read would select nothing
+    workbench.wait_for("paper-405b");
     for scene in SCENES {
         for key in scene.keys {
             workbench.press(key);
