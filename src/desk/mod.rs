@@ -26,6 +26,7 @@ mod describe;
 pub mod evaluate;
 pub mod experiments;
 pub mod export;
+pub mod export_runs;
 pub mod figure;
 pub mod files;
 pub mod offers;

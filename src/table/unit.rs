@@ -55,6 +55,16 @@ impl Unit {
         }
     }
 
+    /// The unit of a number as files for other programs name it.
+    pub const fn in_files(self) -> &'static str {
+        match self {
+            Self::Rate => "tokens/s",
+            Self::Share | Self::Factor => "ratio",
+            Self::Count => "count",
+            _ => self.symbol(),
+        }
+    }
+
     /// Decimals of a number in a table of the command line.
     pub const fn decimals(self) -> usize {
         match self {

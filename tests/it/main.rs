@@ -25,6 +25,7 @@ mod hostile;
 mod interruption;
 mod launched;
 mod nvtx;
+mod pipelines;
 mod pty;
 mod running;
 mod stored;

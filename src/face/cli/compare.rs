@@ -1,17 +1,19 @@
 //! `ladderscope compare --by AXIS`: matched pairs of cells, their ratios and intervals; with `--heatmap`
-//! maps of them over TP and batch.
+//! maps of them over TP and batch. `compare --baseline NAME --gate GATE`: runs held against a stored baseline.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::filter::FilterArgs;
+use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
+use crate::lab::store::Store;
 use crate::study::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatValue, differences_table,
+    Axis, Cells, Comparison, ComparisonReport, Gate, HeatCell, HeatMap, HeatValue, differences_table,
     pairs_table, slices,
 };
 use crate::table::render::{Shown, Table};
@@ -25,11 +27,16 @@ pub struct Args {
     pub runs: Vec<String>,
     /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective,
     /// stack, prompt_tokens, output_tokens, recorder, coverage, no_graph, a variable (NCCL_ALGO) or a profile value (link.alpha_us)
-    #[arg(long, value_name = "AXIS")]
-    pub by: String,
-    /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]
-    #[arg(long, value_name = "VALUE")]
+    #[arg(long, value_name = "AXIS", required_unless_present = "gate")]
+    pub by: Option<String>,
+    /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]; with --gate
+    /// a baseline that `ladderscope baseline set` made, or its file
+    #[arg(long, value_name = "VALUE|BASELINE")]
     pub baseline: Option<String>,
+    /// What a measure may change by against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in its unit, 'overlap>-5'
+    /// (several: all must hold); exit status 4 where a change is shown to be larger
+    #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "value", "export"])]
+    pub gate: Vec<Gate>,
     /// Also what both cells have of a measure, and its ratio, for example prefill_ms or overlap
     #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
     pub value: Option<String>,
@@ -47,7 +54,8 @@ pub struct Args {
 
 /// Prints the pairs, or the maps.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let axis = Axis::parse(&args.by)?;
+    let Some(by) = &args.by else { return judged(args, &dir) };
+    let axis = Axis::parse(by)?;
     let export = args.export.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let records = args.filter.compared(&args.runs, &dir, &axis, args.baseline.as_deref())?;
@@ -60,7 +68,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         cells.measure(&mut comparison, measure);
     }
     if comparison.pairs.is_empty() {
-        report::note(&format!("no two finished cells differ in {} alone", args.by));
+        report::note(&format!("no two finished cells differ in {by} alone"));
     }
     if let Some(path) = export {
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
@@ -81,6 +89,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report::warn(flag);
     }
     Ok(0)
+}
+
+/// Holds the runs against a stored baseline.
+fn judged(args: &Args, dir: &Path) -> Result<u8> {
+    let records = args.filter.records(&args.runs, dir)?;
+    let name = args.baseline.as_deref().unwrap_or_default();
+    gate::print(&gate::held(&Store::open(dir), name, &records, &args.gate)?, args.output.format)
 }
 
 /// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells.

@@ -54,6 +54,7 @@ pub fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
         "RUN" | "RUNS|DIR" | "RUN|TRACE" | "BENEATH" => one(runs(&typed.dir)),
         "FILE.toml" => one(experiments::names(Path::new(experiments::DIRECTORY))),
         "MEASURE" => one(measures()),
+        "BASELINE" | "VALUE|BASELINE" => one(baselines(&typed.dir)),
         "TAG" | "TAGS" => several(tags(&typed.dir)),
         "STATUS" => one(Status::ALL.map(|status| Offer::new(status.as_str(), "")).into()),
         "RULES" => one(["default", "nccl-name", "hta"].map(|name| Offer::new(name, "")).into()),
@@ -73,6 +74,11 @@ fn runs(dir: &Path) -> Vec<Offer> {
     let ids = Store::open(dir).ids().unwrap_or_default();
     let last = (!ids.is_empty()).then(|| Offer::new("last", "the newest run that has ended"));
     last.into_iter().chain(ids.into_iter().take(RUNS).map(|id| Offer::new(id, ""))).collect()
+}
+
+fn baselines(dir: &Path) -> Vec<Offer> {
+    let names = Store::open(dir).baseline_names().unwrap_or_default();
+    names.into_iter().map(|name| Offer::new(name, "")).collect()
 }
 
 fn tags(dir: &Path) -> Vec<Offer> {

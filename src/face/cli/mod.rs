@@ -5,6 +5,7 @@
 //! to standard error, errors through `report`.
 
 mod app;
+mod baseline;
 mod calibrate;
 mod compare;
 mod complete;
@@ -18,8 +19,10 @@ mod doctor_machine;
 mod doctor_memory;
 mod evaluate;
 mod experiments;
+mod export;
 mod figure;
 mod filter;
+mod gate;
 mod generate;
 mod hardware;
 mod interrupt;
@@ -68,10 +71,14 @@ app::verbs! {
     Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
     /// Matched pairs of runs: ratios and their intervals
     Compare(compare::Args): |args, dir| compare::run(&args, dir);
+    /// Named runs that later ones are held against: set, list, delete
+    Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
     /// A simulated cell with another link: numbers, and up to where communication stays hidden
     Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
     /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p
     Figure(figure::Args): |args, dir| figure::run(&args, dir);
+    /// Stored runs as a Parquet file for notebooks, a row a run
+    Export(export::Args): |args, dir| export::run(&args, dir);
     /// One self-contained HTML page of runs: figures, tables, where the numbers come from
     Report(page::Args): |args, dir| page::run(&args, dir);
     /// Import and export traces

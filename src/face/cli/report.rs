@@ -1,6 +1,7 @@
-//! Errors on standard error: drawn on a terminal, plain lines elsewhere.
+//! Errors on standard error: drawn on a terminal, plain lines elsewhere, JSON objects where results are JSON.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use miette::{GraphicalReportHandler, GraphicalTheme};
@@ -19,8 +20,41 @@ fn coloured() -> bool {
     stderr_is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
+/// Whether errors are for programs: `--format json` was given.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Whether errors are printed as JSON from here on, by the arguments of the command line: those that cannot be parsed
+/// have errors too.
+pub fn heed_format(arguments: &[String]) {
+    let pairs = arguments.iter().zip(arguments.iter().skip(1));
+    let asked = arguments.iter().any(|argument| argument == "--format=json")
+        || pairs.into_iter().any(|(option, value)| option == "--format" && value == "json");
+    JSON.store(asked, Ordering::Relaxed);
+}
+
+/// An error as `{"error": "...", "help": "..."}` in a line; `help` is null where there is none.
+fn as_json(error: &Error) -> String {
+    let help = match error {
+        Error::Input { help, .. } | Error::At { help, .. } => help.as_deref(),
+        _ => None,
+    };
+    let message = match error {
+        Error::At { message, source_code, span, .. } => {
+            let before = source_code.inner().get(..span.offset()).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            format!("{}:{line}:{column}: {message}", source_code.name())
+        }
+        other => other.to_string(),
+    };
+    serde_json::json!({ "error": message, "help": help }).to_string()
+}
+
 /// Prints an error with its place in the file and what would be right.
 pub fn print(error: &Error) {
+    if JSON.load(Ordering::Relaxed) {
+        return write(&as_json(error));
+    }
     write(render(error, stderr_is_terminal(), coloured()).trim_end());
 }
 
@@ -107,12 +141,17 @@ pub fn usage(error: &clap::Error) -> u8 {
         print(&Error::Input { message: format!("{option}{message}"), help: help.clone() });
         return 2;
     }
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if !asked && JSON.load(Ordering::Relaxed) {
+        let text = error.render().to_string();
+        let (message, help) = text.split_once('\n').unwrap_or((&text, ""));
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        print(&Error::input_help(message.trim_start_matches("error: "), help));
+        return 2;
+    }
     // A closed pipe cannot be told anything.
     let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
-        _ => 2,
-    }
+    if asked { 0 } else { 2 }
 }
 
 /// The panic hook: says that it is our fault, and where.

@@ -1,7 +1,9 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells, resuming where an interrupted sweep stopped.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
+use super::gate;
 use super::interrupt::INTERRUPTED;
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
@@ -10,8 +12,9 @@ use super::record_printer::RecordPrinter;
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
-use crate::desk::{Gathered, Start};
+use crate::desk::{Gathered, Selection, Start};
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
+use crate::study::analysis::Gate;
 use crate::study::answer::Answer;
 use crate::table::Status;
 
@@ -33,6 +36,13 @@ pub struct Args {
     /// Run only what failed or was interrupted; what never ran stays so
     #[arg(long, conflicts_with = "again")]
     pub retry_failed: bool,
+    /// Afterwards hold the cells against a baseline that `ladderscope baseline set` made, or its file
+    #[arg(long, value_name = "BASELINE", requires = "gate")]
+    pub baseline: Option<String>,
+    /// What a measure may change by against the baseline, for example 'tpot<+3%' (several: all must hold); exit status 4
+    /// where a change is shown to be larger
+    #[arg(long, value_name = "GATE", requires = "baseline")]
+    pub gate: Vec<Gate>,
     #[command(flatten)]
     pub patience: Patience,
     #[command(flatten)]
@@ -110,9 +120,23 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         SOME_FAILED
     } else if count(Status::Skipped) + count(Status::Oom) == experiment.cells.len() {
         NONE_CAN_RUN
+    } else if let Some(baseline) = &args.baseline {
+        judged(args, start, &experiment, baseline)?
     } else {
         0
     })
+}
+
+/// Holds the cells of the sweep against a baseline; standard output is the records' alone in formats for programs.
+fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &str) -> Result<u8> {
+    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    let mut records = Selection::all(start.store.dir())?.records;
+    records.retain(|record| keys.contains(&record.spec.key()));
+    let held = gate::held(&start.store, baseline, &records, &args.gate)?;
+    match args.output.format {
+        Format::Table => gate::print(&held, Format::Table),
+        _ => Ok(gate::tell(&held)),
+    }
 }
 
 /// An answer as a terminal has it: what it rests on, a sentence a line, the table.

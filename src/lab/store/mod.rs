@@ -10,6 +10,7 @@
 //! runs/records.cache             records as they were last read, for quick listing; may be deleted at any time
 //! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
 //! runs/evaluations/KEY.jsonl     what architectures lose on windows of texts: a line a window
+//! runs/baselines/NAME.json      runs that later ones are held against, whole
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! ```
@@ -18,6 +19,7 @@
 //! whatever exists is whole. An `index.jsonl` of earlier versions is left alone: nothing reads it.
 
 mod annotations;
+mod baselines;
 mod batch;
 mod batches;
 mod claims;
@@ -34,6 +36,7 @@ mod trash;
 mod watch;
 
 pub use annotations::{Annotation, Annotations, Edit};
+pub use baselines::Baseline;
 pub use batch::{BatchSummary, BatchWriter};
 pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};

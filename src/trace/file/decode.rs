@@ -1,6 +1,7 @@
 //! A row group's bytes to spans or ranges, in one pass over its columns.
 
 use polars::prelude::{ArrayRef, PlSmallStr, Series};
+use polars_buffer::Buffer;
 use polars_parquet::read::{BasicDecompressor, column_iter_to_arrays};
 
 use super::columns::Limits;
@@ -104,7 +105,7 @@ impl Head {
 
 /// The columns of a row group, still encoded.
 struct Columns<'a> {
-    bytes: Vec<u8>,
+    bytes: Buffer<u8>,
     part: &'a Part<'a>,
     head: &'a Head,
     rows: usize,
@@ -113,7 +114,7 @@ struct Columns<'a> {
 impl<'a> Columns<'a> {
     fn new(bytes: Vec<u8>, part: &'a Part<'a>, head: &'a Head, rows: usize) -> Read<Self> {
         if bytes.len() == part.length {
-            return Ok(Self { bytes, part, head, rows });
+            return Ok(Self { bytes: bytes.into(), part, head, rows });
         }
         Err(Problem::Damaged("it is shorter than its footer says".into()))
     }
@@ -137,7 +138,9 @@ impl<'a> Columns<'a> {
         let relative =
             |at: u64| at.checked_sub(self.part.offset).and_then(|at| usize::try_from(at).ok());
         let chunk = match (relative(place.start), relative(place.end)) {
-            (Some(start), Some(end)) => self.bytes.get(start..end).ok_or_else(missing)?,
+            (Some(start), Some(end)) if self.bytes.get(start..end).is_some() => {
+                self.bytes.clone().sliced(start..end)
+            }
             _ => return Err(missing()),
         };
         let claims_more = || {
@@ -146,7 +149,7 @@ impl<'a> Columns<'a> {
                 "column {name} has a page of more rows than the {rows} of its row group"
             ))
         };
-        let pages = pages(chunk.to_vec(), column, self.rows)?.ok_or_else(claims_more)?;
+        let pages = pages(chunk, column, self.rows)?.ok_or_else(claims_more)?;
         let pages = BasicDecompressor::new(pages, Vec::new());
         let dtype = &column.descriptor().descriptor.primitive_type;
         let (arrays, _): (Vec<ArrayRef>, _) =

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use polars::prelude::PolarsResult;
+use polars_buffer::Buffer;
 use polars_parquet::read::read_metadata;
 use sha2::{Digest, Sha256};
 
@@ -58,7 +59,7 @@ pub(super) fn verify(path: &Path) -> Result<(), String> {
     {
         return Err("it is damaged: its checksum is another one".into());
     }
-    match contained(|| looks(&bytes)) {
+    match contained(|| looks(bytes)) {
         Ok(Ok((version, _))) if place.is_none() && version >= Some(SEALED_SINCE) => {
             Err("it is damaged: its checksum is gone".into())
         }
@@ -72,16 +73,17 @@ pub(super) fn verify(path: &Path) -> Result<(), String> {
 }
 
 /// The version that a file says it has, and whether each of its pages holds at most the rows of its row group.
-fn looks(bytes: &[u8]) -> PolarsResult<(Option<u32>, bool)> {
-    let metadata = read_metadata(&mut Cursor::new(bytes))?;
+fn looks(bytes: Vec<u8>) -> PolarsResult<(Option<u32>, bool)> {
+    let metadata = read_metadata(&mut Cursor::new(&bytes))?;
+    let bytes = Buffer::from(bytes);
     let version = version(&metadata);
     for group in &metadata.row_groups {
         for column in group.parquet_columns() {
             let place = column.byte_range();
             let place = usize::try_from(place.start).ok().zip(usize::try_from(place.end).ok());
-            let chunk = place.and_then(|(start, end)| bytes.get(start..end));
-            let Some(chunk) = chunk else { return Ok((version, false)) };
-            if pages(chunk.to_vec(), column, group.num_rows())?.is_none() {
+            let place = place.filter(|(start, end)| bytes.get(*start..*end).is_some());
+            let Some((start, end)) = place else { return Ok((version, false)) };
+            if pages(bytes.clone().sliced(start..end), column, group.num_rows())?.is_none() {
                 return Ok((version, false));
             }
         }

@@ -121,32 +121,33 @@ impl Column {
     /// One stable pass: rows are dealt into as many heaps as there are different values.
     pub(super) fn sort(&self, rows: &mut Vec<u32>, descending: bool) {
         let ranks = self.ranks();
-        let rank = |row: &u32| ranks.get(*row as usize).copied().unwrap_or(NOTHING);
-        let highest = rows.iter().map(rank).filter(|rank| *rank != NOTHING).max();
-        let Some(highest) = highest.map(|rank| rank as usize) else { return };
-        // few rows of a column with many values: comparing is less work
-        if highest > 4 * rows.len() {
-            let key = |row: &u32| match rank(row) {
-                NOTHING => NOTHING,
-                rank if descending => highest as u32 - rank,
+        // each is looked up once: rows which another key has sorted lie anywhere
+        let mut heaps: Vec<u32> =
+            rows.iter().map(|row| ranks.get(*row as usize).copied().unwrap_or(NOTHING)).collect();
+        let highest = heaps.iter().copied().filter(|rank| *rank != NOTHING).max();
+        let Some(highest) = highest else { return };
+        for heap in &mut heaps {
+            *heap = match *heap {
+                NOTHING => highest + 1,
+                rank if descending => highest - rank,
                 rank => rank,
             };
-            rows.sort_by_key(key);
+        }
+        // few rows of a column with many values: comparing is less work
+        if highest as usize > 4 * rows.len() {
+            let mut pairs: Vec<(u32, u32)> = heaps.into_iter().zip(rows.iter().copied()).collect();
+            pairs.sort_by_key(|(heap, _)| *heap);
+            *rows = pairs.into_iter().map(|(_, row)| row).collect();
             return;
         }
-        let heap = |row: &u32| match rank(row) {
-            NOTHING => highest + 1,
-            rank if descending => highest - rank as usize,
-            rank => rank as usize,
-        };
-        let mut starts = vec![0_u32; highest + 3];
-        rows.iter().for_each(|row| starts[heap(row) + 1] += 1);
+        let mut starts = vec![0_u32; highest as usize + 3];
+        heaps.iter().for_each(|heap| starts[*heap as usize + 1] += 1);
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
         }
         let mut sorted = vec![0; rows.len()];
-        for row in rows.iter() {
-            let place = &mut starts[heap(row)];
+        for (row, heap) in rows.iter().zip(heaps) {
+            let place = &mut starts[heap as usize];
             sorted[*place as usize] = *row;
             *place += 1;
         }

@@ -1,0 +1,145 @@
+//! Stored runs as one Parquet file for notebooks: a row a run, a column for every option and every measure, with the
+//! units in the file's metadata.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use polars::prelude::{
+    Column as Series, DataFrame, KeyValueMetadata, ParquetCompression, ParquetWriter, PolarsError,
+};
+use serde_json::{Map, Value, json};
+
+use crate::base::atomic::AtomicFile;
+use crate::base::error::{Error, Result};
+use crate::study::analysis::{Column, RunCell, RunTable};
+
+/// Version of what the metadata and the columns say.
+const VERSION: u32 = 1;
+
+/// The key of the file's metadata under which [`VERSION`] stands.
+const VERSION_KEY: &str = "ladderscope.runs";
+
+/// The key of the file's metadata under which a JSON object says of each column its title and, of numbers, its unit.
+const COLUMNS_KEY: &str = "ladderscope.columns";
+
+/// Writes these rows of a table in their order, atomically; how many columns the file has.
+///
+/// # Errors
+///
+/// An input error for another extension than `.parquet`; a failure where the file cannot be written.
+pub fn runs(path: &Path, table: &RunTable, rows: &[u32]) -> Result<usize> {
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    if !extension.eq_ignore_ascii_case("parquet") {
+        return Err(Error::input_help(
+            format!("{}: runs are exported as Parquet: name a .parquet file", path.display()),
+            "`ladderscope runs --format csv` and `--format json` print the same runs as text",
+        ));
+    }
+    let columns: Vec<&Column> = table
+        .csv_columns()
+        .into_iter()
+        .filter_map(|at| table.columns().get(at))
+        .map(AsRef::as_ref)
+        .collect();
+    let failed = |e: PolarsError| Error::failed(format!("{}: {e}", path.display()));
+    let series = columns.iter().map(|column| series(column, rows)).collect();
+    let mut frame = DataFrame::new(rows.len(), series).map_err(failed)?;
+    let told: Map<String, Value> =
+        columns.iter().map(|column| (column.field.name.to_string(), told(column))).collect();
+    let metadata = vec![
+        (VERSION_KEY.to_owned(), VERSION.to_string()),
+        (COLUMNS_KEY.to_owned(), Value::Object(told).to_string()),
+    ];
+    let mut file = AtomicFile::create_all(path)?;
+    let sink = file.file_mut().try_clone().map_err(Error::io(path))?;
+    ParquetWriter::new(sink)
+        .with_compression(ParquetCompression::Zstd(None))
+        .with_key_value_metadata(Some(KeyValueMetadata::from_static(metadata)))
+        .finish(&mut frame)
+        .map_err(failed)?;
+    file.flush().map_err(Error::io(path))?;
+    file.finish()?;
+    Ok(columns.len())
+}
+
+/// A column's values: whole numbers as Int64, other numbers as Float64, else text; null where a run has none.
+fn series(column: &Column, rows: &[u32]) -> Series {
+    let name = column.field.name.as_ref().into();
+    let number = |row: &u32| match column.cell(*row as usize) {
+        RunCell::Number(value) => Some(value),
+        _ => None,
+    };
+    if column.field.unit.is_whole() {
+        // counts and bytes are below 2^53, which a number of a table holds exactly
+        return Series::new(
+            name,
+            rows.iter().map(|row| number(row).map(|n| n as i64)).collect::<Vec<_>>(),
+        );
+    }
+    if column.field.unit.is_number() {
+        return Series::new(name, rows.iter().map(number).collect::<Vec<_>>());
+    }
+    let text = |row: &u32| match column.cell(*row as usize) {
+        RunCell::Text(text) => Some(text),
+        _ => None,
+    };
+    Series::new(name, rows.iter().map(text).collect::<Vec<_>>())
+}
+
+/// What the metadata says of a column.
+fn told(column: &Column) -> Value {
+    let (title, unit) = (column.field.title.as_ref(), column.field.unit);
+    match unit.is_number() {
+        true => json!({ "title": title, "unit": unit.in_files() }),
+        false => json!({ "title": title }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polars::prelude::{ParquetReader, SerReader as _};
+
+    use super::*;
+    use crate::lab::store::Annotations;
+    use crate::study::analysis::testing::record;
+
+    #[test]
+    fn a_file_has_every_number_as_it_is_and_its_unit() {
+        let records = [
+            record("a", |s| s.tp = 4, 0, &[(1.25, 2.5)]),
+            record("b", |s| s.batch = 64, 0, &[(3.0, 4.0)]),
+        ];
+        let table = RunTable::new(&records, &Annotations::default());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x/runs.parquet");
+        let columns = runs(&path, &table, &[1, 0]).unwrap();
+        let mut reader = ParquetReader::new(std::fs::File::open(&path).unwrap());
+        let metadata = reader.get_metadata().unwrap().key_value_metadata().clone().unwrap();
+        let of = |key: &str| {
+            metadata.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone()).unwrap()
+        };
+        assert_eq!(of(VERSION_KEY), "1");
+        let told: Value = serde_json::from_str(&of(COLUMNS_KEY)).unwrap();
+        assert_eq!(told["prefill_ms"]["unit"], "ms");
+        assert_eq!(told["tokens_per_s"]["unit"], "tokens/s");
+        assert!(told["model"].get("unit").is_none());
+        let frame = reader.finish().unwrap();
+        assert_eq!((frame.height(), frame.width()), (2, columns));
+        let prefill: Vec<Option<f64>> =
+            frame.column("prefill_ms").unwrap().f64().unwrap().iter().collect();
+        assert_eq!(prefill, [Some(3.0), Some(1.25)], "in the order asked for");
+        let tp: Vec<Option<i64>> = frame.column("tp").unwrap().i64().unwrap().iter().collect();
+        assert_eq!(tp[1], Some(4));
+        assert_eq!(frame.column("overlap_pct").unwrap().null_count(), 2);
+        assert_eq!(told.as_object().unwrap().len(), columns);
+    }
+
+    #[test]
+    fn another_extension_is_refused_and_nothing_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runs.xlsx");
+        let error = runs(&path, &RunTable::default(), &[]).unwrap_err().to_string();
+        assert!(error.contains("runs.xlsx") && error.contains(".parquet"), "{error}");
+        assert!(!path.exists());
+    }
+}

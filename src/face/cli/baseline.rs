@@ -1,0 +1,117 @@
+//! `ladderscope baseline set|list|delete`: named runs that later ones are held against (`compare --baseline NAME --gate`).
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use super::filter::FilterArgs;
+use super::output::{self, Format, FormatArgs};
+use super::report;
+use crate::base::error::Result;
+use crate::base::text::counted;
+use crate::lab::store::Store;
+use crate::table::render::{Shown, Table};
+
+/// The command line's arguments of `ladderscope baseline`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// What to do with baselines.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// Keep runs, whole, as a baseline; one of that name is replaced (and kept in baselines/.replaced)
+    Set {
+        /// Its name: letters, digits and -_.+@
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+        #[arg(value_name = "RUNS|DIR")]
+        runs: Vec<String>,
+        #[command(flatten)]
+        filter: FilterArgs,
+    },
+    /// List baselines
+    List {
+        #[command(flatten)]
+        output: FormatArgs,
+    },
+    /// Delete a baseline; its file stays in baselines/.replaced
+    Delete {
+        /// Its name
+        #[arg(value_name = "BASELINE")]
+        name: String,
+    },
+}
+
+/// A line of the list.
+#[derive(serde::Serialize)]
+struct Listed {
+    name: String,
+    created: String,
+    runs: usize,
+    cells: usize,
+    experiments: Vec<String>,
+}
+
+/// Sets, lists or deletes.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let store = Store::open(&dir);
+    match &args.what {
+        What::Set { name, runs, filter } => {
+            let mut records = Vec::new();
+            let chosen = filter.records(runs, &dir)?;
+            // rows of batches are listed without their environment
+            store.complete(chosen, |record| {
+                records.push(record);
+                Ok(())
+            })?;
+            let (path, replaced) = store.set_baseline(name, &records)?;
+            let what = if replaced { "replaced" } else { "set" };
+            report::note(&format!("{what} baseline {name}: {}", path.display()));
+        }
+        What::List { output } => list(&store, &dir, output.format)?,
+        What::Delete { name } => {
+            store.delete_baseline(name)?;
+            report::note(&format!("deleted baseline {name}; its file is in baselines/.replaced"));
+        }
+    }
+    Ok(0)
+}
+
+fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
+    let listed = |name: String| {
+        let baseline = store.baseline(&name)?;
+        let mut cells: Vec<String> = baseline.records.iter().map(|r| r.spec.key()).collect();
+        let mut experiments: Vec<String> =
+            baseline.records.iter().filter_map(|r| r.experiment.clone()).collect();
+        for list in [&mut cells, &mut experiments] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let (runs, cells) = (baseline.records.len(), cells.len());
+        Ok(Listed { name, created: baseline.created, runs, cells, experiments })
+    };
+    let all = store.baseline_names()?.into_iter().map(listed).collect::<Result<Vec<Listed>>>()?;
+    let table = Table::of(
+        &all,
+        &[
+            ("name", &|b: &Listed| Shown::text(&b.name)),
+            ("created", &|b| Shown::text(&b.created)),
+            ("runs", &|b| Shown::Whole(b.runs as u64)),
+            ("cells", &|b| Shown::Whole(b.cells as u64)),
+            ("experiments", &|b| Shown::text(b.experiments.join(", "))),
+        ],
+    );
+    match format {
+        Format::Json => output::json(&all),
+        Format::Csv => output::emit(&table.csv()),
+        Format::Table if all.is_empty() => {
+            report::note(&format!("{} has {}", dir.display(), counted(0, "baseline")));
+            Ok(())
+        }
+        Format::Table => output::emit(&output::aligned(&table)),
+    }
+}

@@ -1,0 +1,256 @@
+//! Baselines: runs that later ones are held against. A baseline keeps whole records, so that it outlives its runs and
+//! can be taken to another machine, or into a repository: `baselines/NAME.json` beside the runs. One that is replaced or
+//! deleted moves to `baselines/.replaced/NAME-TIME.json`.
+//!
+//! ```text
+//! {"version":1,"name":"main","created":"2026-11-23T14:56:00Z","records":[{"schema":1,"run":"ID",...}, ...]}
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{Store, file_name, names};
+use super::id;
+use crate::base::error::{Error, Result};
+use crate::base::{atomic, regular};
+use crate::table::{self, Record, Status};
+
+/// Version of the files.
+const VERSION: u32 = 1;
+
+/// The folder's name in a runs directory.
+pub(super) const FOLDER: &str = "baselines";
+
+/// Where baselines lie that were replaced or deleted.
+const REPLACED: &str = ".replaced";
+
+/// Runs that later ones are held against.
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    /// The name under which it is stored.
+    pub name: String,
+    /// When it was set, RFC 3339 in UTC.
+    pub created: String,
+    /// Its runs, whole.
+    pub records: Vec<Record>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u32,
+    name: &'a str,
+    created: &'a str,
+    records: &'a [Record],
+}
+
+#[derive(Deserialize)]
+struct Read {
+    version: u32,
+    name: String,
+    created: String,
+    records: Vec<serde_json::Value>,
+}
+
+impl Baseline {
+    /// Reads the file of a baseline.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the file cannot be read; an input error where it is no baseline, or a newer one than this
+    /// build knows.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = regular::read(path).map_err(Error::io(path))?;
+        let wrong = |why: String| Error::input(format!("{}: not a baseline: {why}", path.display()));
+        let read: Read = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
+        if read.version > VERSION {
+            return Err(Error::input(format!(
+                "{}: baseline format {} is newer than this build's {VERSION}",
+                path.display(),
+                read.version
+            )));
+        }
+        let record = |(at, record): (usize, &serde_json::Value)| {
+            let record = record.to_string();
+            table::parse(record.as_bytes()).map_err(|why| wrong(format!("record {at}: {why}")))
+        };
+        let records = read.records.iter().enumerate().map(record).collect::<Result<_>>()?;
+        Ok(Self { name: read.name, created: read.created, records })
+    }
+}
+
+impl Store {
+    /// Makes these runs a baseline; the path of its file, and whether it takes the place of another of that name.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a name that cannot be a file's, and where no run ended well; a failure where the file cannot
+    /// be written.
+    pub fn set_baseline(&self, name: &str, records: &[Record]) -> Result<(PathBuf, bool)> {
+        let path = self.baseline_path(name)?;
+        let ok = |record: &&Record| record.status == Status::Ok && record.metrics.is_some();
+        let records: Vec<Record> = records.iter().filter(ok).cloned().collect();
+        if records.is_empty() {
+            return Err(Error::input_help(
+                format!("baseline '{name}': none of these runs ended well"),
+                "`ladderscope runs --status ok` lists those that did",
+            ));
+        }
+        let created = id::rfc3339(self.ids.now());
+        let written = Written { version: VERSION, name, created: &created, records: &records };
+        let bytes = serde_json::to_vec(&written)
+            .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;
+        // copied, so that whatever dies meanwhile there is always a whole one
+        let replaced = self.keep(&path, name, |from, to| std::fs::copy(from, to).map(|_| ()))?;
+        atomic::write(&path, &bytes)?;
+        Ok((path, replaced))
+    }
+
+    /// The baseline of this name, or of this file where the name is a path.
+    ///
+    /// # Errors
+    ///
+    /// An input error where there is none, with the names that there are; else those of [`Baseline::read`].
+    pub fn baseline(&self, name: &str) -> Result<Baseline> {
+        if name.contains(std::path::MAIN_SEPARATOR) || name.ends_with(".json") {
+            return Baseline::read(Path::new(name));
+        }
+        let path = self.baseline_path(name)?;
+        if path.exists() {
+            return Baseline::read(&path);
+        }
+        let known = self.baseline_names()?;
+        if known.is_empty() {
+            return Err(Error::input_help(
+                format!("no baseline '{name}' in {}", self.dir().display()),
+                format!("`ladderscope baseline set {name} RUNS` makes one of stored runs"),
+            ));
+        }
+        Err(Error::unknown("baseline", name, known.iter().map(String::as_str)))
+    }
+
+    /// The names of all baselines, sorted.
+    ///
+    /// # Errors
+    ///
+    /// A failure where their folder cannot be read.
+    pub fn baseline_names(&self) -> Result<Vec<String>> {
+        let folder = self.dir().join(FOLDER);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        let mut all = names(&folder, |entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned()))?;
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Deletes a baseline; its file stays among the replaced ones.
+    ///
+    /// # Errors
+    ///
+    /// An input error where there is none of this name; a failure where its file cannot be moved.
+    pub fn delete_baseline(&self, name: &str) -> Result<()> {
+        let path = self.baseline_path(name)?;
+        match self.keep(&path, name, |from, to| std::fs::rename(from, to))? {
+            true => Ok(()),
+            false => self.baseline(name).map(|_| ()),
+        }
+    }
+
+    /// Keeps a baseline's file among the replaced ones, if it is there; whether it was.
+    fn keep(
+        &self,
+        path: &Path,
+        name: &str,
+        put: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
+    ) -> Result<bool> {
+        let folder = self.dir().join(FOLDER);
+        let replaced = folder.join(REPLACED);
+        for folder in [&folder, &replaced] {
+            regular::folder(folder).map_err(Error::io(folder))?;
+        }
+        if !path.exists() {
+            return Ok(false);
+        }
+        std::fs::create_dir_all(&replaced).map_err(Error::io(&replaced))?;
+        let to = replaced.join(format!("{name}-{}.json", self.ids.id(self.ids.now(), "old")));
+        put(path, &to).map_err(Error::io(&to))?;
+        Ok(true)
+    }
+
+    fn baseline_path(&self, name: &str) -> Result<PathBuf> {
+        let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '@');
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(fine) || name.len() > 100 {
+            return Err(Error::input_help(
+                format!("'{name}' cannot be the name of a baseline"),
+                "names have letters, digits and -_.+@, at most 100, and do not begin with a dot",
+            ));
+        }
+        Ok(self.dir().join(FOLDER).join(format!("{name}.json")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::testing::record;
+
+    fn records() -> Vec<Record> {
+        let failed = Record { status: Status::Failed, ..record("b", |_| (), 0, &[(1.0, 2.0)]) };
+        vec![record("a", |s| s.tp = 2, 0, &[(1.0, 2.0), (1.5, 2.5)]), failed]
+    }
+
+    #[test]
+    fn what_is_set_is_read_again_from_the_store_and_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path());
+        let (path, replaced) = store.set_baseline("main", &records()).unwrap();
+        assert!(!replaced);
+        for name in ["main", path.to_str().unwrap()] {
+            let read = store.baseline(name).unwrap();
+            assert_eq!((read.name.as_str(), &read.records), ("main", &records()[..1].to_vec()));
+        }
+        assert!(store.list().unwrap().records.is_empty(), "a baseline is no run");
+        assert!(store.list().unwrap().damaged.is_empty());
+    }
+
+    #[test]
+    fn a_baseline_that_is_replaced_or_deleted_is_kept_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path());
+        store.set_baseline("main", &records()).unwrap();
+        assert!(store.set_baseline("main", &records()).unwrap().1);
+        store.delete_baseline("main").unwrap();
+        assert!(store.baseline_names().unwrap().is_empty());
+        let aside = std::fs::read_dir(dir.path().join(FOLDER).join(REPLACED)).unwrap();
+        assert_eq!(aside.count(), 2);
+        assert!(store.delete_baseline("main").is_err());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_and_runs_without_numbers_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path());
+        for name in ["", "../x", ".x", "a b", "a/b", "a\u{1b}"] {
+            assert!(store.set_baseline(name, &records()).is_err(), "{name:?}");
+        }
+        let error = store.set_baseline("x", &records()[1..]).unwrap_err().to_string();
+        assert!(error.contains("none of these runs ended well"), "{error}");
+        store.set_baseline("main", &records()).unwrap();
+        let error = store.baseline("mian").unwrap_err();
+        assert!(format!("{error:?}").contains("main"), "{error:?}");
+    }
+
+    #[test]
+    fn a_damaged_and_a_newer_file_say_what_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.json");
+        for (text, said) in [
+            ("{", "not a baseline"),
+            (r#"{"version":1,"name":"a","created":"","records":[{}]}"#, "record 0"),
+            (r#"{"version":2,"name":"a","created":"","records":[]}"#, "newer than this build's 1"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Baseline::read(&path).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("b.json"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Gates: whether runs are no worse than a baseline by more than a limit, such as `tpot<+3%`.
+//!
+//! A cell of the baseline is held against the runs of the same cell (the same key). The change of a measure is that of
+//! its medians over the samples of all rounds; its interval resamples each side for itself, rounds first and samples
+//! within rounds: the two were not run in turns, so that rounds do not pair. A gate does not hold where the interval's
+//! nearer end is beyond the limit: then the change is shown to be too large, and not only seen to be.
+
+use std::str::FromStr;
+
+use rayon::prelude::*;
+use serde::{Serialize, Serializer};
+
+use crate::base::error::{Error, Result};
+use crate::base::statistics::{interval95, resample};
+use crate::table::render::{Shown, Table};
+use crate::table::{
+    CellRuns, MEASURES, Measure, Provenance, Record, Sample, Spec, host, measure, metrics,
+};
+
+/// By which statistics sides are compared, for whoever reads the result.
+pub const STATISTICS: &str = "medians over the samples of all rounds; 95 % percentile bootstrap of the change, each side \
+     resampled for itself, rounds then samples; a gate fails where the nearer end is beyond its limit, where there is no \
+     interval where the change is";
+
+/// What a measure may change by, against a baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gate {
+    /// How it was typed.
+    pub text: String,
+    /// The measure that is held.
+    pub measure: &'static Measure,
+    /// Whether the change must stay below the limit, or above it.
+    pub below: bool,
+    /// The limit: percent of the baseline's value, or the measure's unit.
+    pub limit: f64,
+    /// Whether the limit is percent of the baseline's value.
+    pub relative: bool,
+}
+
+impl FromStr for Gate {
+    type Err = Error;
+
+    /// Reads `tpot<+3%`, `tok/s>-2%`, `overlap>-5`.
+    fn from_str(text: &str) -> Result<Self> {
+        let help = "a gate is a measure, < or >, and the change that is allowed: 'tpot<+3%', 'tok/s>-2%', 'overlap>-5' (in \
+                    its unit)";
+        let wrong = |why: &str| Error::input_help(format!("gate '{text}': {why}"), help);
+        let (at, below) = text
+            .find(['<', '>'])
+            .map(|at| (at, text[at..].starts_with('<')))
+            .ok_or_else(|| wrong("it has neither < nor >"))?;
+        let (name, limit) = (text[..at].trim(), text[at + 1..].trim_start_matches('=').trim());
+        let known = || MEASURES.iter().map(|measure| measure.name);
+        let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
+        let (number, relative) = match limit.strip_suffix('%') {
+            Some(number) => (number.trim_end(), true),
+            None => (limit, false),
+        };
+        let limit: f64 = number
+            .parse()
+            .ok()
+            .filter(|limit: &f64| limit.is_finite())
+            .ok_or_else(|| wrong(&format!("'{limit}' is no number, nor one with a %")))?;
+        Ok(Self { text: text.trim().to_owned(), measure, below, limit, relative })
+    }
+}
+
+impl Serialize for Gate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl Gate {
+    /// The change from a baseline's value, in the limit's unit.
+    fn change(&self, baseline: f64, value: f64) -> f64 {
+        match self.relative {
+            true => 100.0 * (value / baseline - 1.0),
+            false => value - baseline,
+        }
+    }
+
+    /// Whether a change, or the nearer end of its interval, is within the limit.
+    fn holds(&self, change: f64, interval: Option<[f64; 2]>) -> bool {
+        let [low, high] = interval.unwrap_or([change; 2]);
+        match self.below {
+            true => low <= self.limit,
+            false => high >= self.limit,
+        }
+    }
+}
+
+/// What a gate says of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GateRow {
+    /// The cell's key, which stays the same from version to version.
+    pub key: String,
+    /// The cell in words.
+    pub cell: String,
+    /// The gate.
+    pub gate: Gate,
+    /// The measure that is held.
+    pub measure: &'static Measure,
+    /// Its value in the baseline.
+    pub baseline: f64,
+    /// Its value now.
+    pub value: f64,
+    /// The change: percent of the baseline's value where `relative`, else in the measure's unit.
+    pub change: f64,
+    /// Its 95 % interval; null for simulations, with few samples, and of measures that no sample has.
+    pub change_ci95: Option<[f64; 2]>,
+    /// Whether the change is in percent of the baseline's value.
+    pub relative: bool,
+    /// Whether the interval decided, or the change alone.
+    pub decided_by: &'static str,
+    /// Whether it is within the limit.
+    pub held: bool,
+    /// Samples of the baseline and of now.
+    pub samples: [u32; 2],
+    /// Where both numbers come from.
+    pub provenance: Provenance,
+    /// The runs of the baseline.
+    pub baseline_runs: Vec<String>,
+    /// The runs that are held against it.
+    pub runs: Vec<String>,
+}
+
+/// What gates say of all cells of a baseline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GateReport {
+    /// The baseline's name.
+    pub baseline: String,
+    /// When it was set.
+    pub baseline_created: String,
+    /// How sides were compared.
+    pub statistics: &'static str,
+    /// Each cell under each gate.
+    pub rows: Vec<GateRow>,
+    /// Whether every gate holds of every cell.
+    pub held: bool,
+    /// Cells of the baseline that cannot be judged, and why.
+    pub without_partner: Vec<String>,
+    /// How many cells were run that the baseline does not have.
+    pub not_in_baseline: usize,
+    /// What should be known before the numbers are believed: other machines, other versions.
+    pub warnings: Vec<String>,
+}
+
+/// Holds runs against a baseline's. Runs of the baseline among them are the baseline's, and count only there. Costs three
+/// thousand draws of a cell's samples a cell and gate, cells side by side.
+pub fn judge(
+    (name, created): (&str, &str),
+    baseline: &[Record],
+    now: &[Record],
+    gates: &[Gate],
+) -> GateReport {
+    let own: std::collections::HashSet<&str> = baseline.iter().map(|r| r.run.as_str()).collect();
+    let now: Vec<Record> = now.iter().filter(|r| !own.contains(r.run.as_str())).cloned().collect();
+    let (baseline, now) = (by_key(baseline), by_key(&now));
+    let mut report = GateReport {
+        baseline: name.into(),
+        baseline_created: created.into(),
+        statistics: STATISTICS,
+        rows: Vec::new(),
+        held: true,
+        without_partner: Vec::new(),
+        not_in_baseline: now.iter().filter(|(key, _)| !baseline.iter().any(|(k, _)| k == key)).count(),
+        warnings: Vec::new(),
+    };
+    let judged: Vec<(Vec<Result<GateRow, String>>, Option<String>)> = baseline
+        .par_iter()
+        .map(|(key, side)| match now.iter().find(|(k, _)| k == key).map(|(_, now)| now) {
+            None => (vec![Err(format!("{}: it was not run again", side.spec.label()))], None),
+            Some(now) => {
+                (gates.iter().map(|gate| row(gate, key, side, now)).collect(), elsewhere(side, now))
+            }
+        })
+        .collect();
+    for (rows, warning) in judged {
+        for row in rows {
+            match row {
+                Ok(row) => report.rows.push(row),
+                Err(why) => report.without_partner.push(why),
+            }
+        }
+        report.warnings.extend(warning.filter(|warning| !report.warnings.contains(warning)));
+    }
+    report.held = report.rows.iter().all(|row| row.held);
+    report
+}
+
+/// One cell's runs that ended well, pooled.
+struct GateSide {
+    spec: Spec,
+    record: Record,
+    runs: Vec<String>,
+    rounds: Vec<Vec<Sample>>,
+}
+
+/// The cells that have numbers, on whatever machine, by their keys.
+fn by_key(records: &[Record]) -> Vec<(String, GateSide)> {
+    let side = |cell: &CellRuns<'_>| {
+        let record = cell.record().filter(|record| record.metrics.is_some())?;
+        let rounds = cell.rounds().into_values().collect();
+        let runs = cell.ok().map(|run| run.run.clone()).collect();
+        Some((record.spec.key(), GateSide { spec: record.spec.clone(), record, runs, rounds }))
+    };
+    // of a cell that was run on several machines the last counts
+    let mut cells: Vec<(String, GateSide)> = Vec::new();
+    for (key, side) in CellRuns::group(records).iter().filter_map(side) {
+        cells.retain(|(known, _)| *known != key);
+        cells.push((key, side));
+    }
+    cells
+}
+
+/// That the two were run on different machines.
+fn elsewhere(baseline: &GateSide, now: &GateSide) -> Option<String> {
+    let name = |side: &GateSide| host(&side.record);
+    let (from, to) = (name(baseline)?, name(now)?);
+    (from != to).then(|| {
+        format!(
+            "the baseline was run on {from}, and these runs on {to}: the change may be the machines'"
+        )
+    })
+}
+
+fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<GateRow, String> {
+    let of = |side: &GateSide, when: &str| {
+        let missing = || format!("{}: {when} has no {}", side.spec.label(), gate.measure.words);
+        gate.measure.of(&side.record).ok_or_else(missing)
+    };
+    let (before, value) = (of(baseline, "the baseline")?, of(now, "the new run")?);
+    let change = gate.change(before, value);
+    if !change.is_finite() {
+        return Err(format!("{}: {} was {before}", baseline.spec.label(), gate.measure.words));
+    }
+    if baseline.record.provenance != now.record.provenance {
+        return Err(format!(
+            "{}: the baseline is {}, the new run is {}",
+            baseline.spec.label(),
+            baseline.record.provenance.as_str(),
+            now.record.provenance.as_str()
+        ));
+    }
+    let change_ci95 = interval(gate, baseline, now);
+    Ok(GateRow {
+        key: key.into(),
+        cell: now.spec.label(),
+        gate: gate.clone(),
+        measure: gate.measure,
+        baseline: before,
+        value,
+        change,
+        change_ci95,
+        relative: gate.relative,
+        decided_by: if change_ci95.is_some() { "interval" } else { "change" },
+        held: gate.holds(change, change_ci95),
+        samples: [baseline, now].map(|side| side.rounds.iter().map(Vec::len).sum::<usize>() as u32),
+        provenance: now.record.provenance,
+        baseline_runs: baseline.runs.clone(),
+        runs: now.runs.clone(),
+    })
+}
+
+/// The interval of a change; `None` for simulations, of which every difference is one, and where a sample has no such
+/// number.
+fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]> {
+    let drawn = |side: &GateSide| -> Option<Vec<f64>> {
+        if side.record.provenance == Provenance::Simulated {
+            return None;
+        }
+        let mut alone = Record { instrumented: None, ..side.record.clone() };
+        let memory = alone.metrics.as_ref().map_or(0, |metrics| metrics.memory_bytes_per_rank);
+        let mut value = |sample: &Sample| {
+            alone.metrics = metrics(&side.spec, &[std::slice::from_ref(sample)], memory);
+            alone.overlap = sample.overlap;
+            gate.measure.of(&alone)
+        };
+        let rounds: Option<Vec<Vec<f64>>> =
+            side.rounds.iter().map(|round| round.iter().map(&mut value).collect()).collect();
+        resample([&rounds?], |[median]| median)
+    };
+    let (before, mut after) = (drawn(baseline)?, drawn(now)?);
+    // both were drawn by the same random numbers, and would go up and down together
+    fastrand::Rng::with_seed(17).shuffle(&mut after);
+    let changes: Vec<f64> =
+        before.into_iter().zip(after).map(|(before, after)| gate.change(before, after)).collect();
+    changes.iter().all(|change| change.is_finite()).then_some(changes).and_then(interval95)
+}
+
+/// The rows as a table: what is told to people, and to spreadsheets with all digits.
+pub fn gate_table(report: &GateReport) -> Table {
+    let unit = |row: &GateRow| if row.relative { "%" } else { row.measure.unit.symbol() };
+    Table::of(
+        &report.rows,
+        &[
+            ("cell", &|row: &GateRow| Shown::text(&row.cell)),
+            ("gate", &|row| Shown::text(&row.gate.text)),
+            ("baseline", &|row| Shown::Number(row.baseline, row.measure.decimals)),
+            ("now", &|row| Shown::Number(row.value, row.measure.decimals)),
+            ("change", &|row| Shown::interval(Some(row.change), row.change_ci95, 2)),
+            ("unit", &|row| Shown::text(unit(row))),
+            ("held", &|row| Shown::text(if row.held { "yes" } else { "NO" })),
+            ("decided_by", &|row| Shown::text(row.decided_by)),
+            ("samples", &|row| Shown::text(format!("{}/{}", row.samples[0], row.samples[1]))),
+            ("provenance", &|row| Shown::text(row.provenance)),
+            ("key", &|row| Shown::text(&row.key)),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::study::analysis::testing::record;
+
+    fn gate(text: &str) -> Gate {
+        text.parse().unwrap()
+    }
+
+    /// Six samples about a TPOT (ms), in two rounds.
+    fn runs(name: &str, tpot: f64) -> Vec<Record> {
+        let samples = |round: u32| {
+            let at = |n: u32| tpot * (1.0 + 0.002 * f64::from(n + 3 * round) - 0.005);
+            (0..3).map(|n| (10.0, at(n))).collect::<Vec<_>>()
+        };
+        (0..2).map(|round| record(&format!("{name}{round}"), |_| (), round, &samples(round))).collect()
+    }
+
+    #[test]
+    fn a_gate_is_a_measure_a_direction_and_a_limit() {
+        let read = gate("tpot<+3%");
+        assert_eq!(
+            (read.measure.name, read.below, read.limit, read.relative),
+            ("tpot_p50_ms", true, 3.0, true)
+        );
+        let read = gate(" tok/s >= -2 % ");
+        assert_eq!(
+            (read.measure.name, read.below, read.limit, read.relative),
+            ("tokens_per_s", false, -2.0, true)
+        );
+        assert!(!gate("overlap>-5").relative);
+        for (text, said) in [
+            ("tpot", "neither < nor >"),
+            ("tpott<3%", "tpott"),
+            ("tpot<", "no number"),
+            ("tpot<inf%", "no number"),
+        ] {
+            let error = text.parse::<Gate>().unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_to_be_slower_fails_and_what_may_be_chance_holds() {
+        let report = |now: f64| {
+            judge(
+                ("main", ""),
+                &runs("a", 10.0),
+                &runs("b", now),
+                &[gate("tpot<+3%"), gate("tok/s>-50%")],
+            )
+        };
+        let (same, little, much) = (report(10.0), report(10.35), report(11.0));
+        assert!(same.held && !much.held, "{same:?} {much:?}");
+        // 3.5 % above, with an interval that reaches down to the limit
+        assert!(little.rows[0].change > 3.0 && little.held, "{little:?}");
+        assert!(little.rows.iter().all(|row| row.decided_by == "interval" && row.samples == [6, 6]));
+        assert_eq!(much.rows.iter().filter(|row| !row.held).count(), 1, "throughput may fall by half");
+    }
+
+    #[test]
+    fn without_an_interval_the_change_decides() {
+        let one = |name, tpot| vec![record(name, |_| (), 0, &[(10.0, tpot)])];
+        let judged = judge(("main", ""), &one("a", 10.0), &one("b", 10.35), &[gate("tpot<+3%")]);
+        assert!(!judged.held && judged.rows[0].decided_by == "change", "{judged:?}");
+        let judged = judge(("main", ""), &one("a", 10.0), &one("b", 10.25), &[gate("tpot<+3%")]);
+        assert!(judged.held);
+    }
+
+    #[test]
+    fn a_cell_without_a_partner_is_named_and_the_baselines_own_runs_are_none() {
+        let baseline = runs("a", 10.0);
+        let other = record("c", |s| s.batch = 64, 0, &[(1.0, 2.0)]);
+        let now: Vec<Record> = baseline.iter().cloned().chain([other]).collect();
+        let judged = judge(("main", ""), &baseline, &now, &[gate("tpot<+3%")]);
+        assert!(
+            judged.rows.is_empty() && judged.without_partner[0].contains("not run again"),
+            "{judged:?}"
+        );
+        assert_eq!(judged.not_in_baseline, 1);
+        // a measure that was not recorded cannot be held
+        let judged = judge(("main", ""), &baseline, &runs("b", 10.0), &[gate("overlap>-1")]);
+        assert!(judged.without_partner[0].contains("overlap"), "{judged:?}");
+    }
+
+    proptest! {
+        /// A gate that holds at some limit holds at every wider one, and a faster run never fails.
+        #[test]
+        fn wider_gates_hold_whatever_narrower_ones_do(tpot in 5.0..20.0f64, limit in 0.0..40.0f64, more in 0.0..40.0f64) {
+            let held = |limit: f64| {
+                judge(("main", ""), &runs("a", 10.0), &runs("b", tpot), &[gate(&format!("tpot<+{limit}%"))]).held
+            };
+            prop_assert!(!held(limit) || held(limit + more));
+            prop_assert!(tpot > 10.0 || held(limit));
+        }
+    }
+}
