@@ -1,5 +1,7 @@
 //! The plans of a cell, which cells that differ in batch, tokens or link share.
 
+use std::sync::OnceLock;
+
 use super::run::collective;
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::Target;
@@ -13,13 +15,12 @@ pub struct Plans {
     pub prefill: Plan,
     /// The plan of any decode step; costs follow from the step's numbers.
     pub decode: Plan,
-    /// The hashes of the prefill and of the decode plan, in this order.
-    pub hashes: Vec<String>,
+    /// Made when they are first asked for: whether a cell can run is told without them.
+    hashes: OnceLock<Vec<String>>,
 }
 
 impl Plans {
-    /// Builds the plans of a cell and hashes them, both at once, in about two milliseconds for a large
-    /// model. They depend on the spec's architecture, TP, dtype and variant and on how they are lowered; on the
+    /// Builds the plans of a cell, both at once. They depend on the spec's architecture, TP, dtype and variant and on how they are lowered; on the
     /// workload only where a batch is divided into groups. An input error where TP does not divide the model, with
     /// the arithmetic.
     pub fn new(spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Self> {
@@ -28,11 +29,21 @@ impl Plans {
             Plan::new(&spec.plan(shape, phase, Precision::uniform(spec.dtype), lowering))
                 .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
         };
-        // building and hashing a large plan takes two milliseconds: both at once
-        let hashed = |phase| plan(phase).map(|plan| (plan.hash(), plan));
-        let (prefill, decode) = rayon::join(|| hashed(Phase::Prefill), || hashed(Phase::Decode));
-        let ((prefill_hash, prefill), (decode_hash, decode)) = (prefill?, decode?);
-        Ok(Self { hashes: vec![prefill_hash, decode_hash], prefill, decode })
+        let (prefill, decode) = rayon::join(|| plan(Phase::Prefill), || plan(Phase::Decode));
+        Ok(Self { prefill: prefill?, decode: decode?, hashes: OnceLock::new() })
+    }
+
+    /// The hashes of the prefill and of the decode plan, in this order: the first time a millisecond or two for a large
+    /// model.
+    pub fn hashes(&self) -> &[String] {
+        self.hashes.get_or_init(|| {
+            // not Rayon's join: a worker that waits there may take up a cell that waits for these hashes
+            std::thread::scope(|scope| {
+                let decode = scope.spawn(|| self.decode.hash());
+                let prefill = self.prefill.hash();
+                vec![prefill, decode.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))]
+            })
+        })
     }
 }
 

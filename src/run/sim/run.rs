@@ -55,7 +55,7 @@ pub fn simulate_plans(
     let outcome = Outcome {
         samples: vec![sample],
         memory_bytes_per_rank: need.total(),
-        plan_hashes: plans.hashes.clone(),
+        plan_hashes: plans.hashes().to_vec(),
         environment: environment(spec, target, &sources),
         instrumented: None,
     };
