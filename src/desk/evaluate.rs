@@ -8,9 +8,9 @@ use crate::base::error::{Error, Result};
 use crate::lab::launch::Cancel;
 use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
 use crate::model::{Model, Tokenizer, read_tokens};
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, CommDType, DType};
 use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
-use crate::study::analysis::{FEW_WINDOWS, Quality, quality};
+use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
 
 /// Where the tokens of a text come from.
 #[derive(Clone, Debug)]
@@ -19,6 +19,19 @@ pub enum Text {
     Words(PathBuf),
     /// A file of token ids separated by blanks.
     Ids(PathBuf),
+}
+
+impl Text {
+    /// The file of it.
+    pub fn path(&self) -> &Path {
+        let (Self::Words(path) | Self::Ids(path)) = self;
+        path
+    }
+
+    /// The name of its file.
+    pub fn name(&self) -> String {
+        self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
 }
 
 /// What is to be evaluated.
@@ -34,6 +47,8 @@ pub struct Asked {
     pub tp: u32,
     /// Format of the weights.
     pub dtype: DType,
+    /// The format in which partial sums are sent.
+    pub comm_dtype: CommDType,
     /// Tokens of a window, at least 2.
     pub context: usize,
     /// How many of the text's tokens are used; all without.
@@ -101,7 +116,7 @@ pub fn evaluate(
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<TextQuality> {
-    let Asked { model, context, tp, dtype, seed, .. } = asked;
+    let Asked { model, context, tp, dtype, comm_dtype, seed, .. } = asked;
     // what is wrong is told before anything is read that takes long
     let plans = plan_hashes(asked, backend)?;
     progress(Progress::Doing("reading the text"));
@@ -119,7 +134,8 @@ pub fn evaluate(
         .iter()
         .map(|(architecture, plan)| {
             let plan = plan.clone();
-            store.evaluation(Evaluation::new(&model.name, &weights, architecture, *tp, *dtype, plan))
+            let of = Evaluation::new(&model.name, &weights, architecture, *tp, *dtype, plan);
+            store.evaluation(of.sending(*comm_dtype))
         })
         .collect::<Result<_>>()?;
 
@@ -132,6 +148,7 @@ pub fn evaluate(
         architectures: plans.iter().map(|(architecture, _)| architecture.clone()).collect(),
         dtype: *dtype,
         tp: *tp,
+        comm_dtype: *comm_dtype,
         seed: *seed,
         windows: missing,
     };
@@ -163,6 +180,11 @@ pub fn evaluate(
         })
         .collect();
     let cases = cases.ok_or(Error::Interrupted)?;
+    // random weights have no quality that runs could have
+    if model.has_weights {
+        let text = asked.text.name();
+        store.evaluated(&model.name, (&text, *context), Backend::Cpu, keys, &files)?;
+    }
     Ok(TextQuality {
         context: *context,
         tokens: tokens.len(),
@@ -182,7 +204,8 @@ fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architec
     let mut hashes: Vec<(Architecture, String)> = Vec::new();
     for architecture in &asked.architectures {
         if hashes.iter().all(|(known, _)| known != architecture) {
-            let plan = evaluation_plan(&asked.model, architecture, asked.tp, precision)?;
+            let plan =
+                evaluation_plan(&asked.model, architecture, asked.tp, precision, asked.comm_dtype)?;
             hashes.push((architecture.clone(), plan.hash()));
         }
     }
@@ -244,7 +267,7 @@ fn tokenizer(model: &Model) -> Result<Tokenizer> {
 
 /// A text of which no window is left; `all` tokens it has, `used` of them are used.
 fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
-    let (Text::Words(path) | Text::Ids(path)) = &asked.text;
+    let path = asked.text.path();
     let cut = if used < all { format!(", of which --tokens takes {used}") } else { String::new() };
     let tokens = if all == 1 { "token" } else { "tokens" };
     let help = match used {
