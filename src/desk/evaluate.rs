@@ -2,37 +2,17 @@
 //! the others are computed and stored one by one, so that nothing is lost where it is interrupted.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::lab::launch::Cancel;
 use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
+use crate::lab::sweep::OWN_TEXT;
+pub use crate::lab::sweep::Text;
 use crate::model::{Model, Tokenizer, read_tokens};
 use crate::plan::{Architecture, CommDType, DType};
 use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
 use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
-
-/// Where the tokens of a text come from.
-#[derive(Clone, Debug)]
-pub enum Text {
-    /// A file of text, which the checkpoint's `tokenizer.json` turns into tokens without special ones.
-    Words(PathBuf),
-    /// A file of token ids separated by blanks.
-    Ids(PathBuf),
-}
-
-impl Text {
-    /// The file of it.
-    pub fn path(&self) -> &Path {
-        let (Self::Words(path) | Self::Ids(path)) = self;
-        path
-    }
-
-    /// The name of its file.
-    pub fn name(&self) -> String {
-        self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
-    }
-}
 
 /// What is to be evaluated.
 #[derive(Clone, Debug)]
@@ -226,19 +206,22 @@ fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Ve
 
 /// The tokens of a text, all of them in the vocabulary.
 fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
-    let path = match text {
+    let path = text.path();
+    let words = match text {
         Text::Ids(path) => return read_tokens(path, model.shape.vocab),
-        Text::Words(path) => path,
+        Text::Own => OWN_TEXT.to_owned(),
+        Text::Words(path) => {
+            let bytes = std::fs::read(path).map_err(Error::io(path))?;
+            String::from_utf8(bytes).map_err(|error| {
+                let at = error.utf8_error().valid_up_to();
+                Error::input_help(
+                    format!("{}: byte {at} is not UTF-8", path.display()),
+                    "give a text, or token ids with --tokens-file FILE",
+                )
+            })?
+        }
     };
-    let tokenizer = tokenizer(model)?;
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let words = String::from_utf8(bytes).map_err(|error| {
-        Error::input_help(
-            format!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
-            "give a text, or token ids with --tokens-file FILE",
-        )
-    })?;
-    let ids = tokenizer.encode_plain(&words)?;
+    let ids = tokenizer(model)?.encode_plain(&words)?;
     match ids.iter().find(|id| **id >= model.shape.vocab) {
         Some(id) => Err(Error::input_help(
             format!(
