@@ -31,6 +31,7 @@ pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section
         asked(record, annotation),
         numbers(record, Scope::Run),
         numbers(record, Scope::Lanes),
+        numbers(record, Scope::Quality),
         predicted_from(record),
         stored(record),
         environment(record),
@@ -93,6 +94,10 @@ fn numbers(record: &Record, scope: Scope) -> Section {
     let (of, samples) = (record.provenance, record.metrics.as_ref().map_or(0, |m| m.samples));
     let mut section = Section::new(match scope {
         Scope::Run => format!("Metrics: medians over {} ({of})", counted(samples as usize, "sample")),
+        Scope::Quality => {
+            let told = record.quality.as_ref().map(|quality| quality.told());
+            format!("Quality: {}", told.unwrap_or_default())
+        }
         _ => format!("Overlap: decode phase of one sample, averaged over ranks ({of})"),
     });
     for measure in MEASURES.iter().filter(|measure| measure.scope == scope) {

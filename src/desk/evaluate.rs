@@ -2,24 +2,17 @@
 //! the others are computed and stored one by one, so that nothing is lost where it is interrupted.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::lab::launch::Cancel;
 use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
+use crate::lab::sweep::OWN_TEXT;
+pub use crate::lab::sweep::Text;
 use crate::model::{Model, Tokenizer, read_tokens};
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, CommDType, DType};
 use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
-use crate::study::analysis::{FEW_WINDOWS, Quality, quality};
-
-/// Where the tokens of a text come from.
-#[derive(Clone, Debug)]
-pub enum Text {
-    /// A file of text, which the checkpoint's `tokenizer.json` turns into tokens without special ones.
-    Words(PathBuf),
-    /// A file of token ids separated by blanks.
-    Ids(PathBuf),
-}
+use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
 
 /// What is to be evaluated.
 #[derive(Clone, Debug)]
@@ -34,6 +27,8 @@ pub struct Asked {
     pub tp: u32,
     /// Format of the weights.
     pub dtype: DType,
+    /// The format in which partial sums are sent.
+    pub comm_dtype: CommDType,
     /// Tokens of a window, at least 2.
     pub context: usize,
     /// How many of the text's tokens are used; all without.
@@ -101,7 +96,7 @@ pub fn evaluate(
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<TextQuality> {
-    let Asked { model, context, tp, dtype, seed, .. } = asked;
+    let Asked { model, context, tp, dtype, comm_dtype, seed, .. } = asked;
     // what is wrong is told before anything is read that takes long
     let plans = plan_hashes(asked, backend)?;
     progress(Progress::Doing("reading the text"));
@@ -119,7 +114,8 @@ pub fn evaluate(
         .iter()
         .map(|(architecture, plan)| {
             let plan = plan.clone();
-            store.evaluation(Evaluation::new(&model.name, &weights, architecture, *tp, *dtype, plan))
+            let of = Evaluation::new(&model.name, &weights, architecture, *tp, *dtype, plan);
+            store.evaluation(of.sending(*comm_dtype))
         })
         .collect::<Result<_>>()?;
 
@@ -132,6 +128,7 @@ pub fn evaluate(
         architectures: plans.iter().map(|(architecture, _)| architecture.clone()).collect(),
         dtype: *dtype,
         tp: *tp,
+        comm_dtype: *comm_dtype,
         seed: *seed,
         windows: missing,
     };
@@ -163,6 +160,11 @@ pub fn evaluate(
         })
         .collect();
     let cases = cases.ok_or(Error::Interrupted)?;
+    // random weights have no quality that runs could have
+    if model.has_weights {
+        let text = asked.text.name();
+        store.evaluated(&model.name, (&text, *context), Backend::Cpu, keys, &files)?;
+    }
     Ok(TextQuality {
         context: *context,
         tokens: tokens.len(),
@@ -182,7 +184,8 @@ fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architec
     let mut hashes: Vec<(Architecture, String)> = Vec::new();
     for architecture in &asked.architectures {
         if hashes.iter().all(|(known, _)| known != architecture) {
-            let plan = evaluation_plan(&asked.model, architecture, asked.tp, precision)?;
+            let plan =
+                evaluation_plan(&asked.model, architecture, asked.tp, precision, asked.comm_dtype)?;
             hashes.push((architecture.clone(), plan.hash()));
         }
     }
@@ -203,19 +206,22 @@ fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Ve
 
 /// The tokens of a text, all of them in the vocabulary.
 fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
-    let path = match text {
+    let path = text.path();
+    let words = match text {
         Text::Ids(path) => return read_tokens(path, model.shape.vocab),
-        Text::Words(path) => path,
+        Text::Own => OWN_TEXT.to_owned(),
+        Text::Words(path) => {
+            let bytes = std::fs::read(path).map_err(Error::io(path))?;
+            String::from_utf8(bytes).map_err(|error| {
+                let at = error.utf8_error().valid_up_to();
+                Error::input_help(
+                    format!("{}: byte {at} is not UTF-8", path.display()),
+                    "give a text, or token ids with --tokens-file FILE",
+                )
+            })?
+        }
     };
-    let tokenizer = tokenizer(model)?;
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let words = String::from_utf8(bytes).map_err(|error| {
-        Error::input_help(
-            format!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
-            "give a text, or token ids with --tokens-file FILE",
-        )
-    })?;
-    let ids = tokenizer.encode_plain(&words)?;
+    let ids = tokenizer(model)?.encode_plain(&words)?;
     match ids.iter().find(|id| **id >= model.shape.vocab) {
         Some(id) => Err(Error::input_help(
             format!(
@@ -244,7 +250,7 @@ fn tokenizer(model: &Model) -> Result<Tokenizer> {
 
 /// A text of which no window is left; `all` tokens it has, `used` of them are used.
 fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
-    let (Text::Words(path) | Text::Ids(path)) = &asked.text;
+    let path = asked.text.path();
     let cut = if used < all { format!(", of which --tokens takes {used}") } else { String::new() };
     let tokens = if all == 1 { "token" } else { "tokens" };
     let help = match used {

@@ -105,7 +105,7 @@ pub fn pareto(
     if points.is_empty() {
         return Err(Error::input("there is nothing to draw: no finished runs"));
     }
-    let data = ParetoData { points, overlay: plot::overlay(others, points) };
+    let data = ParetoData { points, axes, overlay: plot::overlay(others, points, axes) };
     plot::pareto_figure(&data, &provenance(), &Options::default())?.save(path)
 }
 

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::origin::{Stores, overlap_pair};
 use crate::base::error::{Error, Result};
-use crate::study::analysis::{self, CellSet, OverlayPoint};
+use crate::study::analysis::{self, Axes, CellSet, OverlayPoint};
 use crate::study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
 use crate::table::{Record, Status};
 use crate::trace::Trace;
@@ -45,6 +45,8 @@ pub struct Wanted {
     pub kind: Kind,
     /// Its size and resolution.
     pub options: Options,
+    /// What is on the axes of a Pareto figure.
+    pub axes: Axes,
     /// Points of others, beside a Pareto frontier.
     pub overlay: Vec<OverlayPoint>,
     /// The step, the layers and the rank whose lanes an overlap figure draws.
@@ -83,9 +85,10 @@ impl Wanted {
         let options = &self.options;
         let figure = match self.kind {
             Kind::Pareto => {
-                let points = analysis::pareto(&records);
-                let overlay = plot::overlay(&self.overlay, &points);
-                let data = ParetoData { points: &points, overlay };
+                let axes = self.axes;
+                let points = analysis::pareto_on(&records, axes);
+                let overlay = plot::overlay(&self.overlay, &points, axes);
+                let data = ParetoData { points: &points, axes, overlay };
                 plot::pareto_figure(&data, &stores.provenance(&records), options)?
             }
             Kind::Throughput => {

@@ -12,6 +12,7 @@
 //! | `describe` | everything about one run in named lines |
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
 //! | `evaluate` | the quality of architectures on a text, stored window by window |
+//! | `evaluate_cells` | the quality of an experiment's cells |
 //! | `experiments` | the experiments at hand: files and built-in ones |
 //! | `files` | trace files that could be opened |
 //! | `offers` | what can be typed for an option, an axis or a name |
@@ -24,6 +25,7 @@ mod align;
 mod answer;
 mod describe;
 pub mod evaluate;
+mod evaluate_cells;
 pub mod experiments;
 pub mod export;
 pub mod export_runs;

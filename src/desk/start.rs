@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::evaluate_cells::evaluate_cells;
 use crate::base::error::{Error, Result};
 use crate::lab::launch::{Cancel, Leader, ProcessExecutor};
 use crate::lab::store::Store;
@@ -33,7 +34,7 @@ impl Start {
         Self { store, cancel, timeout: TIMEOUT, watch: false, leader: None }
     }
 
-    /// Runs an experiment. Blocks until it has ended or was cancelled.
+    /// Runs an experiment, and evaluates the quality of its cells where it asks for that. Blocks until it has ended or was cancelled.
     ///
     /// # Errors
     ///
@@ -46,7 +47,16 @@ impl Start {
         emit: &mut dyn FnMut(SweepEvent),
     ) -> Result<SweepOutcome> {
         let executor = self.executor(None)?;
-        sweep::execute(experiment, &self.store, &executor, choice, &self.cancel, emit)
+        let mut outcome =
+            sweep::execute(experiment, &self.store, &executor, choice, &self.cancel, emit)?;
+        if !outcome.interrupted && !self.cancel.is_all() {
+            match evaluate_cells(experiment, &self.store, &self.cancel, emit) {
+                Ok(failed) => outcome.unevaluated = failed,
+                Err(Error::Interrupted) => outcome.interrupted = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(outcome)
     }
 
     /// Runs one cell `rounds` times, each in a fresh process where it is measured, and writes the trace of

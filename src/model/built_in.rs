@@ -99,6 +99,11 @@ impl Model {
         ROWS.iter().map(Row::model).collect()
     }
 
+    /// Whether a built-in shape has this name.
+    pub fn is_built_in(name: &str) -> bool {
+        ROWS.iter().any(|row| row.name == name)
+    }
+
     /// The built-in shape of this name.
     pub(super) fn built_in_named(name: &str) -> Option<Self> {
         ROWS.iter().find(|row| row.name == name).map(Row::model)

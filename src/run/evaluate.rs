@@ -1,10 +1,9 @@
 //! What it means to evaluate architectures on a text, whichever backend does it.
 
-use serde::{Deserialize, Serialize};
-
 use crate::base::error::{Error, Result};
 use crate::model::Model;
-use crate::plan::{Architecture, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
+use crate::plan::{Architecture, CommDType, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
+pub use crate::table::WindowQuality;
 
 /// What a user asks of `evaluate`: a model, wirings of it, and windows of a text.
 #[derive(Clone, Debug)]
@@ -17,6 +16,8 @@ pub struct EvaluateRequest {
     pub dtype: DType,
     /// The number of ranks (TP).
     pub tp: u32,
+    /// The format in which partial sums are sent; the `standard` that others are compared with sends them as they are.
+    pub comm_dtype: CommDType,
     /// Seed of weights where the model has none.
     pub seed: u64,
     /// Pieces of the text, each as long as the others. They are independent of one another.
@@ -30,28 +31,6 @@ pub struct Window {
     pub tokens: Vec<u32>,
     /// Which of the request's architectures are to be evaluated on it, by their indices.
     pub wanted: Vec<usize>,
-}
-
-/// What an architecture lost on one window: sums over its predicted tokens, in nats.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WindowQuality {
-    /// Predicted tokens: all of the window but its first.
-    pub predicted: u32,
-    /// Negative log-likelihood of the tokens.
-    pub nll: f64,
-    /// KL(standard || it) over the whole vocabulary.
-    pub kl: f64,
-    /// Tokens at which the likeliest is `standard`'s likeliest, too.
-    pub agreed: u32,
-}
-
-impl std::ops::AddAssign for WindowQuality {
-    fn add_assign(&mut self, other: Self) {
-        self.predicted += other.predicted;
-        self.nll += other.nll;
-        self.kl += other.kl;
-        self.agreed += other.agreed;
-    }
 }
 
 /// One result of an evaluation.
@@ -80,6 +59,7 @@ pub fn evaluation_plan(
     architecture: &Architecture,
     tp: u32,
     precision: Precision,
+    comm_dtype: CommDType,
 ) -> Result<Plan> {
     if *architecture == Architecture::UpperBound {
         return Err(Error::input_help(
@@ -94,7 +74,7 @@ pub fn evaluation_plan(
         phase: Phase::Prefill,
         precision,
         lowering: Lowering { late_select: true, ..Lowering::default() },
-        variant: Variant::default(),
+        variant: Variant { comm_dtype, ..Variant::default() },
         batch: 1,
     })
     .map_err(|problem| Error::input(problem.to_string()))

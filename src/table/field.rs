@@ -181,6 +181,7 @@ pub(crate) fn fields() -> Vec<Field> {
         }),
         text("trace", &[], Never, |r| r.trace.as_deref().map(Cow::from)),
         text("reason", &["why"], Words, |r| r.reason.as_deref().map(Cow::from)),
+        text("quality", &[], Never, |r| Some(r.quality.as_ref()?.told().into())),
         text("warnings", &[], Words, |r| (!r.warnings.is_empty()).then(|| r.warnings.join("; ").into())),
         of("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
         of("note", &[], "note", Unit::Text, Words, Source::Note),

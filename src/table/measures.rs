@@ -35,6 +35,8 @@ pub enum Scope {
     Lanes,
     /// The run and others that match it.
     Runs,
+    /// What the run's model makes of a text: measured by an evaluation, not by the run.
+    Quality,
 }
 
 /// How a measure is read.
@@ -267,6 +269,21 @@ macro_rules! metric {
     };
 }
 
+/// A mean over the tokens of a text, and the ends of its interval: a line of the quality of the run's model.
+macro_rules! quality {
+    ($name:literal, $aliases:expr, $title:literal, $words:literal, $unit:ident, $better:ident, $key:ident, $ci95:ident, $ends:expr) => {
+        Measure::new(
+            $name,
+            $aliases,
+            $title,
+            $words,
+            (Unit::$unit, Better::$better, Scope::Quality),
+            Read::Computed(|r| Some(r.quality.as_ref()?.quality.$key)),
+        )
+        .interval(Some($ends), |r| r.quality.as_ref()?.quality.$ci95)
+    };
+}
+
 /// A key of the record's `overlap`.
 macro_rules! lane {
     ($key:ident) => {
@@ -364,6 +381,10 @@ pub static MEASURES: &[Measure] = &[
     )
         .interval(None, |r| r.instrumented.as_ref()?.overhead_ci95),
     Measure::new("hidden_share", &["hidden"], "hidden", "hidden share", (Share, More, Runs), Read::OfAll(|records| hidden_shares(records))),
+    quality!("nll", &[], "NLL", "negative log-likelihood of a token", Nats, Less, nll, nll_ci95, ["nll_ci95_low", "nll_ci95_high"]),
+    quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
+    quality!("kl", &["divergence"], "KL", "KL from standard, a token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
+    quality!("agreement", &["agree"], "agreement", "agreement with standard", Share, More, agreement, agreement_ci95, ["agreement_ci95_low", "agreement_ci95_high"]),
 ];
 
 #[cfg(test)]

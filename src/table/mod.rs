@@ -8,6 +8,7 @@ mod instrumented;
 mod measures;
 mod metrics;
 pub mod options;
+mod quality;
 mod record;
 pub mod render;
 mod spec;
@@ -22,9 +23,10 @@ pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
 pub use metrics::{aggregate, host, metrics, recorder_kind, stalls};
 pub use options::{Backend, CellOptions, Collective, Coverage, Link, P2p, Recorder, Spec};
+pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{
     Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, parse,
 };
-pub(crate) use record::{overlap_pct, schema_of};
+pub(crate) use record::{overlap_pct, schema_of, shared};
 pub use spec::{Provenance, VARIANTS};
 pub use unit::Unit;

@@ -1,10 +1,12 @@
 //! Records: one run's JSON (`ladderscope schema record`), with the samples it was computed from.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::words::words;
-use crate::table::{Environment, Provenance, Spec};
+use crate::table::{Environment, Provenance, RunQuality, Spec};
 
 /// Version of the record format.
 pub const SCHEMA: u32 = 1;
@@ -195,6 +197,24 @@ pub struct Record {
     /// The pass in which operations were timed, where that is another than the samples' (cuda).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instrumented: Option<Instrumented>,
+    /// The quality of the model as the run wires it, where the store has it evaluated: looked up when records are
+    /// read, never stored with them.
+    #[serde(
+        default,
+        skip_deserializing,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "shared"
+    )]
+    #[schemars(with = "Option<RunQuality>")]
+    pub quality: Option<Arc<RunQuality>>,
+}
+
+/// Writes what several records share.
+pub(crate) fn shared<S: Serializer>(
+    quality: &Option<Arc<RunQuality>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    quality.as_deref().serialize(serializer)
 }
 
 impl Record {

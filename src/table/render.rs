@@ -366,6 +366,7 @@ impl Unit {
             Self::Share => percent(Some(100.0 * value)),
             // an overhead of timing is judged by its thousandths
             Self::Factor => format!("{value:.3}"),
+            Self::Nats => format!("{value:.4}"),
             Self::Ms | Self::Rate | Self::Text | Self::Words | Self::Names => digits(value),
         }
     }

@@ -23,6 +23,8 @@ pub enum Unit {
     Factor,
     /// Tokens in a second (tokens/s).
     Rate,
+    /// Information of a token, by natural logarithms.
+    Nats,
 }
 
 impl Unit {
@@ -51,6 +53,7 @@ impl Unit {
             Self::Ms => "ms",
             Self::Bytes => "bytes",
             Self::Percent => "%",
+            Self::Nats => "nats",
             _ => "",
         }
     }
@@ -71,6 +74,7 @@ impl Unit {
             Self::Text | Self::Words | Self::Names | Self::Count | Self::Bytes => 0,
             Self::Percent | Self::Rate => 1,
             Self::Ms | Self::Share | Self::Factor => 3,
+            Self::Nats => 4,
         }
     }
 }

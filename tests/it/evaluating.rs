@@ -234,3 +234,192 @@ fn an_interrupted_evaluation_exits_130_and_goes_on_where_it_stopped() {
     assert_eq!(stored(&place), 2000, "every window once");
     assert_eq!(whole.json()["windows"], 1000);
 }
+
+/// Puts weights into the model's directory: small numbers that repeat nothing.
+fn give_weights(place: &Place) {
+    let mut tensors: Vec<(String, Vec<usize>)> = vec![
+        ("model.embed_tokens.weight".into(), vec![128, 64]),
+        ("model.norm.weight".into(), vec![64]),
+        ("lm_head.weight".into(), vec![128, 64]),
+    ];
+    for layer in 0..3 {
+        let of = |name: &str, shape: &[usize]| {
+            (format!("model.layers.{layer}.{name}.weight"), shape.to_vec())
+        };
+        tensors.extend([
+            of("input_layernorm", &[64]),
+            of("post_attention_layernorm", &[64]),
+            of("self_attn.q_proj", &[64, 64]),
+            of("self_attn.k_proj", &[32, 64]),
+            of("self_attn.v_proj", &[32, 64]),
+            of("self_attn.o_proj", &[64, 64]),
+            of("mlp.gate_proj", &[96, 64]),
+            of("mlp.up_proj", &[96, 64]),
+            of("mlp.down_proj", &[64, 96]),
+        ]);
+    }
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    let mut state = 7_u64;
+    for (name, shape) in tensors {
+        let begin = data.len();
+        for _ in 0..shape.iter().product::<usize>() {
+            state =
+                state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (state >> 40) as f32 / (1 << 24) as f32 - 0.5;
+            let number = if shape.len() == 1 { 1.0 + 0.1 * number } else { 0.4 * number };
+            data.extend(number.to_le_bytes());
+        }
+        let of =
+            serde_json::json!({ "dtype": "F32", "shape": shape, "data_offsets": [begin, data.len()] });
+        header.insert(name, of);
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let whole = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
+    std::fs::write(place.path().join("model/model.safetensors"), whole).unwrap();
+}
+
+/// An experiment of the model whose speed is simulated and whose quality is evaluated.
+const BESIDE: &str = r#"
+question = "Which wiring loses least for its time?"
+backend = "sim"
+hardware = "h100_sxm"
+dtype = "f32"
+[model]
+path = "model"
+[workload]
+tp = 2
+prompt_tokens = 32
+output_tokens = 8
+[evaluate]
+text = "text.txt"
+context = 16
+[grid]
+architecture = ["standard", "ladder", "desync:2", "upper-bound"]
+"#;
+
+#[test]
+fn an_experiment_has_quality_beside_speed_and_every_table_knows_it() {
+    let place = place();
+    give_weights(&place);
+    place.write("beside.toml", BESIDE);
+    let swept = place.run(&["sweep", "beside.toml"]).exits(0);
+    for part in [
+        "upper-bound has no quality",
+        "quality of ladder (f32, TP 1): NLL ",
+        "quality of desync:2 (f32, TP 2): NLL ",
+        "(measured on cpu, 6 windows of 16 tokens)",
+    ] {
+        assert!(swept.stderr.contains(part), "'{part}' is missing in:\n{}", swept.stderr);
+    }
+    let axes = ["--x", "tpot", "--y", "kl"];
+    let points = place.run(&[&["pareto", "--format", "json"], &axes[..]].concat()).exits(0).json();
+    let of = |name: &str| {
+        let points = points.as_array().unwrap();
+        points.iter().find(|point| point["architecture"] == name).unwrap_or_else(|| panic!("{name}"))
+    };
+    assert_eq!((&of("standard")["y"], &of("standard")["on_frontier"]), (&0.0.into(), &true.into()));
+    assert!(of("ladder")["y"].as_f64().unwrap() > 0.0 && of("upper-bound")["y"].is_null());
+    assert_eq!(of("upper-bound")["on_frontier"], false, "no quality is no good quality");
+    let quality = &of("desync:2")["quality"];
+    assert_eq!(
+        (&quality["text"], &quality["windows"], &quality["tp"]),
+        (&"text.txt".into(), &6.into(), &2.into())
+    );
+    assert_eq!(
+        (&quality["provenance"], &of("ladder")["provenance"]),
+        (&"measured".into(), &"simulated".into())
+    );
+    // as a column, a condition, a sort key, a figure, in what is said of one run, and compared
+    let table = place.run(&[&["pareto"], &axes[..]].concat()).exits(0).stdout;
+    assert!(
+        table.contains("KL: measured on cpu, text.txt, 6 windows of 16 tokens; times are simulated"),
+        "{table}"
+    );
+    let above =
+        place.run(&["runs", "--filter", "kl>0", "--sort", "kl", "--format", "json"]).exits(0).json();
+    let above: Vec<&str> = above
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["spec"]["architecture"].as_str().unwrap())
+        .collect();
+    assert_eq!(above.len(), 2, "{above:?}");
+    let csv = place.run(&["runs", "--all", "--format", "csv"]).exits(0).stdout;
+    let head = csv.lines().next().unwrap();
+    for column in ["nll", "perplexity", "kl", "kl_ci95_low", "agreement", "quality"] {
+        assert!(head.split(',').any(|name| name == column), "{column}: {head}");
+    }
+    let run = of("ladder")["run"].as_str().unwrap();
+    let shown = place.run(&["show", run]).exits(0).stdout;
+    assert!(
+        shown.contains("Quality: measured on cpu, text.txt, 6 windows of 16 tokens, TP 1, f32"),
+        "{shown}"
+    );
+    let compared = ["compare", "--by", "architecture", "--value", "kl", "--format", "json"];
+    let compared = place.run(&compared).exits(0).stdout;
+    assert!(compared.contains("\"kl\""), "{compared}");
+    place.run(&[&["figure", "pareto", "-o", "kl.svg"], &axes[..]].concat()).exits(0);
+    let figure = std::fs::read_to_string(place.path().join("kl.svg")).unwrap();
+    assert!(figure.contains("KL") && figure.len() > 1000);
+    // nothing is computed again, and nothing of it is in the records
+    let again = place.run(&["sweep", "beside.toml"]).exits(0);
+    assert!(again.stderr.contains("[12/12] windows (12 were stored)"), "{again:?}");
+}
+
+#[test]
+fn runs_of_long_ago_have_the_quality_of_what_is_evaluated_now() {
+    let place = place();
+    give_weights(&place);
+    place.write("beside.toml", &BESIDE.replace("[evaluate]\ntext = \"text.txt\"\ncontext = 16\n", ""));
+    let swept = place.run(&["sweep", "beside.toml"]).exits(0);
+    assert!(!swept.stderr.contains("quality"), "{swept:?}");
+    let kl = |place: &Place| {
+        let runs =
+            place.run(&["runs", "--all", "--filter", "arch:ladder", "--format", "json"]).exits(0).json();
+        runs[0]["quality"]["kl"].as_f64()
+    };
+    assert_eq!(kl(&place), None);
+    let found = json(&place, &["--text", "text.txt", "--architecture", "ladder"]);
+    assert_eq!(kl(&place), found["cases"][0]["kl"].as_f64(), "one rank computes what two do");
+    // messages in 8 bits are another thing than the ladder without them
+    let sent = json(
+        &place,
+        &["--text", "text.txt", "--architecture", "standard", "--tp", "2", "--comm-dtype", "int8"],
+    );
+    assert!(sent["cases"][0]["kl"].as_f64().unwrap() > 0.0, "rounded sums are not standard's");
+}
+
+#[test]
+fn what_an_experiment_says_of_its_evaluation_is_checked_before_anything_runs() {
+    let place = place();
+    let refused = |from: &str, to: &str, parts: &[&str]| {
+        place.write("beside.toml", &BESIDE.replace(from, to));
+        let done = place.run(&["sweep", "beside.toml"]).exits(2);
+        for part in parts {
+            assert!(done.stderr.contains(part), "'{part}' is missing in:\n{}", done.stderr);
+        }
+    };
+    refused(
+        "text.txt",
+        "gone.txt",
+        &["beside.toml:14", "gone.txt' is not a file", "experiment file's directory"],
+    );
+    refused("context = 16", "contxt = 16", &["contxt", "context"]);
+    refused("context = 16", "context = 1", &["context is 1", "from 2"]);
+    refused("context = 16", "context = 16\ntokens = 9", &["tokens is 9", "16"]);
+    refused(
+        "text = \"text.txt\"",
+        "text = \"text.txt\"\ntokens_file = \"ids.txt\"",
+        &["both name a text"],
+    );
+    assert!(!place.path().join("runs").exists(), "nothing was started");
+    // weights that are random have no quality; the cells run
+    place.write("beside.toml", BESIDE);
+    let done = place.run(&["sweep", "beside.toml"]).exits(0);
+    assert!(done.stderr.contains("random weights have no quality"), "{done:?}");
+    // the model of the command line in place of the file's, and the experiment that comes with the program
+    let done = place.run(&["sweep", "beside.toml", "--model", "llama-3.2-1b"]).exits(0);
+    assert!(done.stderr.contains("llama-3.2-1b: random weights have no quality"), "{done:?}");
+    let done = place.run(&["sweep", "quality"]).exits(0);
+    assert!(done.stderr.contains("name a checkpoint with --model DIR"), "{done:?}");
+}

@@ -15,11 +15,10 @@ use crate::desk::evaluate::{Asked, Progress, Text, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::model::Model;
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, CommDType, DType};
 use crate::run::backend;
-use crate::study::analysis::Quality;
-use crate::table::Backend;
 use crate::table::render::{Shown, Table};
+use crate::table::{Backend, Quality};
 
 /// How often lines of progress may come where standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,6 +53,9 @@ pub struct Args {
     /// Format of the weights: f32, bf16 (on cpu computed in f32) [default: f32]
     #[arg(long)]
     pub dtype: Option<DType>,
+    /// Format in which partial sums are sent: activations, f8, int8
+    #[arg(long, value_name = "FORMAT", default_value = "activations")]
+    pub comm_dtype: CommDType,
     /// Seed of random weights, where the directory has none
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -79,6 +81,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         text,
         architectures: args.architecture.clone(),
         tp: args.tp,
+        comm_dtype: args.comm_dtype,
         context: args.context as usize,
         limit: args.tokens.map(|limit| limit as usize),
         seed: args.seed,
@@ -88,7 +91,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let mut shown = Shower::new();
     let evaluated =
         evaluate(&asked, backend, &Store::open(dir), &cancel, &mut |progress| shown.show(progress));
-    shown.bar.finish_and_clear();
+    shown.finish();
     let evaluated = evaluated?;
     for note in &evaluated.notes {
         report::note(note);
@@ -113,14 +116,15 @@ fn model(dir: &Path, seed: u64) -> Result<Model> {
 }
 
 /// Shows progress on standard error: a bar on a terminal, now and then a line elsewhere.
-struct Shower {
+#[derive(Debug)]
+pub(super) struct Shower {
     bar: ProgressBar,
     began: Option<Instant>,
     last_line: Option<Instant>,
 }
 
 impl Shower {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let bar = match report::stderr_is_terminal() {
             true => ProgressBar::new(0),
             false => ProgressBar::hidden(),
@@ -131,7 +135,12 @@ impl Shower {
         Self { bar, began: None, last_line: None }
     }
 
-    fn show(&mut self, progress: Progress<'_>) {
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    pub fn show(&mut self, progress: Progress<'_>) {
         let (done, found, of) = match progress {
             Progress::Doing(what) => return self.bar.set_message(what.to_owned()),
             Progress::Windows { done, found, of } => (done, found, of),

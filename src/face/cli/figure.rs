@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{self, Stores};
 use crate::lab::store::Store;
+use crate::study::analysis::{Axes, XAxis, YAxis};
 use crate::study::plot::{self, Options, Part, ProvenanceSummary, Size};
 use crate::table::P2p;
 use crate::trace::Trace;
@@ -32,6 +33,12 @@ pub struct Args {
     pub p2p: Option<P2p>,
     #[command(flatten)]
     pub look: LookArgs,
+    /// pareto: horizontal axis, as of `ladderscope pareto`
+    #[arg(long, value_name = "AXIS", default_value_t)]
+    pub x: XAxis,
+    /// pareto: vertical axis
+    #[arg(long, value_name = "AXIS", default_value_t)]
+    pub y: YAxis,
     /// pareto: points of others beside: published (the 70B points of arXiv 2501.06589) or a CSV file
     #[arg(long, value_name = "published|FILE")]
     pub overlay: Vec<String>,
@@ -75,6 +82,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let wanted = Wanted {
         kind: args.kind,
         options: args.look.options()?,
+        axes: Axes { x: args.x, y: args.y },
         overlay: super::pareto::read_overlays(&args.overlay)?,
         part: Part { step: args.step, layers: args.layers, rank: args.rank },
         near: None,

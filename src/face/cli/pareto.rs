@@ -120,7 +120,7 @@ struct Answer<'a> {
 /// Prints the points, the frontiers or the areas that were asked for.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = args.export.as_deref();
-    let kind = export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
+    export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let overlay = read_overlays(&args.overlay)?;
     let options = area_options(args)?;
     let axes = Axes { x: args.x, y: args.y };
@@ -133,18 +133,6 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
     if let Some(path) = export {
         // The figure shows all points, the frontier among them.
-        if kind != Some(FileKind::Csv) && !points.is_empty() && axes != Axes::default() {
-            return Err(Error::input_help(
-                format!(
-                    "--export {}: the figure is of completion latency against tokens/s per GPU, not of \
-                     {axes_x} against {axes_y}",
-                    path.display(),
-                    axes_x = axes.x,
-                    axes_y = axes.y
-                ),
-                "write the points of other axes as .csv",
-            ));
-        }
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
         export::pareto(path, &points, axes, &overlay, provenance)?;
         report::note(&format!("wrote {}", path.display()));
@@ -250,6 +238,9 @@ fn text(
             "{name}\n{}● on the frontier of {x} against {y}; ○ on that of its own architecture and P2P setting\n",
             output::aligned(&analysis::points_table(group, axes))
         );
+        for basis in axes.quality_basis(group) {
+            text += &format!("{basis}; times are {provenance}\n");
+        }
         if let Some(at) = at {
             let mut mine: Vec<&AtLimit> = at.iter().filter(|row| row.group == *name).collect();
             mine.sort_by(|a, b| a.limit.total_cmp(&b.limit));

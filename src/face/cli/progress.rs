@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::evaluate::Shower;
 use super::report;
 use crate::base::text::printable;
+use crate::desk::evaluate;
 use crate::lab::sweep::{Cell, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::RunEvent;
@@ -34,6 +36,8 @@ pub struct Progress<'a> {
     began: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
+    /// How far the evaluation under way is.
+    evaluation: Option<Shower>,
 }
 
 impl<'a> Progress<'a> {
@@ -60,6 +64,7 @@ impl<'a> Progress<'a> {
             began: Instant::now(),
             last_line: None,
             warned: BTreeSet::new(),
+            evaluation: None,
         }
     }
 
@@ -78,6 +83,20 @@ impl<'a> Progress<'a> {
                     self.began = Instant::now();
                 }
                 self.doing(*cell, *round, "starting");
+            }
+            SweepEvent::Evaluating { done, found, of, .. } => {
+                self.bar.iter().for_each(ProgressBar::finish_and_clear);
+                let (done, found, of) = (*done, *found, *of);
+                self.evaluation.get_or_insert_with(Shower::new).show(evaluate::Progress::Windows {
+                    done,
+                    found,
+                    of,
+                });
+            }
+            SweepEvent::Note(text) => {
+                // the next evaluation has its own time to go
+                self.evaluation.take().iter().for_each(Shower::finish);
+                self.print(text);
             }
             SweepEvent::CellDone { .. } | SweepEvent::Paused | SweepEvent::Resumed => {}
             SweepEvent::Run { cell, round, event } => match event {
@@ -113,6 +132,7 @@ impl<'a> Progress<'a> {
 
     /// Takes the bar away.
     pub fn finish(&self) {
+        self.evaluation.iter().for_each(Shower::finish);
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -30,6 +30,9 @@ pub struct Args {
     /// The experiment file, or the name of a built-in one (see `ladderscope experiments`)
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
+    /// The model of all cells in place of the file's: a built-in shape or an HF directory
+    #[arg(long, value_name = "NAME|DIR")]
+    pub model: Option<String>,
     /// Run every cell again, finished ones included
     #[arg(long)]
     pub again: bool,
@@ -66,7 +69,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn lead(args: &Args, start: &Start) -> Result<u8> {
-    let experiment = Experiment::open(&args.file)?;
+    let experiment = Experiment::open_with(&args.file, args.model.as_deref())?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
     }
@@ -111,12 +114,13 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     Ok(if outcome.interrupted || start.cancel.is_all() {
         report::print(&Error::Interrupted);
         report::line(&format!(
-            "  to go on: ladderscope sweep {} --dir {}",
+            "  to go on: ladderscope sweep {}{} --dir {}",
             args.file.display(),
+            args.model.as_ref().map(|model| format!(" --model {model}")).unwrap_or_default(),
             start.store.dir().display()
         ));
         INTERRUPTED
-    } else if outcome.failed > 0 {
+    } else if outcome.failed + outcome.unevaluated > 0 {
         SOME_FAILED
     } else if count(Status::Skipped) + count(Status::Oom) == experiment.cells.len() {
         NONE_CAN_RUN

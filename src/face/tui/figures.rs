@@ -34,12 +34,12 @@ impl Source {
     }
 }
 
-/// The Pareto figure of these points, with points from elsewhere beside them.
-pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, others: Vec<OverlayPoint>) -> Export {
+/// The Pareto figure of these points, made for these axes, with points from elsewhere beside them.
+pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<OverlayPoint>) -> Export {
     let source = Source::of(cx);
     Export::new(move |path| {
         let runs = points.iter().map(|point| point.run.as_str());
-        export::pareto(path, &points, Axes::default(), &others, || source.provenance(runs))
+        export::pareto(path, &points, axes, &others, || source.provenance(runs))
     })
 }
 

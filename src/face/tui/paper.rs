@@ -22,7 +22,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{Stores, export, files};
-use crate::study::analysis::OverlayPoint;
+use crate::study::analysis::{Axes, OverlayPoint};
 use crate::study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
 use crate::table::Record;
 
@@ -34,6 +34,8 @@ pub struct Subject {
     /// The runs that are shown, whose cells are drawn with all their rounds; `None`: the experiment of the selected
     /// run, or all stored runs where it is of none.
     pub runs: Option<Vec<String>>,
+    /// What is on the axes, where it is of a plot of measures.
+    pub axes: Axes,
     /// Points from elsewhere that are shown.
     pub others: Vec<OverlayPoint>,
 }
@@ -132,7 +134,8 @@ impl Source {
         let options = Options { size, ..Options::default() };
         options.check()?;
         let overlay = self.subject.others.clone();
-        let wanted = Wanted { kind, options, overlay, part: Part::default(), near: self.near.clone() };
+        let (axes, near) = (self.subject.axes, self.near.clone());
+        let wanted = Wanted { kind, options, axes, overlay, part: Part::default(), near };
         if kind == Kind::Overlap && !self.traces.is_empty() {
             let traces: Vec<_> = self.traces.iter().map(|index| &index.trace).collect();
             let provenance = ProvenanceSummary::of_traces(traces.iter().copied());

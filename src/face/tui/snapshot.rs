@@ -77,6 +77,11 @@ impl Snapshot {
         other.is_some_and(|other| Arc::ptr_eq(&self.records, &other.records))
     }
 
+    /// Whether the model of some run was evaluated on a text.
+    pub fn has_quality(&self) -> bool {
+        self.records.iter().any(|record| record.quality.is_some())
+    }
+
     /// A run by its id.
     pub fn find(&self, run: &str) -> Option<&Record> {
         self.records.iter().rev().find(|r| r.run == run)

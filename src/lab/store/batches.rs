@@ -54,7 +54,9 @@ impl Store {
             (None, Some(id), None) if !self.run_ids()?.iter().any(|run| run.starts_with(name)) => id,
             _ => return Ok(None),
         };
-        Ok(Some(self.read_batch(id)))
+        let mut listing = self.read_batch(id);
+        self.rate(&mut listing.records);
+        Ok(Some(listing))
     }
 
     /// Every batch in a line, oldest first, and what could not be read.

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::Annotations;
+use super::evaluated::Qualities;
 use super::id::{self, IdSource};
 use super::process::{Liveness, Process};
 use super::record_cache::RecordCache;
@@ -28,6 +29,8 @@ pub struct Store {
     cache: Arc<Mutex<Cache>>,
     /// The annotations as they were read, for as long as their file stays as it was.
     pub(super) annotated: Arc<Mutex<Seen<Arc<Annotations>>>>,
+    /// The quality of models, as long as no text is evaluated.
+    pub(super) qualities: Arc<Mutex<Seen<Arc<Qualities>>>>,
 }
 
 /// Files by path, as they were when they were read.
@@ -99,6 +102,7 @@ impl Store {
             ids: IdSource::system(),
             cache: Arc::default(),
             annotated: Arc::default(),
+            qualities: Arc::default(),
         }
     }
 
@@ -127,7 +131,7 @@ impl Store {
     /// A failure where the directory cannot be read; a damaged run is no error, but
     /// named in the listing.
     pub fn list(&self) -> Result<Listing> {
-        let mut all = self.list_runs()?;
+        let mut all = self.read_runs()?;
         let batches = self.batch_ids()?;
         let read: Vec<Listing> = batches.par_iter().map(|id| self.read_batch(id)).collect();
         for listing in read {
@@ -136,6 +140,7 @@ impl Store {
         }
         all.damaged.extend(self.annotations().damaged.iter().cloned());
         all.sort();
+        self.rate(&mut all.records);
         Ok(all)
     }
 
@@ -160,7 +165,8 @@ impl Store {
         let batches = self.batch_ids()?.into_iter().flat_map(|id| self.batch_files(&id));
         let batches: Vec<_> = batches.map(|file| (stamp(&file), file)).collect();
         let annotations = stamp(&self.dir.join(super::annotations::FILE));
-        Ok(FixedState::default().hash_one((runs, batches, annotations)))
+        let texts = stamp(&self.texts_path());
+        Ok(FixedState::default().hash_one((runs, batches, annotations, texts)))
     }
 
     /// Like [`Store::list`], without the batches.
@@ -170,6 +176,12 @@ impl Store {
     /// A failure where the directory cannot be read; a damaged run is no error, but
     /// named in the listing.
     pub fn list_runs(&self) -> Result<Listing> {
+        let mut all = self.read_runs()?;
+        self.rate(&mut all.records);
+        Ok(all)
+    }
+
+    fn read_runs(&self) -> Result<Listing> {
         let ids = self.run_ids()?;
         let known = self.cache.lock().is_ok_and(|cache| 2 * cache.len() > ids.len());
         // what this process has read already it need not read from the cache file
@@ -379,6 +391,7 @@ impl Record {
             samples: Vec::new(),
             warnings: Vec::new(),
             instrumented: None,
+            quality: None,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::directory::Store;
 use super::shared_lines::{append_line, heal, open_locked};
 use crate::base::error::{Error, Result};
 use crate::base::{hash, regular};
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, CommDType, DType};
 use crate::run::WindowQuality;
 
 /// Version of the files' lines.
@@ -44,6 +44,9 @@ pub struct Evaluation {
     pub dtype: DType,
     /// Hash of the plan that was executed ([`crate::plan::Plan::hash`]).
     pub plan: String,
+    /// The format in which partial sums were sent; the plan's hash names it too.
+    #[serde(default)]
+    pub comm_dtype: CommDType,
 }
 
 /// A line of the file but its first.
@@ -73,11 +76,17 @@ impl Evaluation {
             tp,
             dtype,
             plan,
+            comm_dtype: CommDType::Activations,
         }
     }
 
+    /// The same with partial sums sent in this format.
+    pub fn sending(self, comm_dtype: CommDType) -> Self {
+        Self { comm_dtype, ..self }
+    }
+
     /// What its file is called. The model's name is no part of it.
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         let Self { version, weights, architecture, tp, dtype, plan, .. } = self;
         hash::short_key(format!("{version}\n{weights}\n{architecture}\n{tp}\n{dtype}\n{plan}"))
     }
@@ -97,6 +106,11 @@ pub struct EvaluationFile {
 }
 
 impl EvaluationFile {
+    /// What the file is called, which names what was evaluated.
+    pub fn key(&self) -> String {
+        self.evaluation.key()
+    }
+
     /// What was found on a window, by its [`window_key`].
     pub fn get(&self, window: &str) -> Option<WindowQuality> {
         self.found.get(window).copied()
@@ -138,6 +152,13 @@ impl Store {
         };
         Ok(EvaluationFile { path, evaluation, found })
     }
+}
+
+/// What a file says it is of, and what was found on windows; `None` where the file cannot be read.
+pub(super) fn read(folder: &Path, key: &str) -> Option<(Evaluation, HashMap<String, WindowQuality>)> {
+    let bytes = regular::read(&folder.join(format!("{key}.jsonl"))).ok()?;
+    let first = bytes.split(|byte| *byte == b'\n').next()?;
+    Some((serde_json::from_slice(first).ok()?, parse(&bytes)))
 }
 
 /// What the lines say that can be read. Behind the last line feed is nothing, or a line that was not finished.

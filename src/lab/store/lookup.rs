@@ -13,6 +13,12 @@ impl Store {
     /// Input errors: no such run, with the nearest id; a prefix of several; a batch of several rows. A
     /// failure where the record is damaged.
     pub fn get(&self, id: &str) -> Result<Record> {
+        let mut record = self.find(id)?;
+        self.rate(std::slice::from_mut(&mut record));
+        Ok(record)
+    }
+
+    fn find(&self, id: &str) -> Result<Record> {
         if id == "last" {
             return self.last();
         }

@@ -11,6 +11,7 @@
 //! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
 //! runs/evaluations/KEY.jsonl     what architectures lose on windows of texts: a line a window
 //! runs/baselines/NAME.json      runs that later ones are held against, whole
+//! runs/evaluations/texts.jsonl   which models were evaluated on which texts: a line an evaluation
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! ```
@@ -24,6 +25,7 @@ mod batch;
 mod batches;
 mod claims;
 mod directory;
+mod evaluated;
 mod evaluations;
 mod finished;
 mod id;
@@ -40,6 +42,7 @@ pub use baselines::Baseline;
 pub use batch::{BatchSummary, BatchWriter};
 pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};
+pub use evaluated::EvaluatedText;
 pub use evaluations::{Evaluation, EvaluationFile, window_key};
 pub use finished::{Ended, Finished};
 

@@ -259,6 +259,7 @@ fn encoded(record: &Record, stamp: &Stamp) -> Option<(Vec<u8>, Vec<u8>)> {
         runs: record.runs.clone(),
         warnings: record.warnings.clone(),
         instrumented: record.instrumented.clone(),
+        quality: None,
     };
     serde_json::to_writer(&mut payload, &short).ok()?;
     Some((environment, payload))

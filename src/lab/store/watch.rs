@@ -12,6 +12,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use super::annotations::FILE as ANNOTATIONS;
 use super::directory::{Stamp, Store, stamp_of};
+use super::evaluated::FILE as TEXTS;
+use super::evaluations::FOLDER as EVALUATIONS;
 use super::id::is_id;
 
 /// Changes that come together are told once.
@@ -79,6 +81,7 @@ impl Store {
         }
         let batches = self.dir().join("batches");
         watched.add(&batches);
+        watched.add(&self.dir().join(EVALUATIONS));
         for place in self.unfinished() {
             watched.add(&place);
         }
@@ -100,11 +103,13 @@ impl Store {
                     event.file_name().and_then(|name| name.to_str().ok()),
                 ) {
                     let path = folder.join(name);
+                    let of_evaluations = folder.ends_with(EVALUATIONS);
                     let is_new = event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
                     if is_new && event.events().contains(ReadFlags::ISDIR) && is_id(name) {
                         watched.add(&path);
                     }
-                    is_news |= is_of_interest(name);
+                    // of evaluations only those count that came to their end
+                    is_news |= if of_evaluations { name == TEXTS } else { is_of_interest(name) };
                     if name == "record.json" {
                         // it has ended: nothing more comes, and the system counts watches
                         let _ = inotify::remove_watch(&inotify, event.wd());
@@ -127,7 +132,8 @@ impl Store {
     fn look_again_and_again(&self, changed: &mut dyn FnMut() -> bool) -> bool {
         let look = || {
             let mut places =
-                vec![self.dir().to_owned(), self.dir().join("batches"), self.dir().join(ANNOTATIONS)];
+                ["batches", ANNOTATIONS, EVALUATIONS].map(|name| self.dir().join(name)).to_vec();
+            places.extend([self.dir().to_owned(), self.dir().join(EVALUATIONS).join(TEXTS)]);
             places.extend(self.unfinished());
             let seen = |path: PathBuf| Some((path.symlink_metadata().ok().map(|m| stamp_of(&m))?, path));
             places.into_iter().filter_map(seen).collect::<Vec<(Stamp, PathBuf)>>()

@@ -7,7 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::same_name;
 
 /// Name and text of each, quickstart first.
-pub const BUILT_IN: [(&str, &str); 11] = [
+pub const BUILT_IN: [(&str, &str); 12] = [
     ("quickstart", include_str!("../../../experiments/quickstart.toml")),
     ("p2p", include_str!("../../../experiments/p2p.toml")),
     ("paper-70b", include_str!("../../../experiments/paper-70b.toml")),
@@ -18,6 +18,7 @@ pub const BUILT_IN: [(&str, &str); 11] = [
     ("delayed", include_str!("../../../experiments/delayed.toml")),
     ("micro-batches", include_str!("../../../experiments/micro-batches.toml")),
     ("gain-by-latency", include_str!("../../../experiments/gain-by-latency.toml")),
+    ("quality", include_str!("../../../experiments/quality.toml")),
     ("rivals", include_str!("../../../experiments/rivals.toml")),
 ];
 
@@ -25,11 +26,17 @@ impl Experiment {
     /// Reads a file; where there is none, a built-in experiment of that name. Fails where [`Experiment::load`] does,
     /// and for a bare word that is neither, with the nearest name.
     pub fn open(path_or_name: &Path) -> Result<Self> {
+        Self::open_with(path_or_name, None)
+    }
+
+    /// Like [`Experiment::open`], with all cells of this model in place of the file's, where one is named. Fails for a
+    /// model that is neither built in nor a directory, too.
+    pub fn open_with(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
         let word = path_or_name.to_str().unwrap_or_default();
         let named = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
         match named {
             Some((name, text)) if !path_or_name.exists() => {
-                Self::from_str(text, Path::new(&format!("{name}.toml")))
+                Self::of_model(text, Path::new(&format!("{name}.toml")), model)
             }
             // a word that is no file is taken for a name
             _ if !path_or_name.exists() && is_word(path_or_name) => {
@@ -37,7 +44,7 @@ impl Experiment {
                 let names = BUILT_IN.iter().map(|(name, _)| *name);
                 Err(Error::unknown("experiment, or file,", &wrong, names))
             }
-            _ => Self::load(path_or_name),
+            _ => Self::of_model(&super::experiment::read(path_or_name)?, path_or_name, model),
         }
     }
 }

@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::position::Source;
+use super::quality::{CONTEXT, Evaluate, Text};
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::Profile;
 use crate::model::Model;
@@ -21,7 +22,9 @@ const MAX_CELLS: usize = 100_000;
 /// More rounds than anybody can want.
 pub(super) const MAX_ROUNDS: i64 = 10_000;
 /// Tables of a file.
-const TABLES: [&str; 6] = ["model", "workload", "grid", "links", "env", "set"];
+const TABLES: [&str; 7] = ["model", "workload", "grid", "links", "env", "set", "evaluate"];
+/// More tokens of a window than any model takes.
+const MAX_CONTEXT: i64 = 1 << 24;
 
 /// What a setting or an axis sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +71,8 @@ pub(super) struct Draft {
     /// What p2p on and off mean.
     pub on: Option<Link>,
     pub off: Option<Link>,
+    /// On which text quality is evaluated.
+    pub evaluate: Option<Evaluate>,
 }
 
 /// Reads an experiment's text; `path` names it in errors and is what relative paths in it start from.
@@ -111,11 +116,12 @@ impl Reader<'_> {
                 ("grid", Some(table)) => self.grid(table)?,
                 ("links", Some(table)) => self.links(table)?,
                 ("env" | "set", Some(table)) => self.variables(name, table)?,
+                ("evaluate", Some(table)) => self.evaluate(table)?,
                 ("question", None) => {
                     self.draft.question = Some(self.string(name, value)?.to_owned());
                 }
                 ("rounds", None) => self.rounds(value)?,
-                ("workload" | "grid" | "links" | "env" | "set", None) => {
+                ("workload" | "grid" | "links" | "env" | "set" | "evaluate", None) => {
                     let kind = value.get_ref().type_str();
                     return Err(self.source.error(
                         value.span(),
@@ -242,6 +248,60 @@ impl Reader<'_> {
             *place = Some(text.parse().map_err(|e| self.source.blame(value.span(), e))?);
         }
         Ok(())
+    }
+
+    /// `[evaluate]`: a text, the program's own where none is named, and how it is cut into windows.
+    fn evaluate(&mut self, table: &DeTable<'_>) -> Result<()> {
+        let mut evaluate = Evaluate { text: Text::Own, context: CONTEXT, limit: None };
+        for (key, value) in entries(table) {
+            match key.get_ref().as_ref() {
+                name @ ("text" | "tokens_file") => {
+                    if evaluate.text != Text::Own {
+                        let message = "text and tokens_file both name a text";
+                        return Err(self.source.error(key.span(), message, Some("remove one".into())));
+                    }
+                    let path = PathBuf::from(self.beside(self.string(name, value)?));
+                    if !path.is_file() {
+                        let message = format!("{name} '{}' is not a file", path.display());
+                        let help = "a relative path starts at the experiment file's directory";
+                        return Err(self.source.error(value.span(), message, Some(help.into())));
+                    }
+                    evaluate.text = if name == "text" { Text::Words(path) } else { Text::Ids(path) };
+                }
+                "context" => evaluate.context = self.whole("context", value, 2)?,
+                "tokens" => evaluate.limit = Some(self.whole("tokens", value, 1)?),
+                other => {
+                    let valid = ["text", "tokens_file", "context", "tokens"];
+                    return Err(self.source.unknown(key.span(), "key in [evaluate]", other, &valid));
+                }
+            }
+        }
+        if let Some(limit) = evaluate.limit.filter(|limit| *limit < evaluate.context) {
+            let (key, _) = entries(table).into_iter().find(|(key, _)| key.get_ref() == "tokens").unzip();
+            let message = format!("tokens is {limit}, and a window has {} (context)", evaluate.context);
+            let at = key.map_or(0..0, Spanned::span);
+            return Err(self.source.error(
+                at,
+                message,
+                Some("use more tokens, or a smaller context".into()),
+            ));
+        }
+        self.draft.evaluate = Some(evaluate);
+        Ok(())
+    }
+
+    /// A whole number that is not less than `least`.
+    fn whole(&self, name: &str, value: &Spanned<DeValue<'_>>, least: i64) -> Result<usize> {
+        let Some(number) = value.get_ref().as_integer() else {
+            return Err(wrong_kind(&self.source, name, "a whole number", value));
+        };
+        let number = decimal(number);
+        let fits = number.parse::<i64>().ok().filter(|n| (least..=MAX_CONTEXT).contains(n));
+        fits.map(|n| n as usize).ok_or_else(|| {
+            let message =
+                format!("{name} is {number}; it must be a whole number from {least} to {MAX_CONTEXT}");
+            self.source.error(value.span(), message, None)
+        })
     }
 
     /// `[env]` and `[set]`: scalars are settings, lists are axes; tables within are dotted names.
@@ -455,6 +515,16 @@ impl Reader<'_> {
 }
 
 impl Draft {
+    /// The same with all cells of another model; errors where it is neither built in nor a directory.
+    pub fn of_model(mut self, model: &str) -> Result<Self> {
+        Model::resolve(model)?;
+        let name = Name::Option("model");
+        self.settings.retain(|setting| setting.name != name);
+        self.axes.retain(|axis| axis.name != name);
+        self.settings.push(Axis { name, at: 0..0, values: vec![(model.to_owned(), 0..0)] });
+        Ok(self)
+    }
+
     /// Cells of the grid.
     pub fn count(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()

@@ -58,6 +58,19 @@ pub enum SweepEvent {
         /// The record as it is stored.
         record: Box<Record>,
     },
+    /// The quality of the cells' models is evaluated, after the cells.
+    Evaluating {
+        /// What is evaluated, in words.
+        what: String,
+        /// Windows times architectures that are computed or found.
+        done: usize,
+        /// Those of them that were found.
+        found: usize,
+        /// All of them.
+        of: usize,
+    },
+    /// Something to be told of the evaluation: what it found, who is left out and why.
+    Note(String),
     /// The sweep is paused: no run goes on, and none is started until it is resumed.
     Paused,
     /// The sweep was paused and starts runs again.
@@ -92,6 +105,8 @@ pub struct SweepOutcome {
     pub stored: usize,
     /// How many runs of this sweep ended as failed.
     pub failed: usize,
+    /// How many evaluations of quality failed.
+    pub unevaluated: usize,
     /// Whether the sweep was cancelled before its end.
     pub interrupted: bool,
 }

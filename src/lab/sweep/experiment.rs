@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::Cell;
 use super::draft::{self, Draft};
+use super::{Cell, Evaluate};
 use crate::base::error::{Error, Result};
 use crate::run::{Shared, feasibility};
 use crate::table::Spec;
@@ -25,8 +25,12 @@ pub struct Experiment {
     pub question: Option<String>,
     /// The text of the file.
     pub text: String,
+    /// The model that was named in place of the file's, if one was.
+    pub model: Option<String>,
     /// How often each cell is run, a pass over all cells after the other.
     pub rounds: u32,
+    /// On which text the quality of the cells' models is evaluated, where the file says that it is.
+    pub evaluate: Option<Evaluate>,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
     /// The grid, resolved (backend, dtype, links), in file order.
@@ -41,12 +45,7 @@ impl Experiment {
     /// The system's error where the file cannot be read; an input error with file, line and column of
     /// what is wrong in it, and with the nearest valid name.
     pub fn load(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            Error::input(format!("{}: byte {at} is not UTF-8 text", path.display()))
-        })?;
-        Self::from_str(&text, path)
+        Self::from_str(&read(path)?, path)
     }
 
     /// Like [`Experiment::load`], of a text that was read already (or is built in); relative paths in it
@@ -56,7 +55,12 @@ impl Experiment {
     ///
     /// An input error with line and column of what is wrong, and with the nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
-        let draft = draft::parse(text, path)?;
+        Self::of_model(text, path, None)
+    }
+
+    /// Like [`Experiment::from_str`], with all cells of another model than the text says, where one is named.
+    pub(super) fn of_model(text: &str, path: &Path, model: Option<&str>) -> Result<Self> {
+        let draft = parse(text, path, model)?;
         let shared = Shared::default();
         let cells: Vec<Cell> = (0..draft.count())
             .into_par_iter()
@@ -73,6 +77,8 @@ impl Experiment {
             path: path.to_owned(),
             question: draft.question,
             text: text.to_owned(),
+            model: model.map(str::to_owned),
+            evaluate: draft.evaluate.clone(),
             // a simulation gives the same numbers every time
             rounds: draft.rounds.unwrap_or(if executed { ROUNDS } else { 1 }),
             axes: draft.axes.iter().map(|axis| axis.name.to_string()).collect(),
@@ -83,7 +89,7 @@ impl Experiment {
     /// What the user should know about how cells were resolved: which backend `auto` chose and why,
     /// options that have no effect. Asks the file's text again; each note once.
     pub fn notes(&self) -> Result<Vec<String>> {
-        let draft = draft::parse(&self.text, &self.path)?;
+        let draft = parse(&self.text, &self.path, self.model.as_deref())?;
         let shared = Shared::default();
         let notes: Vec<Option<String>> = (0..draft.count())
             .into_par_iter()
@@ -107,6 +113,20 @@ impl Experiment {
         let set = |key: &&str| self.cells.iter().any(|cell| cell.spec.set.contains_key(*key));
         ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| several).find(set)
     }
+}
+
+/// The text of an experiment file.
+pub(super) fn read(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::input(format!("{}: byte {at} is not UTF-8 text", path.display()))
+    })
+}
+
+fn parse(text: &str, path: &Path, model: Option<&str>) -> Result<Draft> {
+    let draft = draft::parse(text, path)?;
+    model.map_or(Ok(draft.clone()), |model| draft.of_model(model))
 }
 
 /// The spec of one cell, and what the user should know about it.

@@ -10,6 +10,7 @@ mod experiment;
 pub mod forecast;
 mod ordered;
 mod position;
+mod quality;
 mod schema;
 mod simulate;
 
@@ -17,6 +18,7 @@ pub use built_in::BUILT_IN;
 pub use event::{Cell, Choice, SweepEvent, SweepOutcome};
 pub use execute::{execute, run_one};
 pub use experiment::Experiment;
+pub use quality::{CONTEXT, Evaluate, OWN_TEXT, Text};
 pub use schema::experiment_schema;
 pub use simulate::simulate_cells;
 

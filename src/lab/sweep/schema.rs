@@ -53,6 +53,19 @@ pub fn experiment_schema() -> Value {
     let about = "What p2p on and off mean: native, p2p-on, p2p-off or emulated:alpha_us=20,gb_s=50";
     file.insert("links".into(), table(about, json!({ "on": link, "off": link })));
 
+    let count =
+        |least: u32, about: &str| json!({ "type": "integer", "minimum": least, "description": about });
+    let about = "After the cells the quality of their models is evaluated, on the cpu";
+    file.insert(
+        "evaluate".into(),
+        table(about, json!({
+            "text": { "type": "string", "description": "A file of text; relative to the experiment file [default: the program's own text]" },
+            "tokens_file": { "type": "string", "description": "A file of token ids separated by blanks, in place of a text" },
+            "context": count(2, "Tokens of a window [default: 512]"),
+            "tokens": count(1, "Use the text's first tokens alone"),
+        })),
+    );
+
     let about = "An experiment: a question, and the grid of cells that answers it";
     let mut schema = table(about, file.into());
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();

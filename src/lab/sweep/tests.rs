@@ -73,6 +73,8 @@ fn experiment(cells: Vec<Cell>, rounds: u32) -> Experiment {
         question: None,
         text: String::new(),
         rounds,
+        model: None,
+        evaluate: None,
         axes: vec!["architecture".into()],
         cells,
     }
@@ -137,6 +139,7 @@ fn sweep_some(
                 return cells.push(*record);
             }
             SweepEvent::Run { .. } | SweepEvent::Log { .. } => return,
+            SweepEvent::Evaluating { .. } | SweepEvent::Note(_) => return,
         });
     })
     .unwrap();

@@ -18,7 +18,7 @@ use super::program::Program;
 use super::rank::{Bound, Place};
 use crate::base::error::{Error, Result};
 use crate::machine::environment::available_memory;
-use crate::plan::{Architecture, Plan, Precision, Tensor, Variant, Weight};
+use crate::plan::{Architecture, CommDType, Plan, Precision, Tensor, Variant, Weight};
 use crate::run::comm::Broken;
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 use crate::run::sample::Sampling;
@@ -168,13 +168,14 @@ struct Plans {
 
 impl Plans {
     fn of(request: &EvaluateRequest) -> Result<Self> {
-        let plan = |architecture: &Architecture| {
-            evaluation_plan(&request.model, architecture, request.tp, Precision::cpu(request.dtype))
+        let plan = |architecture: &Architecture, sent: CommDType| {
+            let precision = Precision::cpu(request.dtype);
+            evaluation_plan(&request.model, architecture, request.tp, precision, sent)
         };
-        let mut plans = vec![plan(&Architecture::Standard)?];
+        let mut plans = vec![plan(&Architecture::Standard, CommDType::Activations)?];
         let mut of = Vec::with_capacity(request.architectures.len());
         for architecture in &request.architectures {
-            let plan = plan(architecture)?;
+            let plan = plan(architecture, request.comm_dtype)?;
             let there = plans.iter().position(|known| *known == plan);
             of.push(there.unwrap_or(plans.len()));
             if there.is_none() {
@@ -325,7 +326,9 @@ mod tests {
         let bytes = |architectures: &[&str], tp: u32, dtype: DType| {
             let architectures = architectures.iter().map(|a| a.parse().unwrap()).collect();
             let (model, windows) = (model.clone(), Vec::new());
-            let request = EvaluateRequest { model, architectures, dtype, tp, seed: 0, windows };
+            let comm_dtype = CommDType::Activations;
+            let request =
+                EvaluateRequest { model, architectures, dtype, tp, comm_dtype, seed: 0, windows };
             weight_bytes(&Plans::of(&request).unwrap().plans, &request)
         };
         let parameters = model.shape.parameters();

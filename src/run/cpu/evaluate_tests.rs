@@ -24,6 +24,7 @@ fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> Evaluat
         architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
         dtype: DType::F32,
         tp,
+        comm_dtype: crate::plan::CommDType::Activations,
         seed: SEED,
         windows: windows(count, architectures.len()),
     }

@@ -19,7 +19,6 @@ mod idle;
 mod names;
 mod operations;
 mod pareto;
-mod quality;
 mod ranges;
 mod report;
 mod run_table;
@@ -53,7 +52,6 @@ pub use pareto::{
     frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table, published,
     read_overlay, round_limits,
 };
-pub use quality::{FEW_WINDOWS, Quality, quality};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};

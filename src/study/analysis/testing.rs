@@ -1,7 +1,11 @@
 //! Made-up spans and records for the tests of analysis and figures.
 
+use std::sync::Arc;
+
 use crate::plan::{Architecture, Cost, DType, Lane, Phase};
-use crate::table::{Backend, Provenance, Record, SCHEMA, Sample, Spec, Status};
+use crate::table::{
+    Backend, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, WindowQuality, quality,
+};
 use crate::trace::{OperationInfo, Span, Trace, TraceMeta};
 
 /// A decode span: operation 0 (a matmul) on compute, 1 (an all-reduce) on comm.
@@ -108,6 +112,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         samples,
         warnings: Vec::new(),
         instrumented: None,
+        quality: None,
         spec,
     }
 }
@@ -118,6 +123,25 @@ pub fn record(run: &str, change: impl Fn(&mut Spec), round: u32, samples: &[(f64
     (spec.backend, spec.hardware) = (Backend::Cpu, "host".into());
     change(&mut spec);
     with(run, spec, round, samples)
+}
+
+/// A run whose model lost so much, in nats a token, against `standard`.
+pub fn evaluated(record: Record, kl: f64) -> Record {
+    let window = WindowQuality { predicted: 4, nll: 8.0, kl: 4.0 * kl, agreed: 3 };
+    let quality = RunQuality {
+        quality: quality(&[window; 6]).unwrap_or_else(|| panic!("tokens were predicted")),
+        text: "text.txt".into(),
+        text_hash: "t".into(),
+        context: 5,
+        windows: 6,
+        tp: 1,
+        dtype: DType::F32,
+        weights: "w".into(),
+        backend: Backend::Cpu,
+        provenance: Provenance::Measured,
+        evaluated: String::new(),
+    };
+    Record { quality: Some(Arc::new(quality)), ..record }
 }
 
 /// A simulated run with one sample.

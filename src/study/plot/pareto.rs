@@ -1,4 +1,4 @@
-//! The Pareto figure: completion latency against throughput per GPU, a panel a group of comparable
+//! The Pareto figure: completion latency against throughput per GPU, or what else is on the axes, a panel a group of comparable
 //! runs, a frontier a line for each architecture and P2P setting; from [`crate::study::analysis::pareto()`].
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, faded, looks};
 use super::{group_note, series_legend};
 use crate::base::error::{Error, Result};
 use crate::plan::Architecture;
-use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, XAxis, frontier};
-use crate::table::P2p;
+use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, YAxis, frontier_on};
+use crate::table::{Measure, P2p};
 
 /// Panels in one figure; with more of them nobody finds anything.
 const MOST_PANELS: usize = 12;
@@ -25,20 +25,22 @@ const MOST_TIPS: usize = 600;
 /// What a Pareto figure shows.
 #[derive(Clone, Debug, Default)]
 pub struct ParetoData<'a> {
-    /// The cells that the frontiers are of, as [`crate::study::analysis::pareto()`] gives them.
+    /// The cells that the frontiers are of, as [`crate::study::analysis::pareto_on()`] gives them for these axes.
     pub points: &'a [ParetoPoint],
+    /// What is on the axes.
+    pub axes: Axes,
     /// Points from elsewhere, which join no frontier: see [`overlay`].
     pub overlay: Vec<OverlayPoint>,
 }
 
 /// Points from elsewhere that the figure can show: those that go with some run and have both numbers.
-pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint]) -> Vec<OverlayPoint> {
+pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint], axes: Axes) -> Vec<OverlayPoint> {
     let goes = |other: &&OverlayPoint| points.iter().any(|point| other.goes_with(&point.spec));
-    let placed = |other: &&OverlayPoint| other.place(Axes::default()).is_some();
+    let placed = |other: &&OverlayPoint| other.place(axes).is_some();
     others.iter().filter(placed).filter(goes).cloned().collect()
 }
 
-/// Latency against per-GPU throughput, a frontier per architecture and P2P setting. Runs that are not comparable
+/// Latency against per-GPU throughput, or other measures, a frontier per architecture and P2P setting. Runs that are not comparable
 /// (other model, workload, hardware, provenance) get a panel each. Fails where no run has numbers, where there are
 /// more groups than panels fit, and where the page is too small.
 pub fn pareto_figure(
@@ -47,7 +49,10 @@ pub fn pareto_figure(
     options: &Options,
 ) -> Result<Figure> {
     let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
-    for point in data.points {
+    let axes = data.axes;
+    // every run that ended has times, and few have another measure
+    let has_place = |point: &&ParetoPoint| axes == Axes::default() || axes.of(point).is_some();
+    for point in data.points.iter().filter(has_place) {
         match groups.iter_mut().find(|(name, _)| *name == point.group) {
             Some((_, members)) => members.push(point),
             None => groups.push((&point.group, vec![point])),
@@ -56,14 +61,11 @@ pub fn pareto_figure(
     // The same points give the same figure, whatever order they come in.
     groups.sort_by(|a, b| a.0.cmp(b.0));
     for (_, members) in &mut groups {
-        members
-            .sort_by(|a, b| a.completion_ms.total_cmp(&b.completion_ms).then_with(|| a.run.cmp(&b.run)));
+        let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
+        members.sort_by(|a, b| x(a).total_cmp(&x(b)).then_with(|| a.run.cmp(&b.run)));
     }
     let Some((first, _)) = groups.first() else {
-        return Err(Error::input_help(
-            "no run to plot: none of them ended well",
-            "`ladderscope runs` lists them and says why",
-        ));
+        return Err(nothing(data));
     };
     if groups.len() > MOST_PANELS {
         return Err(Error::input_help(
@@ -79,10 +81,7 @@ pub fn pareto_figure(
     let sheet = Sheet {
         options,
         provenance,
-        title: match one {
-            true => "Completion latency against throughput per GPU".into(),
-            false => format!("Latency and throughput per GPU, {} groups of runs", groups.len()),
-        },
+        title: title(axes, groups.len()),
         note: if one { group_note(first) } else { String::new() },
         remark: remark(data),
         legend: legend(data, &looks),
@@ -94,24 +93,24 @@ pub fn pareto_figure(
     let least = (75.0 * columns as f64, 70.0 * rows as f64);
     let sources = sources(&data.overlay);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
-    let completions = data.points.iter().map(|p| p.completion_ms);
-    let completions = completions.chain(data.overlay.iter().filter_map(|o| o.completion_ms));
-    let (unit, unit_ms) = XAxis::Completion.unit_for(completions.fold(0.0, f64::max));
-    let name = format!("completion latency ({unit})");
-    let area = layout::name_axes(&mut scene, area, &name, "tokens/s per GPU", &sizes);
+    let xs = data.points.iter().filter_map(|p| axes.x.of(p));
+    let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
+    let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
+    let area = layout::name_axes(&mut scene, area, &axes.x.title_in(unit), &y_name(axes), &sizes);
     let gap = (1.2 * sizes.label, 0.9 * sizes.label);
     for (cell, (name, members)) in layout::grid(area, columns, rows, gap).into_iter().zip(&groups) {
         let name = (!one).then(|| group_note(name));
         let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
         let overlay = overlay
-            .filter_map(|other| Some((other, other.place(Axes::default())?)))
-            .map(|(other, (ms, per_gpu))| (other, (ms / unit_ms, per_gpu)));
+            .filter_map(|other| Some((other, other.place(axes)?)))
+            .map(|(other, (x, y))| (other, (x / by, y)));
         let panel = Panel {
             points: members,
             overlay: overlay.collect(),
             sources: &sources,
             looks: &looks,
-            unit_ms,
+            axes,
+            by,
         };
         draw_panel(&mut scene, cell, name.as_deref(), &panel, &sizes);
     }
@@ -130,13 +129,68 @@ struct Panel<'a> {
     /// All sources of such points, in the order of their markers.
     sources: &'a [&'a str],
     looks: &'a Looks,
-    unit_ms: f64,
+    axes: Axes,
+    /// By what values on the horizontal axis are divided.
+    by: f64,
+}
+
+/// Why there is nothing to draw.
+fn nothing(data: &ParetoData<'_>) -> Error {
+    let lacking = || match data.axes.quality() {
+        Some(measure) => Error::input_help(
+            format!("no run to plot: none of them has {}", measure.words),
+            "`ladderscope evaluate --weights DIR --text FILE --architecture ...` measures it, for runs of that model",
+        ),
+        None => Error::input(format!(
+            "no run to plot: none of them has both {} and {}",
+            data.axes.x.title(),
+            data.axes.y.title()
+        )),
+    };
+    match data.points.is_empty() {
+        true => Error::input_help(
+            "no run to plot: none of them ended well",
+            "`ladderscope runs` lists them and says why",
+        ),
+        false => lacking(),
+    }
+}
+
+fn title(axes: Axes, groups: usize) -> String {
+    let [x, y] = match axes == Axes::default() {
+        true => ["completion latency", "throughput per GPU"],
+        false => [axes.x.measure().words, axes.y.measure().words],
+    };
+    match groups {
+        1 => initial(&format!("{x} against {y}")),
+        _ if axes == Axes::default() => {
+            format!("Latency and throughput per GPU, {groups} groups of runs")
+        }
+        _ => initial(&format!("{x} against {y}, {groups} groups of runs")),
+    }
+}
+
+/// With a capital letter first.
+fn initial(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn y_name(axes: Axes) -> String {
+    match axes.y {
+        YAxis::PerGpu => "tokens/s per GPU".into(),
+        y => y.title(),
+    }
 }
 
 fn remark(data: &ParetoData<'_>) -> String {
     let mut remark = String::from("Labels: TP×batch on the frontier; upper-bound is a limit");
-    if data.points.iter().any(|point| point.tokens_per_s_ci95.is_some()) {
+    let axes = data.axes;
+    if data.points.iter().any(|point| axes.x.interval(point).or(axes.y.interval(point)).is_some()) {
         remark += "; bars: 95% bootstrap intervals";
+    }
+    for basis in axes.quality_basis(data.points) {
+        remark += &format!("; {basis}");
     }
     remark
 }
@@ -176,19 +230,15 @@ fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
 }
 
 fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'_>, sizes: &Sizes) {
-    let Panel { points, overlay, sources, looks, unit_ms } = panel;
-    let ranges: Vec<(&ParetoPoint, [f64; 2])> =
-        points.iter().filter_map(|p| Some((*p, p.tokens_per_s_ci95?))).collect();
-    // Latency is tokens over throughput: both ends of an interval follow from it.
-    let latency = |p: &ParetoPoint, tokens_per_s: f64| {
-        1e3 * f64::from(p.spec.batch) * f64::from(p.spec.output_tokens) / tokens_per_s / unit_ms
-    };
-    let per_gpu = |p: &ParetoPoint, tokens_per_s: f64| tokens_per_s / f64::from(p.spec.tp.max(1));
-    let xs = points.iter().map(|p| p.completion_ms / unit_ms);
-    let xs = xs.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| latency(p, t))));
+    let Panel { points, overlay, sources, looks, axes, by } = panel;
+    let at = |p: &ParetoPoint| axes.of(p).map(|(x, y)| (x / by, y)).unwrap_or_default();
+    let across = |p: &ParetoPoint| axes.x.interval(p).map(|ends| ends.map(|end| end / by));
+    let upright = |p: &ParetoPoint| axes.y.interval(p);
+    let xs = points.iter().map(|p| at(p).0);
+    let xs = xs.chain(points.iter().filter_map(|p| across(p)).flatten());
     let xs = xs.chain(overlay.iter().map(|(_, place)| place.0));
-    let ys = points.iter().map(|p| p.tokens_per_s_per_gpu);
-    let ys = ys.chain(ranges.iter().flat_map(|(p, r)| r.map(|t| per_gpu(p, t))));
+    let ys = points.iter().map(|p| at(p).1);
+    let ys = ys.chain(points.iter().filter_map(|p| upright(p)).flatten());
     let ys = ys.chain(overlay.iter().map(|(_, place)| place.1));
     let (x, y) = (Axis::fit(xs), Axis::fit(ys));
     let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
@@ -201,14 +251,16 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
     axis::vertical(scene, &y, &area, sizes);
     layout::frame(scene, area, sizes);
 
-    let place = |p: &ParetoPoint| (x.place(p.completion_ms / unit_ms), y.place(p.tokens_per_s_per_gpu));
+    let place = |p: &ParetoPoint| (x.place(at(p).0), y.place(at(p).1));
     let owned: Vec<ParetoPoint> = points.iter().map(|point| (*point).clone()).collect();
     // Lines first, then what is dominated, then the frontiers, so that what matters is never covered.
     let mut best: BTreeSet<&str> = BTreeSet::new();
     let mut taken: Vec<Area> = Vec::new();
     for (architecture, look) in looks.iter() {
         for p2p in [P2p::Off, P2p::On] {
-            let line = frontier(&owned, |p| p.spec.architecture == *architecture && p.spec.p2p == p2p);
+            let line = frontier_on(&owned, *axes, |p| {
+                p.spec.architecture == *architecture && p.spec.p2p == p2p
+            });
             best.extend(line.iter().map(|point| point.run.as_str()));
             let line: Vec<Point> = line.into_iter().map(place).collect();
             taken.extend(along(&line, sizes.line));
@@ -218,12 +270,15 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
             }
         }
     }
-    for (point, range) in &ranges {
+    for point in points.iter() {
         let Some(look) = looks.get(&point.spec.architecture) else { continue };
         let at = place(point);
-        let [a, b] = range.map(|t| (x.place(latency(point, t)), y.place(per_gpu(point, t))));
-        scene.interval((a.0, at.1), (b.0, at.1), look.color, sizes.line * 0.6);
-        scene.interval((at.0, a.1), (at.0, b.1), look.color, sizes.line * 0.6);
+        if let Some([low, high]) = across(point).map(|ends| ends.map(|end| x.place(end))) {
+            scene.interval((low, at.1), (high, at.1), look.color, sizes.line * 0.6);
+        }
+        if let Some([low, high]) = upright(point).map(|ends| ends.map(|end| y.place(end))) {
+            scene.interval((at.0, low), (at.0, high), look.color, sizes.line * 0.6);
+        }
     }
     // A hollow marker is larger and painted first: where P2P makes no difference both are seen.
     for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
@@ -240,7 +295,11 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
             let radius = if hollow { radius * 1.35 } else { radius };
             scene.marker(place(point), look, radius, !hollow);
             taken.push(Area::around(place(point), radius));
-            scene.tips.push(Tip { at: place(point), radius: 1.6 * sizes.marker, text: tip(point) });
+            scene.tips.push(Tip {
+                at: place(point),
+                radius: 1.6 * sizes.marker,
+                text: tip(point, *axes),
+            });
         }
     }
     for (other, place) in overlay {
@@ -252,9 +311,9 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
         let radius = sizes.marker * if hollow { 1.35 } else { 1.0 };
         scene.marker(at, look_of_overlay(index, color), radius, !hollow);
         taken.push(Area::around(at, radius));
-        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text: tip_of_other(other) });
+        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text: tip_of_other(other, *axes) });
     }
-    label(scene, &area, &owned, place, taken, sizes);
+    label(scene, &area, (&owned, *axes), place, taken, sizes);
 }
 
 /// Places along a line, as dense as they are wide.
@@ -271,26 +330,40 @@ fn along(line: &[Point], width: f64) -> Vec<Area> {
 }
 
 /// `ladder, TP 8, batch 16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU (simulated)`.
-fn tip(point: &ParetoPoint) -> String {
+fn tip(point: &ParetoPoint, axes: Axes) -> String {
     let spec = &point.spec;
+    let quality = match (axes.quality(), &point.quality) {
+        (Some(measure), Some(quality)) => format!("; {}: {}", measure.title, quality.told()),
+        _ => String::new(),
+    };
     format!(
-        "{}, TP {}, batch {}, P2P {}: {:.1} ms, {:.2} tokens/s per GPU ({})",
+        "{}, TP {}, batch {}, P2P {}: {} ({}{quality})",
         spec.architecture,
         spec.tp,
         spec.batch,
         spec.p2p.as_str(),
-        point.completion_ms,
-        point.tokens_per_s_per_gpu,
+        both(axes, axes.of(point).unwrap_or_default()),
         point.provenance
     )
 }
 
+/// `8123.4 ms, 126.1 tokens/s per GPU`.
+fn both(axes: Axes, (x, y): (f64, f64)) -> String {
+    if axes == Axes::default() {
+        return format!("{x:.1} ms, {y:.2} tokens/s per GPU");
+    }
+    let told = |measure: &Measure, value: f64| {
+        format!("{} {value:.*} {}", measure.words, measure.decimals, measure.unit.symbol())
+    };
+    format!("{}, {}", told(axes.x.measure(), x).trim_end(), told(axes.y.measure(), y).trim_end())
+}
+
 /// `ladder 8x16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU [published (arXiv 2501.06589)]`.
-fn tip_of_other(other: &OverlayPoint) -> String {
+fn tip_of_other(other: &OverlayPoint, axes: Axes) -> String {
     let name = format!("{} {}", other.architecture, other.name());
     let p2p = other.p2p.map(|p2p| format!(", P2P {}", p2p.as_str())).unwrap_or_default();
-    let (ms, per_gpu) = other.place(Axes::default()).unwrap_or_default();
-    format!("{}{p2p}: {ms:.1} ms, {per_gpu:.2} tokens/s per GPU [{}]", name.trim_end(), other.source)
+    let both = both(axes, other.place(axes).unwrap_or_default());
+    format!("{}{p2p}: {both} [{}]", name.trim_end(), other.source)
 }
 
 /// Writes TP x batch beside the points of the frontier, where there is room for it: never over a line, a
@@ -298,14 +371,14 @@ fn tip_of_other(other: &OverlayPoint) -> String {
 fn label(
     scene: &mut Scene,
     area: &Area,
-    points: &[ParetoPoint],
+    (points, axes): (&[ParetoPoint], Axes),
     place: impl Fn(&ParetoPoint) -> Point,
     mut taken: Vec<Area>,
     sizes: &Sizes,
 ) {
     let mut named = Vec::new();
     for p2p in [P2p::On, P2p::Off] {
-        named.extend(frontier(points, |p| p.spec.p2p == p2p && !p.is_limit()));
+        named.extend(frontier_on(points, axes, |p| p.spec.p2p == p2p && !p.is_limit()));
     }
     for point in named {
         let at = place(point);

@@ -118,7 +118,7 @@ fn figures(
     let pareto = if points.len() > MOST_POINTS {
         Err(Error::input(format!("{} points are too many for a page", points.len())))
     } else {
-        plot::pareto_figure(&ParetoData { points, overlay: Vec::new() }, provenance, &options)
+        plot::pareto_figure(&ParetoData { points, ..ParetoData::default() }, provenance, &options)
     };
     let one = std::slice::from_ref(set);
     let mut drawn = vec![

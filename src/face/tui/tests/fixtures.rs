@@ -56,6 +56,8 @@ pub fn experiment() -> Experiment {
         question: Some("How much of decoding is exposed communication, and does ladder hide it?".into()),
         text: "question = \"How much?\"\nbackend = \"cpu\"\n[grid]\ntp = [2, 3, 64]\n".into(),
         rounds: 2,
+        model: None,
+        evaluate: None,
         axes: vec!["architecture".into(), "tp".into()],
         cells: vec![
             cell("standard", 2, Feasibility::Runs),
@@ -125,6 +127,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
         samples: Vec::new(),
         warnings: vec!["clocks throttled in sample 3".into()],
         instrumented: None,
+        quality: None,
     }
 }
 

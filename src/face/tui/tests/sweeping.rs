@@ -493,6 +493,31 @@ fn a_sweep_is_paused_and_goes_on() {
 }
 
 #[test]
+fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
+    let mut driver = live((200, 60), Backend::Cpu);
+    let evaluating = |done| {
+        let what = "ladder of model (bf16, TP 1)".to_owned();
+        news(SweepEvent::Evaluating { what, done, found: 4, of: 24 })
+    };
+    send(&mut driver, evaluating(4));
+    let began = driver.state.cx.now_ms;
+    send(&mut driver, Message::Clock(began + 10_000));
+    send(&mut driver, evaluating(14));
+    let screen = driver.screen();
+    for said in
+        ["▶ evaluating quality", "14/24 windows, left about 0:10", "ladder of model (bf16, TP 1)"]
+    {
+        assert!(screen.contains(said), "{said} in\n{screen}");
+    }
+    send(&mut driver, news(SweepEvent::Note("quality of ladder: KL 0.1250".into())));
+    let screen = driver.screen();
+    assert!(
+        screen.contains("quality of ladder: KL 0.1250") && !screen.contains("evaluating"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn sweeps_wait_in_a_queue_that_can_be_reordered() {
     let mut driver = live((120, 40), Backend::Cpu);
     keys(&mut driver, "1");

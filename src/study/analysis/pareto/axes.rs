@@ -1,5 +1,6 @@
 //! What a Pareto plot has on its axes: measures, and which direction of them is better.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -7,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::points::ParetoPoint;
 use crate::base::error::Error;
-use crate::table::{Better, MEASURES, Measure, measure};
+use crate::table::{Better, MEASURES, Measure, Scope, measure};
 
 /// The horizontal axis: what a user of the model feels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +56,11 @@ fn positive(value: Option<f64>) -> Option<f64> {
     value.filter(|v| v.is_finite() && *v > 0.0)
 }
 
+/// A value that has a place on an axis, which for some measures is 0: the KL of `standard`.
+fn placed(value: Option<f64>) -> Option<f64> {
+    value.filter(|v| v.is_finite() && *v >= 0.0)
+}
+
 impl XAxis {
     /// The unit of the axis, such as `ms`; the measure in words where its unit has no symbol.
     pub fn unit(self) -> &'static str {
@@ -76,14 +82,15 @@ impl XAxis {
         }
     }
 
-    /// The point's value; `None` where it has none that could be plotted (finite, above 0).
+    /// The point's value; `None` where it has none that could be plotted (finite, above 0; of other measures not
+    /// below).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::Completion => Some(point.completion_ms),
             Self::Tpot => Some(point.tpot_ms),
             Self::Ttft => point.ttft_ms,
             Self::User => point.tokens_per_s_per_user,
-            Self::Of(_) => point.x,
+            Self::Of(_) => return placed(point.x),
         })
     }
 
@@ -105,12 +112,13 @@ impl XAxis {
 }
 
 impl YAxis {
-    /// The point's value; `None` where it has none that could be plotted (finite, above 0).
+    /// The point's value; `None` where it has none that could be plotted (finite, above 0; of other measures not
+    /// below).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::PerGpu => Some(point.tokens_per_s_per_gpu),
             Self::Total => Some(point.tokens_per_s),
-            Self::Of(_) => point.y,
+            Self::Of(_) => return placed(point.y),
         })
     }
 
@@ -126,6 +134,19 @@ impl YAxis {
 }
 
 impl Axes {
+    /// The axis of quality, if one of them is: its numbers are of an evaluation, not of the run.
+    pub fn quality(self) -> Option<&'static Measure> {
+        [self.x.measure(), self.y.measure()].into_iter().find(|measure| measure.scope == Scope::Quality)
+    }
+
+    /// What the quality of these points rests on, a sentence for each text; nothing where no axis is of quality.
+    pub fn quality_basis<'a>(self, points: impl IntoIterator<Item = &'a ParetoPoint>) -> Vec<String> {
+        let Some(measure) = self.quality() else { return Vec::new() };
+        let bases: BTreeSet<String> =
+            points.into_iter().filter_map(|point| Some(point.quality.as_ref()?.basis())).collect();
+        bases.into_iter().map(|basis| format!("{}: {basis}", measure.title)).collect()
+    }
+
     /// Where a point lies; `None` where it has no value on one of them.
     pub fn of(self, point: &ParetoPoint) -> Option<(f64, f64)> {
         self.x.of(point).zip(self.y.of(point))

@@ -78,7 +78,9 @@ pub fn at_limits<'a>(
                 x,
                 y,
                 y_ci95: axes.y.interval(point),
-                over_standard: baseline.map(|(_, (_, of_standard))| y / of_standard),
+                over_standard: baseline
+                    .map(|(_, (_, of_standard))| y / of_standard)
+                    .filter(|ratio| ratio.is_finite()),
                 standard_batch: baseline.map(|(point, _)| point.spec.batch),
             });
             rows.push(AtLimit {
@@ -122,7 +124,9 @@ pub fn round_limits<'a>(
         &[1.0, 2.0, 5.0],
         &[1.0],
     ];
-    let values: Vec<f64> = points.into_iter().filter_map(|p| axes.x.of(p)).collect();
+    let values = points.into_iter().filter_map(|p| axes.x.of(p));
+    // nothing round is near 0
+    let values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(0.0, f64::max);
     if low > high {

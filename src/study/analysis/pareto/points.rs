@@ -1,6 +1,7 @@
 //! A point of a Pareto plot for each cell, in groups that may be compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -10,7 +11,8 @@ use super::frontier::mark;
 use crate::base::statistics::bootstrap;
 use crate::plan::Architecture;
 use crate::table::{
-    CellRuns, Collective, Measure, P2p, Provenance, Record, Spec, Status, aggregate, host,
+    CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host,
+    shared,
 };
 
 /// A point of a Pareto plot.
@@ -69,6 +71,9 @@ pub struct ParetoPoint {
     /// 95 % interval of `y`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub y_ci95: Option<[f64; 2]>,
+    /// Where an axis is of quality: what was evaluated, on which text.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
+    pub quality: Option<Arc<RunQuality>>,
 }
 
 /// Points that one frontier is drawn through.
@@ -180,6 +185,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
         y: None,
         x_ci95: None,
         y_ci95: None,
+        quality: record.quality.filter(|_| axes.quality().is_some()),
         spec: record.spec,
     };
     Some((point, setting))

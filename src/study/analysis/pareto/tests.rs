@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::area::hypervolume;
 use super::*;
 use crate::plan::{Architecture, LayerSet};
-use crate::study::analysis::testing::{record, sim_record};
+use crate::study::analysis::testing::{evaluated, record, sim_record};
 use crate::table::{Link, P2p, Record, Status};
 
 /// A record whose metrics are these two numbers.
@@ -481,4 +481,39 @@ proptest! {
     fn the_table_reader_never_panics(text in "[a-z_,\t\n\"0-9.#-]{0,120}") {
         let _ = parse_overlay("t.csv", &text, "t.csv");
     }
+}
+
+/// Which conversion loses least for each millisecond gained: less is better on both axes, and `standard`, which loses
+/// nothing, has a place.
+#[test]
+fn a_frontier_of_quality_has_who_loses_least_for_its_time() {
+    let of = |architecture: &str, step_ms: f64, kl: Option<f64>| {
+        let change = |spec: &mut crate::table::Spec| spec.architecture = architecture.parse().unwrap();
+        let record = sim_record(architecture, change, 1.0, step_ms);
+        kl.map_or(record.clone(), |kl| evaluated(record, kl))
+    };
+    let records = [
+        of("standard", 14.0, Some(0.0)),
+        of("ladder:2", 12.0, Some(0.125)),
+        of("parallel", 11.0, Some(0.75)),
+        of("ladder", 10.0, Some(0.5)),
+        of("upper-bound", 9.0, None),
+    ];
+    let axes = Axes { x: "tpot".parse().unwrap(), y: "kl".parse().unwrap() };
+    let points = pareto_on(&records, axes);
+    let best: Vec<&str> =
+        points.iter().filter(|p| p.on_frontier).map(|point| point.run.as_str()).collect();
+    assert_eq!(best, ["standard", "ladder:2", "ladder"]);
+    let dominated = points.iter().find(|point| point.run == "parallel").unwrap();
+    assert_eq!(dominated.dominated_by.as_deref(), Some("ladder"));
+    assert_eq!(axes.quality_basis(&points), ["KL: measured on cpu, text.txt, 6 windows of 5 tokens"]);
+    assert!(Axes::default().quality_basis(&pareto(&records)).is_empty());
+    // on the horizontal axis 0 has no round limit near it
+    let turned = Axes { x: "kl".parse().unwrap(), y: "tpot".parse().unwrap() };
+    let points = pareto_on(&records, turned);
+    assert_eq!(points.iter().filter(|point| point.on_frontier).count(), 3);
+    assert!(round_limits(&points, turned, 6).iter().all(|limit| *limit > 0.0));
+    assert!(at_limits(&points, axes, &[20.0]).iter().all(|row| {
+        row.best.as_ref().and_then(|best| best.over_standard).is_none_or(f64::is_finite)
+    }));
 }

@@ -68,7 +68,9 @@ fn measured_points_have_intervals() {
     let records = measured();
     let points = analysis::pareto(&records);
     let mut bare = points.clone();
-    bare.iter_mut().for_each(|point| point.tokens_per_s_ci95 = None);
+    for point in &mut bare {
+        (point.tokens_per_s_ci95, point.completion_ms_ci95) = (None, None);
+    }
     let provenance = ProvenanceSummary::of_records(&records);
     let of = |points: &[ParetoPoint]| {
         let data = ParetoData { points, ..ParetoData::default() };
@@ -140,9 +142,9 @@ fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_ar
     }
     let points = analysis::pareto(&records);
     let frontiers = |points: &[ParetoPoint]| points.iter().filter(|p| p.on_frontier).count();
-    let others = crate::study::plot::overlay(&analysis::published().unwrap(), &points);
+    let others = crate::study::plot::overlay(&analysis::published().unwrap(), &points, Axes::default());
     let provenance = ProvenanceSummary::of_records(&records);
-    let data = ParetoData { points: &points, overlay: others };
+    let data = ParetoData { points: &points, overlay: others, ..ParetoData::default() };
     let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
     let scene = &figure.scene;
     assert_eq!((scene.data.len(), frontiers(&points)), (3, 3), "a panel a model, ladder best in each");
@@ -461,4 +463,35 @@ fn a_comparison_shows_ratios_with_intervals() {
     let nothing = compare(&[], "p2p").unwrap();
     let error = comparison_figure(&nothing, &provenance, &Options::default()).unwrap_err();
     assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
+    let of = |architecture: &str, step_ms: f64, kl: f64| {
+        let change = |spec: &mut crate::table::Spec| spec.architecture = architecture.parse().unwrap();
+        evaluated(sim_record(architecture, change, 1.0, step_ms), kl)
+    };
+    let records = [of("standard", 14.0, 0.0), of("ladder", 10.0, 0.5), of("parallel", 11.0, 0.75)];
+    let axes = Axes { x: "tpot".parse().unwrap(), y: "kl".parse().unwrap() };
+    let points = analysis::pareto_on(&records, axes);
+    let data = ParetoData { points: &points, axes, ..ParetoData::default() };
+    let provenance = ProvenanceSummary::of_records(&records);
+    let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let said = [
+        "TPOT against KL from standard",
+        "TPOT (ms)",
+        "KL from standard, a token (nats)",
+        "Simulated (not a measurement)",
+        "KL: measured on cpu, text.txt, 6 windows of 5 tokens",
+    ];
+    assert_says(&figure, &said);
+    assert_legible(&figure.scene);
+    let tip = &figure.scene.tips.iter().find(|tip| tip.text.starts_with("ladder")).unwrap().text;
+    assert!(tip.contains("TPOT 10.000 ms, KL from standard, a token 0.5000 nats"), "{tip}");
+    assert!(tip.contains("simulated; KL: measured on cpu"), "{tip}");
+    let nothing = [sim_record("a", |_| (), 1.0, 2.0)];
+    let points = analysis::pareto_on(&nothing, axes);
+    let data = ParetoData { points: &points, axes, ..ParetoData::default() };
+    let error = pareto_figure(&data, &provenance, &Options::default()).unwrap_err();
+    assert!(format!("{error:?}").contains("ladderscope evaluate"), "{error:?}");
 }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::base::error::{Error, Result};
 use crate::plan::{Architecture, Lane};
-use crate::study::analysis::testing::{record, sim_record, span, trace};
-use crate::study::analysis::{self, CellSet, ParetoPoint, compare};
+use crate::study::analysis::testing::{evaluated, record, sim_record, span, trace};
+use crate::study::analysis::{self, Axes, CellSet, ParetoPoint, compare};
 use crate::table::{P2p, Record};
 use crate::trace::{Span, Trace};
 

@@ -246,7 +246,7 @@ impl Screen for Compare {
         let runs: Vec<String> =
             pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
         let runs = Some(runs).filter(|runs| !runs.is_empty());
-        Subject { kind: Some(kind), runs, others: Vec::new() }
+        Subject { kind: Some(kind), runs, ..Subject::default() }
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {

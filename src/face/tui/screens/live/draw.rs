@@ -112,6 +112,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         (None, _) if live.cancelling => ("■ being cancelled", Role::Warn),
         (None, Pause::Asked) => ("‖ pausing: the run under way ends first", Role::Warn),
         (None, Pause::Yes) => (paused.as_str(), Role::Warn),
+        (None, Pause::No) if live.evaluation.is_some() => ("▶ evaluating quality", Role::Active),
         (None, Pause::No) => ("▶ running", Role::Active),
         (Some((_, ended)), _) if ended.interrupted => {
             ("◼ interrupted; what was done is stored", Role::Warn)
@@ -127,6 +128,14 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     }
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
+    }
+    if let Some(evaluation) = live.evaluation.as_ref().filter(|_| live.ended.is_none()) {
+        let left = evaluation.left_ms(cx.now_ms);
+        let left = left.map(|left| format!(", left about {}", clock(left))).unwrap_or_default();
+        let (done, of) = (evaluation.done, counted(evaluation.of, "window"));
+        numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
+    } else if let Some(note) = live.notes.last() {
+        numbers.push_str(&format!("  {note}"));
     }
     let failed = match live.failures() {
         0 => String::new(),

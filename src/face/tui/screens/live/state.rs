@@ -41,6 +41,10 @@ pub struct Live {
     pub pause: Pause,
     /// Since when the sweep waits to be resumed, and how long it has waited before (ms).
     paused_since: Option<u64>,
+    /// The evaluation of quality under way.
+    pub evaluation: Option<Evaluation>,
+    /// What was said of evaluations, the newest last.
+    pub notes: Vec<String>,
     /// How long the sweep waited to be resumed before (ms).
     paused_ms: u64,
     /// The sweep, to be run again.
@@ -200,6 +204,28 @@ pub struct Progress {
     pub left_ms: Option<u64>,
 }
 
+/// How far an evaluation of quality is.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// What is evaluated, in words.
+    pub what: String,
+    /// Windows times architectures that are computed or found, those of them that were found, and all.
+    pub done: usize,
+    found: usize,
+    /// All of them.
+    pub of: usize,
+    since_ms: u64,
+}
+
+impl Evaluation {
+    /// Time left (ms), once something was computed.
+    pub fn left_ms(&self, now_ms: u64) -> Option<u64> {
+        let computed = self.done.checked_sub(self.found).filter(|computed| *computed > 0)?;
+        let each = now_ms.saturating_sub(self.since_ms) as f64 / computed as f64;
+        Some((each * (self.of - self.done) as f64) as u64)
+    }
+}
+
 impl Live {
     /// Shows a sweep that begins.
     pub fn start(&mut self, experiment: &Arc<Experiment>, now_ms: u64) {
@@ -295,6 +321,17 @@ impl Live {
             }
             // runs were told one by one
             SweepEvent::CellDone { .. } => {}
+            SweepEvent::Evaluating { what, done, found, of } => {
+                let since_ms = match &self.evaluation {
+                    Some(known) if known.what == what => known.since_ms,
+                    _ => now_ms,
+                };
+                self.evaluation = Some(Evaluation { what, done, found, of, since_ms });
+            }
+            SweepEvent::Note(note) => {
+                self.evaluation = None;
+                self.notes.push(note);
+            }
             SweepEvent::Paused => {
                 self.pause = Pause::Yes;
                 self.paused_since = Some(now_ms);

@@ -76,6 +76,10 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if x != crate::study::analysis::XAxis::Tpot {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
+    // the point's label says where its times come from
+    if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
+        text.push_str(&format!(", {} {}", measure.title, quality.told()));
+    }
     format!("{text}, run {}", point.run)
 }
 

@@ -48,7 +48,7 @@ acts! {
     Previous: "previous", "N", "previous point in order of x", None;
     Dominating: "dominating", "d", "go to the run that dominates this one", None;
     CycleX: "cycle-x", "a", "x axis: completion latency, TPOT, TTFT, tokens/s/user", Some("x axis");
-    CycleY: "cycle-y", "A", "y axis: tokens/s/GPU or tokens/s", None;
+    CycleY: "cycle-y", "A", "y axis: tokens/s/GPU, tokens/s, quality", None;
     CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
     Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
     Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter");
@@ -259,6 +259,7 @@ impl Screen for Pareto {
         Subject {
             kind: Some(Kind::Pareto),
             runs: Some(runs).filter(|runs| !runs.is_empty()),
+            axes: self.axes,
             others: self.others().map(|(other, _)| other.clone()).collect(),
         }
     }
@@ -270,12 +271,10 @@ impl Screen for Pareto {
         }
         Ok(match kind {
             FileKind::Csv => Some(Export::text(analysis::points_table(&points, self.axes).csv())),
-            // the figure has these axes alone; of others there is a picture of the screen
-            FileKind::Svg | FileKind::Png if self.axes == Axes::default() => {
+            FileKind::Svg | FileKind::Png => {
                 let others = self.others().map(|(other, _)| other.clone()).collect();
-                Some(figures::pareto(cx, points, others))
+                Some(figures::pareto(cx, points, self.axes, others))
             }
-            FileKind::Svg | FileKind::Png => None,
         })
     }
 }

@@ -165,6 +165,39 @@ fn axes_change_at_once_and_their_marks_follow() {
 }
 
 #[test]
+fn quality_is_an_axis_once_a_model_was_evaluated() {
+    let mut driver = driver(200, 60);
+    keys(&mut driver, "AA");
+    assert_eq!(driver.state.pareto.axes.y, YAxis::PerGpu, "nothing was evaluated");
+    let kl = |record: &Record| match record.spec.architecture.to_string().as_str() {
+        "standard" => 0.0,
+        "ladder" => 0.25,
+        _ => 0.5,
+    };
+    let records: Vec<Record> = records()
+        .into_iter()
+        .map(|record| {
+            let kl = kl(&record);
+            crate::study::analysis::testing::evaluated(record, kl)
+        })
+        .collect();
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
+    driver.answer(effects);
+    keys(&mut driver, "aAAAA");
+    assert_eq!(driver.state.pareto.axes.y.as_str(), "kl");
+    let screen = driver.screen();
+    for said in
+        ["KL from standard, a token (nats)", "KL measured on cpu, text.txt, 6 windows of 5 tokens"]
+    {
+        assert!(screen.contains(said), "{said} in\n{screen}");
+    }
+    let places = driver.state.pareto.visible().filter(|point| point.y == Some(0.0)).count();
+    assert!(places > 0, "standard, which loses nothing, is on the plot");
+    keys(&mut driver, "AA");
+    assert_eq!(driver.state.pareto.axes.y, YAxis::PerGpu, "round and round");
+}
+
+#[test]
 fn a_plot_never_mixes_and_the_group_is_chosen_from_a_list() {
     let mut driver = driver(120, 40);
     let provenances = |driver: &Driver| -> Vec<Provenance> {
@@ -459,8 +492,8 @@ fn the_command_and_the_table_say_what_is_shown() {
     let screen = driver.state.screen(driver.state.cx.tab);
     assert!(screen.export(FileKind::Csv, &driver.state.cx).unwrap().is_some());
     assert!(
-        screen.export(FileKind::Svg, &driver.state.cx).unwrap().is_none(),
-        "a picture of the screen"
+        screen.export(FileKind::Svg, &driver.state.cx).unwrap().is_some(),
+        "the figure has these axes, too"
     );
     keys(&mut driver, "aa");
     assert!(

@@ -97,7 +97,7 @@ fn widths(column: &Column) -> (u16, u16) {
             (most.min(title.max(13)) as u16, most as u16)
         }
         Unit::Count => number(4),
-        Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor => number(7),
+        Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor | Unit::Nats => number(7),
         Unit::Bytes | Unit::Rate => number(8),
     }
 }

@@ -18,7 +18,7 @@ use crate::plan::Architecture;
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
 };
-use crate::table::P2p;
+use crate::table::{MEASURES, P2p, Scope};
 use series::Entry;
 use window::Zoom;
 
@@ -386,7 +386,10 @@ impl Pareto {
 
     /// Takes the next quantity for the y axis, round and round.
     pub fn cycle_y(&mut self) {
-        self.axes.y = next_of(&YAxis::ALL, self.axes.y, false);
+        let evaluated = self.stored.as_ref().is_some_and(|stored| stored.has_quality());
+        let quality = MEASURES.iter().filter(|measure| evaluated && measure.scope == Scope::Quality);
+        let all: Vec<YAxis> = YAxis::ALL.into_iter().chain(quality.map(YAxis::Of)).collect();
+        self.axes.y = next_of(&all, self.axes.y, false);
         self.zoom.forget();
         self.arrange();
     }

@@ -1,16 +1,42 @@
-//! Quality of an architecture on a text, from what it lost on each window: means over tokens, with intervals.
+//! Quality of an architecture on a text, from what it lost on each window: means over tokens, with intervals; and
+//! that of a run, which says on which text it was found.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::{Backend, Provenance};
 use crate::base::statistics::bootstrap_mean;
-use crate::run::WindowQuality;
+use crate::base::text::counted;
+use crate::plan::DType;
 
 /// Below so many windows the intervals are too narrow to be relied on.
 pub const FEW_WINDOWS: usize = 6;
 
+/// What an architecture lost on one window: sums over its predicted tokens, in nats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowQuality {
+    /// Predicted tokens: all of the window but its first.
+    pub predicted: u32,
+    /// Negative log-likelihood of the tokens.
+    pub nll: f64,
+    /// KL(standard || it) over the whole vocabulary.
+    pub kl: f64,
+    /// Tokens at which the likeliest is `standard`'s likeliest, too.
+    pub agreed: u32,
+}
+
+impl std::ops::AddAssign for WindowQuality {
+    fn add_assign(&mut self, other: Self) {
+        self.predicted += other.predicted;
+        self.nll += other.nll;
+        self.kl += other.kl;
+        self.agreed += other.agreed;
+    }
+}
+
 /// How well an architecture predicts a text, and how far it is from `standard`. Means are over predicted
 /// tokens; intervals are of 95 %, from a bootstrap over windows, and `None` of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Quality {
     /// Negative log-likelihood, in nats a token.
     pub nll: f64,
@@ -28,6 +54,54 @@ pub struct Quality {
     pub kl_ci95: Option<[f64; 2]>,
     /// The interval of `agreement`.
     pub agreement_ci95: Option<[f64; 2]>,
+}
+
+/// The quality of a run's model as it is wired in the run, and where it was found: always measured, also where the
+/// run's times are simulated.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RunQuality {
+    /// The numbers.
+    #[serde(flatten)]
+    pub quality: Quality,
+    /// The name of the text's file.
+    pub text: String,
+    /// A hash of the text's tokens as they were cut into windows: the same of the same text, context and limit.
+    pub text_hash: String,
+    /// Tokens of a window.
+    pub context: usize,
+    /// Windows of the text.
+    pub windows: usize,
+    /// The number of ranks (TP) at which it was evaluated: the run's, unless the architecture computes the same
+    /// at each.
+    pub tp: u32,
+    /// The format of the weights in which it was evaluated: the run's where that was done, else another.
+    #[schemars(with = "String")]
+    pub dtype: DType,
+    /// A hash of shape and weights.
+    pub weights: String,
+    /// Who evaluated it.
+    pub backend: Backend,
+    /// Where the numbers come from.
+    pub provenance: Provenance,
+    /// When the evaluation ended, RFC 3339 in UTC.
+    pub evaluated: String,
+}
+
+impl RunQuality {
+    /// What the numbers rest on, but for TP and format, in which runs may differ:
+    /// `measured on cpu, text.txt, 10 windows of 512 tokens`.
+    pub fn basis(&self) -> String {
+        let windows = counted(self.windows, "window");
+        format!(
+            "{} on {}, {}, {windows} of {} tokens",
+            self.provenance, self.backend, self.text, self.context
+        )
+    }
+
+    /// What the numbers rest on.
+    pub fn told(&self) -> String {
+        format!("{}, TP {}, {}", self.basis(), self.tp, self.dtype)
+    }
 }
 
 /// The quality on windows that are alike in length; `None` without windows or predicted tokens.

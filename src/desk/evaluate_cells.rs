@@ -1,0 +1,242 @@
+//! The quality of an experiment's cells (`[evaluate]`): one evaluation for all cells that compute the same numbers,
+//! on the cpu backend, whoever ran them. What was evaluated before is found.
+
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::lab::launch::Cancel;
+use crate::lab::store::Store;
+use crate::lab::sweep::{Evaluate, Experiment, SweepEvent};
+use crate::model::Model;
+use crate::plan::{Architecture, CommDType, DType};
+use crate::run::{Feasibility, backend};
+use crate::table::{Backend, Spec};
+
+use super::evaluate::{Asked, Progress, TextQuality, evaluate};
+
+/// What one evaluation is of: cells that differ in nothing but what leaves the numbers as they are.
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    model: String,
+    dtype: DType,
+    comm_dtype: CommDType,
+    tp: u32,
+    architectures: Vec<Architecture>,
+}
+
+impl Part {
+    /// That of one cell. Ranks that always agree compute the same at every TP, and one rank does it fastest.
+    fn of(spec: &Spec, layers: u32) -> Self {
+        let differs_by_tp =
+            spec.architecture.wiring(layers).may_diverge() || spec.comm_dtype != CommDType::Activations;
+        Self {
+            model: spec.model.clone(),
+            // the cpu backend has no f16
+            dtype: if spec.dtype == DType::F16 { DType::F32 } else { spec.dtype },
+            comm_dtype: spec.comm_dtype,
+            tp: if differs_by_tp { spec.tp } else { 1 },
+            architectures: vec![spec.architecture.clone()],
+        }
+    }
+
+    /// Takes another's architecture where both differ in that alone.
+    fn takes(&mut self, other: &Self) -> bool {
+        let of = |part: &Self| (part.model.clone(), part.dtype, part.comm_dtype, part.tp);
+        let same = of(self) == of(other);
+        let new = other.architectures.iter().filter(|one| same && !self.architectures.contains(one));
+        let new: Vec<Architecture> = new.cloned().collect();
+        self.architectures.extend(new);
+        same
+    }
+
+    /// `standard, ladder of DIR (bf16, TP 1)`.
+    fn label(&self) -> String {
+        let names: Vec<String> = self.architectures.iter().map(ToString::to_string).collect();
+        let sent = match self.comm_dtype {
+            CommDType::Activations => String::new(),
+            sent => format!(", messages in {sent}"),
+        };
+        format!("{} of {} ({}, TP {}{sent})", names.join(", "), self.model, self.dtype, self.tp)
+    }
+}
+
+/// Evaluates the models of the cells that can run; how many evaluations failed, each with a note that says why.
+///
+/// # Errors
+///
+/// [`Error::Interrupted`] where `cancel` came before the end; what is finished is stored.
+pub fn evaluate_cells(
+    experiment: &Experiment,
+    store: &Store,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<usize> {
+    let Some(asked) = &experiment.evaluate else { return Ok(0) };
+    let (parts, notes) = parts(experiment);
+    notes.into_iter().for_each(|note| emit(SweepEvent::Note(note)));
+    let mut failed = 0;
+    for part in parts {
+        let what = part.label();
+        emit(SweepEvent::Note(format!("evaluating {what} on {}", asked.text.name())));
+        match one(&part, asked, store, cancel, emit) {
+            Ok(quality) => {
+                told(&quality, &part).into_iter().for_each(|note| emit(SweepEvent::Note(note)))
+            }
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => {
+                failed += 1;
+                emit(SweepEvent::Note(format!("no quality of {what}: {}", in_words(&error))));
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn one(
+    part: &Part,
+    of: &Evaluate,
+    store: &Store,
+    cancel: &Cancel,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<TextQuality> {
+    let asked = Asked {
+        model: Model::resolve(&part.model)?,
+        text: of.text.clone(),
+        architectures: part.architectures.clone(),
+        tp: part.tp,
+        dtype: part.dtype,
+        comm_dtype: part.comm_dtype,
+        context: of.context,
+        limit: of.limit,
+        seed: 0,
+    };
+    evaluate(&asked, backend(Backend::Cpu)?, store, cancel, &mut |progress| {
+        if let Progress::Windows { done, found, of } = progress {
+            emit(SweepEvent::Evaluating { what: part.label(), done, found, of });
+        }
+    })
+}
+
+/// The evaluations that the cells need, and who is left out.
+fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
+    let (mut parts, mut notes): (Vec<Part>, Vec<String>) = Default::default();
+    let mut models: Vec<(&str, Option<u32>)> = Vec::new();
+    let mut say = |note: String| {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    };
+    for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
+        let spec = &cell.spec;
+        let layers = match models.iter().find(|(model, _)| *model == spec.model) {
+            Some((_, layers)) => *layers,
+            None => {
+                let model = Model::resolve(&spec.model).ok().filter(|model| model.has_weights);
+                let layers = model.map(|model| model.shape.layers);
+                models.push((&spec.model, layers));
+                layers
+            }
+        };
+        let Some(layers) = layers else {
+            say(format!(
+                "{}: random weights have no quality; name a checkpoint with --model DIR, or as path in [model]",
+                spec.model
+            ));
+            continue;
+        };
+        if spec.architecture == Architecture::UpperBound {
+            say("upper-bound has no quality: without all-reduces its numbers are wrong on purpose"
+                .into());
+            continue;
+        }
+        let part = Part::of(spec, layers);
+        if !parts.iter_mut().any(|known| known.takes(&part)) {
+            parts.push(part);
+        }
+    }
+    (parts, notes)
+}
+
+/// What was found of each architecture, a line each.
+fn told(found: &TextQuality, part: &Part) -> Vec<String> {
+    let windows = counted(found.windows, "window");
+    let line = |case: &super::evaluate::Case| {
+        let quality = &case.quality;
+        format!(
+            "quality of {} ({}, TP {}): NLL {:.4}, KL {:.4} nats a token, agreement {:.1} % (measured on cpu, {windows} of {} tokens)",
+            case.architecture,
+            part.dtype,
+            part.tp,
+            quality.nll,
+            quality.kl,
+            100.0 * quality.agreement,
+            found.context
+        )
+    };
+    found.cases.iter().map(line).chain(found.notes.iter().cloned()).collect()
+}
+
+/// An error in a line, with what helps.
+fn in_words(error: &Error) -> String {
+    match error {
+        Error::Input { message, help: Some(help) } => format!("{message} ({help})"),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::sweep::Experiment;
+
+    /// The evaluations of an experiment whose model has weights, as labels, and what is said of others.
+    fn planned(lines: &str) -> (Vec<String>, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = r#"{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8,
+            "num_key_value_heads": 4, "intermediate_size": 96, "vocab_size": 128, "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0, "tie_word_embeddings": true}"#;
+        std::fs::write(dir.path().join("config.json"), config).unwrap();
+        std::fs::write(dir.path().join("model.safetensors"), [2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}'])
+            .unwrap();
+        let text =
+            format!("backend = \"sim\"\n[model]\npath = \".\"\n[evaluate]\ncontext = 64\n{lines}");
+        let experiment = Experiment::from_str(&text, &dir.path().join("x.toml")).unwrap();
+        let (parts, notes) = parts(&experiment);
+        let of = format!(" of {}", experiment.cells[0].spec.model);
+        (parts.iter().map(|part| part.label().replace(&of, "")).collect(), notes)
+    }
+
+    #[test]
+    fn one_evaluation_is_of_all_cells_that_compute_the_same() {
+        let (parts, notes) = planned(
+            "[grid]\narchitecture = [\"standard\", \"ladder:2\", \"desync:2\", \"upper-bound\"]\ntp = [2, 4]\n\
+             batch = [1, 8]\ndtype = [\"bf16\", \"f16\"]\np2p = [\"on\", \"off\"]\n",
+        );
+        assert_eq!(
+            parts,
+            [
+                "standard, ladder:2 (bf16, TP 1)",
+                "standard, ladder:2 (f32, TP 1)",
+                "desync:2 (bf16, TP 2)",
+                "desync:2 (f32, TP 2)",
+                "desync:2 (bf16, TP 4)",
+                "desync:2 (f32, TP 4)",
+            ]
+        );
+        assert!(notes.len() == 1 && notes[0].starts_with("upper-bound has no quality"), "{notes:?}");
+        let (parts, _) = planned(
+            "[grid]\ntp = [2]\nbatch = [2]\ncomm_dtype = [\"activations\", \"int8\"]\nmicro_batches = [1, 2]\n",
+        );
+        // groups of a batch that alternate change no number
+        assert_eq!(parts, ["standard (bf16, TP 1)", "standard (bf16, TP 2, messages in int8)"]);
+    }
+
+    #[test]
+    fn a_built_in_shape_has_no_quality() {
+        let text = "backend = \"sim\"\n[model]\nname = \"llama-3-8b\"\n[evaluate]\n[grid]\ntp = [2]\n";
+        let experiment = Experiment::from_str(text, std::path::Path::new("x.toml")).unwrap();
+        let (parts, notes) = parts(&experiment);
+        assert!(parts.is_empty());
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].starts_with("llama-3-8b: random weights have no quality"), "{notes:?}");
+    }
+}

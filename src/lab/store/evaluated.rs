@@ -1,0 +1,369 @@
+//! The quality of stored runs: which models were evaluated on which texts (`evaluations/texts.jsonl`, a line an
+//! evaluation that came to its end), and what runs of those models get from it when they are read. It is never
+//! stored with runs, so that runs of long ago have it as soon as their model is evaluated.
+//!
+//! ```text
+//! {"version":1,"created":"TIME","model":"/DIR","text":"FILE","context":512,"backend":"cpu","windows":["KEY",...],"evaluations":["KEY",...]}
+//! ```
+//!
+//! The text that a model was evaluated on last is the one whose numbers its runs have: numbers of several texts
+//! cannot be compared. To have another one's again is to evaluate on it again, which finds all of it stored.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::directory::{Store, stamp_of};
+use super::evaluations::{self, EvaluationFile, FOLDER};
+use super::shared_lines::{append_line, open_locked};
+use crate::base::error::{Error, Result};
+use crate::base::{hash, regular};
+use crate::model::Model;
+use crate::plan::{Architecture, CommDType, DType};
+use crate::table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
+
+/// The file's name in the folder of evaluations.
+pub(super) const FILE: &str = "texts.jsonl";
+
+/// Version of the file's lines.
+const VERSION: u32 = 1;
+
+/// More layers than a model has: what an architecture does in any of them it does in one of these.
+const ANY_LAYERS: u32 = 4096;
+
+/// A text that architectures of a model were evaluated on, to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluatedText {
+    version: u32,
+    created: String,
+    model: PathBuf,
+    text: String,
+    context: usize,
+    backend: Backend,
+    windows: Vec<String>,
+    evaluations: Vec<String>,
+}
+
+/// What was evaluated of each model on the text that counts for it.
+#[derive(Debug, Default)]
+pub(super) struct Qualities(Vec<(PathBuf, Vec<Case>)>);
+
+/// One wiring of a model.
+#[derive(Debug)]
+struct Case {
+    architecture: Architecture,
+    tp: u32,
+    /// Whether it computes the same at every TP, but for the order of sums.
+    is_of_any_tp: bool,
+    dtype: DType,
+    comm_dtype: CommDType,
+    quality: Arc<RunQuality>,
+}
+
+impl Store {
+    /// Says that the model was evaluated on these windows of a text, each of them in all of these files: its runs
+    /// have that quality from now on.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the file cannot be made or written, and where the model's directory is gone.
+    pub fn evaluated(
+        &self,
+        model: &str,
+        (text, context): (&str, usize),
+        backend: Backend,
+        windows: Vec<String>,
+        files: &[EvaluationFile],
+    ) -> Result<()> {
+        let line = EvaluatedText {
+            version: VERSION,
+            created: self.now(),
+            model: place(model),
+            text: text.to_owned(),
+            context,
+            backend,
+            windows,
+            evaluations: files.iter().map(EvaluationFile::key).collect(),
+        };
+        let path = self.texts_path();
+        let mut file = open_locked(&path)?;
+        append_line(&mut file, &line).map_err(Error::io(&path))
+    }
+
+    /// Gives runs the quality of their models. Costs a look at one file where no model was evaluated.
+    pub(super) fn rate(&self, records: &mut [Record]) {
+        let qualities = self.qualities();
+        if qualities.0.is_empty() {
+            return;
+        }
+        let mut known: HashMap<String, Option<&[Case]>> = HashMap::new();
+        for record in records.iter_mut().filter(|record| record.metrics.is_some()) {
+            let cases = match known.get(&record.spec.model) {
+                Some(cases) => *cases,
+                None => {
+                    let cases = qualities.of_model(&record.spec.model);
+                    known.insert(record.spec.model.clone(), cases);
+                    cases
+                }
+            };
+            record.quality = cases.and_then(|cases| best(cases, &record.spec));
+        }
+    }
+
+    pub(super) fn texts_path(&self) -> PathBuf {
+        self.dir().join(FOLDER).join(FILE)
+    }
+
+    fn qualities(&self) -> Arc<Qualities> {
+        let path = self.texts_path();
+        let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
+        let stamp = stamp_of(&metadata);
+        if let Ok(seen) = self.qualities.lock()
+            && let Some((seen, qualities)) = seen.as_ref()
+            && *seen == stamp
+        {
+            return qualities.clone();
+        }
+        // a convenience: what cannot be read is as if it were not there
+        let lines = regular::read(&path).map(|bytes| parse(&bytes)).unwrap_or_default();
+        let qualities = Arc::new(self.load(&lines));
+        if let Ok(mut seen) = self.qualities.lock() {
+            *seen = Some((stamp, qualities.clone()));
+        }
+        qualities
+    }
+
+    /// Of each model the newest line, and those before it of the same text and weights.
+    fn load(&self, lines: &[EvaluatedText]) -> Qualities {
+        let mut models: Vec<(PathBuf, Vec<&EvaluatedText>)> = Vec::new();
+        for line in lines.iter().rev() {
+            match models.iter_mut().find(|(model, _)| *model == line.model) {
+                Some((_, of)) if of[0].is_on_same_text(line) => of.push(line),
+                Some(_) => {}
+                None => models.push((line.model.clone(), vec![line])),
+            }
+        }
+        let cases = |(model, lines): (PathBuf, Vec<&EvaluatedText>)| {
+            let mut cases: Vec<Case> = Vec::new();
+            for (line, key) in
+                lines.iter().flat_map(|line| line.evaluations.iter().map(move |k| (line, k)))
+            {
+                let Some(case) = self.case(line, key) else { continue };
+                let of_same_weights =
+                    cases.first().is_none_or(|first| first.quality.weights == case.quality.weights);
+                if of_same_weights && !cases.iter().any(|known| known.is_of_same(&case)) {
+                    cases.push(case);
+                }
+            }
+            (model, cases)
+        };
+        Qualities(models.into_par_iter().map(cases).collect())
+    }
+
+    fn case(&self, line: &EvaluatedText, key: &str) -> Option<Case> {
+        let (evaluation, found) = evaluations::read(&self.dir().join(FOLDER), key)?;
+        let windows: Vec<WindowQuality> =
+            line.windows.iter().map(|window| found.get(window).copied()).collect::<Option<_>>()?;
+        let diverges = evaluation.architecture.wiring(ANY_LAYERS).may_diverge();
+        let quality = RunQuality {
+            quality: quality(&windows)?,
+            text: line.text.clone(),
+            text_hash: line.text_hash(),
+            context: line.context,
+            windows: windows.len(),
+            tp: evaluation.tp,
+            dtype: evaluation.dtype,
+            weights: evaluation.weights,
+            backend: line.backend,
+            provenance: Provenance::Measured,
+            evaluated: line.created.clone(),
+        };
+        Some(Case {
+            architecture: evaluation.architecture,
+            tp: evaluation.tp,
+            is_of_any_tp: !diverges && evaluation.comm_dtype == CommDType::Activations,
+            dtype: evaluation.dtype,
+            comm_dtype: evaluation.comm_dtype,
+            quality: Arc::new(quality),
+        })
+    }
+}
+
+impl EvaluatedText {
+    fn is_on_same_text(&self, other: &Self) -> bool {
+        (self.context, &self.windows) == (other.context, &other.windows)
+    }
+
+    fn text_hash(&self) -> String {
+        hash::short_key(self.windows.join("\n"))
+    }
+}
+
+impl Case {
+    fn is_of_same(&self, other: &Self) -> bool {
+        let of = |case: &Self| (case.tp, case.dtype, case.comm_dtype);
+        self.architecture == other.architecture && of(self) == of(other)
+    }
+
+    /// Whether a cell computes what was evaluated, but for the format of the weights.
+    fn is_of(&self, spec: &Spec) -> bool {
+        self.architecture == spec.architecture
+            && self.comm_dtype == spec.comm_dtype
+            && (self.tp == spec.tp || self.is_of_any_tp)
+    }
+}
+
+impl Qualities {
+    /// What was evaluated of the model that runs name so.
+    fn of_model(&self, model: &str) -> Option<&[Case]> {
+        let place = place(model);
+        self.0.iter().find(|(known, _)| *known == place).map(|(_, cases)| cases.as_slice())
+    }
+}
+
+/// The quality of a cell: that of its own number format where it is known, and of its own TP.
+fn best(cases: &[Case], spec: &Spec) -> Option<Arc<RunQuality>> {
+    let of_cell = cases.iter().filter(|case| case.is_of(spec));
+    let best = of_cell.max_by_key(|case| (case.dtype == spec.dtype, case.tp == spec.tp));
+    best.map(|case| Arc::clone(&case.quality))
+}
+
+/// Where the model lies that runs name so; a built-in shape is named by itself.
+fn place(model: &str) -> PathBuf {
+    if Model::is_built_in(model) {
+        return model.into();
+    }
+    let absolute = || std::path::absolute(model).unwrap_or_else(|_| model.into());
+    std::fs::canonicalize(model).unwrap_or_else(|_| absolute())
+}
+
+/// The lines that can be read, without those of a newer build and the last one where it was not finished.
+fn parse(bytes: &[u8]) -> Vec<EvaluatedText> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let lines = lines.filter_map(|line| serde_json::from_slice::<EvaluatedText>(line).ok());
+    lines.filter(|line| line.version <= VERSION && !line.windows.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Evaluation, sample_spec};
+    use super::*;
+    use crate::table::{Metrics, Status, measure};
+
+    /// A model's directory, and a store in which it was evaluated on windows of a text.
+    struct Place {
+        dir: tempfile::TempDir,
+        store: Store,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("model")).unwrap();
+            let store = Store::open(dir.path().join("runs"));
+            Self { store, dir }
+        }
+
+        fn model(&self) -> String {
+            self.dir.path().join("model").display().to_string()
+        }
+
+        /// Says that an architecture lost `kl` nats a token on each of two windows of a text.
+        fn evaluate(&self, text: &str, weights: &str, architecture: &str, tp: u32, kl: f64) {
+            let of = Evaluation::new(
+                "m",
+                weights,
+                &architecture.parse().unwrap(),
+                tp,
+                DType::F32,
+                "p".into(),
+            );
+            let mut file = self.store.evaluation(of).unwrap();
+            let windows = ["1", "2"].map(|window| format!("{text}{window}"));
+            for window in &windows {
+                let found = WindowQuality { predicted: 4, nll: 8.0, kl: 4.0 * kl, agreed: 3 };
+                file.add(window, found).unwrap();
+            }
+            let told = (text, 5);
+            self.store.evaluated(&self.model(), told, Backend::Cpu, windows.to_vec(), &[file]).unwrap();
+        }
+
+        fn run(&self, change: impl FnOnce(&mut Spec)) {
+            let mut spec = Spec { model: self.model(), ..sample_spec("ladder") };
+            change(&mut spec);
+            let run = self.store.begin(&spec, None, 0).unwrap();
+            let metrics = Some(Metrics::default());
+            // in the order in which they were stored
+            let created = format!("{:03}", self.store.list().unwrap().records.len());
+            let record = Record { run: run.id, metrics, created, ..Record::new(spec, Status::Ok, None) };
+            self.store.finish(&record).unwrap();
+        }
+
+        /// What a listing says of each run's KL, and its text.
+        fn kl(&self) -> Vec<Option<(f64, String)>> {
+            let kl = measure("kl").unwrap();
+            let of = |record: &Record| Some((kl.of(record)?, record.quality.as_ref()?.text.clone()));
+            self.store.list().unwrap().records.iter().map(of).collect()
+        }
+    }
+
+    fn told(kl: f64, text: &str) -> Option<(f64, String)> {
+        Some((kl, text.to_owned()))
+    }
+
+    #[test]
+    fn runs_have_the_quality_of_what_they_compute() {
+        let place = Place::new();
+        place.run(|spec| spec.tp = 8);
+        place.run(|spec| spec.architecture = "ladder:2".parse().unwrap());
+        place.run(|spec| (spec.architecture, spec.tp) = ("desync:2".parse().unwrap(), 2));
+        place.run(|spec| (spec.architecture, spec.tp) = ("desync:2".parse().unwrap(), 4));
+        place.run(|spec| spec.comm_dtype = CommDType::Int8);
+        place.run(|spec| spec.model = "llama-3.2-1b".into());
+        assert_eq!(place.kl(), vec![None; 6], "nothing was evaluated");
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        place.evaluate("a", "w", "desync:2", 2, 0.25);
+        let expected = [told(0.5, "a"), None, told(0.25, "a"), None, None, None];
+        assert_eq!(place.kl(), expected, "ladder's numbers do not depend on TP, desync's do");
+        assert_eq!(measure("kl").unwrap().interval_of(&place.store.get("last").unwrap()), None);
+        let first = place.store.list().unwrap().records.remove(0);
+        assert_eq!(measure("kl").unwrap().interval_of(&first), Some([0.5, 0.5]));
+        let stored =
+            std::fs::read_to_string(place.store.dir().join(&first.run).join("record.json")).unwrap();
+        assert!(!stored.contains("perplexity"), "no record keeps it: {stored}");
+    }
+
+    #[test]
+    fn the_text_evaluated_last_counts_and_changed_weights_are_not_mixed_with_others() {
+        let place = Place::new();
+        place.run(|_| ());
+        place.run(|spec| spec.architecture = Architecture::Standard);
+        let before = place.store.fingerprint().unwrap();
+        place.evaluate("a", "w", "standard", 1, 0.0);
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        assert_ne!(place.store.fingerprint().unwrap(), before, "who shows runs is to read them again");
+        assert_eq!(place.kl(), [told(0.5, "a"), told(0.0, "a")]);
+        place.evaluate("b", "w", "ladder", 1, 0.75);
+        assert_eq!(place.kl(), [told(0.75, "b"), None], "numbers of two texts are not put side by side");
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        assert_eq!(place.kl(), [told(0.5, "a"), told(0.0, "a")], "named again, it counts again");
+        place.evaluate("a", "other", "ladder", 1, 0.125);
+        assert_eq!(place.kl(), [told(0.125, "a"), None]);
+    }
+
+    #[test]
+    fn a_line_that_was_not_finished_counts_as_not_there() {
+        let place = Place::new();
+        place.run(|_| ());
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        let path = place.store.texts_path();
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() - 1 {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert_eq!(place.kl(), [None], "cut at {cut}");
+        }
+    }
+}
