@@ -12,6 +12,7 @@
 //! | `describe` | everything about one run in named lines |
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
 //! | `evaluate` | the quality of architectures on a text, stored window by window |
+//! | `convert` | which layers of a checkpoint to convert, and a checkpoint with the chosen ones |
 //! | `experiments` | the experiments at hand: files and built-in ones |
 //! | `files` | trace files that could be opened |
 //! | `offers` | what can be typed for an option, an axis or a name |
@@ -22,6 +23,7 @@
 
 mod align;
 mod answer;
+pub mod convert;
 mod describe;
 pub mod evaluate;
 pub mod experiments;

@@ -88,7 +88,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let mut shown = Shower::new();
     let evaluated =
         evaluate(&asked, backend, &Store::open(dir), &cancel, &mut |progress| shown.show(progress));
-    shown.bar.finish_and_clear();
+    shown.end();
     let evaluated = evaluated?;
     for note in &evaluated.notes {
         report::note(note);
@@ -98,7 +98,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 /// The model of a directory; says where its weights are random although they might not be expected to be.
-fn model(dir: &Path, seed: u64) -> Result<Model> {
+pub(super) fn model(dir: &Path, seed: u64) -> Result<Model> {
     if !dir.is_dir() {
         return Err(Error::input_help(
             format!("--weights {}: no such directory", dir.display()),
@@ -113,14 +113,14 @@ fn model(dir: &Path, seed: u64) -> Result<Model> {
 }
 
 /// Shows progress on standard error: a bar on a terminal, now and then a line elsewhere.
-struct Shower {
+pub(super) struct Shower {
     bar: ProgressBar,
     began: Option<Instant>,
     last_line: Option<Instant>,
 }
 
 impl Shower {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bar = match report::stderr_is_terminal() {
             true => ProgressBar::new(0),
             false => ProgressBar::hidden(),
@@ -131,9 +131,18 @@ impl Shower {
         Self { bar, began: None, last_line: None }
     }
 
-    fn show(&mut self, progress: Progress<'_>) {
+    /// Nothing more is to be shown.
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    pub(super) fn show(&mut self, progress: Progress<'_>) {
         let (done, found, of) = match progress {
-            Progress::Doing(what) => return self.bar.set_message(what.to_owned()),
+            Progress::Doing(what) => {
+                // what comes now may take longer than what was
+                self.began = None;
+                return self.bar.set_message(what.to_owned());
+            }
             Progress::Windows { done, found, of } => (done, found, of),
         };
         let began = *self.began.get_or_insert_with(Instant::now);

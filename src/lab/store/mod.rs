@@ -10,6 +10,7 @@
 //! runs/records.cache             records as they were last read, for quick listing; may be deleted at any time
 //! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
 //! runs/evaluations/KEY.jsonl     what architectures lose on windows of texts: a line a window
+//! runs/conversions/KEY.json      what converting layers of a checkpoint costs on a text and gives on a target
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! ```
@@ -21,6 +22,7 @@ mod annotations;
 mod batch;
 mod batches;
 mod claims;
+mod conversions;
 mod directory;
 mod evaluations;
 mod finished;

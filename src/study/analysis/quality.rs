@@ -1,6 +1,6 @@
 //! Quality of an architecture on a text, from what it lost on each window: means over tokens, with intervals.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::base::statistics::bootstrap_mean;
 use crate::run::WindowQuality;
@@ -10,7 +10,7 @@ pub const FEW_WINDOWS: usize = 6;
 
 /// How well an architecture predicts a text, and how far it is from `standard`. Means are over predicted
 /// tokens; intervals are of 95 %, from a bootstrap over windows, and `None` of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     /// Negative log-likelihood, in nats a token.
     pub nll: f64,
