@@ -94,10 +94,11 @@ pub fn convert(
 ) -> Result<(ConversionReport, Vec<String>)> {
     check(wanted)?;
     let layers = wanted.asked.model.shape.layers;
-    let mut search = Search { wanted, backend, store, cancel, progress, measured: BTreeMap::new() };
+    let mut search =
+        Search { wanted, backend, store, cancel, progress, measured: BTreeMap::new(), text: None };
     let mut sets: Vec<Chosen> =
         wanted.conversions.iter().flat_map(|one| analysis::alone(*one, layers)).collect();
-    let text = search.measure(&sets)?;
+    search.measure(&sets)?;
     for conversion in &wanted.conversions {
         let costs: Vec<f64> = (0..layers).map(|layer| search.kl(*conversion, &[layer])).collect();
         sets.extend(analysis::ordered(*conversion, &costs));
@@ -110,7 +111,10 @@ pub fn convert(
         }
     }
     (search.progress)(Progress::Doing("predicting speed"));
-    let report = report(wanted, &text, sets, &search.measured)?;
+    let Search { measured, text: Some(text), .. } = search else {
+        return Err(Error::failed("nothing was measured"));
+    };
+    let report = report(wanted, &text, sets, &measured)?;
     let asked_for = (
         (&report.model, &report.text, report.context, report.tokens, report.tp, report.dtype),
         (&report.target, wanted.greedy, wanted.draws, &wanted.conversions, wanted.asked.seed),
@@ -133,6 +137,26 @@ pub fn written(point: &ConversionPoint) -> Result<&LayerSet> {
             point.number
         ))),
     }
+}
+
+/// The stored reports, the newest first, and why others cannot be shown.
+///
+/// # Errors
+///
+/// A failure where the store cannot be read.
+pub fn stored(store: &Store) -> Result<(Vec<ConversionReport>, Vec<String>)> {
+    let (reports, mut problems) = store.conversions::<ConversionReport>()?;
+    let (known, newer): (Vec<_>, Vec<_>) =
+        reports.into_iter().partition(|report| report.version <= ConversionReport::VERSION);
+    problems.extend(newer.iter().map(|report| {
+        format!(
+            "a conversion of {} has format {}, this program reads up to {}",
+            report.model,
+            report.version,
+            ConversionReport::VERSION
+        )
+    }));
+    Ok((known, problems))
 }
 
 /// Writes a checkpoint with the layers of a stored point of `model`, which had so many layers; what was done, in words.
@@ -186,15 +210,21 @@ struct Search<'a> {
     cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(Progress<'_>),
     measured: BTreeMap<Architecture, Quality>,
+    /// What was measured last; the text is the same each time.
+    text: Option<TextQuality>,
 }
 
 impl Search<'_> {
-    /// Measures those of the sets that are not measured yet, and `standard`.
-    fn measure(&mut self, sets: &[Chosen]) -> Result<TextQuality> {
+    /// Measures those of the sets that are not measured yet, beside `standard`.
+    fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
         let layers = self.wanted.asked.model.shape.layers;
         let wirings: BTreeSet<Architecture> =
             sets.iter().map(|set| set.conversion.of(&set.layers, layers)).collect();
-        let missing = wirings.into_iter().filter(|one| !self.measured.contains_key(one));
+        let missing: Vec<Architecture> =
+            wirings.into_iter().filter(|one| !self.measured.contains_key(one)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
         let asked = Asked {
             architectures: std::iter::once(Architecture::Standard).chain(missing).collect(),
             ..self.wanted.asked.clone()
@@ -202,7 +232,8 @@ impl Search<'_> {
         let text = evaluate::evaluate(&asked, self.backend, self.store, self.cancel, self.progress)?;
         let cases = text.cases.iter().map(|case| (case.architecture.clone(), case.quality));
         self.measured.extend(cases);
-        Ok(text)
+        self.text = Some(text);
+        Ok(())
     }
 
     /// The divergence of a set that is measured.

@@ -28,7 +28,7 @@ const PLOT: u16 = 16;
 const COLUMNS: [Column; 8] = [
     Column::number("point", 5, 0),
     Column::text("to", 9, 3),
-    Column::text("series", 10, 0),
+    Column::text("series", 12, 0),
     Column::number("layers", 6, 0),
     Column::number("kl", 9, 0),
     Column::number("agree", 6, 2),
@@ -47,20 +47,23 @@ pub struct Conversions {
 /// Reads the stored results in the background, and shows them.
 pub fn open(cx: &mut Context) {
     let store = Store::open(&cx.dir);
-    let work = move |_: &_| store.conversions::<ConversionReport>();
-    cx.ask("conversions", work, |_: &mut Pareto, read, cx: &mut Context| {
-        let Some((reports, unreadable)) = cx.told(read) else { return };
-        if let Some(why) = unreadable.first() {
-            cx.fail(why);
-        }
-        match reports.is_empty() {
-            true => cx.inform("no conversion is stored: `ladderscope convert` measures one"),
-            false => {
-                let (at, list) = (0, List::default());
-                cx.overlays.push(Overlay::Conversions(Conversions { reports, at, list }));
+    cx.ask(
+        "conversions",
+        move |_| convert::stored(&store),
+        |_: &mut Pareto, read, cx| {
+            let Some((reports, problems)) = cx.told(read) else { return };
+            if let Some(why) = problems.first() {
+                cx.fail(why);
             }
-        }
-    });
+            match reports.is_empty() {
+                true => cx.inform("no conversion is stored: `ladderscope convert` measures one"),
+                false => {
+                    let (at, list) = (0, List::default());
+                    cx.overlays.push(Overlay::Conversions(Conversions { reports, at, list }));
+                }
+            }
+        },
+    );
 }
 
 impl Conversions {
@@ -121,7 +124,7 @@ impl Conversions {
             let shown = match column {
                 0 => point.number.to_string(),
                 1 => point.conversion.to_string(),
-                2 => point.series.to_string(),
+                2 => format!("{} {}", glyph(point), point.series),
                 3 => point.layers.len().to_string(),
                 4 => format!("{:.4}", point.quality.kl),
                 5 => format!("{:.3}", point.quality.agreement),
@@ -148,7 +151,6 @@ impl Conversions {
         let place = |point: &ConversionPoint| (point.speedup, point.quality.kl);
         let plot = Plot::new(area, report.points.iter().map(place));
         plot.draw_axes(buf, theme, "speedup", "kl (nats a token)");
-        let look = |p: &ConversionPoint| series_look(p.conversion, p.series);
         for conversion in Conversion::ALL {
             for series in [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last] {
                 let line: Vec<(f64, f64)> =
@@ -157,17 +159,21 @@ impl Conversions {
                 plot.draw_line(buf, style, &line);
             }
         }
-        for point in &report.points {
+        let style = |point: &ConversionPoint| {
+            theme.style(Role::Architecture(series_look(point.conversion, point.series)))
+        };
+        let selected = self.selected().map(|point| (point, theme.style(Role::Selected)));
+        for (point, style) in report.points.iter().map(|p| (p, style(p))).chain(selected) {
             let (x, y) = plot.cell(place(point));
-            let hollow = matches!(point.series, SetSeries::Random | SetSeries::Alone);
-            let style = theme.style(Role::Architecture(look(point)));
-            put(buf, plot.area, x, y, mark(look(point), hollow, hollow), style);
-        }
-        if let Some(point) = self.selected() {
-            let (x, y) = plot.cell(place(point));
-            put(buf, plot.area, x, y, mark(look(point), false, false), theme.style(Role::Selected));
+            put(buf, plot.area, x, y, glyph(point), style);
         }
     }
+}
+
+/// The mark of a set in the plot: hollow where it is one of many that nobody would choose.
+fn glyph(point: &ConversionPoint) -> &'static str {
+    let hollow = matches!(point.series, SetSeries::Random | SetSeries::Alone);
+    mark(series_look(point.conversion, point.series), hollow, hollow)
 }
 
 /// The parts of the window.

@@ -11,9 +11,10 @@ use super::style::{Look, Sizes, look};
 use crate::base::error::{Error, Result};
 use crate::study::analysis::{Conversion, ConversionReport, Draws, SetSeries};
 
-/// The series of the figure, in the order of its legend; each has a colour and a marker of its own.
+/// The series of the figure in the order of its legend, which is that of drawing: the paper's choice lies on top. Each
+/// has a colour and a marker of its own.
 const SERIES: [SetSeries; 5] =
-    [SetSeries::Ordered, SetSeries::Greedy, SetSeries::UpperHalf, SetSeries::Last, SetSeries::Random];
+    [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last, SetSeries::Random, SetSeries::UpperHalf];
 
 /// A series, with its points by size: speed-up, KL, the interval of the KL, and what is told of it.
 struct Drawn {

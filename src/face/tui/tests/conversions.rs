@@ -46,6 +46,9 @@ fn results_are_gone_through_and_nothing_stored_is_told() {
     assert_eq!(driver.screen().contains("other.txt"), first);
     press(&mut driver, KeyCode::Esc);
     assert!(!driver.screen().contains("layers to convert"));
+    let newer = ConversionReport { version: 2, ..conversion_report() };
+    let (_dir, driver) = on(&[newer], (120, 40));
+    assert!(driver.screen().contains("has format 2, this program reads up to 1"), "{}", driver.screen());
     let (_dir, driver) = on(&[], (120, 40));
     assert!(driver.screen().contains("no conversion is stored"), "{}", driver.screen());
 }
