@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
-use crate::study::analysis::{self, Axes, ComparisonReport, OverlayPoint, ParetoPoint};
+use crate::study::analysis::{
+    self, Axes, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint,
+};
 use crate::study::plot::{self, Options, ParetoData, ProvenanceSummary};
 
 /// Kinds of exported files.
@@ -127,6 +129,18 @@ pub fn comparison(
         return Err(Error::input("there is nothing to draw: no pairs"));
     }
     plot::comparison_figure(report, &provenance(), &Options::default())?.save(path)
+}
+
+/// Writes what converting layers costs and gives: its figure, or its points as a table.
+///
+/// # Errors
+///
+/// Where there is nothing to draw, and where the file cannot be written.
+pub fn conversion(path: &Path, report: &ConversionReport, options: &Options) -> Result<()> {
+    if FileKind::of(path) == Some(FileKind::Csv) {
+        return plot::write(path, report.table().csv().as_bytes());
+    }
+    plot::conversion_figure(report, options)?.save(path)
 }
 
 #[cfg(test)]

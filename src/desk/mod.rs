@@ -13,6 +13,7 @@
 //! | `start` | run an experiment or a cell, each executed run in a process of its own |
 //! | `evaluate` | the quality of architectures on a text, stored window by window |
 //! | `evaluate_cells` | the quality of an experiment's cells |
+//! | `convert` | which layers of a checkpoint to convert, and a checkpoint with the chosen ones |
 //! | `experiments` | the experiments at hand: files and built-in ones |
 //! | `files` | trace files that could be opened |
 //! | `offers` | what can be typed for an option, an axis or a name |
@@ -23,6 +24,7 @@
 
 mod align;
 mod answer;
+pub mod convert;
 mod describe;
 pub mod evaluate;
 mod evaluate_cells;

@@ -8,6 +8,7 @@ mod built_in;
 mod checkpoint;
 mod config;
 mod convert;
+mod converted;
 mod files;
 mod fingerprint;
 mod prompts;
@@ -17,6 +18,7 @@ mod rope;
 mod tokenizer;
 mod weights;
 
+pub use converted::check_place;
 pub use prompts::{read_prompts, read_tokens};
 pub use random::RandomStream;
 pub use resolve::Model;

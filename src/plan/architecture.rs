@@ -165,6 +165,39 @@ impl Architecture {
 }
 
 impl LayerSet {
+    /// The set of these layers of a model of `layers`, in the shortest form: all, the last ones, or a list.
+    pub fn of(chosen: &[u32], layers: u32) -> Self {
+        let mut list = chosen.to_vec();
+        list.sort_unstable();
+        list.dedup();
+        let count = list.len() as u32;
+        match list.first() {
+            Some(0) if count == layers => Self::All,
+            Some(first) if first + count == layers => Self::Last(count),
+            _ => Self::Only(list),
+        }
+    }
+
+    /// Its layers in a model of `layers`, ascending.
+    ///
+    /// # Errors
+    ///
+    /// An input error where it names layers that the model has not.
+    pub fn layers(&self, layers: u32) -> Result<Vec<u32>, Error> {
+        let beyond = match self {
+            Self::All => None,
+            Self::Last(count) => (*count > layers).then(|| format!("the last {count} layers")),
+            Self::Only(list) => list.last().filter(|l| **l >= layers).map(|l| format!("layer {l}")),
+        };
+        match beyond {
+            Some(what) => Err(Error::input_help(
+                format!("the model has no such layers: {what} of {layers}"),
+                format!("its layers are 0 to {}", layers.saturating_sub(1)),
+            )),
+            None => Ok((0..layers).filter(|layer| self.contains(*layer, layers)).collect()),
+        }
+    }
+
     /// Whether layer `layer` of `layers` is one of them.
     pub fn contains(&self, layer: u32, layers: u32) -> bool {
         match self {
@@ -272,5 +305,40 @@ impl<'de> Deserialize<'de> for Architecture {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_set_has_the_shortest_form_and_layers_beyond_the_model_are_refused() {
+        let form = |chosen: &[u32]| Architecture::Ladder(LayerSet::of(chosen, 4)).to_string();
+        assert_eq!(form(&[3, 0, 2, 1]), "ladder");
+        assert_eq!(form(&[3, 2]), "ladder:2");
+        assert_eq!(form(&[2, 0, 2]), "ladder:[0+2]");
+        assert_eq!(form(&[]), "ladder:[]");
+        for (set, part) in [(LayerSet::Last(5), "last 5"), (LayerSet::Only(vec![1, 4]), "layer 4")] {
+            let error = set.layers(4).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sets_are_what_they_were_made_of_and_are_read_as_they_are_written(
+            mut chosen in proptest::collection::btree_set(0u32..6, 0..7), layers in 6u32..8,
+        ) {
+            let list: Vec<u32> = std::mem::take(&mut chosen).into_iter().collect();
+            let set = LayerSet::of(&list, layers);
+            prop_assert_eq!(&set.layers(layers).unwrap(), &list);
+            for architecture in [Architecture::Ladder(set.clone()), Architecture::SyncDrop(set)] {
+                prop_assert_eq!(architecture.to_string().parse::<Architecture>().unwrap(), architecture);
+            }
+        }
     }
 }

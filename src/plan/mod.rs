@@ -9,6 +9,7 @@ mod architecture;
 mod buffers;
 mod build;
 mod builder;
+mod common;
 mod cost;
 mod fuse;
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl std::ops::AddAssign for WindowQuality {
 
 /// How well an architecture predicts a text, and how far it is from `standard`. Means are over predicted
 /// tokens; intervals are of 95 %, from a bootstrap over windows, and `None` of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quality {
     /// Negative log-likelihood, in nats a token.
     pub nll: f64,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::{Done, Place, wait_for};
 
 /// A directory with a checkpoint (random weights, from a seed), a tokenizer and a text of 100 tokens.
-fn place() -> Place {
+pub fn place() -> Place {
     let place = Place::new();
     place.write(
         "model/config.json",

@@ -4,6 +4,7 @@
 mod batches;
 mod comparing;
 mod convert;
+mod converting;
 mod cuda_backend;
 mod cuda_device;
 mod cuda_device_rules;

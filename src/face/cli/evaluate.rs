@@ -101,7 +101,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 /// The model of a directory; says where its weights are random although they might not be expected to be.
-fn model(dir: &Path, seed: u64) -> Result<Model> {
+pub(super) fn model(dir: &Path, seed: u64) -> Result<Model> {
     if !dir.is_dir() {
         return Err(Error::input_help(
             format!("--weights {}: no such directory", dir.display()),
@@ -142,7 +142,11 @@ impl Shower {
 
     pub fn show(&mut self, progress: Progress<'_>) {
         let (done, found, of) = match progress {
-            Progress::Doing(what) => return self.bar.set_message(what.to_owned()),
+            Progress::Doing(what) => {
+                // what comes now may take longer than what was
+                self.began = None;
+                return self.bar.set_message(what.to_owned());
+            }
             Progress::Windows { done, found, of } => (done, found, of),
         };
         let began = *self.began.get_or_insert_with(Instant::now);

@@ -12,6 +12,7 @@ mod complete;
 mod complete_values;
 mod completions;
 mod config;
+mod convert;
 mod doctor;
 mod doctor_gpu;
 mod doctor_gpu_text;
@@ -87,6 +88,8 @@ app::verbs! {
     Generate(Box<generate::Args>): |args, _| generate::run(&args);
     /// Quality of architectures on a text: likelihood, divergence from standard, agreement
     Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
+    /// Which layers of a checkpoint to convert to ladder: what sets of them cost in quality and give in speed
+    Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
     /// Fit the free constants of a software stack and its links to measured runs
     Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
     /// Built-in model shapes

@@ -35,6 +35,8 @@ pub enum Action {
     CopyCommand,
     /// Start a what-if from what is selected.
     WhatIfHere,
+    /// Show what converting layers costs and gives.
+    Conversions,
     /// Show what was told until now.
     Messages,
     /// Choose the theme: the colours of the workbench.
@@ -130,6 +132,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("export", "x", Action::Export, "export what is shown: SVG, PNG, CSV", Some("export")),
     bind("figure", "", Action::Figure, "figure for a paper: which, how large, in which file", None),
     bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),
+    bind("conversions", "", Action::Conversions, "layers to convert: what sets of them cost and give", None),
     bind("messages", "M", Action::Messages, "messages until now", None),
     bind("theme", "", Action::Theme, "theme: colours of the workbench", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the command that shows the same", None),

@@ -3,6 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::context::{Context, Opening};
+use super::conversions;
 use super::opener::looks_like_path;
 use super::overlay::Overlay;
 use super::state::State;
@@ -66,6 +67,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             _ if prompt.field.key(key) => prompt.error = None,
             _ => {}
         },
+        Some(Overlay::Conversions(_)) => conversions::key(cx, key),
         Some(Overlay::Picture { .. }) => match key.code {
             KeyCode::Enter | KeyCode::Char('q') => drop(cx.overlays.pop()),
             _ => {}
@@ -111,6 +113,7 @@ pub fn bound(cx: &mut Context) {
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
         }
+        Some(Overlay::Conversions(shown)) => shown.fit(cx.size),
         Some(Overlay::Pick(pick)) => {
             pick.selected = pick.selected.min(pick.found().len().saturating_sub(1));
         }

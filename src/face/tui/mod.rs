@@ -48,6 +48,7 @@
 mod action;
 pub mod config;
 mod context;
+mod conversions;
 mod effects;
 mod event;
 mod export;

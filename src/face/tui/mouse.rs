@@ -59,14 +59,14 @@ pub fn handle(state: &mut State, event: MouseEvent) {
 
 fn point(state: &mut State, event: Pointer) {
     if let Some(top) = state.cx.overlays.last_mut() {
-        if matches!((&top, event.kind), (Overlay::Pick(_), PointerKind::Click)) {
-            state.cx.overlays.pop();
-        } else if let (
-            Overlay::Help { scroll, .. } | Overlay::Text { scroll, .. },
-            PointerKind::Wheel(notches),
-        ) = (top, event.kind)
-        {
-            *scroll = scroll.saturating_add_signed(notches * NOTCH);
+        match (top, event.kind) {
+            (Overlay::Pick(_), PointerKind::Click) => drop(state.cx.overlays.pop()),
+            (
+                Overlay::Help { scroll, .. } | Overlay::Text { scroll, .. },
+                PointerKind::Wheel(notches),
+            ) => *scroll = scroll.saturating_add_signed(notches * NOTCH),
+            (Overlay::Conversions(shown), PointerKind::Wheel(notches)) => shown.step(notches * NOTCH),
+            _ => {}
         }
         return;
     }

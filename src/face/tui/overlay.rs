@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::context::Context;
+use super::conversions::Conversions;
 use super::pick::{Chosen, Folder, Pick};
 use super::screens::pareto::picture::Picture;
 use super::screens::timeline::Timeline;
@@ -37,6 +38,8 @@ pub enum Overlay {
         /// The picture, as the terminal's sequences.
         picture: Picture,
     },
+    /// The stored results of `convert`.
+    Conversions(Conversions),
     /// A text, such as an experiment's file.
     Text {
         /// What the text is called.

@@ -7,6 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::action::Action;
 use super::context::{Context, Opening, Request};
+use super::conversions;
 use super::export;
 use super::format;
 use super::keys;
@@ -127,6 +128,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Export => export::ask(state, true),
         Action::Figure => paper::ask(state),
         Action::Picture => export::ask(state, false),
+        Action::Conversions => conversions::open(cx),
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => export::copy_command(state),

@@ -46,7 +46,8 @@ pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 const KEPT: usize = 4096;
 
 /// Folders of a runs directory that are no runs.
-const NO_RUNS: [&str; 3] = ["batches", super::evaluations::FOLDER, super::baselines::FOLDER];
+const NO_RUNS: [&str; 4] =
+    ["batches", super::conversions::FOLDER, super::evaluations::FOLDER, super::baselines::FOLDER];
 
 pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.modified().ok())

@@ -12,6 +12,7 @@
 //! runs/evaluations/KEY.jsonl     what architectures lose on windows of texts: a line a window
 //! runs/baselines/NAME.json      runs that later ones are held against, whole
 //! runs/evaluations/texts.jsonl   which models were evaluated on which texts: a line an evaluation
+//! runs/conversions/KEY.json      what converting layers of a checkpoint costs on a text and gives on a target
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! ```
@@ -24,6 +25,7 @@ mod baselines;
 mod batch;
 mod batches;
 mod claims;
+mod conversions;
 mod directory;
 mod evaluated;
 mod evaluations;

@@ -1,10 +1,13 @@
 //! Quality of architectures on a text: windows through prefill, all rows of one at once.
 //!
 //! Windows are independent, so that several groups of ranks work at once, as many as there are cores for, on the
-//! same weights. A rank keeps what the final norm gave of every architecture on its window; logits follow from
-//! that in slices ([`super::loss`]), of which each rank of a group takes its part of the positions.
+//! same weights. Where plans are alike until some operation, it is executed once for all of them: what they have
+//! computed until there is kept, and each goes on from it ([`Branch`]). A rank keeps what the final norm gave of a
+//! few architectures on its window; logits follow from that in slices ([`super::loss`]), of which each rank of a
+//! group takes its part of the positions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +18,7 @@ use super::engine::{self, Loaded, Setup, Worker};
 use super::loss::Loss;
 use super::placement::Placement;
 use super::program::Program;
-use super::rank::{Bound, Place};
+use super::rank::{Bound, Kept, Place};
 use crate::base::error::{Error, Result};
 use crate::machine::environment::available_memory;
 use crate::plan::{Architecture, CommDType, Plan, Precision, Tensor, Variant, Weight};
@@ -26,10 +29,20 @@ use crate::run::sample::Sampling;
 /// The place among the programs of what the others are compared with.
 const REFERENCE: usize = 0;
 
-/// A rank's part of a window: of each wanted architecture, its part of the predicted tokens.
+/// Architectures whose logits are made together, beside the reference's, which they share.
+const TOGETHER: usize = 8;
+
+/// A rank's part of a window: of some of the wanted architectures, its part of the predicted tokens.
 struct Part {
     window: usize,
-    quality: Vec<WindowQuality>,
+    quality: Vec<(usize, WindowQuality)>,
+}
+
+/// Programs that are the same up to an operation, and the values that they had computed until there and read later.
+struct Branch {
+    programs: Vec<usize>,
+    from: usize,
+    kept: Kept,
 }
 
 /// What all groups of ranks work on.
@@ -42,7 +55,7 @@ struct Work<'a> {
 }
 
 /// Evaluates on this machine's cores; results go to `emit` as they come. Ends early, without an error, after
-/// `stop` says so: windows under way are finished, others are not begun.
+/// `stop` says so: architectures under way are finished, others are not begun.
 ///
 /// # Errors
 ///
@@ -190,7 +203,7 @@ impl Plans {
 struct Queue<'a> {
     next: AtomicUsize,
     count: usize,
-    /// Of each group the windows that it took: its ranks come one by one and must all take the same.
+    /// Of each group what its ranks do, turn by turn: they come one by one and must all do the same.
     taken: Vec<Mutex<Vec<Option<usize>>>>,
     stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -201,14 +214,30 @@ impl<'a> Queue<'a> {
         Self { next: AtomicUsize::new(0), count, taken, stop }
     }
 
-    /// The window that a group takes at its `turn`, from 0; `None` where there is no more to do.
-    fn take(&self, group: usize, turn: usize) -> Option<usize> {
+    /// The window that a group takes at its `turn`; `None` where there is no more to do.
+    fn take(&self, group: usize, turn: &mut usize) -> Option<usize> {
+        let next = || Some(self.next.fetch_add(1, Ordering::Relaxed)).filter(|next| *next < self.count);
+        self.agree(group, turn, next)
+    }
+
+    /// Whether a group goes on with its window at its `turn`.
+    fn goes_on(&self, group: usize, turn: &mut usize) -> bool {
+        self.agree(group, turn, || Some(0)).is_some()
+    }
+
+    /// What the first rank of a group that comes to a turn, from 0, decides for all of them; `None` once it is to stop.
+    fn agree(
+        &self,
+        group: usize,
+        turn: &mut usize,
+        decide: impl FnOnce() -> Option<usize>,
+    ) -> Option<usize> {
         let mut taken = self.taken[group].lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.len() == turn {
-            let next = (!(self.stop)()).then(|| self.next.fetch_add(1, Ordering::Relaxed));
-            taken.push(next.filter(|window| *window < self.count));
+        if taken.len() == *turn {
+            taken.push(if (self.stop)() { None } else { decide() });
         }
-        taken.get(turn).copied().flatten()
+        *turn += 1;
+        taken.get(*turn - 1).copied().flatten()
     }
 }
 
@@ -225,31 +254,25 @@ fn one_group(
     let body = |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, parts);
     let tp = setup.tp as usize;
     engine::run_ranks_with(setup, &shared, loaded, body, &|_| (), |parts: Receiver<Part>| {
-        gather(work.request, tp, parts, results);
+        gather(tp, parts, results);
         Ok(())
     })?;
     Ok(())
 }
 
 /// Puts the ranks' parts of each window together.
-fn gather(request: &EvaluateRequest, ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
-    let mut open: HashMap<usize, (usize, Vec<WindowQuality>)> = HashMap::new();
-    for part in parts {
-        let wanted = &request.windows[part.window].wanted;
-        let (seen, sums) =
-            open.entry(part.window).or_insert_with(|| (0, vec![WindowQuality::default(); wanted.len()]));
-        *seen += 1;
-        for (sum, quality) in sums.iter_mut().zip(part.quality) {
+fn gather(ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
+    let mut open: HashMap<(usize, usize), (usize, WindowQuality)> = HashMap::new();
+    for Part { window, quality } in parts {
+        for (architecture, quality) in quality {
+            let (seen, sum) = open.entry((window, architecture)).or_default();
+            *seen += 1;
             *sum += quality;
-        }
-        if *seen < ranks {
-            continue;
-        }
-        let Some((_, sums)) = open.remove(&part.window) else { continue };
-        for (architecture, quality) in wanted.iter().zip(sums) {
-            // nobody listens any more where the evaluation was given up
-            let _ =
-                results.send(Evaluated { window: part.window, architecture: *architecture, quality });
+            if *seen == ranks {
+                // nobody listens any more where the evaluation was given up
+                let _ = results.send(Evaluated { window, architecture, quality: *sum });
+                open.remove(&(window, architecture));
+            }
         }
     }
 }
@@ -262,55 +285,88 @@ fn on_rank(
     parts: &Sender<Part>,
 ) -> Result<(), Broken> {
     let head = worker.prefill.matrix(Tensor::Head).ok_or_else(|| Broken("no head was loaded".into()))?;
-    let mut loss = Loss::default();
-    for turn in 0.. {
-        let Some(at) = work.queue.take(group, turn) else { break };
+    let (mut loss, mut turn) = (Loss::default(), 0);
+    while let Some(at) = work.queue.take(group, &mut turn) {
         let window = &work.request.windows[at];
-        // each program once, in the order in which the architectures name them
-        let mut others: Vec<usize> = Vec::new();
+        let mut programs = vec![REFERENCE];
         for program in window.wanted.iter().map(|wanted| work.program_of[*wanted]) {
-            if program != REFERENCE && !others.contains(&program) {
-                others.push(program);
+            if !programs.contains(&program) {
+                programs.push(program);
             }
         }
         let predicted = window.tokens.len() - 1;
         let (rank, ranks) = (worker.rank.index as usize, worker.rank.tp as usize);
         let mine = predicted * rank / ranks..predicted * (rank + 1) / ranks;
-        let width = head.inputs;
-        let rows = mine.start * width..mine.end * width;
-        let mut normed = Vec::with_capacity(1 + others.len());
-        for program in [REFERENCE].iter().chain(&others) {
-            normed.push(forward(worker, &work.programs[*program], window, rows.clone())?);
+        let following = &window.tokens[1..][mine.clone()];
+        let rows = mine.start * head.inputs..mine.end * head.inputs;
+        // the reference is ahead of its branch, and so comes first
+        let mut branches = vec![Branch { programs, from: 0, kept: Kept::new() }];
+        let mut reference = None;
+        let mut others: Vec<(usize, Vec<f32>)> = Vec::new();
+        while let Some(branch) = branches.pop() {
+            if !work.queue.goes_on(group, &mut turn) {
+                return Ok(());
+            }
+            let program = branch.programs[0];
+            let normed = forward(worker, &work.programs, branch, window, rows.clone(), &mut branches)?;
+            let reference: &Vec<f32> = match &reference {
+                None => reference.insert(normed),
+                Some(reference) => {
+                    others.push((program, normed));
+                    reference
+                }
+            };
+            if others.len() < TOGETHER && !branches.is_empty() {
+                continue;
+            }
+            let beside: Vec<&[f32]> = others.iter().map(|(_, normed)| normed.as_slice()).collect();
+            let found = loss.of(&mut worker.rank.kernels, &head, reference, &beside, following);
+            let of = |wanted: &usize| {
+                let program = work.program_of[*wanted];
+                let at = match program {
+                    REFERENCE if branches.is_empty() => 0,
+                    _ => 1 + others.iter().position(|(other, _)| *other == program)?,
+                };
+                Some((*wanted, found[at]))
+            };
+            let quality = window.wanted.iter().filter_map(of).collect();
+            let _ = parts.send(Part { window: at, quality });
+            others.clear();
         }
-        let beside: Vec<&[f32]> = normed[1..].iter().map(Vec::as_slice).collect();
-        let following = &window.tokens[1..][mine];
-        let quality = loss.of(&mut worker.rank.kernels, &head, &normed[0], &beside, following);
-        let of = |wanted: &usize| {
-            let program = work.program_of[*wanted];
-            let at = others.iter().position(|other| *other == program).map_or(0, |at| at + 1);
-            quality[at]
-        };
-        let quality = window.wanted.iter().map(of).collect();
-        let _ = parts.send(Part { window: at, quality });
     }
     Ok(())
 }
 
-/// What the final norm gives at some positions of a window (`rows`, in numbers): one prefill.
+/// What the final norm gives of a branch's first program at some positions of a window (`rows`, in numbers): the rest of
+/// one prefill. Where others leave it, they become branches of their own.
 fn forward(
     worker: &mut Worker<'_>,
-    program: &Program,
+    programs: &[Program],
+    branch: Branch,
     window: &Window,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
+    branches: &mut Vec<Branch>,
 ) -> Result<Vec<f32>, Broken> {
-    let weights = worker.weights.of_plan(&program.plan).map_err(|e| Broken(e.to_string()))?;
+    let program = &programs[branch.programs[0]];
+    let plan = &program.plan;
+    let weights = worker.weights.of_plan(plan).map_err(|e| Broken(e.to_string()))?;
+    let mut leave: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for other in &branch.programs[1..] {
+        leave.entry(plan.common_with(&programs[*other].plan)).or_default().push(*other);
+    }
     // buffers of one architecture at a time
     let mut bound = Bound::new(program, weights);
-    let run = RowRun { sequence: 0, position: 0, count: window.tokens.len() };
+    bound.restore(branch.kept);
+    let run = StepRows { runs: vec![RowRun { sequence: 0, position: 0, count: window.tokens.len() }] };
     let place = Place { on: false, sample: 0, step: 0 };
-    worker.rank.step(&mut bound, place, &StepRows { runs: vec![run] }, &window.tokens)?;
-    let normed =
-        program.plan.selected_from().ok_or_else(|| Broken("the plan selects nothing".into()))?;
+    let mut from = branch.from;
+    for (at, programs) in leave {
+        worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..at)?;
+        branches.push(Branch { programs, from: at, kept: bound.kept(&plan.live_after(at)) });
+        from = at;
+    }
+    worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..plan.operations.len())?;
+    let normed = plan.selected_from().ok_or_else(|| Broken("the plan selects nothing".into()))?;
     Ok(bound.value(normed)[rows].to_vec())
 }
 

@@ -139,6 +139,37 @@ fn only_what_is_wanted_of_a_window_is_told_whoever_else_is_asked_for() {
     assert_eq!(total(&whole, 3), total(&whole, 1));
 }
 
+/// Architectures that have a beginning in common execute it once: the numbers are those that each has alone, whichever
+/// comes first, and also where there are more than are looked at together.
+#[test]
+fn what_is_executed_once_for_several_changes_no_number() {
+    let set = |name: &str, bits: u32| {
+        let layers: Vec<String> =
+            (0..4).filter(|l| bits >> l & 1 == 1).map(|l: u32| l.to_string()).collect();
+        format!("{name}:[{}]", layers.join("+"))
+    };
+    let mut names: Vec<String> = (0..16).map(|bits| set("ladder", bits)).collect();
+    names.extend((1..16).step_by(3).map(|bits| set("sync-drop", bits)));
+    names.extend(
+        ["delayed:1", "delayed:3", "desync:2", "desync:3", "parallel", "stale:2"].map(String::from),
+    );
+    for tp in [1, 2] {
+        let alone: Vec<WindowQuality> =
+            names.iter().map(|name| total(&results(&asked(tiny(), &[name], tp, 1)), 0)).collect();
+        for backwards in [false, true] {
+            let mut order: Vec<usize> = (0..names.len()).collect();
+            if backwards {
+                order.reverse();
+            }
+            let all: Vec<&str> = order.iter().map(|at| names[*at].as_str()).collect();
+            let found = results(&asked(tiny(), &all, tp, 1));
+            for (at, name) in order.iter().enumerate() {
+                assert_eq!(total(&found, at), alone[*name], "{} tp {tp}", names[*name]);
+            }
+        }
+    }
+}
+
 #[test]
 fn bf16_weights_are_close_to_f32() {
     let mut request = asked(tiny(), &["ladder"], 2, 2);

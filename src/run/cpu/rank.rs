@@ -5,6 +5,7 @@
 //! leaves the rank while it is in flight, so using it too early is an error, not a race; where its operand is
 //! read again (`delayed`), a copy leaves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -80,6 +81,19 @@ impl<'a> Bound<'a> {
         alone.next().map(|(_, matrix)| Arc::clone(matrix))
     }
 
+    /// Copies of values of the step.
+    pub fn kept(&self, values: &[ValueId]) -> Kept {
+        values.iter().map(|value| (*value, self.value(*value).to_vec())).collect()
+    }
+
+    /// Puts values into place that a plan computed which is this one so far.
+    pub fn restore(&mut self, kept: Kept) {
+        for (value, numbers) in kept {
+            let slot = self.slot(value);
+            self.slots[slot] = numbers;
+        }
+    }
+
     /// A value of the last step.
     pub fn value(&self, value: ValueId) -> &[f32] {
         &self.slots[self.program.buffer_of[value.index()].0 as usize]
@@ -109,6 +123,9 @@ impl<'a> Bound<'a> {
         }
     }
 }
+
+/// Values of a step, copied.
+pub(super) type Kept = Vec<(ValueId, Vec<f32>)>;
 
 /// One rank's compute side.
 #[derive(Debug)]
@@ -143,6 +160,20 @@ impl Rank {
         rows: &StepRows,
         tokens: &[u32],
     ) -> Result<Vec<u32>, Broken> {
+        let all = 0..bound.program.plan.operations.len();
+        self.stretch(bound, place, rows, tokens, all)
+    }
+
+    /// Executes some operations of a step, whose earlier ones were executed or restored. Nothing is in flight
+    /// afterwards.
+    pub fn stretch(
+        &mut self,
+        bound: &mut Bound<'_>,
+        place: Place,
+        rows: &StepRows,
+        tokens: &[u32],
+        stretch: Range<usize>,
+    ) -> Result<Vec<u32>, Broken> {
         let program = bound.program;
         let plan = &program.plan;
         let parts = rows.parts(plan.groups, tokens);
@@ -161,10 +192,14 @@ impl Rank {
         for tokens in &plan.tokens {
             bound.ready[tokens.index()] = now;
         }
+        let last_collective = |before: usize| {
+            let at = plan.operations[..before].iter().rposition(|o| o.lane == Lane::Comm);
+            at.map(|at| at as u32)
+        };
         // the last collective known to have completed
-        let mut completed: Option<u32> = None;
-        for (index, operation) in plan.operations.iter().enumerate() {
-            let at = index as u32;
+        let mut completed = last_collective(stretch.start);
+        for index in stretch.clone() {
+            let (at, operation) = (index as u32, &plan.operations[index]);
             if operation.lane == Lane::Comm {
                 let slot = bound.slot(operation.reads[0]);
                 let buffer = match program.keeps[index] {
@@ -205,6 +240,9 @@ impl Rank {
                 bound.ready[value.index()] = end;
             }
             now = end;
+        }
+        if let Some(last) = last_collective(stretch.end).filter(|last| completed < Some(*last)) {
+            self.wait_for(bound, last)?;
         }
         Ok(next)
     }

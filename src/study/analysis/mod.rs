@@ -7,6 +7,7 @@
 //! records out for sorting, filtering ([`filter`]) and export.
 
 mod compare;
+mod conversion;
 mod critical;
 mod dependencies;
 mod difference;
@@ -34,6 +35,12 @@ pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
     HeatValue, LEAST_DIFFERENCE, Measured, Side, UNSET, Verdict, benjamini_hochberg, compare,
     compared_rows, differences_table, first_equal, pairs_table, slices, told_table,
+};
+#[cfg(test)]
+pub(crate) use conversion::tests::report as conversion_report;
+pub use conversion::{
+    Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,
+    alone, carried_over, comparators, extended, ordered, runs_of,
 };
 pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,

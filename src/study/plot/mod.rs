@@ -10,6 +10,7 @@ mod axis;
 mod bars;
 mod charts;
 mod comparison;
+mod conversion;
 mod figure;
 mod font;
 mod gain;
@@ -32,6 +33,7 @@ mod timeline;
 
 use charts::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
 pub use comparison::comparison_figure;
+pub use conversion::{conversion_figure, series_look};
 pub use figure::{Figure, check_format, write};
 pub use gain::gain_figure;
 pub use improvement::improvement_figure;

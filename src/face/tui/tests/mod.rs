@@ -1,5 +1,6 @@
 //! Tests of the workbench: states made by hand, keys sent through `update`, windows drawn on a buffer.
 
+mod conversions;
 pub mod fixtures;
 mod fuzz;
 mod looks;

@@ -99,6 +99,7 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
             let inner = popup(buf, centered(body, wide + 2, rows + 2), title, theme);
             picture.draw(centered(inner, columns, rows), buf);
         }
+        Overlay::Conversions(shown) => shown.draw(buf, cx),
         Overlay::Pick(shown) => pick(buf, cx, shown),
         Overlay::Prompt(prompt) => ask(buf, cx, prompt),
         Overlay::Confirm(question) => confirm(buf, cx, question),

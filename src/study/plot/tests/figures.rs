@@ -495,3 +495,31 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let error = pareto_figure(&data, &provenance, &Options::default()).unwrap_err();
     assert!(format!("{error:?}").contains("ladderscope evaluate"), "{error:?}");
 }
+
+#[test]
+fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
+    let report = analysis::conversion_report();
+    let figure = conversion_figure(&report, &Options::default()).unwrap();
+    assert_says(
+        &figure,
+        &[
+            "KL to standard (nats a token)",
+            "tokens/s over standard",
+            "least costly layers",
+            "upper half (paper)",
+            "random layers",
+            "Measured; simulated (not a measurement); h100_sxm",
+            "speed-up is simulated",
+        ],
+    );
+    // a tip a set, but that random sets of a size share one
+    let sets =
+        report.points.iter().filter(|p| !["alone", "random"].contains(&p.series.as_str())).count();
+    let tips = &figure.scene.tips;
+    let sizes = report.draws(analysis::Conversion::Ladder).len();
+    assert_eq!(tips.len(), sets + sizes);
+    let random = tips.iter().find(|tip| tip.text.contains("random layers: KL")).unwrap();
+    assert!(random.text.contains(", from 0.0"), "{}", random.text);
+    let nothing = analysis::ConversionReport { points: Vec::new(), ..report };
+    assert_eq!(conversion_figure(&nothing, &Options::default()).unwrap_err().exit_code(), 2);
+}

@@ -6,7 +6,8 @@ mod files;
 use super::scene::{Area, Scene, Shape, Text};
 use super::{
     Figure, Options, ParetoData, Part, ProvenanceSummary, Size, Stretch, comparison_figure,
-    improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure, timeline_figure,
+    conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure,
+    timeline_figure,
 };
 use crate::base::error::{Error, Result};
 use crate::plan::{Architecture, Lane};
@@ -204,6 +205,7 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
             "comparison",
             comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),
         ),
+        ("conversion", conversion_figure(&analysis::conversion_report(), options)),
     ];
     figures.map(|(kind, figure)| (kind, figure.map(|figure| figure.scene))).into()
 }

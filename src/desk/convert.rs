@@ -1,0 +1,361 @@
+//! Which layers of a checkpoint to convert to ladder: what sets of layers lose on a text, measured and shared with
+//! `evaluate`'s stored results, and what they give on a target, simulated.
+//!
+//! First each layer alone, then sets in the order of what that costs, each set measured; beside them what the upper
+//! half, the last and random layers give. A greedy search measures every way to add a layer, step by step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::evaluate::{self, Asked, Progress, Text, TextQuality};
+use crate::base::error::{Error, Result};
+use crate::base::hash;
+use crate::lab::launch::Cancel;
+use crate::lab::store::Store;
+use crate::lab::sweep::simulate_cells;
+use crate::model::Model;
+use crate::plan::{Architecture, LayerSet};
+use crate::run::{Feasibility, PlanBackend, feasibility};
+use crate::study::analysis::{
+    self, Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted,
+};
+use crate::table::options::{OPTIONS, option};
+use crate::table::{Backend, CellOptions, Metrics, Provenance, Quality, Spec};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The checkpoint and the text; its architectures are not looked at.
+    pub asked: Asked,
+    /// The cell whose speed is predicted.
+    pub target: Spec,
+    /// What layers are converted to, a search each.
+    pub conversions: Vec<Conversion>,
+    /// Whether to measure every way to add a layer, step by step.
+    pub greedy: bool,
+    /// How many random sets of a size are measured.
+    pub draws: u32,
+}
+
+/// The options of a target that the search itself decides.
+const DECIDED: [&str; 2] = ["architecture", "backend"];
+
+/// The cell that `HARDWARE,tp=8,p2p=off,model=NAME` names: any option of a cell, and, where no model is named, the
+/// checkpoint's shape.
+///
+/// # Errors
+///
+/// An input error for an option or a value that there is not, and for a cell that cannot run, with the arithmetic.
+pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
+    let mut options = CellOptions { backend: Some(Backend::Sim), ..CellOptions::default() };
+    for (at, word) in text.split(',').map(str::trim).enumerate() {
+        let Some((name, value)) = word.split_once('=') else {
+            if at > 0 || word.is_empty() {
+                return Err(Error::input_help(
+                    format!("--for {text}: '{word}' is no OPTION=VALUE"),
+                    "write HARDWARE,OPTION=VALUE,...: h100_sxm,tp=8,p2p=off,model=llama-3-8b",
+                ));
+            }
+            options.hardware = Some(word.to_owned());
+            continue;
+        };
+        let name = name.trim().replace('-', "_");
+        let found = option(&name).filter(|option| !DECIDED.contains(&option.name)).ok_or_else(|| {
+            let names = OPTIONS.iter().map(|option| option.name).filter(|name| !DECIDED.contains(name));
+            Error::unknown("option of --for", &name, names)
+        })?;
+        found.ask(&mut options, value.trim())?;
+    }
+    options.model.get_or_insert_with(|| checkpoint.to_owned());
+    let mut spec = options.resolve()?.0;
+    spec.architecture = Architecture::Standard;
+    match feasibility::of(&spec)? {
+        Feasibility::Runs => Ok(spec),
+        Feasibility::Skipped(why) | Feasibility::Oom(why) => Err(Error::input_help(
+            format!("--for {text}: {} cannot run: {why}", spec.model),
+            "ask for another tp or batch, or for another model with model=NAME",
+        )),
+    }
+}
+
+/// Measures the sets of layers, predicts their speed, and stores the report. Windows that are measured are stored as
+/// they are finished, and found there. The second value is what the user should know.
+///
+/// # Errors
+///
+/// Those of [`evaluate::evaluate`]; an input error where sync-drop is asked for on one rank, where nothing is dropped,
+/// and where the checkpoint is a ladder already; a failure where the simulation fails.
+pub fn convert(
+    wanted: &Wanted,
+    backend: &dyn PlanBackend,
+    store: &Store,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<(ConversionReport, Vec<String>)> {
+    check(wanted)?;
+    let layers = wanted.asked.model.shape.layers;
+    let mut search =
+        Search { wanted, backend, store, cancel, progress, measured: BTreeMap::new(), text: None };
+    let mut sets: Vec<Chosen> =
+        wanted.conversions.iter().flat_map(|one| analysis::alone(*one, layers)).collect();
+    search.measure(&sets)?;
+    for conversion in &wanted.conversions {
+        let costs: Vec<f64> = (0..layers).map(|layer| search.kl(*conversion, &[layer])).collect();
+        sets.extend(analysis::ordered(*conversion, &costs));
+        sets.extend(analysis::comparators(*conversion, layers, wanted.draws));
+    }
+    search.measure(&sets)?;
+    if wanted.greedy {
+        for conversion in &wanted.conversions {
+            sets.extend(search.greedy(*conversion)?);
+        }
+    }
+    (search.progress)(Progress::Doing("predicting speed"));
+    let Search { measured, text: Some(text), .. } = search else {
+        return Err(Error::failed("nothing was measured"));
+    };
+    let report = report(wanted, &text, sets, &measured)?;
+    let asked_for = (
+        (&report.model, &report.text, report.context, report.tokens, report.tp, report.dtype),
+        (&report.target, wanted.greedy, wanted.draws, &wanted.conversions, wanted.asked.seed),
+    );
+    let key = hash::short_key(serde_json::to_string(&asked_for).unwrap_or_default());
+    store.add_conversion(&key, &report)?;
+    Ok((report, text.notes))
+}
+
+/// The layers of a point that a checkpoint can be written with.
+///
+/// # Errors
+///
+/// An input error for sync-drop, which no `config.json` can say.
+pub fn written(point: &ConversionPoint) -> Result<&LayerSet> {
+    match &point.architecture {
+        Architecture::Ladder(layers) => Ok(layers),
+        other => Err(Error::input(format!(
+            "point {} is {other}: config.json has a word for ladder layers alone",
+            point.number
+        ))),
+    }
+}
+
+/// The stored reports, the newest first, and why others cannot be shown.
+///
+/// # Errors
+///
+/// A failure where the store cannot be read.
+pub fn stored(store: &Store) -> Result<(Vec<ConversionReport>, Vec<String>)> {
+    let (reports, mut problems) = store.conversions::<ConversionReport>()?;
+    let (known, newer): (Vec<_>, Vec<_>) =
+        reports.into_iter().partition(|report| report.version <= ConversionReport::VERSION);
+    problems.extend(newer.iter().map(|report| {
+        format!(
+            "a conversion of {} has format {}, this program reads up to {}",
+            report.model,
+            report.version,
+            ConversionReport::VERSION
+        )
+    }));
+    Ok((known, problems))
+}
+
+/// Writes a checkpoint with the layers of a stored point of `model`, which had so many layers; what was done, in words.
+///
+/// # Errors
+///
+/// Those of [`written`] and of [`Model::write_converted`], and an input error where the checkpoint is not there any more.
+pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Path) -> Result<String> {
+    let set = written(point)?;
+    let model = Model::resolve(model)?;
+    if model.shape.layers != layers {
+        return Err(Error::input(format!(
+            "{} has {} layers now, and had {layers} when it was measured",
+            model.name, model.shape.layers
+        )));
+    }
+    model.write_converted(set, out)?;
+    Ok(told(&model, set, out))
+}
+
+/// What was written, in words.
+pub fn told(model: &Model, layers: &LayerSet, out: &Path) -> String {
+    let list =
+        layers.layers(model.shape.layers).map(|list| analysis::runs_of(&list)).unwrap_or_default();
+    format!("wrote {}: ladder in layers {list}", out.display())
+}
+
+/// Errors for what cannot be searched.
+fn check(wanted: &Wanted) -> Result<()> {
+    let model = &wanted.asked.model;
+    if model.ladder_layers.is_some() {
+        return Err(Error::input_help(
+            format!("{} is a ladder already: its config.json has ladder_layers", model.name),
+            "name the checkpoint that it was made of",
+        ));
+    }
+    if wanted.conversions.contains(&Conversion::SyncDrop) && wanted.asked.tp == 1 {
+        return Err(Error::input_help(
+            "sync-drop drops nothing on one rank: it costs nothing there",
+            "measure it on as many ranks as it is to run on, with --tp N",
+        ));
+    }
+    Ok(())
+}
+
+/// What was measured so far, and how more is.
+struct Search<'a> {
+    wanted: &'a Wanted,
+    backend: &'a dyn PlanBackend,
+    store: &'a Store,
+    cancel: &'a Cancel,
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    measured: BTreeMap<Architecture, Quality>,
+    /// What was measured last; the text is the same each time.
+    text: Option<TextQuality>,
+}
+
+impl Search<'_> {
+    /// Measures those of the sets that are not measured yet, beside `standard`.
+    fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
+        let layers = self.wanted.asked.model.shape.layers;
+        let wirings: BTreeSet<Architecture> =
+            sets.iter().map(|set| set.conversion.of(&set.layers, layers)).collect();
+        let missing: Vec<Architecture> =
+            wirings.into_iter().filter(|one| !self.measured.contains_key(one)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let asked = Asked {
+            architectures: std::iter::once(Architecture::Standard).chain(missing).collect(),
+            ..self.wanted.asked.clone()
+        };
+        let text = evaluate::evaluate(&asked, self.backend, self.store, self.cancel, self.progress)?;
+        let cases = text.cases.iter().map(|case| (case.architecture.clone(), case.quality));
+        self.measured.extend(cases);
+        self.text = Some(text);
+        Ok(())
+    }
+
+    /// The divergence of a set that is measured.
+    fn kl(&self, conversion: Conversion, layers: &[u32]) -> f64 {
+        self.measured[&conversion.of(layers, self.wanted.asked.model.shape.layers)].kl
+    }
+
+    /// From no layer to all of them, each time the one with which the set diverges least.
+    fn greedy(&mut self, conversion: Conversion) -> Result<Vec<Chosen>> {
+        let (mut set, mut steps) = (Vec::new(), Vec::new());
+        loop {
+            let ways = analysis::extended(conversion, &set, self.wanted.asked.model.shape.layers);
+            self.measure(&ways)?;
+            let kl = |way: &Chosen| self.kl(conversion, &way.layers);
+            let Some(best) = ways.into_iter().min_by(|a, b| kl(a).total_cmp(&kl(b))) else {
+                return Ok(steps);
+            };
+            set.clone_from(&best.layers);
+            steps.push(best);
+        }
+    }
+}
+
+/// The sets with their quality and speed.
+fn report(
+    wanted: &Wanted,
+    text: &TextQuality,
+    sets: Vec<Chosen>,
+    measured: &BTreeMap<Architecture, Quality>,
+) -> Result<ConversionReport> {
+    let Wanted { asked, target, .. } = wanted;
+    let layers = asked.model.shape.layers;
+    let of_target = Model::resolve(&target.model)?.shape.layers;
+    let carried = |set: &Chosen| {
+        set.conversion.of(&analysis::carried_over(&set.layers, layers, of_target), of_target)
+    };
+    let speeds = speeds(target, sets.iter().map(carried))?;
+    let standard = &speeds[&Architecture::Standard];
+    let point = |(at, set): (usize, Chosen)| {
+        let target_architecture = carried(&set);
+        let speed = &speeds[&target_architecture];
+        let architecture = set.conversion.of(&set.layers, layers);
+        ConversionPoint {
+            number: at + 1,
+            conversion: set.conversion,
+            series: set.series,
+            quality: measured[&architecture],
+            architecture,
+            layers: set.layers,
+            tokens_per_s: speed.tokens_per_s,
+            tpot_ms: speed.tpot_ms.p50,
+            speedup: speed.tokens_per_s / standard.tokens_per_s,
+            target_architecture,
+        }
+    };
+    let (Text::Words(path) | Text::Ids(path)) = &asked.text;
+    Ok(ConversionReport {
+        version: ConversionReport::VERSION,
+        model: asked.model.name.clone(),
+        layers,
+        text: path.display().to_string(),
+        context: text.context,
+        tokens: text.tokens,
+        windows: text.windows,
+        predicted: text.predicted,
+        tp: asked.tp,
+        dtype: asked.dtype,
+        target: target.clone(),
+        provenance: Origins { quality: Provenance::Measured, speed: target.provenance() },
+        standard: Unconverted {
+            quality: measured[&Architecture::Standard],
+            tokens_per_s: standard.tokens_per_s,
+            tpot_ms: standard.tpot_ms.p50,
+        },
+        points: sets.into_iter().enumerate().map(point).collect(),
+    })
+}
+
+/// What the target does with `standard` and with each of these wirings.
+fn speeds(
+    target: &Spec,
+    wirings: impl Iterator<Item = Architecture>,
+) -> Result<BTreeMap<Architecture, Metrics>> {
+    let all: BTreeSet<Architecture> = wirings.chain([Architecture::Standard]).collect();
+    let specs: Vec<Spec> =
+        all.into_iter().map(|architecture| Spec { architecture, ..target.clone() }).collect();
+    let mut found = BTreeMap::new();
+    let mut failed = None;
+    simulate_cells(&specs.iter().collect::<Vec<_>>(), |_, record| match record.metrics {
+        Some(metrics) => drop(found.insert(record.spec.architecture, metrics)),
+        None => failed = record.reason.or(Some("it was not simulated".into())),
+    });
+    match failed {
+        Some(why) => Err(Error::failed(format!("predicting the speed of {}: {why}", target.label()))),
+        None => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_takes_any_option_and_tells_what_is_wrong_with_it() {
+        let spec = target("h100-sxm,tp=8,p2p=off,model=llama-3-8b,batch=4", "tiny").unwrap();
+        assert_eq!(spec.label(), "standard tp8 b4 p2p-off");
+        assert_eq!((spec.hardware.as_str(), spec.model.as_str()), ("h100_sxm", "llama-3-8b"));
+        assert_eq!(target("h100_sxm,tp=2", "tiny").unwrap().model, "tiny", "the checkpoint's shape");
+        for (text, part) in [
+            ("h100,tp=8", "h100"),
+            ("h100_sxm,tpp=8", "'tpp'"),
+            ("h100_sxm,tp=x", "x"),
+            ("h100_sxm,8", "'8'"),
+            ("h100_sxm,architecture=ladder", "'architecture'"),
+            ("h100_sxm,tp=3", "TP 3"),
+            ("h100_sxm,model=llama-3.1-405b", "GB"),
+            ("", "''"),
+        ] {
+            let error = target(text, "tiny").unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{text}: {error}");
+            let told = format!("{error} {:?}", miette::Diagnostic::help(&error).map(|h| h.to_string()));
+            assert!(told.contains(part), "{text}: {told}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The stored results of `convert`, over the screen: KL over speed-up of sets of layers, the sets as a list, and a
+//! checkpoint written with the layers of the one that is selected.
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::context::Context;
+use super::format::cut;
+use super::layout::{cut_bottom, cut_top, inside, regions_of};
+use super::overlay::{Completing, Overlay};
+use super::screens::pareto::Pareto;
+use super::theme::Role;
+use super::widgets::list::List;
+use super::widgets::paint::{line, popup, put};
+use super::widgets::scatter::{Plot, mark};
+use super::widgets::table::{self, Column, Rows};
+use crate::base::text::counted;
+use crate::desk::{convert, files};
+use crate::lab::store::Store;
+use crate::study::analysis::{Conversion, ConversionPoint, ConversionReport, SetSeries, runs_of};
+use crate::study::plot::series_look;
+
+/// Rows of the plot in a window that has room for it.
+const PLOT: u16 = 16;
+
+/// The columns of the list of sets.
+const COLUMNS: [Column; 8] = [
+    Column::number("point", 5, 0),
+    Column::text("to", 9, 3),
+    Column::text("series", 12, 0),
+    Column::number("layers", 6, 0),
+    Column::number("kl", 9, 0),
+    Column::number("agree", 6, 2),
+    Column::number("speedup", 8, 0),
+    Column::text("which", 12, 1),
+];
+
+/// Stored results, and what is selected of them.
+#[derive(Debug)]
+pub struct Conversions {
+    reports: Vec<ConversionReport>,
+    at: usize,
+    list: List,
+}
+
+/// Reads the stored results in the background, and shows them.
+pub fn open(cx: &mut Context) {
+    let store = Store::open(&cx.dir);
+    cx.ask(
+        "conversions",
+        move |_| convert::stored(&store),
+        |_: &mut Pareto, read, cx| {
+            let Some((reports, problems)) = cx.told(read) else { return };
+            if let Some(why) = problems.first() {
+                cx.fail(why);
+            }
+            match reports.is_empty() {
+                true => cx.inform("no conversion is stored: `ladderscope convert` measures one"),
+                false => {
+                    let (at, list) = (0, List::default());
+                    cx.overlays.push(Overlay::Conversions(Conversions { reports, at, list }));
+                }
+            }
+        },
+    );
+}
+
+impl Conversions {
+    fn report(&self) -> &ConversionReport {
+        &self.reports[self.at]
+    }
+
+    fn selected(&self) -> Option<&ConversionPoint> {
+        self.report().points.get(self.list.selected)
+    }
+
+    /// Shows another result, round and round.
+    fn go(&mut self, by: usize) {
+        self.at = (self.at + by) % self.reports.len();
+        self.list = List::default();
+    }
+
+    /// Keeps the selection among the sets, and in sight.
+    pub fn fit(&mut self, size: (u16, u16)) {
+        let rows = usize::from(areas(size).list.height.saturating_sub(1));
+        self.list.fit(self.report().points.len(), rows);
+    }
+
+    /// Moves the selection by rows.
+    pub fn step(&mut self, rows: isize) {
+        self.list.move_by(rows, self.report().points.len());
+    }
+
+    /// Draws it over the whole body.
+    pub fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let (theme, report, areas) = (cx.theme, self.report(), areas(cx.size));
+        let of = if self.reports.len() > 1 {
+            format!(" {} of {}", self.at + 1, self.reports.len())
+        } else {
+            String::new()
+        };
+        popup(buf, areas.whole, &format!("layers to convert{of}: {}", report.model), theme);
+        let quality = format!(
+            "{} of {}, {}",
+            counted(report.windows, "window"),
+            counted(report.context, "token"),
+            report.text
+        );
+        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+        line(buf, areas.head, 0, &[("kl [measured] ", dim), (&quality, text)]);
+        line(
+            buf,
+            areas.head,
+            1,
+            &[("speedup [simulated] ", theme.style(Role::Warn)), (&report.target_label(), text)],
+        );
+        if areas.plot.height > 0 {
+            self.draw_plot(buf, areas.plot, cx);
+        }
+        let rows = Rows { list: &self.list, len: report.points.len(), mark: None, scrolled: None };
+        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column| {
+            let Some(point) = report.points.get(row) else { return (String::new(), text) };
+            let shown = match column {
+                0 => point.number.to_string(),
+                1 => point.conversion.to_string(),
+                2 => format!("{} {}", glyph(point), point.series),
+                3 => point.layers.len().to_string(),
+                4 => format!("{:.4}", point.quality.kl),
+                5 => format!("{:.3}", point.quality.agreement),
+                6 => format!("{:.3}", point.speedup),
+                _ => runs_of(&point.layers),
+            };
+            let look = theme.style(Role::Architecture(series_look(point.conversion, point.series)));
+            (shown, if column == 2 { look } else { text })
+        });
+        let key = theme.style(Role::Key);
+        let hints = [
+            ("Enter", key),
+            (" write a checkpoint  ", dim),
+            ("← →", key),
+            (" another result  ", dim),
+            ("Esc", key),
+            (" close", dim),
+        ];
+        line(buf, areas.hints, 0, &hints);
+    }
+
+    fn draw_plot(&self, buf: &mut Buffer, area: Rect, cx: &Context) {
+        let (theme, report) = (cx.theme, self.report());
+        let place = |point: &ConversionPoint| (point.speedup, point.quality.kl);
+        let plot = Plot::new(area, report.points.iter().map(place));
+        plot.draw_axes(buf, theme, "speedup", "kl (nats a token)");
+        for conversion in Conversion::ALL {
+            for series in [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last] {
+                let line: Vec<(f64, f64)> =
+                    report.series(conversion, series).into_iter().map(place).collect();
+                let style = theme.style(Role::Architecture(series_look(conversion, series)));
+                plot.draw_line(buf, style, &line);
+            }
+        }
+        let style = |point: &ConversionPoint| {
+            theme.style(Role::Architecture(series_look(point.conversion, point.series)))
+        };
+        let selected = self.selected().map(|point| (point, theme.style(Role::Selected)));
+        for (point, style) in report.points.iter().map(|p| (p, style(p))).chain(selected) {
+            let (x, y) = plot.cell(place(point));
+            put(buf, plot.area, x, y, glyph(point), style);
+        }
+    }
+}
+
+/// The mark of a set in the plot: hollow where it is one of many that nobody would choose.
+fn glyph(point: &ConversionPoint) -> &'static str {
+    let hollow = matches!(point.series, SetSeries::Random | SetSeries::Alone);
+    mark(series_look(point.conversion, point.series), hollow, hollow)
+}
+
+/// The parts of the window.
+struct Areas {
+    whole: Rect,
+    head: Rect,
+    plot: Rect,
+    list: Rect,
+    hints: Rect,
+}
+
+fn areas(size: (u16, u16)) -> Areas {
+    let whole = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
+    let (head, rest) = cut_top(inside(whole), 2);
+    let (rest, hints) = cut_bottom(rest, 1);
+    let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height / 2 });
+    Areas { whole, head, plot, list, hints }
+}
+
+/// A key while it lies on top.
+pub fn key(cx: &mut Context, key: KeyEvent) {
+    let Some(Overlay::Conversions(shown)) = cx.overlays.last_mut() else { return };
+    match key.code {
+        KeyCode::Right | KeyCode::Tab => shown.go(1),
+        KeyCode::Left | KeyCode::BackTab => shown.go(shown.reports.len() - 1),
+        KeyCode::Char('q') => drop(cx.overlays.pop()),
+        KeyCode::Enter => {
+            if let Some(point) = shown.selected().cloned() {
+                let report = (shown.report().model.clone(), shown.report().layers);
+                ask(cx, report, point);
+            }
+        }
+        code => drop(shown.list.key(code, shown.report().points.len())),
+    }
+}
+
+/// Asks where to write a checkpoint with the layers of a point, and writes it in the background.
+fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint) {
+    let title = format!("write {} to", cut(&point.architecture.to_string(), 40));
+    let hint = format!(
+        "a directory that is not there yet: the files of {model}, weights linked, ladder_layers in config.json. \
+         Enter writes, Esc closes"
+    );
+    let take = move |_: &mut Pareto, typed: &str, cx: &mut Context| {
+        if typed.trim().is_empty() {
+            return Err("name a directory".into());
+        }
+        let (out, model, point) = (files::expanded(typed.trim()), model.clone(), point.clone());
+        let work = move |_: &_| convert::write_stored(&model, layers, &point, &out);
+        cx.ask("conversion", work, |_: &mut Pareto, told, cx: &mut Context| {
+            if let Some(told) = cx.told(told) {
+                cx.inform(told);
+            }
+        });
+        Ok(())
+    };
+    cx.prompt_completing(Completing::Paths, title, hint, "", take);
+}

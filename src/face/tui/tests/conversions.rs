@@ -1,0 +1,81 @@
+//! Stored results of `convert` over a screen: what they look like, and what Enter writes.
+
+use crossterm::event::KeyCode;
+
+use super::fixtures::Driver;
+use crate::lab::store::Store;
+use crate::study::analysis::{ConversionReport, conversion_report};
+
+/// A workbench over a store with these results, at the palette's action.
+fn on(reports: &[ConversionReport], size: (u16, u16)) -> (tempfile::TempDir, Driver) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("runs"));
+    for report in reports {
+        store.add_conversion(&report.text, report).unwrap();
+    }
+    let mut driver = Driver::empty(size.0, size.1);
+    driver.state.cx.dir = store.dir().to_owned();
+    driver.keys(":layers to convert");
+    press(&mut driver, KeyCode::Enter);
+    (dir, driver)
+}
+
+fn press(driver: &mut Driver, code: KeyCode) {
+    let effects = driver.press(code);
+    driver.answer(effects);
+}
+
+#[test]
+fn looks() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let (_dir, mut driver) = on(&[conversion_report()], size);
+        (0..5).for_each(|_| press(&mut driver, KeyCode::Down));
+        insta::assert_snapshot!(format!("conversions_{}x{}", size.0, size.1), driver.screen());
+    }
+}
+
+#[test]
+fn results_are_gone_through_and_nothing_stored_is_told() {
+    let other = ConversionReport { text: "other.txt".into(), ..conversion_report() };
+    let (_dir, mut driver) = on(&[conversion_report(), other], (120, 40));
+    assert!(driver.screen().contains("layers to convert 1 of 2: model"), "{}", driver.screen());
+    let first = driver.screen().contains("other.txt");
+    press(&mut driver, KeyCode::Right);
+    assert_eq!(driver.screen().contains("other.txt"), !first);
+    press(&mut driver, KeyCode::Left);
+    assert_eq!(driver.screen().contains("other.txt"), first);
+    press(&mut driver, KeyCode::Esc);
+    assert!(!driver.screen().contains("layers to convert"));
+    let newer = ConversionReport { version: 2, ..conversion_report() };
+    let (_dir, driver) = on(&[newer], (120, 40));
+    assert!(driver.screen().contains("has format 2, this program reads up to 1"), "{}", driver.screen());
+    let (_dir, driver) = on(&[], (120, 40));
+    assert!(driver.screen().contains("no conversion is stored"), "{}", driver.screen());
+}
+
+#[test]
+fn enter_writes_a_checkpoint_with_the_layers_of_the_selected_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    let config = r#"{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4,
+        "intermediate_size": 96, "vocab_size": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}"#;
+    std::fs::write(model.join("config.json"), config).unwrap();
+    let report = ConversionReport { model: model.display().to_string(), ..conversion_report() };
+    let (_store, mut driver) = on(std::slice::from_ref(&report), (120, 40));
+    // the sixth point: the two layers that cost least
+    (0..5).for_each(|_| press(&mut driver, KeyCode::Down));
+    press(&mut driver, KeyCode::Enter);
+    press(&mut driver, KeyCode::Enter);
+    assert!(driver.screen().contains("name a directory"), "{}", driver.screen());
+    let out = dir.path().join("out");
+    driver.keys(&out.display().to_string());
+    press(&mut driver, KeyCode::Enter);
+    assert!(driver.screen().contains("layers to convert"), "the list stays: {}", driver.screen());
+    press(&mut driver, KeyCode::Esc);
+    let written: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("config.json")).unwrap()).unwrap();
+    assert_eq!(written["ladder_layers"], serde_json::json!([1, 3]));
+    let told = driver.state.cx.messages.back().unwrap().1.text.clone();
+    assert!(told.contains("ladder in layers 1 3"), "{told}");
+}

@@ -1,0 +1,86 @@
+//! Results of `convert`: `conversions/KEY.json` beside the runs, one a checkpoint, text and target, written anew when it
+//! is asked for again. What is in one is its writer's and its reader's; here it is JSON.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::directory::Store;
+use crate::base::error::{Error, Result};
+use crate::base::{atomic, regular};
+
+/// The folder's name in a runs directory.
+pub(super) const FOLDER: &str = "conversions";
+
+impl Store {
+    /// Stores a conversion under a key, in the place of an earlier one; where it lies.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the file cannot be written.
+    pub fn add_conversion(&self, key: &str, conversion: &impl Serialize) -> Result<PathBuf> {
+        let folder = self.dir().join(FOLDER);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        let path = folder.join(format!("{key}.json"));
+        let mut json = serde_json::to_vec_pretty(conversion)
+            .map_err(|e| Error::failed(format!("{}: {e}", path.display())))?;
+        json.push(b'\n');
+        atomic::write(&path, &json)?;
+        Ok(path)
+    }
+
+    /// The stored conversions, the newest first, and why others cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the folder is there and cannot be read.
+    pub fn conversions<T: DeserializeOwned>(&self) -> Result<(Vec<T>, Vec<String>)> {
+        let folder = self.dir().join(FOLDER);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Default::default()),
+            Err(e) => return Err(Error::io(&folder)(e)),
+        };
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let path = entry.map_err(Error::io(&folder))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !name.ends_with(".json") || name.starts_with('.') {
+                continue;
+            }
+            let written = path.metadata().and_then(|there| there.modified()).ok();
+            let read = regular::read(&path).map_err(|e| e.to_string());
+            match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string())) {
+                Ok(conversion) => found.push((written, conversion)),
+                Err(why) => unreadable.push(format!("{}: {why}", path.display())),
+            }
+        }
+        found.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
+        Ok((found.into_iter().map(|(_, conversion)| conversion).collect(), unreadable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_found_once_and_what_cannot_be_read_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("runs"));
+        assert_eq!(store.conversions::<Value>().unwrap(), (vec![], vec![]));
+        assert!(!store.dir().exists(), "nothing is made until something is stored");
+        store.add_conversion("a", &json!({"n": 1})).unwrap();
+        let path = store.add_conversion("a", &json!({"n": 2})).unwrap();
+        std::fs::write(path.with_file_name("b.json"), "{").unwrap();
+        std::fs::write(path.with_file_name("c.txt"), "other").unwrap();
+        let (found, unreadable) = store.conversions::<Value>().unwrap();
+        assert_eq!(found, [json!({"n": 2})]);
+        assert!(unreadable.len() == 1 && unreadable[0].contains("b.json: "), "{unreadable:?}");
+        assert!(store.list().unwrap().records.is_empty() && store.ids().unwrap().is_empty());
+    }
+}

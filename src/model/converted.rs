@@ -1,0 +1,184 @@
+//! A checkpoint whose config says which layers are ladder: the same weights, linked, beside another `config.json`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::Model;
+use crate::base::atomic;
+use crate::base::error::{Error, Result};
+use crate::plan::LayerSet;
+
+/// Endings of files of weights; what else is there is small, may be edited by hand and is copied.
+const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
+
+impl Model {
+    /// Writes an HF directory `out` of the model's checkpoint, wired as ladder in these layers: `ladder_layers` in
+    /// `config.json` is their number where they are the last ones, else a list. Files of weights are hard links, or
+    /// symbolic ones where the file system has no others; subdirectories are left out. The directory is there whole or
+    /// not at all.
+    ///
+    /// # Errors
+    ///
+    /// An input error where the model is no directory, where it has no such layers, where `out` is there and not an
+    /// empty directory, and where the directory around it is not there; a failure where a file cannot be written.
+    pub fn write_converted(&self, layers: &LayerSet, out: &Path) -> Result<()> {
+        let list = layers.layers(self.shape.layers)?;
+        let dir = self.dir.as_deref().ok_or_else(|| {
+            Error::input(format!("{} is a built-in shape: it has no weights to link", self.name))
+        })?;
+        check_place(out)?;
+        let parent = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let unfinished = tempfile::Builder::new()
+            .prefix(atomic::UNFINISHED)
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .tempdir_in(parent)
+            .map_err(Error::io(out))?;
+        for from in files(dir)? {
+            let Some(name) = from.file_name() else { continue };
+            let to = unfinished.path().join(name);
+            match from.extension().is_some_and(|e| WEIGHTS.iter().any(|known| e == *known)) {
+                true => link(&from, &to)?,
+                false => fs::copy(&from, &to).map(drop).map_err(Error::io(&from))?,
+            }
+        }
+        let config = config(&dir.join("config.json"), &list, self.shape.layers)?;
+        atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
+        fs::rename(unfinished.path(), out).map_err(Error::io(out))?;
+        // it has another name now: there is nothing to remove
+        let _ = unfinished.keep();
+        atomic::sync_dir(parent)
+    }
+}
+
+/// Refuses a place where something is, or whose directory is not there.
+///
+/// # Errors
+///
+/// An input error that says which.
+pub fn check_place(out: &Path) -> Result<()> {
+    let parent = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return Err(Error::input_help(
+            format!("{}: there is no directory {}", out.display(), parent.display()),
+            "make it, or name another place",
+        ));
+    }
+    match out.symlink_metadata() {
+        Ok(there) if !there.is_dir() => {
+            Err(Error::input(format!("{}: a file is in its place", out.display())))
+        }
+        Ok(_) if fs::read_dir(out).map_err(Error::io(out))?.next().is_some() => Err(Error::input_help(
+            format!("{}: the directory is not empty", out.display()),
+            "name one that is not there yet",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The files of a directory that a copy of the checkpoint needs, but for its config.
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(Error::io(dir))? {
+        let path = entry.map_err(Error::io(dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_file() && name != "config.json" && !name.starts_with('.') {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Links a file of weights, which in a cache of downloads is itself a link.
+fn link(from: &Path, to: &Path) -> Result<()> {
+    let whole = from.canonicalize().map_err(Error::io(from))?;
+    fs::hard_link(&whole, to).or_else(|_| std::os::unix::fs::symlink(&whole, to)).map_err(Error::io(to))
+}
+
+/// The text of a config with these ladder layers.
+fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
+    let text = fs::read_to_string(path).map_err(Error::io(path))?;
+    let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
+    let mut config: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
+    let members = config.as_object_mut().ok_or_else(|| wrong("not a JSON object".into()))?;
+    let is_last = list.first().is_none_or(|first| first + list.len() as u32 == layers);
+    let value = if is_last { Value::from(list.len()) } else { Value::from(list) };
+    members.insert("ladder_layers".into(), value);
+    serde_json::to_string_pretty(&config).map(|text| text + "\n").map_err(|e| wrong(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// A checkpoint of four layers, whose weights are no real ones.
+    fn place() -> (tempfile::TempDir, Model) {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("model");
+        fs::create_dir_all(model.join("original")).unwrap();
+        let config = r#"{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 64,
+            "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 128, "rms_norm_eps": 1e-05,
+            "rope_theta": 10000.0, "own": [1, {"deep": null}]}"#;
+        fs::write(model.join("config.json"), config).unwrap();
+        fs::write(model.join("weights"), "weights").unwrap();
+        std::os::unix::fs::symlink("weights", model.join("model.safetensors")).unwrap();
+        fs::write(model.join("tokenizer.json"), "{}").unwrap();
+        let model = Model::resolve(&model.to_string_lossy()).unwrap();
+        (dir, model)
+    }
+
+    #[test]
+    fn weights_are_linked_the_config_says_which_layers_and_nothing_else_changes() {
+        let (dir, model) = place();
+        let sets = [
+            (LayerSet::Only(vec![1, 2]), "[1,2]", Some(LayerSet::Only(vec![1, 2]))),
+            (LayerSet::Only(vec![2, 3]), "2", Some(LayerSet::Last(2))),
+            (LayerSet::All, "4", Some(LayerSet::Last(4))),
+            (LayerSet::Only(vec![]), "0", Some(LayerSet::Last(0))),
+        ];
+        for (at, (set, said, read)) in sets.into_iter().enumerate() {
+            let out = dir.path().join(format!("out{at}"));
+            model.write_converted(&set, &out).unwrap();
+            let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+            assert_eq!(inode(out.join("model.safetensors")), inode(dir.path().join("model/weights")));
+            assert_ne!(
+                inode(out.join("tokenizer.json")),
+                inode(dir.path().join("model/tokenizer.json"))
+            );
+            assert!(!out.join("original").exists());
+            let config = |dir: &Path| -> Value {
+                serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
+            };
+            let mut written = config(&out);
+            let layers = written.as_object_mut().unwrap().remove("ladder_layers").unwrap();
+            assert_eq!(layers.to_string(), said);
+            assert_eq!(written, config(&dir.path().join("model")));
+            assert_eq!(Model::resolve(&out.to_string_lossy()).unwrap().ladder_layers, read);
+        }
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 5, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_what_cannot_be_is_told() {
+        let (dir, model) = place();
+        let told = |layers: LayerSet, out: &str| {
+            let error = model.write_converted(&layers, &dir.path().join(out)).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{error}");
+            error.to_string()
+        };
+        assert!(told(LayerSet::All, "model").contains("not empty"));
+        assert!(told(LayerSet::All, "no/out").contains("no directory"));
+        assert!(told(LayerSet::Only(vec![0, 4]), "out").contains("layer 4"));
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(told(LayerSet::All, "file").contains("in its place"));
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        model.write_converted(&LayerSet::All, &dir.path().join("empty")).unwrap();
+        fs::write(dir.path().join("model/config.json"), "[]").unwrap();
+        assert!(told(LayerSet::All, "out").contains("config.json: not a JSON object"));
+        assert!(!dir.path().join("out").exists());
+    }
+}

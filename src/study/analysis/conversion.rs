@@ -1,0 +1,481 @@
+//! Which layers of a model to convert: sets of layers, what each costs in quality and gives in speed, and which
+//! of them is best within a budget.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Error, Result};
+use crate::base::words::words;
+use crate::plan::{Architecture, DType, LayerSet};
+use crate::table::Quality;
+use crate::table::render::{Shown, Table};
+use crate::table::{Provenance, Spec};
+
+/// Version of what a stored conversion has.
+const VERSION: u32 = 1;
+
+/// The parts of a model's depth at whose ends the last K and random K layers are looked at.
+const PARTS: u32 = 6;
+
+words! {
+    /// What a layer is converted to.
+    Conversion, "conversion" {
+        /// Its modules read the residual without the newest output.
+        Ladder = "ladder",
+        /// Attention's all-reduce is dropped.
+        SyncDrop = "sync-drop",
+    }
+}
+
+words! {
+    /// How a set of layers was chosen.
+    SetSeries, "series" {
+        /// One layer: its sensitivity.
+        Alone = "alone",
+        /// The layers that cost least alone.
+        Ordered = "ordered",
+        /// Layer after layer, each time the one with which the set costs least.
+        Greedy = "greedy",
+        /// The upper half of the model, as in the paper.
+        UpperHalf = "upper-half",
+        /// The last layers.
+        Last = "last",
+        /// Layers drawn by chance.
+        Random = "random",
+    }
+}
+
+/// A set of layers of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Chosen {
+    /// What the layers are converted to.
+    pub conversion: Conversion,
+    /// How they were chosen.
+    pub series: SetSeries,
+    /// The layers, ascending.
+    pub layers: Vec<u32>,
+}
+
+/// A set of layers with what it costs and gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConversionPoint {
+    /// Its number among the points, from 1.
+    pub number: usize,
+    /// What the layers are converted to.
+    pub conversion: Conversion,
+    /// How the set was chosen.
+    pub series: SetSeries,
+    /// The wiring of the checkpoint.
+    pub architecture: Architecture,
+    /// The layers of the checkpoint that are converted, ascending.
+    pub layers: Vec<u32>,
+    /// What it loses on the text, measured.
+    #[serde(flatten)]
+    pub quality: Quality,
+    /// The wiring of the model whose speed is predicted.
+    pub target_architecture: Architecture,
+    /// Tokens/s on the target, simulated.
+    pub tokens_per_s: f64,
+    /// Time of an output token on the target, the median in ms, simulated.
+    pub tpot_ms: f64,
+    /// Tokens/s over those of `standard` on the target.
+    pub speedup: f64,
+}
+
+/// What `standard` has.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unconverted {
+    /// Its quality on the text, measured.
+    #[serde(flatten)]
+    pub quality: Quality,
+    /// Tokens/s on the target, simulated.
+    pub tokens_per_s: f64,
+    /// Time of an output token on the target, the median in ms, simulated.
+    pub tpot_ms: f64,
+}
+
+/// Where the numbers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origins {
+    /// Of likelihood, divergence and agreement.
+    pub quality: Provenance,
+    /// Of tokens/s, TPOT and speed-up.
+    pub speed: Provenance,
+}
+
+/// What converting layers of a checkpoint costs on a text and gives on a target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConversionReport {
+    /// The version of this format.
+    pub version: u32,
+    /// The checkpoint's directory.
+    pub model: String,
+    /// How many layers it has.
+    pub layers: u32,
+    /// The text's file.
+    pub text: String,
+    /// Tokens of a window.
+    pub context: usize,
+    /// Tokens of the text, after the limit.
+    pub tokens: usize,
+    /// Windows of the text.
+    pub windows: usize,
+    /// Predicted tokens.
+    pub predicted: u32,
+    /// Ranks with which the quality was measured.
+    pub tp: u32,
+    /// Format of the weights with which the quality was measured.
+    pub dtype: DType,
+    /// The cell whose speed is predicted, with `standard`.
+    pub target: Spec,
+    /// Where the numbers come from.
+    pub provenance: Origins,
+    /// What it has before anything is converted.
+    pub standard: Unconverted,
+    /// The sets of layers.
+    pub points: Vec<ConversionPoint>,
+}
+
+/// What random sets of one size cost: the mean, the least and the greatest of their divergences.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draws {
+    /// How many layers each has.
+    pub count: usize,
+    /// How many sets were drawn.
+    pub sets: usize,
+    /// The mean of their KL.
+    pub kl: f64,
+    /// The least and the greatest KL.
+    pub range: [f64; 2],
+    /// The mean of their speed-ups.
+    pub speedup: f64,
+}
+
+impl Conversion {
+    /// A model of `layers` layers of which these are converted.
+    pub fn of(self, chosen: &[u32], layers: u32) -> Architecture {
+        let set = LayerSet::of(chosen, layers);
+        match self {
+            Self::Ladder => Architecture::Ladder(set),
+            Self::SyncDrop => Architecture::SyncDrop(set),
+        }
+    }
+}
+
+/// Each layer alone.
+pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
+    (0..layers)
+        .map(|layer| Chosen { conversion, series: SetSeries::Alone, layers: vec![layer] })
+        .collect()
+}
+
+/// The sets of the layers that cost least alone, from one layer to all; of layers that cost the same the last is
+/// first, as in the paper's choice. `alone` has what each layer costs.
+pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
+    let mut order: Vec<u32> = (0..alone.len() as u32).rev().collect();
+    order.sort_by(|a, b| alone[*a as usize].total_cmp(&alone[*b as usize]));
+    let first = |count: usize| {
+        let mut layers = order[..count].to_vec();
+        layers.sort_unstable();
+        Chosen { conversion, series: SetSeries::Ordered, layers }
+    };
+    (1..=order.len()).map(first).collect()
+}
+
+/// What the sets are compared with: the upper half, and at some sizes the last layers and `draws` random sets. The
+/// same each time.
+pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chosen> {
+    let last =
+        |series, count: u32| Chosen { conversion, series, layers: (layers - count..layers).collect() };
+    let mut sizes: Vec<u32> = (1..PARTS).map(|part| (layers * part + PARTS / 2) / PARTS).collect();
+    sizes.retain(|count| (1..layers).contains(count));
+    sizes.dedup();
+    let mut all = Vec::new();
+    if layers > 1 {
+        all.push(last(SetSeries::UpperHalf, layers / 2));
+    }
+    all.extend(sizes.iter().map(|count| last(SetSeries::Last, *count)));
+    for count in sizes {
+        for draw in 0..draws {
+            let mut random = fastrand::Rng::with_seed(u64::from(count) << 32 | u64::from(draw));
+            let mut layers = random.choose_multiple(0..layers, count as usize);
+            layers.sort_unstable();
+            all.push(Chosen { conversion, series: SetSeries::Random, layers });
+        }
+    }
+    all
+}
+
+/// The sets that a step of the greedy search chooses from: a set with each of the other layers added.
+pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<Chosen> {
+    let others = (0..layers).rev().filter(|layer| !set.contains(layer));
+    let with = |layer: u32| {
+        let mut layers = set.to_vec();
+        layers.push(layer);
+        layers.sort_unstable();
+        Chosen { conversion, series: SetSeries::Greedy, layers }
+    };
+    others.map(with).collect()
+}
+
+/// The layers of a model of `to` layers that lie where those of a model of `from` layers do: layer j is converted
+/// where layer floor(j from / to) is.
+pub fn carried_over(chosen: &[u32], from: u32, to: u32) -> Vec<u32> {
+    let source = |layer: u32| (u64::from(layer) * u64::from(from) / u64::from(to.max(1))) as u32;
+    (0..to).filter(|layer| chosen.contains(&source(*layer))).collect()
+}
+
+impl ConversionReport {
+    /// The version that this program writes.
+    pub const VERSION: u32 = VERSION;
+
+    /// The fastest ladder whose KL is at most `kl`; of equally fast ones the one with the least.
+    ///
+    /// # Errors
+    ///
+    /// An input error where none is so near to `standard`, with the least there is.
+    pub fn within(&self, kl: f64) -> Result<&ConversionPoint> {
+        let ladders = || self.points.iter().filter(|p| p.conversion == Conversion::Ladder);
+        let faster = |a: &&ConversionPoint, b: &&ConversionPoint| {
+            a.speedup.total_cmp(&b.speedup).then(b.quality.kl.total_cmp(&a.quality.kl))
+        };
+        let least = ladders().map(|point| point.quality.kl).fold(f64::INFINITY, f64::min);
+        ladders().filter(|point| point.quality.kl <= kl).max_by(faster).ok_or_else(|| {
+            Error::input_help(
+                format!("no set of layers has a KL of at most {kl}"),
+                format!("the least there is: kl<={least:.3e}"),
+            )
+        })
+    }
+
+    /// The point of this number.
+    ///
+    /// # Errors
+    ///
+    /// An input error where there is none.
+    pub fn point(&self, number: usize) -> Result<&ConversionPoint> {
+        self.points.iter().find(|point| point.number == number).ok_or_else(|| {
+            Error::input(format!("there is no point {number}; there are 1 to {}", self.points.len()))
+        })
+    }
+
+    /// The points of a series, in the order of their sizes.
+    pub fn series(&self, conversion: Conversion, series: SetSeries) -> Vec<&ConversionPoint> {
+        let is_of = |p: &&ConversionPoint| (p.conversion, p.series) == (conversion, series);
+        let mut points: Vec<&ConversionPoint> = self.points.iter().filter(is_of).collect();
+        points.sort_by_key(|point| point.layers.len());
+        points
+    }
+
+    /// The random sets by their size.
+    pub fn draws(&self, conversion: Conversion) -> Vec<Draws> {
+        let points = self.series(conversion, SetSeries::Random);
+        let of_size = points.chunk_by(|a, b| a.layers.len() == b.layers.len());
+        let summary = |of: &[&ConversionPoint]| {
+            let mean = |value: fn(&ConversionPoint) -> f64| {
+                of.iter().map(|point| value(point)).sum::<f64>() / of.len() as f64
+            };
+            let kl = || of.iter().map(|point| point.quality.kl);
+            Draws {
+                count: of[0].layers.len(),
+                sets: of.len(),
+                kl: mean(|point| point.quality.kl),
+                range: [kl().fold(f64::INFINITY, f64::min), kl().fold(0.0, f64::max)],
+                speedup: mean(|point| point.speedup),
+            }
+        };
+        of_size.map(summary).collect()
+    }
+
+    /// The target in a few words: `llama-3-8b tp8 b1 p2p-off on h100_sxm`.
+    pub fn target_label(&self) -> String {
+        let Spec { model, architecture, hardware, .. } = &self.target;
+        let label = self.target.label();
+        let label = label.strip_prefix(&format!("{architecture} ")).unwrap_or(&label);
+        format!("{model} {label} on {hardware}")
+    }
+
+    /// The points as a table, a row each.
+    pub fn table(&self) -> Table {
+        let columns = [
+            "point",
+            "to",
+            "series",
+            "count",
+            "kl",
+            "nll",
+            "perplexity",
+            "agreement",
+            "speedup",
+            "tokens/s",
+            "tpot_ms",
+            "layers",
+        ];
+        let mut table = Table::new(columns);
+        for point in &self.points {
+            let q = &point.quality;
+            table.push(vec![
+                point.number.into(),
+                Shown::text(point.conversion),
+                Shown::text(point.series),
+                point.layers.len().into(),
+                Shown::interval(Some(q.kl), q.kl_ci95, 4),
+                Shown::number(q.nll, 4),
+                Shown::number(q.perplexity, 2),
+                Shown::number(q.agreement, 3),
+                Shown::number(point.speedup, 3),
+                Shown::number(point.tokens_per_s, 1),
+                Shown::number(point.tpot_ms, 3),
+                Shown::text(runs_of(&point.layers)),
+            ]);
+        }
+        table
+    }
+}
+
+/// Layers in a few words: `0-3 5 9-11`.
+pub fn runs_of(layers: &[u32]) -> String {
+    let runs = layers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        [one] => one.to_string(),
+        [] => String::new(),
+    });
+    runs.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A report of a model of four layers in which a set costs the square of its size, and a tenth more where it has
+    /// layer 0, and every layer gives a tenth of the speed.
+    pub(crate) fn report() -> ConversionReport {
+        let mut sets = alone(Conversion::Ladder, 4);
+        sets.extend(ordered(Conversion::Ladder, &[0.4, 0.1, 0.3, 0.2]));
+        sets.extend(comparators(Conversion::Ladder, 4, 2));
+        let quality = |kl: f64| Quality {
+            nll: 3.0 + kl,
+            perplexity: (3.0 + kl).exp(),
+            kl,
+            agreement: 1.0 / (1.0 + kl),
+            nll_ci95: None,
+            perplexity_ci95: None,
+            kl_ci95: Some([0.9 * kl, 1.1 * kl]),
+            agreement_ci95: None,
+        };
+        let point = |(at, chosen): (usize, Chosen)| {
+            let count = chosen.layers.len() as f64;
+            let architecture = chosen.conversion.of(&chosen.layers, 4);
+            ConversionPoint {
+                number: at + 1,
+                conversion: chosen.conversion,
+                series: chosen.series,
+                target_architecture: architecture.clone(),
+                architecture,
+                quality: quality(0.01 * count * count + 0.001 * f64::from(chosen.layers[0] == 0)),
+                layers: chosen.layers,
+                tokens_per_s: 100.0 + 10.0 * count,
+                tpot_ms: 1000.0 / (100.0 + 10.0 * count),
+                speedup: 1.0 + 0.1 * count,
+            }
+        };
+        ConversionReport {
+            version: VERSION,
+            model: "model".into(),
+            layers: 4,
+            text: "text.txt".into(),
+            context: 512,
+            tokens: 2048,
+            windows: 4,
+            predicted: 2044,
+            tp: 1,
+            dtype: DType::F32,
+            target: Spec::default(),
+            provenance: Origins { quality: Provenance::Measured, speed: Provenance::Simulated },
+            standard: Unconverted { quality: quality(0.0), tokens_per_s: 100.0, tpot_ms: 10.0 },
+            points: sets.into_iter().enumerate().map(point).collect(),
+        }
+    }
+
+    #[test]
+    fn layers_are_added_in_the_order_of_what_each_costs() {
+        let sets: Vec<Vec<u32>> = ordered(Conversion::Ladder, &[0.4, 0.1, 0.3, 0.2])
+            .into_iter()
+            .map(|set| set.layers)
+            .collect();
+        assert_eq!(sets, [vec![1], vec![1, 3], vec![1, 2, 3], vec![0, 1, 2, 3]]);
+        let equal = ordered(Conversion::Ladder, &[0.0; 3]);
+        assert_eq!(equal[1].layers, [1, 2], "where nothing tells them apart the last are first");
+        let next: Vec<Vec<u32>> =
+            extended(Conversion::Ladder, &[1], 4).into_iter().map(|set| set.layers).collect();
+        assert_eq!(next, [vec![1, 3], vec![1, 2], vec![0, 1]]);
+    }
+
+    #[test]
+    fn comparators_are_the_upper_half_the_last_and_the_same_random_layers_each_time() {
+        let sets = comparators(Conversion::Ladder, 30, 3);
+        assert_eq!(sets, comparators(Conversion::Ladder, 30, 3));
+        let of = |series| sets.iter().filter(move |set| set.series == series);
+        let half: Vec<u32> = (15..30).collect();
+        assert_eq!(of(SetSeries::UpperHalf).map(|set| &set.layers).collect::<Vec<_>>(), [&half]);
+        let sizes: Vec<usize> = of(SetSeries::Last).map(|set| set.layers.len()).collect();
+        assert_eq!(sizes, [5, 10, 15, 20, 25]);
+        assert!(of(SetSeries::Last).all(|set| set.layers.last() == Some(&29)));
+        let random: Vec<_> = of(SetSeries::Random).map(|set| &set.layers).collect();
+        assert_eq!(random.len(), 15);
+        assert!(random.iter().all(|set| set.is_sorted_by(|a, b| a < b) && set.iter().all(|l| *l < 30)));
+        assert_ne!(random[0], random[1]);
+        assert!(comparators(Conversion::Ladder, 1, 3).is_empty());
+    }
+
+    #[test]
+    fn the_fastest_within_a_budget_is_taken_and_what_is_not_there_is_told() {
+        let report = report();
+        let chosen = report.within(0.05).unwrap();
+        assert_eq!((chosen.layers.len(), chosen.quality.kl), (2, 0.04), "not the one with layer 0");
+        assert_eq!(report.within(1.0).unwrap().layers.len(), 4);
+        let told = report.within(0.001).unwrap_err();
+        assert_eq!(told.exit_code(), 2);
+        assert!(told.to_string().contains("0.001"), "{told}");
+        assert_eq!(report.point(6).unwrap().layers, [1, 3]);
+        assert!(report.point(0).is_err() && report.point(99).is_err());
+        let draws = report.draws(Conversion::Ladder);
+        assert!(
+            draws.iter().all(|d| d.sets == 2 && d.range[0] <= d.kl && d.kl <= d.range[1]),
+            "{draws:?}"
+        );
+        assert_eq!(runs_of(&[0, 1, 2, 5, 9, 10]), "0-2 5 9-10");
+    }
+
+    #[test]
+    fn reports_are_read_as_they_are_written() {
+        let report = report();
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<ConversionReport>(&text).unwrap(), report);
+        let first: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let keys = ["number", "series", "architecture", "layers", "kl", "kl_ci95", "speedup", "tpot_ms"];
+        assert!(keys.iter().all(|key| !first["points"][0][key].is_null()), "{first}");
+    }
+
+    proptest! {
+        #[test]
+        fn sets_carried_over_keep_their_share_and_their_order(
+            from in 1u32..40, to in 1u32..90, bits: u64,
+        ) {
+            let chosen: Vec<u32> = (0..from).filter(|layer| bits >> layer & 1 == 1).collect();
+            let carried = carried_over(&chosen, from, to);
+            prop_assert!(carried.is_sorted() && carried.iter().all(|layer| *layer < to));
+            if to >= from {
+                let share = |count: usize, of: u32| count as f64 / f64::from(of);
+                let difference = share(carried.len(), to) - share(chosen.len(), from);
+                // every layer stands for to / from layers, rounded up or down
+                prop_assert!(difference.abs() <= chosen.len().max(1) as f64 / f64::from(to), "{difference}");
+                prop_assert!(carried.is_empty() == chosen.is_empty());
+            }
+            if to == from {
+                prop_assert_eq!(carried, chosen);
+            }
+        }
+    }
+}
