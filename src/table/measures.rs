@@ -381,7 +381,7 @@ pub static MEASURES: &[Measure] = &[
     )
         .interval(None, |r| r.instrumented.as_ref()?.overhead_ci95),
     Measure::new("hidden_share", &["hidden"], "hidden", "hidden share", (Share, More, Runs), Read::OfAll(|records| hidden_shares(records))),
-    quality!("nll", &[], "NLL", "negative log-likelihood of a token", Nats, Less, nll, nll_ci95, ["nll_ci95_low", "nll_ci95_high"]),
+    quality!("nll", &[], "NLL", "negative log-likelihood", Nats, Less, nll, nll_ci95, ["nll_ci95_low", "nll_ci95_high"]),
     quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
     quality!("kl", &["divergence"], "KL", "KL from standard, a token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
     quality!("agreement", &["agree"], "agreement", "agreement with standard", Share, More, agreement, agreement_ci95, ["agreement_ci95_low", "agreement_ci95_high"]),

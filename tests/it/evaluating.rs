@@ -402,7 +402,7 @@ fn what_an_experiment_says_of_its_evaluation_is_checked_before_anything_runs() {
     refused(
         "text.txt",
         "gone.txt",
-        &["beside.toml:14", "gone.txt' is not a file", "experiment file's directory"],
+        &["beside.toml:13:8", "gone.txt' is not a file", "experiment file's directory"],
     );
     refused("context = 16", "contxt = 16", &["contxt", "context"]);
     refused("context = 16", "context = 1", &["context is 1", "from 2"]);

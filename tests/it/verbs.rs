@@ -65,6 +65,7 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "delayed",
         "micro-batches",
         "gain-by-latency",
+        "quality",
         "rivals",
     ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
