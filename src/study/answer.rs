@@ -158,6 +158,7 @@ fn unfinished(records: &[Record]) -> Option<String> {
             Status::Oom => "would not fit in memory",
             Status::Skipped => "cannot run",
             Status::Interrupted => "did not end",
+            Status::Running => "still running",
             Status::Failed => "failed",
             Status::Ok => "left no numbers",
         };
