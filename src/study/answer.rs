@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::analysis::{Axis, Cells, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict};
+use super::analysis::{
+    Axis, Cells, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Varied, Verdict,
+};
 use crate::base::statistics::median;
 use crate::base::text::counted;
 use crate::table::render::{Shown, Table};
@@ -170,8 +172,8 @@ fn unfinished(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
-fn warnings(flags: &[String]) -> Option<String> {
-    let first = flags.first()?;
+fn warnings(flags: &[Flag]) -> Option<String> {
+    let first = &flags.first()?.text;
     let end = if first.ends_with(['.', '?']) { "" } else { "." };
     Some(match flags.len() {
         1 => format!("One thing looks wrong: {first}{end}"),
