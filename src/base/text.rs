@@ -8,6 +8,16 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Ranks in few words: `r0`, `r0..r7`, `r0 r2`.
+pub fn rank_list(ranks: &[u32]) -> String {
+    match ranks {
+        [first, .., last] if (*last as usize) + 1 == *first as usize + ranks.len() => {
+            format!("r{first}..r{last}")
+        }
+        ranks => ranks.iter().map(|rank| format!("r{rank}")).collect::<Vec<_>>().join(" "),
+    }
+}
+
 /// A text as searches compare it: in lower case, `_` as `-`, so that `paper_70b` finds `paper-70B`. Its length in
 /// bytes is that of its lower case.
 pub fn folded(text: &str) -> String {

@@ -1,6 +1,9 @@
 //! The experiments at hand: files in a directory, and those built in.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 use crate::base::error::{Error, Result};
 use crate::base::offer::Offer;
@@ -35,20 +38,26 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
     let mut found: Vec<AtHand> = paths
-        .into_iter()
-        .map(|path| AtHand {
-            name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            text: text(&path).unwrap_or_default(),
-            experiment: text(&path).and_then(|text| Experiment::from_str(&text, &path)),
-            path: Some(path),
+        .into_par_iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let (text, experiment) = match text(&path) {
+                Ok(text) => {
+                    let experiment = Experiment::from_str(&text, &path);
+                    (text, experiment)
+                }
+                Err(error) => (String::new(), Err(error)),
+            };
+            AtHand { name, text, experiment, path: Some(path) }
         })
         .collect();
-    for (name, text) in BUILT_IN {
-        if found.iter().all(|at_hand| at_hand.name != name) {
-            let experiment = Experiment::from_str(text, Path::new(&format!("{name}.toml")));
-            found.push(AtHand { name: name.into(), path: None, text: text.into(), experiment });
-        }
-    }
+    let hidden: HashSet<String> = found.iter().map(|at_hand| at_hand.name.clone()).collect();
+    let built_in = BUILT_IN.into_par_iter().filter(|(name, _)| !hidden.contains(*name));
+    // planning thousands of cells takes a while
+    found.par_extend(built_in.map(|(name, text)| {
+        let experiment = Experiment::from_str(text, Path::new(&format!("{name}.toml")));
+        AtHand { name: name.into(), path: None, text: text.into(), experiment }
+    }));
     Ok(found)
 }
 

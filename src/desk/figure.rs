@@ -166,7 +166,7 @@ impl Wanted {
         }
         Err(Error::input_help(
             format!("{} sets of runs that are not comparable with each other", sets.len()),
-            format!("choose one with --filter, for example 'model=NAME':\n    {}", names.join("\n    ")),
+            format!("choose one by a filter, for example 'model=NAME':\n    {}", names.join("\n    ")),
         ))
     }
 }

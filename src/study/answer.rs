@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::analysis::{Axis, Cells, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict};
+use super::analysis::{
+    Axis, Cells, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Varied, Verdict,
+};
 use crate::base::statistics::median;
 use crate::base::text::counted;
 use crate::table::render::{Shown, Table};
@@ -158,6 +160,7 @@ fn unfinished(records: &[Record]) -> Option<String> {
             Status::Oom => "would not fit in memory",
             Status::Skipped => "cannot run",
             Status::Interrupted => "did not end",
+            Status::Running => "still running",
             Status::Failed => "failed",
             Status::Ok => "left no numbers",
         };
@@ -169,8 +172,8 @@ fn unfinished(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
-fn warnings(flags: &[String]) -> Option<String> {
-    let first = flags.first()?;
+fn warnings(flags: &[Flag]) -> Option<String> {
+    let first = &flags.first()?.text;
     let end = if first.ends_with(['.', '?']) { "" } else { "." };
     Some(match flags.len() {
         1 => format!("One thing looks wrong: {first}{end}"),

@@ -12,7 +12,7 @@ use crate::table::{Environment, Provenance, RunQuality, Spec};
 pub const SCHEMA: u32 = 1;
 
 words! {
-    /// How a run ended.
+    /// How a run ended, or that it has not yet.
     Status, "status" {
         /// It ran to its end.
         Ok = "ok",
@@ -24,6 +24,8 @@ words! {
         Skipped = "skipped",
         /// It was stopped; it will be run again.
         Interrupted = "interrupted",
+        /// It runs now, in another process: it has no record yet.
+        Running = "running",
     }
 }
 
@@ -36,6 +38,7 @@ impl Status {
             Self::Oom => "▣",
             Self::Skipped => "⊘",
             Self::Interrupted => "◼",
+            Self::Running => "▶",
         }
     }
 }
@@ -221,6 +224,11 @@ impl Record {
     /// Whether `sweep` need not run this again.
     pub fn is_finished(&self) -> bool {
         self.status == Status::Ok
+    }
+
+    /// Whether it came to an end, good or bad, by itself: it neither runs nor was stopped.
+    pub fn has_ended(&self) -> bool {
+        !matches!(self.status, Status::Running | Status::Interrupted)
     }
 }
 

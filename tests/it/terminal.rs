@@ -160,8 +160,7 @@ fn sigterm_restores_the_terminal_and_keeps_what_was_done() {
     workbench.wait_for("▶ ");
     // a run that is told to start has a directory soon after
     let began = Instant::now();
-    let is_stored =
-        || place.run(&["runs", "--format", "json"]).exits(0).stdout.contains("still running");
+    let is_stored = || place.run(&["runs", "--format", "json"]).exits(0).stdout.contains("by process");
     while !is_stored() && began.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(100));
     }

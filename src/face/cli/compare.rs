@@ -86,7 +86,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         }
     }
     for flag in &comparison.flags {
-        report::warn(flag);
+        report::warn(&flag.text);
     }
     Ok(0)
 }

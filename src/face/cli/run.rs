@@ -56,7 +56,7 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         Status::Ok => 0,
         Status::Failed => 1,
         Status::Oom | Status::Skipped => 2,
-        Status::Interrupted => INTERRUPTED,
+        Status::Interrupted | Status::Running => INTERRUPTED,
     };
     if let (true, Some(reason)) = (code != 0, &record.reason) {
         report::line(&format!("{}: {reason}", record.status.as_str()));

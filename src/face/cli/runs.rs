@@ -24,7 +24,7 @@ pub struct Args {
     /// Only runs with this tag (several: with all of them)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Only runs that ended so: ok, failed, oom, skipped, interrupted
+    /// Only ok, failed, oom, skipped, interrupted or running ones
     #[arg(long, value_name = "STATUS")]
     pub status: Option<Status>,
     /// Sort by columns, the first one first, for example tpot, tok/s:desc,arch; -tpot is tpot:desc [default: oldest first]

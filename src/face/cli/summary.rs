@@ -21,13 +21,17 @@ pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
 
 fn text(dir: &Path) -> Result<String> {
     let records = filter::select(&[], dir)?.records;
-    let ok = records.iter().filter(|record| record.status == Status::Ok).count();
+    let count = |status| records.iter().filter(|record| record.status == status).count();
+    let running = match count(Status::Running) {
+        0 => String::new(),
+        running => format!(", {running} running now"),
+    };
     Ok(format!(
         "\
 Ladderscope {}: how much of tensor-parallel decoding time is exposed communication,
 and which model architecture hides it best, on which hardware?
 
-{} in {} ({ok} ok). This is no terminal, so no workbench; how to go on:
+{} in {} ({} ok{running}). This is no terminal, so no workbench; how to go on:
 
   ladderscope run --model tiny --backend cpu --tp 2 --architecture ladder   run one cell
   ladderscope experiments                                                   experiment files at hand
@@ -39,5 +43,6 @@ and which model architecture hides it best, on which hardware?
         env!("CARGO_PKG_VERSION"),
         counted(records.len(), "stored run"),
         dir.display(),
+        count(Status::Ok),
     ))
 }

@@ -8,9 +8,7 @@ use super::opener::looks_like_path;
 use super::overlay::Overlay;
 use super::state::State;
 use super::widgets::field::first_line;
-
-/// Lines that a page key scrolls.
-const PAGE: usize = 10;
+use super::widgets::list::{PAGE, scroll_key};
 
 /// A key while an overlay lies on top.
 pub fn in_overlay(state: &mut State, key: KeyEvent) {
@@ -42,12 +40,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             _ => {}
         },
         Some(Overlay::Help { scroll, .. } | Overlay::Text { scroll, .. }) => match key.code {
-            KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
-            KeyCode::PageUp => *scroll = scroll.saturating_sub(PAGE),
-            KeyCode::PageDown | KeyCode::Char(' ') => *scroll += PAGE,
-            KeyCode::Home => *scroll = 0,
-            KeyCode::End | KeyCode::Char('G') => *scroll = usize::MAX / 2,
+            code if scroll_key(code, scroll) => {}
             KeyCode::Char('q' | '?') => drop(cx.overlays.pop()),
             _ => {}
         },

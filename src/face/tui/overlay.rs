@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::conversions::Conversions;
 use super::pick::{Chosen, Folder, Pick};
+use super::screen::Hints;
 use super::screens::pareto::picture::Picture;
 use super::screens::timeline::Timeline;
 use super::state::{Placed, State};
@@ -49,6 +50,27 @@ pub enum Overlay {
         /// How many lines lie above the first one shown.
         scroll: usize,
     },
+}
+
+impl Overlay {
+    /// Its keys and what they do.
+    pub fn hints(&self) -> Hints {
+        match self {
+            Self::Help { .. } => &[("/", "search"), ("↑ ↓", "scroll"), ("Esc", "close")],
+            Self::Text { .. } => &[("↑ ↓", "scroll"), ("Esc", "close")],
+            Self::Pick(_) => {
+                &[("Enter", "choose"), ("↑ ↓", "select"), ("Tab", "complete"), ("Esc", "close")]
+            }
+            Self::Confirm(_) => &[("y", "yes"), ("n", "no"), ("Esc", "no")],
+            Self::Prompt(prompt) if prompt.offers.list().is_empty() => {
+                &[("Enter", "take it"), ("↑", "typed before"), ("Esc", "close")]
+            }
+            Self::Prompt(_) => {
+                &[("Enter", "take it"), ("Tab", "complete"), ("↑", "typed before"), ("Esc", "close")]
+            }
+            Self::Picture { .. } => &[("Enter", "close"), ("Esc", "close")],
+        }
+    }
 }
 
 /// Takes a typed line; why it cannot be used.

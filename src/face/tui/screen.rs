@@ -19,6 +19,9 @@ use super::widgets::list::List;
 use crate::base::error::Result;
 pub use crate::desk::export::FileKind;
 
+/// Keys and what they do, in a word or two, for the footer.
+pub type Hints = &'static [(&'static str, &'static str)];
+
 /// What can be done on a screen, and how.
 pub trait Acts: Placed {
     /// What can be done.
@@ -26,12 +29,20 @@ pub trait Acts: Placed {
 
     /// Does what was asked for.
     fn act(&mut self, act: Self::Act, cx: &mut Context);
+
+    /// Whether that can be done now: a key that does nothing is not advertised.
+    fn can(&self, _act: Self::Act) -> bool {
+        true
+    }
 }
 
 /// Does what a binding says, on a screen of any type.
 pub trait Perform {
     /// Does what the binding at this place of the screen's table says.
     fn perform(&mut self, at: usize, cx: &mut Context);
+
+    /// Whether that can be done now.
+    fn is_possible(&self, at: usize) -> bool;
 }
 
 impl<S: Acts> Perform for S {
@@ -39,6 +50,10 @@ impl<S: Acts> Perform for S {
         if let Some(binding) = S::Act::BINDINGS.get(at) {
             self.act(binding.act, cx);
         }
+    }
+
+    fn is_possible(&self, at: usize) -> bool {
+        S::Act::BINDINGS.get(at).is_some_and(|binding| self.can(binding.act))
     }
 }
 
@@ -93,6 +108,11 @@ pub trait Screen: Perform {
     /// any binding; whether it was one.
     fn typed(&mut self, _key: KeyEvent, _cx: &mut Context) -> bool {
         false
+    }
+
+    /// The keys of what is being typed or lies on the screen, and what they do, while it takes them all.
+    fn taken(&self) -> Option<Hints> {
+        None
     }
 
     /// Pasted text; whether something is being typed that takes it.

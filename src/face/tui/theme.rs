@@ -59,32 +59,32 @@ const BUILT_IN: [(&str, bool); 4] =
 /// each of [`BUILT_IN`], in words and numbers of the 256-colour palette.
 const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES + ARCHITECTURES] = [
     (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
-    (Role::Dim, "dim", ["dim", "245", "244", "15"]),
+    (Role::Dim, "dim", ["dim", "245", "242", "15"]),
     (Role::Title, "title", ["bold", "bold 255", "bold 232", "bold underlined 15"]),
     (Role::Border, "border", ["dim", "240", "248", "15"]),
     (Role::Selected, "selected", ["reversed", "bold 255 on 24", "bold 232 on 153", "bold 16 on 15"]),
     (Role::Key, "key", ["bold cyan", "bold 80", "bold 25", "bold 14"]),
-    (Role::Good, "good", ["green", "114", "28", "bold 10"]),
+    (Role::Good, "good", ["green", "114", "22", "bold 10"]),
     (Role::Bad, "bad", ["bold red", "bold 210", "bold 124", "bold 16 on 9"]),
     (Role::Warn, "warn", ["bold magenta", "bold 176", "bold 90", "bold 13"]),
     (Role::Active, "active", ["bold blue", "bold 75", "bold 25", "bold 14"]),
-    (Role::Comm, "comm", ["yellow", "221", "130", "bold 11"]),
-    (Role::Waiting, "waiting", ["dim yellow", "179", "136", "11"]),
+    (Role::Comm, "comm", ["yellow", "221", "94", "bold 11"]),
+    (Role::Waiting, "waiting", ["dim yellow", "179", "58", "11"]),
     (Role::Exposed, "exposed", ["bold red", "bold 209", "bold 160", "bold 16 on 11"]),
     (Role::Series(0), "series-1", ["blue", "75", "25", "bold 12"]),
-    (Role::Series(1), "series-2", ["green", "114", "28", "bold 10"]),
+    (Role::Series(1), "series-2", ["green", "114", "22", "bold 10"]),
     (Role::Series(2), "series-3", ["magenta", "176", "90", "bold 13"]),
-    (Role::Series(3), "series-4", ["cyan", "80", "30", "bold 14"]),
+    (Role::Series(3), "series-4", ["cyan", "80", "23", "bold 14"]),
     (Role::Series(4), "series-5", ["red", "210", "124", "bold 9"]),
-    (Role::Series(5), "series-6", ["yellow", "221", "130", "bold 11"]),
+    (Role::Series(5), "series-6", ["yellow", "221", "94", "bold 11"]),
     (Role::Architecture(0), "architecture-1", ["blue", "69", "25", "bold 12"]),
-    (Role::Architecture(1), "architecture-2", ["red", "209", "166", "bold 9"]),
-    (Role::Architecture(2), "architecture-3", ["green", "78", "29", "bold 10"]),
-    (Role::Architecture(3), "architecture-4", ["magenta", "176", "132", "bold 13"]),
+    (Role::Architecture(1), "architecture-2", ["red", "209", "160", "bold 9"]),
+    (Role::Architecture(2), "architecture-3", ["green", "78", "22", "bold 10"]),
+    (Role::Architecture(3), "architecture-4", ["magenta", "176", "126", "bold 13"]),
     (Role::Architecture(4), "architecture-5", ["", "255", "232", "bold 15"]),
-    (Role::Architecture(5), "architecture-6", ["yellow", "214", "136", "bold 11"]),
-    (Role::Architecture(6), "architecture-7", ["cyan", "117", "31", "bold 14"]),
-    (Role::Architecture(7), "architecture-8", ["dim", "245", "243", "7"]),
+    (Role::Architecture(5), "architecture-6", ["yellow", "214", "94", "bold 11"]),
+    (Role::Architecture(6), "architecture-7", ["cyan", "117", "23", "bold 14"]),
+    (Role::Architecture(7), "architecture-8", ["dim", "245", "242", "7"]),
 ];
 
 /// Names of the built-in themes.
@@ -156,6 +156,11 @@ impl Theme {
         self.light
     }
 
+    /// Whether series look different from each other in it; without colours they do not.
+    pub fn tells_series(self) -> bool {
+        self.style(Role::Series(0)) != self.style(Role::Series(1))
+    }
+
     /// The style of a role.
     pub fn style(self, role: Role) -> Style {
         let role = match role {
@@ -174,6 +179,7 @@ impl Theme {
             Status::Failed => Role::Bad,
             Status::Oom | Status::Interrupted => Role::Warn,
             Status::Skipped => Role::Dim,
+            Status::Running => Role::Active,
         })
     }
 
@@ -239,6 +245,35 @@ mod tests {
             assert_ne!(theme.style(Role::Selected), theme.style(Role::Text), "{name}");
         }
         assert_eq!(Theme::built_in("drak"), None);
+    }
+
+    /// The contrast of two colours as WCAG 2 has it, 1 to 21.
+    fn contrast(a: [u8; 3], b: [u8; 3]) -> f64 {
+        let linear = |c: u8| match f64::from(c) / 255.0 {
+            c if c <= 0.04045 => c / 12.92,
+            c => ((c + 0.055) / 1.055).powf(2.4),
+        };
+        let light =
+            |[r, g, b]: [u8; 3]| 0.05 + 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+        let (a, b) = (light(a), light(b));
+        a.max(b) / a.min(b)
+    }
+
+    #[test]
+    fn text_of_every_role_can_be_read_on_its_ground() {
+        assert!((contrast([0; 3], [255; 3]) - 21.0).abs() < 1e-9);
+        // the terminal's own theme has the terminal's own colours
+        for name in names().filter(|name| *name != "terminal") {
+            let theme = Theme::built_in(name).unwrap();
+            let ground = theme.style(Role::Text);
+            for (role, of, _) in ROLES.iter().filter(|(role, ..)| *role != Role::Border) {
+                let style = ground.patch(theme.style(*role));
+                let [letters, paper] =
+                    [style.fg, style.bg].map(|color| rgb(color.unwrap(), false).unwrap());
+                let contrast = contrast(letters, paper);
+                assert!(contrast >= 4.5, "{name}: {of} has {contrast:.2}:1");
+            }
+        }
     }
 
     #[test]

@@ -6,10 +6,10 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
-use super::context::Context;
 use super::layout::{SMALLEST, regions, tabs};
+use super::screen::Hints;
 use super::state::{State, Tab};
-use super::theme::Role;
+use super::theme::{Role, Theme};
 use super::widgets::{overlay, paint};
 
 /// Draws the whole window: tabs, screen, overlays, hints.
@@ -20,6 +20,12 @@ pub fn draw(buf: &mut Buffer, state: &State) {
     }
     for top in &state.cx.overlays {
         overlay::draw(buf, &state.cx, top);
+    }
+    // what lies on top takes the keys
+    if let (Some(top), None) = (state.cx.overlays.last(), &state.cx.notice)
+        && let Some(regions) = regions(&state.cx)
+    {
+        draw_taken(buf, regions.footer, state.cx.theme, top.hints());
     }
 }
 
@@ -46,10 +52,10 @@ pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     match &state.cx.notice {
         Some(notice) if notice.error => {
             overlay::failure(buf, regions.notice, &state.cx, notice);
-            draw_footer(buf, regions.footer, &state.cx);
+            draw_footer(buf, regions.footer, state);
         }
         Some(notice) => overlay::note(buf, regions.footer, &state.cx, notice),
-        None => draw_footer(buf, regions.footer, &state.cx),
+        None => draw_footer(buf, regions.footer, state),
     }
 }
 
@@ -67,12 +73,30 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
     }
 }
 
-/// As many hints as fit; what holds anywhere stands on the right and is never crowded out.
-fn draw_footer(buf: &mut Buffer, area: Rect, cx: &Context) {
+/// The keys of what takes them all, and nothing that they do elsewhere.
+fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
+    paint::put(buf, area, area.x, area.y, &" ".repeat(area.width.into()), theme.style(Role::Text));
+    let mut x = area.x + 1;
+    for (key, hint) in hints {
+        x = paint::put(buf, area, x, area.y, key, theme.style(Role::Key));
+        x = paint::put(buf, area, x + 1, area.y, hint, theme.style(Role::Dim)) + 2;
+    }
+}
+
+/// As many hints as fit of what can be done now; what holds anywhere stands on the right and is never crowded out.
+fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
+    let cx = &state.cx;
     let theme = cx.theme;
+    if let Some(hints) = state.screen(cx.tab).taken() {
+        return draw_taken(buf, area, theme, hints);
+    }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Dim));
+    let possible = |action| match action {
+        Action::On(tab, at) => state.screen(tab).is_possible(at),
+        _ => true,
+    };
     let hints = |own: bool| {
-        let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab));
+        let usable = cx.keys.all().iter().filter(|b| b.holds_on(cx.tab) && possible(b.action));
         usable.filter_map(move |b| {
             let action = b.action;
             let global = matches!(action, Action::Help | Action::Palette | Action::Quit);

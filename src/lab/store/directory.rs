@@ -123,8 +123,8 @@ impl Store {
         id::rfc3339(self.ids.now())
     }
 
-    /// All stored runs, oldest first, batches' rows included (as `BATCH:ROW` ids). Runs that were
-    /// started and never finished are listed as interrupted. Damaged records are reported, not fatal.
+    /// All stored runs, oldest first, batches' rows included (as `BATCH:ROW` ids). Runs without a
+    /// record are listed as running where their process does, else as interrupted. Damaged records are reported, not fatal.
     /// Rows of batches come without their environment; [`Store::get`] and [`Store::complete`] have it.
     ///
     /// # Errors
@@ -327,17 +327,20 @@ impl Store {
                 return listing;
             }
         };
-        let pid = started.process.pid;
-        let reason = match started.process.liveness() {
-            Liveness::Alive => format!("still running (process {pid})"),
-            Liveness::Gone => format!("its process ({pid}) ended without leaving a record"),
-            Liveness::Elsewhere(host) => {
-                format!(
-                    "no record; it was started by process {pid} on {host} and may still be running there"
-                )
+        let (process, since) = (&started.process, &started.created);
+        let pid = process.pid;
+        let on = process.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
+        let (status, reason) = match process.liveness() {
+            Liveness::Alive => (Status::Running, format!("since {since}, by process {pid}{on}")),
+            Liveness::Gone => {
+                (Status::Interrupted, format!("its process ({pid}) ended without leaving a record"))
             }
+            Liveness::Elsewhere(_) => (
+                Status::Interrupted,
+                format!("no record; process {pid}{on} began it at {since} and may still run it there"),
+            ),
         };
-        let mut record = Record::new(started.spec, Status::Interrupted, Some(reason));
+        let mut record = Record::new(started.spec, status, Some(reason));
         record.run = id.to_owned();
         record.created = started.created;
         record.round = started.round;

@@ -2,7 +2,7 @@
 
 use super::directory::{Listing, Store};
 use crate::base::error::{Error, Result, nearest};
-use crate::table::{Record, Status};
+use crate::table::Record;
 
 impl Store {
     /// One run by id, by unique prefix of an id, as `BATCH:ROW` (`BATCH` alone where it has one row), or
@@ -64,13 +64,12 @@ impl Store {
     /// The newest run that has ended, or the newest.
     fn last(&self) -> Result<Record> {
         let runs = self.list_runs()?.records;
-        let ended = runs.iter().rposition(|r| r.status != Status::Interrupted);
+        let ended = runs.iter().rposition(Record::has_ended);
         let run = ended.map(|at| &runs[at]).or(runs.last());
         let newest = self.newest_batch()?;
         match (run, newest) {
             (Some(run), Some((batch, created)))
-                if run.status != Status::Interrupted
-                    && (&run.created, &run.run) > (&created, &batch) =>
+                if run.has_ended() && (&run.created, &run.run) > (&created, &batch) =>
             {
                 Ok(run.clone())
             }

@@ -115,9 +115,14 @@ fn a_run_that_was_never_finished_is_running_or_interrupted() {
     let (_dir, store) = store();
     let begun = store.begin(&spec("ladder"), Some("quickstart"), 2).unwrap();
     let record = store.get(&begun.id).unwrap();
-    assert_eq!(record.status, Status::Interrupted);
-    assert!(record.reason.as_deref().unwrap().starts_with("still running"), "{:?}", record.reason);
+    assert_eq!(record.status, Status::Running);
+    let reason = record.reason.as_deref().unwrap();
+    let since = format!("since {}, by process {}", record.created, std::process::id());
+    assert!(reason.starts_with(&since), "who runs it since when is told: {reason}");
     assert!(store.finished().unwrap().is_empty());
+    let key = spec("ladder").key();
+    let failed = store.failed_of(&[key.as_str()].into()).unwrap();
+    assert!(failed.is_empty(), "what runs has not failed: {failed:?}");
 
     // as if its process had been killed
     let path = begun.path.join("spec.json");

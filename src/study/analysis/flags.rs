@@ -1,15 +1,16 @@
 //! What looks wrong in a set of cells, whatever they are compared by.
 
-use super::compare::{Axis, Label, Matching, Pair, PooledCell};
+use super::compare::{Axis, Flag, Label, Matching, Pair, PooledCell};
 
 /// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
 /// cells' own runs warned of.
-pub(super) fn flags(cells: &[PooledCell]) -> Vec<String> {
+pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
     let mut flags = slower_with_more_ranks(cells);
     flags.extend(upper_bound_that_p2p_changes(cells));
     let label = Label::new(cells, None);
     for cell in cells {
-        flags.extend(cell.record.warnings.iter().map(|w| format!("{}: {w}", label.pair(cell, cell))));
+        let said = cell.record.warnings.iter().map(|w| format!("{}: {w}", label.pair(cell, cell)));
+        flags.extend(said.map(|text| Flag::new([cell], text)));
     }
     flags
 }
@@ -17,7 +18,7 @@ pub(super) fn flags(cells: &[PooledCell]) -> Vec<String> {
 /// More ranks share the work: if that makes it slower, communication costs more than it saves, or
 /// something is wrong. Neighbouring TPs are looked at. A measurement without an interval is
 /// flagged too, as such.
-fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<String> {
+fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
     let matching = Matching::new(cells, &Axis::TP, None);
     let label = Label::new(cells, Some(&Axis::TP));
     let mut flags = Vec::new();
@@ -29,14 +30,15 @@ fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<String> {
             let (low, high) = (&pair.baseline.record, &pair.other.record);
             let unsure = ratio.ci95.is_none() && !ratio.exact;
             if low.spec.tp < high.spec.tp && ratio.speedup < 1.0 && (ratio.differs || unsure) {
-                flags.push(format!(
+                let text = format!(
                     "{}: tp{} is slower than tp{}: {:.3} x its tokens/s{}",
                     label.pair(pair.baseline, pair.other),
                     high.spec.tp,
                     low.spec.tp,
                     ratio.speedup,
                     if unsure { " (too few samples for an interval)" } else { "" }
-                ));
+                );
+                flags.push(Flag::new([pair.baseline, pair.other], text));
             }
         }
     }
@@ -45,7 +47,7 @@ fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<String> {
 
 /// `upper-bound` communicates nothing, so that P2P cannot matter to it; where it does, the two cells
 /// were not run under the same conditions.
-fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<String> {
+fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<Flag> {
     let matching = Matching::new(cells, &Axis::P2P, None);
     let label = Label::new(cells, Some(&Axis::P2P));
     let pairs = matching.pairs().into_iter();
@@ -54,12 +56,13 @@ fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<String> {
         .map(|pair| (pair, pair.ratio()))
         .filter(|(_, ratio)| ratio.differs)
         .map(|(pair, ratio)| {
-            format!(
+            let text = format!(
                 "{}: differs between P2P on and off ({:.3} x), though it does not communicate: were \
                  conditions the same?",
                 label.pair(pair.baseline, pair.other),
                 ratio.speedup
-            )
+            );
+            Flag::new([pair.baseline, pair.other], text)
         })
         .collect()
 }

@@ -32,7 +32,7 @@ pub(crate) mod testing;
 mod varied;
 
 pub use compare::{
-    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatCell, HeatMap, HeatSlice,
+    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, HeatCell, HeatMap, HeatSlice,
     HeatValue, LEAST_DIFFERENCE, Measured, Side, UNSET, Verdict, benjamini_hochberg, compare,
     compared_rows, differences_table, first_equal, pairs_table, slices, told_table,
 };

@@ -108,7 +108,9 @@ impl Figure {
     /// An input error for another extension than svg and png; a failure where painting fails; else
     /// the errors of [`write()`].
     pub fn save(&self, path: &Path) -> Result<()> {
-        let bytes = match Format::of(path)? {
+        let format = Format::of(path)?;
+        check_place(path)?;
+        let bytes = match format {
             Format::Svg => self.svg()?.into_bytes(),
             Format::Png => self
                 .painted(f64::from(self.dpi))
@@ -129,6 +131,18 @@ impl Figure {
 /// An input error where the directory of the file is not there, since a mistyped path is to be refused,
 /// or where a directory stands in the file's place; a failure where writing fails.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    check_place(path)?;
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            let file = std::fs::OpenOptions::new().write(true).open(path);
+            file.and_then(|mut file| file.write_all(bytes)).map_err(Error::io(path))
+        }
+        _ => atomic::write(path, bytes),
+    }
+}
+
+/// Fails, as [`write()`] does, where no file can be put at a path: before the work of painting one.
+fn check_place(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     if let Some(dir) = parent.filter(|dir| !dir.exists()) {
         return Err(Error::input_help(
@@ -136,15 +150,9 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
             "make it, or name another place",
         ));
     }
-    match std::fs::metadata(path) {
-        Ok(there) if there.is_dir() => {
-            Err(Error::input(format!("{}: a directory is in its place", path.display())))
-        }
-        Ok(there) if !there.is_file() => {
-            let file = std::fs::OpenOptions::new().write(true).open(path);
-            file.and_then(|mut file| file.write_all(bytes)).map_err(Error::io(path))
-        }
-        _ => atomic::write(path, bytes),
+    match path.is_dir() {
+        true => Err(Error::input(format!("{}: a directory is in its place", path.display()))),
+        false => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@ use super::font;
 use super::layout::{Entry, Key, bar};
 use super::scene::{Align, Area, Color, Scene, Text};
 use super::style::{INK, Sizes, VERMILION, WHITE};
+use crate::base::text::rank_list;
 use crate::plan::Lane;
 use crate::trace::overlap::exposed_intervals;
 use crate::trace::overlap::intervals::clip;
@@ -85,11 +86,12 @@ pub fn least(sizes: &Sizes) -> f64 {
     2.6 * sizes.tick
 }
 
-/// Names of a rank's rows and the width of the widest.
-pub fn names(rank: Option<u32>, sizes: &Sizes) -> ([String; 2], f64) {
-    let name = |lane: Lane| match rank {
-        Some(rank) => format!("rank {rank} {}", lane.as_str()),
-        None => lane.as_str().to_owned(),
+/// Names of the rows of a rank, or of several that did the same, and the width of the widest; none of no rank.
+pub fn names(ranks: &[u32], sizes: &Sizes) -> ([String; 2], f64) {
+    let name = |lane: Lane| match ranks {
+        [] => lane.as_str().to_owned(),
+        [rank] => format!("rank {rank} {}", lane.as_str()),
+        ranks => format!("{} {}", rank_list(ranks), lane.as_str()),
     };
     let names = [name(Lane::Compute), name(Lane::Comm)];
     let width = names.iter().map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
@@ -108,6 +110,25 @@ pub fn rows(trace: &Trace, window: (i64, i64)) -> BTreeMap<(u32, Lane), Vec<&Spa
         row.sort_by_key(|span| span.start_ns);
     }
     rows
+}
+
+/// Ranks that did the same at the same times, together: each class by its ranks, the first one met first.
+pub fn classes(rows: &BTreeMap<(u32, Lane), Vec<&Span>>, ranks: &[u32]) -> Vec<Vec<u32>> {
+    let spans = |rank: u32, lane| rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
+    let bare = |span: &&Span| Span { rank: 0, stream: 0, ..**span };
+    let alike = |a: u32, b: u32| {
+        [Lane::Compute, Lane::Comm]
+            .into_iter()
+            .all(|lane| spans(a, lane).iter().map(bare).eq(spans(b, lane).iter().map(bare)))
+    };
+    let mut classes: Vec<Vec<u32>> = Vec::new();
+    for rank in ranks {
+        match classes.iter_mut().find(|class| alike(class[0], *rank)) {
+            Some(class) => class.push(*rank),
+            None => classes.push(vec![*rank]),
+        }
+    }
+    classes
 }
 
 /// What is drawn where.

@@ -2,6 +2,8 @@
 //! scale, with what of communication was exposed; from [`crate::trace::overlap::overlap()`]. Standard over
 //! ladder shows what hiding all-reduces gains.
 
+use std::collections::BTreeSet;
+
 use super::axis::{self, Axis};
 use super::figure::Figure;
 use super::font;
@@ -12,6 +14,7 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Text};
 use super::style::{GREY, INK, Sizes};
 use crate::base::error::{Error, Result};
+use crate::base::text::rank_list;
 use crate::plan::{Lane, Phase};
 use crate::study::analysis::{self, Varied};
 use crate::trace::overlap::{Selection, origin_ns, overlap};
@@ -107,13 +110,13 @@ pub fn overlap_figure(
         options,
         provenance,
         title,
-        note: format!("rank {}; dashed: where the same layers end", part.rank),
+        note: format!("{}; dashed: where the same layers end", rank_drawn(&excerpts, part.rank)),
         remark: String::new(),
         legend: lanes::legend(),
     };
     let (mut scene, all, sizes) =
         sheet.lay(height, (120.0, count * (1.1 * lanes::least(&sizes) + head) + under))?;
-    let (names, widest) = lanes::names(None, &sizes);
+    let (names, widest) = lanes::names(&[], &sizes);
     let left = all.left + widest + 0.9 * sizes.tick;
     let right = all.right - 1.2 * sizes.tick;
     let (unit_ns, unit) = lanes::unit(length);
@@ -167,6 +170,22 @@ pub fn overlap_figure(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     layout::name_below(&mut scene, all, (left + right) / 2.0, &names, &sizes);
     Ok(Figure::new(scene, provenance, options))
+}
+
+/// The rank that is drawn, and those that did the same in all these layers: `rank 0 = r1..r7`.
+fn rank_drawn(excerpts: &[Excerpt<'_>], rank: u32) -> String {
+    let same = |excerpt: &Excerpt<'_>| {
+        let rows = lanes::rows(excerpt.trace, excerpt.layers);
+        let ranks: BTreeSet<u32> = rows.keys().map(|(rank, _)| *rank).collect();
+        let classes = lanes::classes(&rows, &ranks.into_iter().collect::<Vec<_>>());
+        let own = classes.into_iter().find(|class| class.contains(&rank));
+        own.into_iter().flatten().filter(|other| *other != rank).collect::<BTreeSet<u32>>()
+    };
+    let of_all = excerpts.iter().map(same).reduce(|a, b| &a & &b).unwrap_or_default();
+    match of_all.into_iter().collect::<Vec<_>>() {
+        others if others.is_empty() => format!("rank {rank}"),
+        others => format!("rank {rank} = {}", rank_list(&others)),
+    }
 }
 
 /// The middle layers of the step, as they lie on the rank's compute lane.

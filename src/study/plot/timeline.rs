@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::trace::Trace;
 use crate::trace::overlap::{Selection, origin_ns, overlap};
 
-/// Ranks in one figure; more are left out, and the figure says so.
+/// Ranks drawn in one figure, those that did the same counted once; more are left out, and the figure says so.
 const MOST_RANKS: usize = 16;
 
 /// A stretch of a trace, which a figure shows.
@@ -42,7 +42,8 @@ pub fn timeline(stretches: &[Stretch], path: &Path) -> Result<()> {
 struct Part<'a> {
     stretch: Stretch<'a>,
     origin: i64,
-    ranks: Vec<u32>,
+    /// Ranks that did the same at the same times, each class drawn once.
+    ranks: Vec<Vec<u32>>,
     note: String,
 }
 
@@ -51,15 +52,24 @@ impl<'a> Part<'a> {
         let Stretch { trace, from_ns, to_ns } = stretch;
         let selection = Selection { from_ns: Some(from_ns), to_ns: Some(to_ns), ..Selection::default() };
         let report = overlap(trace, &selection);
-        let ranks: Vec<u32> = report.ranks.iter().map(|rank| rank.rank).take(most_ranks).collect();
+        let origin = origin_ns(trace);
+        let window = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
+        let all: Vec<u32> = report.ranks.iter().map(|rank| rank.rank).collect();
+        let mut ranks = lanes::classes(&lanes::rows(trace, window), &all);
+        let folded = ranks.len() < all.len();
+        ranks.truncate(most_ranks);
         let mut note = match report.all.overlap_pct {
             Some(pct) => format!("overlap {pct:.1}% in this window"),
             None => "no communication in this window".into(),
         };
-        if report.ranks.len() > ranks.len() {
-            note.push_str(&format!("; first {} of {} ranks", ranks.len(), report.ranks.len()));
+        let shown = ranks.iter().map(Vec::len).sum::<usize>();
+        if folded {
+            note.push_str("; ranks that did the same at the same times are drawn once");
         }
-        Self { stretch, origin: origin_ns(trace), ranks, note }
+        if shown < all.len() {
+            note.push_str(&format!("; {shown} of {} ranks", all.len()));
+        }
+        Self { stretch, origin, ranks, note }
     }
 
     /// The window in the trace's own time.
@@ -100,7 +110,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
     let least = count * (lanes::least(&sizes) + gap) + heads + under;
     let (mut scene, all, sizes) = sheet.lay(height, (120.0, least))?;
     let names = |part: &Part| -> Vec<([String; 2], f64)> {
-        part.ranks.iter().map(|rank| lanes::names(Some(*rank), &sizes)).collect()
+        part.ranks.iter().map(|ranks| lanes::names(ranks, &sizes)).collect()
     };
     let widest = parts.iter().flat_map(names).map(|(_, width)| width).fold(0.0, f64::max);
     let area = Area {
@@ -141,9 +151,9 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
         let x = |ns: i64| time.place((ns - window.0) as f64 / unit_ns);
         let (trace, origin) = (part.stretch.trace, part.origin);
         let drawing = Drawing { trace, origin, window, x, named: true };
-        for (index, (rank, (names, _))) in part.ranks.iter().zip(names(part)).enumerate() {
+        for (index, (ranks, (names, _))) in part.ranks.iter().zip(names(part)).enumerate() {
             let top = own.top + index as f64 * block + gap / 2.0;
-            drawing.rank(&mut scene, &rows, (*rank, &names), (area.left, top), &heights, &sizes);
+            drawing.rank(&mut scene, &rows, (ranks[0], &names), (area.left, top), &heights, &sizes);
         }
         layout::frame(&mut scene, own, &sizes);
         top = own.bottom;

@@ -77,7 +77,8 @@ pub fn flags(html: &mut Html, compared: &Compared) {
     html.raw("<section id=\"flags\">").element("h2", "What looks wrong");
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let all = compared.by_architecture.flags.iter().chain(&compared.by_p2p.flags);
-    let flags: Vec<String> = all.filter(|flag| seen.insert(flag)).cloned().collect();
+    let flags: Vec<String> =
+        all.map(|flag| &flag.text).filter(|text| seen.insert(*text)).cloned().collect();
     list(
         html,
         &flags,

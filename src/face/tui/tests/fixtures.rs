@@ -22,7 +22,7 @@ use crate::lab::sweep::{Cell, Experiment, SweepEvent};
 use crate::plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
 use crate::run::Feasibility;
 use crate::run::RunEvent;
-use crate::study::analysis::{Axes, ParetoPoint};
+use crate::study::analysis::{Axes, Flag, ParetoPoint};
 use crate::table::{
     Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, SCHEMA, Sample, Spec, Status,
 };
@@ -210,7 +210,11 @@ pub fn comparison() -> Compared {
     let snapshot = Arc::new(Snapshot::new(compared(), Vec::new()));
     let asked = Asked { axis: crate::study::analysis::Axis::ARCHITECTURE, baseline: None };
     let mut compared = Compared::new(&KeptCells::default().of(&snapshot), &asked).unwrap();
-    compared.report.flags.push("tp 4 is slower than tp 2 for standard b4 p2p-off".into());
+    let pair = compared.report.pairs.iter().find(|pair| pair.value == "parallel");
+    compared.report.flags.push(Flag {
+        text: "tp 4 is slower than tp 2 for parallel b4 p2p-off".into(),
+        runs: pair.map(|pair| pair.run.clone()).into_iter().collect(),
+    });
     compared
 }
 

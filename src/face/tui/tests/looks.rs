@@ -5,8 +5,10 @@ use ratatui::style::Color;
 use super::fixtures::Driver;
 use crate::face::tui::keymap::Keymap;
 use crate::face::tui::message::Message;
+use crate::face::tui::screen::Screen;
 use crate::face::tui::state::Tab;
-use crate::face::tui::theme::Theme;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::shade::{MODULES, module};
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (160, 50)];
 
@@ -104,7 +106,9 @@ fn without_colour_there_is_none() {
         let with = driver.screen();
         driver.state.cx.theme = Theme::new(false);
         assert_eq!(colours(&driver), 0, "{screen:?}");
-        assert_eq!(with, driver.screen(), "{screen:?} says the same without colour");
+        // what colours tell of modules, glyphs of their own do
+        let without = MODULES.iter().fold(driver.screen(), |all, glyph| all.replace(glyph, MODULES[0]));
+        assert_eq!(with, without, "{screen:?} says the same without colour");
     }
 }
 
@@ -116,5 +120,45 @@ fn results_that_are_no_measurements_say_so_on_every_screen() {
             let label = if screen == Tab::WhatIf { "simulated" } else { "emulated-link" };
             assert!(shown.contains(label), "{screen:?} at {size:?}:\n{shown}");
         }
+    }
+}
+
+#[test]
+fn a_screen_without_a_sweep_offers_no_key_that_does_nothing() {
+    let mut driver = Driver::empty(120, 24);
+    driver.state.cx.tab = Tab::Live;
+    let footer = |driver: &Driver| driver.screen().lines().last().unwrap_or_default().to_owned();
+    assert!(!footer(&driver).contains("pause") && footer(&driver).contains("? help"));
+    let running = on(Tab::Live, (120, 24));
+    assert!(footer(&running).contains("p pause"), "{}", footer(&running));
+    assert!(!footer(&running).contains("Q queue"), "no sweep waits: {}", footer(&running));
+}
+
+#[test]
+fn experiments_are_listed_by_name_before_they_are_planned() {
+    let mut driver = Driver::empty(80, 24);
+    driver.state.experiments.reload(&mut driver.state.cx);
+    let effects = driver.send(Message::Resize(80, 24));
+    driver.answer(effects);
+    assert!(driver.state.experiments.entries.is_none(), "no file has been read");
+    let screen = driver.screen();
+    assert!(screen.contains("… quickstart") && screen.contains("… paper-70b"), "{screen}");
+    driver.enter();
+    assert!(driver.screen().contains("being planned"), "{}", driver.screen());
+}
+
+#[test]
+fn without_colour_modules_have_glyphs_of_their_own() {
+    let glyphs = |theme: Theme| (0..4).map(|at| module(Role::Series(at), theme)).collect::<Vec<_>>();
+    assert_eq!(glyphs(Theme::new(true)), ["█"; 4]);
+    assert_eq!(glyphs(Theme::new(false)), MODULES);
+    // the legend has them too
+    let mut driver = on(Tab::Timeline, (160, 50));
+    driver.state.cx.theme = Theme::new(false);
+    driver.keys("L");
+    let legend = driver.screen();
+    for (glyph, module) in MODULES.iter().zip(["attention", "MLP", "head", "all else"]) {
+        let line = legend.lines().find(|line| line.contains(&format!("compute, {module}")));
+        assert!(line.is_some_and(|line| line.contains(glyph)), "{module}: {legend}");
     }
 }

@@ -30,10 +30,12 @@ fn shown_runs(driver: &Driver) -> Vec<String> {
 fn opening_reads_experiments_and_runs() {
     let mut driver = Driver::empty(80, 24);
     begin(&mut driver.state);
-    let [Effect::Ask(task), Effect::Store(StoreTask::Read)] = &driver.state.cx.effects[..] else {
+    let [Effect::Ask(names), Effect::Ask(files), Effect::Store(StoreTask::Read)] =
+        &driver.state.cx.effects[..]
+    else {
         panic!("{:?}", driver.state.cx.effects)
     };
-    assert_eq!(task.slot.name, "files");
+    assert_eq!([names, files].map(|task| task.slot.name), ["names", "files"]);
 }
 
 #[test]
@@ -108,7 +110,12 @@ fn escape_closes_what_lies_on_top_in_order() {
         driver.press(KeyCode::Esc);
         let state = &driver.state;
         let filter = state.runs.filter.value().to_string();
-        left.push((state.cx.overlays.len(), state.cx.notice.is_some(), state.runs.detail, filter));
+        left.push((
+            state.cx.overlays.len(),
+            state.cx.notice.is_some(),
+            state.runs.shows_detail(80),
+            filter,
+        ));
     }
     let filter = || "ladder".to_string();
     assert_eq!(
@@ -291,9 +298,11 @@ fn a_sweep_is_told_cell_by_cell() {
         ]
     );
     let progress = live.progress(13_000);
-    // two cells that cannot run count for both rounds, one run is done; of eight
-    assert_eq!((progress.done, progress.total), (5, 8));
-    assert!((progress.fraction - 5.5 / 8.0).abs() < 1e-9);
+    // two cells cannot run: of the two rounds of two others one run is done
+    assert_eq!((progress.done, progress.total, progress.unable), (1, 4, 2));
+    assert!((progress.fraction - 1.5 / 4.0).abs() < 1e-9);
+    let screen = driver.screen();
+    assert!(screen.contains("1/4 runs  ⊘ 2 cells cannot run"), "{screen}");
     // 12 s for a run and a half; a half and two whole ones are left
     assert_eq!(progress.left_ms, Some(20_000));
     assert_eq!(live.cells[1].tpot_ms, Some(4.0));

@@ -13,6 +13,7 @@ use super::offers::{MOST, Offers};
 use super::paint::put;
 use crate::base::error::Error;
 use crate::face::tui::format;
+use crate::face::tui::screen::Hints;
 use crate::face::tui::theme::{Role, Theme};
 use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::{Bound, Filter, complete};
@@ -161,6 +162,12 @@ pub enum Typed {
 }
 
 impl FilterBox {
+    /// Its keys while it is typed into; `None` while it is not.
+    pub fn taken(&self) -> Option<Hints> {
+        const KEYS: Hints = &[("Enter", "keep"), ("Tab", "take an offer"), ("Esc", "drop")];
+        self.typing.then_some(KEYS)
+    }
+
     /// A box that is not typed into, and begins as `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self { field: Field::new(text), ..Self::default() }

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use super::paint::{glyph, put};
 use super::shade::{self, BELOW, Shares};
+use crate::face::tui::format::cut;
 use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
@@ -232,8 +233,10 @@ impl Canvas<'_> {
                     let middle = row.and_then(|row| {
                         row.span(((column.places.0 + column.places.1) / 2).max(column.places.0 + 1) - 1)
                     });
-                    let style = self.theme.style(self.role(middle));
+                    let role = self.role(middle);
+                    let style = self.theme.style(role);
                     match ink {
+                        Ink::FromLeft(8) | Ink::High(8) => (shade::module(role, self.theme), style),
                         Ink::FromLeft(n) => (LEFT[usize::from(n)], style),
                         Ink::High(n) => (BELOW[usize::from(n)], style),
                         // the empty part is a block from the left, and the colours change places
@@ -308,8 +311,10 @@ impl Canvas<'_> {
             let x = area.x + at as u16;
             let hatched = buf.cell((x, area.y)).is_some_and(|cell| matches!(cell.symbol(), "╱" | "╲"));
             let room = if hatched { room / 2 } else { room };
-            let text: String = short(self.index.name(span)).chars().take(room).collect();
-            if text.chars().count() >= 2 {
+            let name = short(self.index.name(span));
+            let text = cut(name, room as u16);
+            // two letters say something
+            if text.chars().count() >= if text == name { 2 } else { 3 } {
                 // as it is there, so that exposed stays exposed
                 let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
                 let style = if waits || class == Class::Memory { there } else { reversed(there) };
@@ -363,7 +368,7 @@ impl Canvas<'_> {
         put(buf, area, x(from), area.y, &"─".repeat(to - from + 1), dim);
         put(buf, area, x(from), area.y, if range.start_ns >= window.from { "├" } else { "─" }, text);
         put(buf, area, x(to), area.y, if range.end_ns <= window.to { "┤" } else { "─" }, text);
-        let name: String = self.index.range_name(range).chars().take(to - from - 1).collect();
+        let name = cut(self.index.range_name(range), (to - from - 1) as u16);
         put(buf, area, x(from + 1), area.y, &name, text);
     }
 

@@ -47,6 +47,23 @@ impl List {
     }
 }
 
+/// Lines that a page key scrolls.
+pub const PAGE: usize = 10;
+
+/// Scrolls a text by a key that does, without regard to its end; whether it is one.
+pub fn scroll_key(key: KeyCode, scroll: &mut usize) -> bool {
+    *scroll = match key {
+        KeyCode::Up | KeyCode::Char('k') => scroll.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => *scroll + 1,
+        KeyCode::PageUp => scroll.saturating_sub(PAGE),
+        KeyCode::PageDown | KeyCode::Char(' ') => *scroll + PAGE,
+        KeyCode::Home => 0,
+        KeyCode::End | KeyCode::Char('G') => usize::MAX / 2,
+        _ => return false,
+    };
+    true
+}
+
 /// What follows `current` among all, round and round, or stands before it.
 pub fn next_of<T: Copy + PartialEq>(all: &[T], current: T, backwards: bool) -> T {
     let at = all.iter().position(|one| *one == current).unwrap_or(0);

@@ -6,16 +6,23 @@ use ratatui::style::Style;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::face::tui::format::cut;
 use crate::face::tui::layout::inside;
 use crate::face::tui::theme::{Role, Theme};
 
-/// Writes text at a place of the window, cut off at the area's right edge; the column behind it.
+/// Writes text at a place of the window, cut off at the area's right edge with a sign that says so; the column
+/// behind it. What is cut of blanks and rules is no loss, and has no sign.
 pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Style) -> u16 {
     let area = area.intersection(buf.area);
     if !area.contains(Position::new(x, y)) {
         return x;
     }
-    buf.set_stringn(x, y, text, usize::from(area.right() - x), style).0
+    let room = area.right() - x;
+    let is_cut = text.len() > room.into() && text.trim_end_matches([' ', '─']).width() > room.into();
+    match is_cut {
+        true => buf.set_stringn(x, y, cut(text, room), room.into(), style).0,
+        false => buf.set_stringn(x, y, text, room.into(), style).0,
+    }
 }
 
 /// Puts one glyph, a column wide, at a place of the window, if that lies within the area: what lanes are drawn
@@ -33,6 +40,11 @@ pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
     let Some(y) = area.y.checked_add(row) else { return };
     let mut x = area.x;
     for (text, style) in pieces {
+        // a piece that has no room at all is cut too
+        if x == area.right() && x > area.x && !text.trim().is_empty() {
+            put(buf, area, x - 1, y, "…", *style);
+            return;
+        }
         x = put(buf, area, x, y, text, *style);
     }
 }
@@ -49,7 +61,11 @@ pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     if area.width < 2 || area.height < 2 {
         return Rect { width: 0, height: 0, ..area };
     }
-    let title = if title.is_empty() { String::new() } else { format!(" {title} ") };
+    let title = if title.is_empty() {
+        String::new()
+    } else {
+        format!(" {} ", cut(title, area.width.saturating_sub(4)))
+    };
     Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.style(Role::Border))
@@ -119,6 +135,22 @@ pub fn bar(fraction: f64, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_cut_says_so_and_blanks_and_rules_are_no_loss() {
+        let shown = |text: &str, width: u16| {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 8, 1));
+            let end = put(&mut buf, Rect::new(0, 0, width, 1), 0, 0, text, Style::new());
+            assert!(end <= width, "{text}: nothing stands beyond the area");
+            (0..8).map(|x| buf[(x, 0)].symbol().to_owned()).collect::<String>().trim_end().to_owned()
+        };
+        assert_eq!(shown("ladder", 6), "ladder");
+        assert_eq!(shown("ladder", 5), "ladd…");
+        assert_eq!(shown("ladder   ", 6), "ladder", "blanks are no loss");
+        assert_eq!(shown("── a ──────", 7), "── a ──", "nor is a rule");
+        assert_eq!(shown("日本語", 5), "日 本 …", "a letter of two columns is there or not");
+        assert_eq!(shown("日本語", 4), "日 …");
+    }
 
     #[test]
     fn bars_fill_in_eighths() {

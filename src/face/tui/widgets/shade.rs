@@ -6,7 +6,7 @@
 //! is hidden is `▒`, or `▓` from half of the time on; what is exposed of it is `╌ ▖ ▚ ▜ ╱`: a little, a
 //! quarter, half, three quarters, all of the cell's time. Waiting for a peer is `░`, exposed `╲`; copies `▬`.
 
-use crate::face::tui::theme::Role;
+use crate::face::tui::theme::{Role, Theme};
 
 /// Eighths of a cell, from below.
 pub const BELOW: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
@@ -27,6 +27,18 @@ pub struct Shares {
     pub waiting: f64,
     /// Share of communicating while the rank computes nothing.
     pub exposed: f64,
+}
+
+/// A full cell of computation of attention, MLP, head and all else where no colour tells them apart: glyphs that
+/// no other mark of the lanes has.
+pub const MODULES: [&str; 4] = ["█", "▦", "▩", "▤"];
+
+/// A full cell of computation of a module (`Role::Series`), in colours or without.
+pub fn module(role: Role, theme: Theme) -> &'static str {
+    match role {
+        Role::Series(module) if !theme.tells_series() => MODULES[module % MODULES.len()],
+        _ => MODULES[0],
+    }
 }
 
 /// A mark and its colour.

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::adjust::{Adjusted, LEVEL, benjamini_hochberg};
 use super::axis::Axis;
-use super::comparison::{AxisCount, Comparison, ComparisonReport, Measured, Side};
+use super::comparison::{AxisCount, Comparison, ComparisonReport, Flag, Measured, Side};
 use super::label::Label;
 use super::matching::{Matching, PooledCell, cells};
 use super::pair::{Pair, Ratio};
@@ -74,7 +74,7 @@ impl Cells {
             return Err(Error::unknown(&format!("{axis} among these runs:"), wanted, values));
         }
         let label = Label::new(cells, Some(axis));
-        let compared: Vec<(Comparison, Vec<String>)> =
+        let compared: Vec<(Comparison, Vec<Flag>)> =
             matching.pairs().par_iter().map(|pair| pair.comparison(axis, &label)).collect();
         let mut all = flags(cells);
         all.extend(matching.unmatched(&label));
@@ -136,29 +136,30 @@ fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
 
 impl Pair<'_> {
     /// What is said of the pair, and what is wrong with it.
-    fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<String>) {
+    fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<Flag>) {
         let (baseline, other) = (&self.baseline.record, &self.other.record);
         let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);
         let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
         let mut flags = Vec::new();
+        let flag = |text: String| Flag::new([self.baseline, self.other], text);
         let rounds = [self.baseline, self.other].map(|cell| cell.rounds.keys().collect::<Vec<_>>());
         if rounds[0] != rounds[1] {
-            flags.push(format!(
+            flags.push(flag(format!(
                 "{matched}: {from} has rounds {:?}, {to} has {:?}; ratios use those that both have",
                 rounds[0], rounds[1]
-            ));
+            )));
         }
         let (mut baseline_side, mut side) = (Side::new(self.baseline), Side::new(self.other));
         let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
         if recorder(baseline) != recorder(other) && both {
             let name = |record| recorder(record).unwrap_or("unknown");
-            flags.push(format!(
+            flags.push(flag(format!(
                 "{matched}: overlap of {from} ({}) and {to} ({}) was recorded in different ways and is \
                  not compared",
                 name(baseline),
                 name(other)
-            ));
+            )));
             (baseline_side.overlap_pct, side.overlap_pct) = (None, None);
         }
         let comparison = Comparison {

@@ -196,6 +196,26 @@ impl Side {
     }
 }
 
+/// Something that looks wrong, and the cells that it is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Flag {
+    /// What looks wrong, in words.
+    pub text: String,
+    /// The last runs of the cells.
+    #[serde(skip)]
+    pub runs: Vec<String>,
+}
+
+impl Flag {
+    pub(in crate::study::analysis) fn new<'a>(
+        cells: impl IntoIterator<Item = &'a PooledCell>,
+        text: String,
+    ) -> Self {
+        Self { text, runs: cells.into_iter().map(|cell| cell.record.run.clone()).collect() }
+    }
+}
+
 /// All pairs that differ only along `axis`, and what looks wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparisonReport {
@@ -212,7 +232,7 @@ pub struct ComparisonReport {
     /// How many differ when their number is taken into account.
     pub adjusted: Adjusted,
     /// Higher TP slower than lower, `upper-bound` that differs between P2P on and off, ...
-    pub flags: Vec<String>,
+    pub flags: Vec<Flag>,
 }
 
 /// An axis along which cells differ.

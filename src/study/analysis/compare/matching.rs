@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::axis::Axis;
+use super::comparison::Flag;
 use super::label::Label;
 use super::pair::{Pair, hidden_share_interval};
 use crate::table::options::option;
@@ -212,18 +213,19 @@ impl<'a> Matching<'a> {
     }
 
     /// What cannot be compared because its baseline was not run.
-    pub fn unmatched(&self, label: &Label) -> Vec<String> {
+    pub fn unmatched(&self, label: &Label) -> Vec<Flag> {
         let without = self.groups.iter().filter(|group| self.baseline(group).is_none());
         without
             .map(|group| {
                 let values: Vec<String> =
                     group.iter().map(|cell| self.axis.value(&cell.record.spec)).collect();
                 let wanted = self.wanted.or(self.axis.natural_baseline()).unwrap_or_default();
-                format!(
+                let text = format!(
                     "{}: no '{wanted}' to compare {} with",
                     label.pair(group[0], group[0]),
                     values.join(", ")
-                )
+                );
+                Flag::new(group.iter().copied(), text)
             })
             .collect()
     }

@@ -17,7 +17,7 @@ pub use axis::{Axis, UNSET};
 pub use cells::{Cells, compare};
 pub use chosen::compared_rows;
 pub use comparison::{
-    AxisCount, Comparison, ComparisonReport, LEAST_DIFFERENCE, Measured, Side, Verdict,
+    AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
 };
 pub use equal::first_equal;
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};

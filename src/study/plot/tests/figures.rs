@@ -523,3 +523,27 @@ fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
     let nothing = analysis::ConversionReport { points: Vec::new(), ..report };
     assert_eq!(conversion_figure(&nothing, &Options::default()).unwrap_err().exit_code(), 2);
 }
+
+#[test]
+fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
+    let (equal, late) = (step(true), layers());
+    let of = |trace: &Trace| {
+        let stretch = Stretch { trace, from_ns: 0, to_ns: 200_000 };
+        timeline_figure(&[stretch], &Options::default()).unwrap()
+    };
+    let folded = of(&equal);
+    let once = "ranks that did the same at the same times are drawn once";
+    assert_says(&folded, &["r0..r1 compute", "r0..r1 comm", once]);
+    let said =
+        |figure: &Figure, words: &str| texts(&figure.scene).iter().any(|text| text.text.contains(words));
+    assert!(!said(&folded, "rank 1"), "the second rank has no rows of its own");
+    let late = of(&late);
+    assert!(said(&late, "rank 3 compute") && !said(&late, once), "each rank is late by its own time");
+    let both = overlap_figure(
+        &[&equal, &step(false)],
+        &Part::default(),
+        &ProvenanceSummary::default(),
+        &Options::default(),
+    );
+    assert!(said(&both.unwrap(), "rank 0 = r1"));
+}

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::draw::p;
 use crate::base::text::counted;
-use crate::face::tui::format::{digits, percent};
+use crate::face::tui::format::{cut, digits, percent};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{frame, line, put};
 use crate::study::analysis::{Axis, Comparison, Side, Verdict};
@@ -92,7 +92,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     for (index, (value, side)) in sides.iter().enumerate() {
         let y = inner.y + 3 + index as u16;
         let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
-        let name: String = value.chars().take(12).collect();
+        let name = cut(value, 12);
         let tpot = format!("{}{}", digits(tpots[index]), interval(side.tpot_ms_ci95));
         let mut row = row([
             &name,
@@ -116,15 +116,18 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     ];
     let known = by.into_iter().filter_map(|(name, by)| by.map(|by| (name, by)));
     for (row, (name, by)) in known.enumerate() {
-        let words = format!(
-            "{name}: {} ms = transfer {} + peers {} + contention {} + operations {} + idle {}",
-            digits(by.decode_ms),
-            digits(by.transfer_ms),
-            digits(by.peer_wait_ms),
-            digits(by.contention_ms),
-            digits(by.operations_ms),
-            digits(by.idle_ms)
-        );
+        let parts = [
+            ("exposed transfer", by.transfer_ms),
+            ("waiting for peers", by.peer_wait_ms),
+            ("contention", by.contention_ms),
+            ("operations", by.operations_ms),
+            ("idle", by.idle_ms),
+        ];
+        // what makes no part of the difference is not spoken of
+        let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
+        let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
+        let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
+        let words = format!("{name}: {} ms{sum}", digits(by.decode_ms));
         line(buf, inner, 9 + row as u16, &[(&words, text)]);
     }
 }
@@ -144,7 +147,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
     let columns = f64::from(inner.width.saturating_sub(15 + 17));
     for (index, parts) in [first, second].iter().enumerate() {
         let y = inner.y + 5 + index as u16;
-        let name: String = sides[index].0.chars().take(14).collect();
+        let name = cut(sides[index].0, 14);
         put(buf, inner, inner.x, y, &name, text);
         let mut x = inner.x + 15;
         let mut done = 0.0;

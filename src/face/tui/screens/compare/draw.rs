@@ -109,7 +109,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     }
     compare.filter.draw_offers(buf, Rect { y: places.title.y + 1, ..places.title }, body, theme);
     if compare.flags {
-        flags(buf, places.detail, theme, &compared.report.flags);
+        flags(buf, places.detail, theme, compare, compared);
     } else if let Some(selected) = compare.selected() {
         detail::draw(buf, places.detail, theme, &compared.axis, selected);
     }
@@ -123,17 +123,18 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         None => report.pairs.first().map_or_else(|| "-".into(), |pair| pair.baseline.clone()),
     };
     let wide = area.width >= 110;
-    let adjusted = match report.adjusted.tested {
+    let counts = compare.counts;
+    let adjusted = match counts.tested {
         0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
         0 => "no p-values".to_owned(),
         tested => format!(
             "{} of {tested} after {} {}%",
-            report.adjusted.differ,
+            counts.adjusted,
             if wide { "Benjamini-Hochberg, false discovery rate" } else { "BH" },
             100.0 * report.adjusted.false_discovery_rate
         ),
     };
-    let (shown, differ) = compare.counts;
+    let (shown, differ) = (counts.pairs, counts.differ);
     let made = match report.pairs.len() {
         all if shown < all => {
             format!(": {shown} of {}, {differ} of them differ; ", counted(all, "comparison"))
@@ -181,9 +182,9 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     };
     let mut right = area.right().saturating_sub(hidden.width() as u16);
     put(buf, area, right, area.y + 1, &hidden, dim);
-    if !report.flags.is_empty() {
+    if !compare.flagged.is_empty() {
         let key = cx.key::<Compare>(Act::Flags);
-        let flags = format!(" ⚑ {}: {key}  ", counted(report.flags.len(), "flag"));
+        let flags = format!(" ⚑ {}: {key}  ", counted(compare.flagged.len(), "flag"));
         right = right.saturating_sub(flags.width() as u16);
         put(buf, area, right, area.y + 1, &flags, theme.style(Role::Warn));
     }
@@ -297,13 +298,14 @@ pub fn p(value: Option<f64>) -> String {
     }
 }
 
-fn flags(buf: &mut Buffer, area: Rect, theme: Theme, flags: &[String]) {
+fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared: &Compared) {
     let inner = frame(buf, area, "what looks wrong", theme);
+    let flags = &compare.flagged;
     let rows = usize::from(inner.height);
     let (mut lines, mut whole) = (Vec::new(), 0);
     // there may be thousands: no more are wrapped than fit
-    while let Some(flag) = flags.get(whole) {
-        lines.extend(wrap(&format!("⚑ {flag}"), usize::from(inner.width)));
+    while let Some(flag) = flags.get(whole).and_then(|at| compared.report.flags.get(*at)) {
+        lines.extend(wrap(&format!("⚑ {}", flag.text), usize::from(inner.width)));
         if lines.len() > rows {
             break;
         }

@@ -23,7 +23,7 @@ use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::paper::Subject;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
 };
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -144,6 +144,10 @@ impl Screen for Compare {
             let len = self.shown.len();
             self.list.move_by(rows, len);
         }
+    }
+
+    fn taken(&self) -> Option<Hints> {
+        self.filter.taken()
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {

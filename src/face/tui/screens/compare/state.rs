@@ -11,7 +11,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatMap, HeatSlice, HeatValue, Varied,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Varied,
     compared_rows, first_equal, slices,
 };
 use crate::table::Provenance;
@@ -287,6 +287,30 @@ impl Order {
     }
 }
 
+/// What is counted of some pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many pairs there are.
+    pub pairs: usize,
+    /// How many of them differ.
+    pub differ: usize,
+    /// How many have a p-value.
+    pub tested: usize,
+    /// How many of those differ when the number of all comparisons is taken into account.
+    pub adjusted: usize,
+}
+
+impl Counts {
+    fn of<'a>(pairs: impl Iterator<Item = &'a Comparison>) -> Self {
+        pairs.fold(Self::default(), |sum, pair| Self {
+            pairs: sum.pairs + 1,
+            differ: sum.differ + usize::from(pair.differs),
+            tested: sum.tested + usize::from(pair.p_value.is_some()),
+            adjusted: sum.adjusted + usize::from(pair.differs_adjusted == Some(true)),
+        })
+    }
+}
+
 /// State of the compare screen.
 #[derive(Debug, Default)]
 pub struct Compare {
@@ -298,8 +322,10 @@ pub struct Compare {
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
     /// The rows of the table, in order.
     pub shown: Vec<Row>,
-    /// How many pairs the rows show, and how many of them differ.
-    pub counts: (usize, usize),
+    /// What is counted of the pairs that the rows show.
+    pub counts: Counts,
+    /// The flags about cells that the filter leaves: their places in the report.
+    pub flagged: Vec<usize>,
     /// Rows of equal pairs that are opened, by the runs of the first of them.
     pub opened: BTreeSet<(String, String)>,
     /// Columns of the table that are scrolled away on the left.
@@ -369,10 +395,10 @@ impl Compare {
 
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
-        let chosen = self.chosen();
+        let chosen_runs = self.chosen();
         let fits = |index: &usize| {
             let pair = &self.pairs()[*index];
-            let meets = |run: &String| chosen.as_ref().is_none_or(|runs| runs.contains(run));
+            let meets = |run: &String| chosen_runs.as_ref().is_none_or(|runs| runs.contains(run));
             meets(&pair.run) && meets(&pair.baseline_run)
         };
         let mut shown: Vec<usize> = (0..self.pairs().len()).filter(fits).collect();
@@ -389,13 +415,19 @@ impl Compare {
         if self.order == Order::Stored && self.descending {
             shown.reverse();
         }
-        let counts = (shown.len(), shown.iter().filter(|at| pairs[**at].differs).count());
+        let counts = Counts::of(shown.iter().map(|at| &pairs[*at]));
+        let flags = self.compared().map_or(&[][..], |compared| &compared.report.flags);
+        let is_of = |flag: &Flag| {
+            let chosen = |runs: &HashSet<String>| flag.runs.iter().any(|run| runs.contains(run));
+            chosen_runs.as_ref().is_none_or(chosen)
+        };
+        let flagged = (0..flags.len()).filter(|at| is_of(&flags[*at])).collect();
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
         self.shown = match self.compared() {
             Some(compared) => compared.rows(shown.into_iter(), &opened).collect(),
             None => Vec::new(),
         };
-        self.counts = counts;
+        (self.counts, self.flagged) = (counts, flagged);
         if self.map.is_some() {
             self.open_map();
         }

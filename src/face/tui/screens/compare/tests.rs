@@ -348,6 +348,23 @@ fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
 }
 
 #[test]
+fn flags_are_of_what_the_filter_leaves() {
+    let mut records = compared();
+    for record in records.iter_mut().filter(|record| record.run.starts_with("parallel")) {
+        record.warnings = vec!["clocks throttled".into()];
+    }
+    let mut driver = on(records, (120, 40));
+    assert!(driver.screen().contains("⚑"), "{}", driver.screen());
+    for (filter, flagged) in [("/arch:ladder", false), ("/arch:parallel", true)] {
+        press(&mut driver, filter);
+        enter(&mut driver);
+        assert_eq!(driver.screen().contains("⚑"), flagged, "{}", driver.screen());
+        assert_eq!(driver.state.compare.counts.tested, 1, "p-values of the pairs that are shown");
+        driver.press(KeyCode::Esc);
+    }
+}
+
+#[test]
 fn without_colour_the_screen_says_the_same() {
     let mut driver = on(grid().to_vec(), (80, 24));
     press(&mut driver, "t");

@@ -28,7 +28,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     let (left, right) = areas(body);
     let list = frame(buf, left, "experiments", theme);
     match &experiments.entries {
-        None => empty(buf, list, "reading…", theme),
+        None => {
+            for (y, name) in (list.y..list.bottom()).zip(&experiments.names) {
+                put(buf, list, list.x, y, &format!("… {name}"), theme.style(Role::Dim));
+            }
+        }
         Some(entries) => {
             for (row, y) in experiments.list.rows(entries.len(), list) {
                 draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, &entries[row]);
@@ -40,7 +44,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     }
     let Some(entry) = experiments.selected() else {
         let inner = frame(buf, right, "", theme);
-        if experiments.entries.is_some() {
+        if experiments.entries.is_none() {
+            empty(buf, inner, "planning the cells of the experiments…", theme);
+        } else {
             let reload = cx.keys.label(Action::Reload);
             let text =
                 format!("no experiments: write one to experiments/NAME.toml, then press {reload}");

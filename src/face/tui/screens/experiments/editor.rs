@@ -237,8 +237,8 @@ fn draw_bottom(
 ) {
     let theme = cx.theme;
     let title = "─ what a sweep would do ";
-    let rule = format!("{title}{}", "─".repeat(usize::from(area.width).saturating_sub(title.width())));
-    line(buf, area, 0, &[(&rule, theme.style(Role::Border))]);
+    let rule = "─".repeat(usize::from(area.width).saturating_sub(title.width()));
+    line(buf, area, 0, &[(title, theme.style(Role::Title)), (&rule, theme.style(Role::Border))]);
     let (_, area) = cut_top(area, 1);
     let width = usize::from(area.width.saturating_sub(2));
     let mut lines: Vec<(String, Style)> = Vec::new();

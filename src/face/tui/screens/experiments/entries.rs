@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::error::Result;
-use crate::desk::experiments::{AtHand, at_hand};
+use crate::desk::experiments::{self, AtHand, at_hand};
 use crate::face::tui::format;
 use crate::lab::sweep::Experiment;
 
@@ -50,6 +50,18 @@ pub fn load(dir: &Path) -> Result<Vec<Entry>> {
         Entry::new(&found.name, &place, found.text, found.experiment)
     };
     let mut entries: Vec<Entry> = at_hand(dir)?.into_iter().map(entry).collect();
-    entries.sort_by_key(|e| (e.name != "quickstart", e.name.clone()));
+    entries.sort_by_key(|e| place(&e.name));
     Ok(entries)
+}
+
+/// The names of the experiments at hand in that order: they are known before any of them is planned.
+pub fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = experiments::names(dir).into_iter().map(|offer| offer.text).collect();
+    names.sort_by_key(|name| place(name));
+    names
+}
+
+/// By what experiments are sorted: the first to be run stands first.
+fn place(name: &str) -> (bool, String) {
+    (name != "quickstart", name.to_owned())
 }

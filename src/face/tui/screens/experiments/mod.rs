@@ -28,7 +28,7 @@ use crate::face::tui::context::{Context, Request};
 use crate::face::tui::layout::{cut_left, inside};
 use crate::face::tui::overlay::Overlay;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
 };
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
@@ -62,7 +62,10 @@ impl Acts for Experiments {
 
     fn act(&mut self, act: Act, cx: &mut Context) {
         let Some(entry) = self.selected().cloned() else {
-            cx.inform("no experiment is selected");
+            cx.inform(match self.entries {
+                None => "the experiments are being planned: a moment",
+                Some(_) => "no experiment is selected",
+            });
             return;
         };
         let editing = self.editing;
@@ -102,6 +105,13 @@ impl Experiments {
     /// is one more, however often it is asked.
     fn read(&self, cx: &mut Context) {
         let dir = cx.experiments.clone();
+        if self.entries.is_none() {
+            let dir = dir.clone();
+            let names = move |_: &_| Ok(entries::names(&dir));
+            cx.follow("names", &self.readings, names, |screen: &mut Self, names, cx| {
+                screen.names = cx.told(names).unwrap_or_default();
+            });
+        }
         cx.follow(
             "files",
             &self.readings,
@@ -141,6 +151,11 @@ impl Screen for Experiments {
 
     fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
         typing::key(self, key)
+    }
+
+    fn taken(&self) -> Option<Hints> {
+        const KEYS: Hints = &[("Enter", "take it"), ("Tab", "complete"), ("Esc", "drop")];
+        self.typing.as_ref().map(|_| KEYS)
     }
 
     fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {

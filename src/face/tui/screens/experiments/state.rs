@@ -16,6 +16,8 @@ use crate::table::Spec;
 pub struct Experiments {
     /// The experiments, quickstart first; `None` until they are read.
     pub entries: Option<Vec<Entry>>,
+    /// The names of the experiments, for as long as they are not read.
+    pub names: Vec<String>,
     /// What stored runs say of each entry.
     pub stored: Vec<Stored>,
     /// The rows, which of them is selected, and which are shown.

@@ -24,6 +24,7 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
 use crate::face::tui::widgets::table::{self, Column, Rows};
+use crate::run::Feasibility;
 use crate::table::Provenance;
 
 const COLUMNS: [Column; 9] = [
@@ -85,7 +86,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
 /// What the sweep answers, since it has ended.
 fn result(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let key = cx.key::<Live>(Act::Result);
-    let inner = frame(buf, area, &format!("result; {key}: the selected cell"), cx.theme);
+    let name = live.experiment.as_deref().unwrap_or_default();
+    let title = format!("what the runs of {name} say ({key}: the selected cell)");
+    let inner = frame(buf, area, &title, cx.theme);
     let told = &live.told.1;
     // the last row says what there is no room for
     let fits = match told.len() <= usize::from(inner.height) {
@@ -97,7 +100,11 @@ fn result(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     }
     let left = told.len().saturating_sub(usize::from(fits));
     if left > 0 && inner.height > 0 {
-        let more = format!(" … {}: screen {} has all", counted(left, "more row"), Tab::Compare.title());
+        let more = format!(
+            " … {}: screen {} has all pairs and what looks wrong",
+            counted(left, "more row"),
+            Tab::Compare.title()
+        );
         line(buf, inner, fits, &[(&more, cx.theme.style(Role::Dim))]);
     }
 }
@@ -121,13 +128,17 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         (Some(_), _) => ("✔ done", Role::Good),
     };
     let full = bar(progress.fraction, usize::from(area.width / 4));
-    let mut numbers =
-        format!("  {}/{}  elapsed {elapsed}", progress.done, counted(progress.total, "run"));
-    if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
-        numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
-    }
+    let unable = match progress.unable {
+        0 => String::new(),
+        cells => format!("  ⊘ {} cannot run", counted(cells, "cell")),
+    };
+    let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
     if let Some(left) = progress.left_ms {
         numbers.push_str(&format!("  left about {}", clock(left)));
+    }
+    numbers.push_str(&format!("  elapsed {elapsed}"));
+    if let Some(cell) = live.cells.iter().find(|c| c.state == CellState::Running) {
+        numbers.push_str(&format!("  round {}/{}", cell.round + 1, live.rounds));
     }
     if let Some(evaluation) = live.evaluation.as_ref().filter(|_| live.ended.is_none()) {
         let left = evaluation.left_ms(cx.now_ms);
@@ -184,7 +195,9 @@ fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let inner = frame(buf, area, &title, theme);
     for (row, y) in live.queue_list.rows(live.queue.len(), inner) {
         let queued = &live.queue[row];
-        let runs = queued.experiment.cells.len() * queued.experiment.rounds as usize;
+        let cells = queued.experiment.cells.iter();
+        let cells = cells.filter(|cell| cell.feasibility == Feasibility::Runs).count();
+        let runs = cells * queued.experiment.rounds as usize;
         let text = format!(" {} {}, up to {}", row + 1, queued.title(), counted(runs, "run"));
         put(buf, inner, inner.x, y, &text, theme.style(Role::Text));
         if live.in_queue && row == live.queue_list.selected {

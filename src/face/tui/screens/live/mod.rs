@@ -118,6 +118,26 @@ impl Acts for Live {
             },
         }
     }
+
+    fn can(&self, act: Act) -> bool {
+        let running = self.is_running();
+        match act {
+            Act::OpenCell => self.selected().is_some_and(|cell| cell.record.is_some()),
+            Act::Pause => running || !self.queue.is_empty(),
+            Act::CancelCell | Act::CancelAll | Act::Follow => running,
+            Act::RetryFailed => self.cells.iter().any(|cell| !cell.bad.is_empty()),
+            Act::LogUp | Act::LogDown => self.selected().is_some(),
+            Act::Result => self.answers.is_some(),
+            Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
+        }
+    }
+}
+
+impl Live {
+    /// The most rows that the answer gets: a header and some cells stay.
+    fn most_rows(body: Rect) -> u16 {
+        body.height.saturating_sub(8).max(11)
+    }
 }
 
 impl Screen for Live {
@@ -191,8 +211,8 @@ impl Screen for Live {
             );
         }
         self.pool(cx);
-        let detail = areas.detail;
-        self.tell((detail.width.saturating_sub(4).into(), detail.height.saturating_sub(2).into()));
+        let most = usize::from(Self::most_rows(body).saturating_sub(2));
+        self.tell((areas.detail.width.saturating_sub(4).into(), most));
         self.hand_over(cx);
         cx.sweeps = Sweeps {
             running: self.experiment.clone().filter(|_| self.is_running()),
@@ -278,7 +298,11 @@ struct Areas {
 impl Live {
     fn areas(&self, body: Rect) -> Areas {
         let (top, rest) = cut_top(body, 2);
-        let (table, detail) = cut_bottom(rest, (body.height / 2).clamp(11, 26));
+        let detail = match self.shows_answer() {
+            true => (self.told.1.len() as u16 + 2).clamp(11, Self::most_rows(body)),
+            false => (body.height / 2).clamp(11, 26),
+        };
+        let (table, detail) = cut_bottom(rest, detail);
         let waiting = self.queue.len() as u16;
         let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
         let (table, queue) = cut_bottom(table, rows);

@@ -151,6 +151,9 @@ impl CellState {
     }
 }
 
+/// Lines of an answer's table, titles and rule among them, without which it says too little to be begun.
+const LEAST_TABLE: usize = 8;
+
 /// A cell of the sweep.
 #[derive(Clone, Debug, Default)]
 pub struct LiveCell {
@@ -196,8 +199,10 @@ pub struct LiveCell {
 pub struct Progress {
     /// Runs that need no more work.
     pub done: usize,
-    /// Runs in all: cells times rounds.
+    /// Runs in all: cells that can run, times rounds.
     pub total: usize,
+    /// Cells that cannot run.
+    pub unable: usize,
     /// The share that is done, 0 to 1, parts of a run included.
     pub fraction: f64,
     /// Time left (ms), once a run has been executed.
@@ -262,8 +267,8 @@ impl Live {
         self.cells.iter().flat_map(of).collect()
     }
 
-    /// Lays the answer out in so many columns and rows, where that has not been done. A table of which no row
-    /// has room is left out.
+    /// Lays the answer out in so many columns and rows, where that has not been done. A table that has room for few
+    /// of its rows is left out.
     pub fn tell(&mut self, (width, height): (usize, usize)) {
         let told = self.told.0 == (width, height);
         let Some(answers) = self.answers.as_ref().filter(|_| !told) else { return };
@@ -273,9 +278,10 @@ impl Live {
             let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
             lines.extend(sentences.map(|words| (words, Role::Text)));
             let (table, _) = answer.table.fitted(width);
-            // the titles, the rule, a row
-            if lines.len() + 3 <= height {
-                lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
+            let rows: Vec<(String, Role)> =
+                table.lines().map(|line| (line.to_owned(), Role::Text)).collect();
+            if lines.len() + rows.len().min(LEAST_TABLE) <= height {
+                lines.extend(rows);
             }
         }
         self.told = ((width, height), lines);
@@ -388,8 +394,10 @@ impl Live {
 
     /// How far the sweep is.
     pub fn progress(&self, now_ms: u64) -> Progress {
-        let total = self.cells.len() * self.rounds as usize;
-        let done: usize = self.cells.iter().map(|c| c.settled.range(..self.rounds).count()).sum();
+        let unable = self.cells.iter().filter(|cell| !cell.can_run()).count();
+        let total = (self.cells.len() - unable) * self.rounds as usize;
+        let able = self.cells.iter().filter(|cell| cell.can_run());
+        let done: usize = able.map(|cell| cell.settled.range(..self.rounds).count()).sum();
         let partial: f64 = self.cells.iter().map(LiveCell::partial).sum();
         let worked = self.executed as f64 + partial;
         let left = (total - done) as f64 - partial;
@@ -397,7 +405,7 @@ impl Live {
         let left_ms = (self.ended.is_none() && worked >= 0.05 && left >= 0.0)
             .then(|| (elapsed / worked * left).min(u64::MAX as f64) as u64);
         let fraction = if total == 0 { 1.0 } else { ((done as f64 + partial) / total as f64).min(1.0) };
-        Progress { done, total, fraction, left_ms }
+        Progress { done, total, unable, fraction, left_ms }
     }
 
     /// Runs of this sweep that failed.
@@ -415,6 +423,11 @@ impl LiveCell {
             Feasibility::Oom(why) => (CellState::Done(Status::Oom), why.clone()),
         };
         Self { spec: spec.clone(), state, note, samples: (0, spec.samples), ..Self::default() }
+    }
+
+    /// Whether it can run: neither was it refused before it began, nor did its backend refuse it.
+    fn can_run(&self) -> bool {
+        !matches!(self.state, CellState::Done(Status::Skipped | Status::Oom))
     }
 
     /// The part of the current run that is done, 0 to 1.
@@ -462,8 +475,8 @@ impl LiveCell {
 
     fn finish(&mut self, round: u32, record: Box<Record>) {
         match record.status {
-            Status::Failed | Status::Interrupted => drop(self.bad.insert(round, record.status)),
-            Status::Ok | Status::Oom | Status::Skipped => drop(self.bad.remove(&round)),
+            Status::Failed | Status::Interrupted => _ = self.bad.insert(round, record.status),
+            _ => _ = self.bad.remove(&round),
         }
         self.round = round;
         self.state = CellState::Done(record.status);

@@ -122,7 +122,10 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
 const CELL: u16 = 20;
 
 /// What the ratios of the table are.
-const RATIOS: &str = "×: over standard's best in the same column, of the same P2P and setting; *: which is of another batch";
+const RATIOS: &str = "×: over standard's best in the same column, of the same P2P and setting";
+
+/// What the mark on a ratio is.
+const OTHER_BATCH: &str = "*: which is of another batch";
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and how much that is of standard's.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -142,6 +145,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     limits.dedup();
     let fit = usize::from(area.width.saturating_sub(names) / CELL);
     put(buf, area, area.x, area.y, &head, title);
+    let (mut ratios, mut others) = (false, false);
     for (column, limit) in limits.iter().take(fit).enumerate() {
         let x = area.x + names + column as u16 * CELL;
         let (unit, by) = pareto.unit();
@@ -160,15 +164,18 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
                 continue;
             };
             let value = format!("{:>5} {:<6}", digits(best.y), format!("{}x{}", best.tp, best.batch));
-            let other = best.standard_batch.is_some_and(|batch| batch != best.batch);
+            let other = best.over_standard.is_some()
+                && best.standard_batch.is_some_and(|batch| batch != best.batch);
             let mark = if other { "*" } else { "" };
+            (ratios, others) = (ratios || best.over_standard.is_some(), others || other);
             let over = best.over_standard.map(|over| format!("{over:.2}×{mark}")).unwrap_or_default();
             let end = put(buf, area, x, y, &value, text);
             put(buf, area, end, y, &over, dim);
         }
     }
-    if area.height as usize > 1 + entries.len() {
-        put(buf, area, area.x + 1, area.bottom() - 1, RATIOS, dim);
+    if ratios && area.height as usize > 1 + entries.len() {
+        let words = if others { format!("{RATIOS}; {OTHER_BATCH}") } else { RATIOS.to_owned() };
+        put(buf, area, area.x + 1, area.bottom() - 1, &words, dim);
     }
     for (row, entry) in entries.iter().enumerate() {
         let name = format!(" {} {}", entry.mark(), entry.series.label());

@@ -25,7 +25,7 @@ use crate::face::tui::figures;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::paper::Subject;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
 };
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
@@ -142,6 +142,10 @@ impl Screen for Pareto {
 
     fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
         in_panel(self, key)
+    }
+
+    fn taken(&self) -> Option<Hints> {
+        self.filter.taken()
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::state::{PINNED, Runs};
 use crate::study::analysis::{Column, RunCell, RunTable};
-use crate::table::Unit;
+use crate::table::{Source, Unit};
 
 /// Columns of the window that a text gets at most, where it is not a run's id.
 const WIDEST: usize = 28;
@@ -35,18 +35,30 @@ pub struct Shown {
     pub right: usize,
 }
 
-/// Lays the columns out: the pinned ones, then the others from the first that is not scrolled out.
+/// Lays the columns out: the pinned ones, then the others from the first that is not scrolled out, those in which
+/// no run has anything last. The first result is there in any window: what stands before it and has no room beside
+/// it is left out.
 pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
-    // what sets runs apart is shown where something does
     let known = |name: &String| {
         let column = table.find(name)?;
-        let says = name != "setting" || table.columns().get(column)?.longest > 0;
+        // what sets runs apart is shown where something does
+        let says = name != "setting" || !runs.empty.contains(name);
         says.then(|| (column, name.clone()))
     };
-    let (pinned, others): (Vec<_>, Vec<_>) =
+    let (pinned, mut others): (Vec<_>, Vec<_>) =
         runs.columns.iter().filter_map(known).partition(|(_, name)| PINNED.contains(&name.as_str()));
+    others.sort_by_key(|(_, name)| runs.empty.contains(name));
     let left = runs.scroll.min(others.len().saturating_sub(1));
     let wanted: Vec<_> = pinned.into_iter().chain(others.into_iter().skip(left)).collect();
+    let is_result = |column: usize| {
+        let column = table.columns().get(column);
+        column.is_some_and(|column| matches!(column.field.source, Source::Measure(_)))
+    };
+    let result = wanted.iter().position(|(column, _)| is_result(*column));
+    let reserved = |at: usize| match result.filter(|result| at < *result) {
+        Some(result) => table.columns().get(wanted[result].0).map_or(0, |spec| widths(spec).0 + 1),
+        None => 0,
+    };
     let mut shown = Shown { left, ..Shown::default() };
     let mut x = area.x;
     for (at, (column, name)) in wanted.iter().enumerate() {
@@ -55,9 +67,14 @@ pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
         // the mark of a later sort key has its number
         let least = widths(spec).0 + u16::from(key.is_some_and(|key| key > 0));
         let room = area.right().saturating_sub(x);
-        if room < least {
-            shown.right = wanted.len() - at;
-            break;
+        if room < least + reserved(at) && !PINNED.contains(&name.as_str()) {
+            shown.right += 1;
+            // what follows the results does not stand in the place of one that has no room
+            if result.is_none_or(|result| at >= result) {
+                shown.right = wanted.len() - shown.places.len();
+                break;
+            }
+            continue;
         }
         let sorted = key.map(|key| (key, runs.sort[key].1));
         shown.places.push(Place { column: *column, name: name.clone(), x, width: least, sorted });

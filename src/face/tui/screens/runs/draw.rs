@@ -24,7 +24,7 @@ use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{empty, frame, line, put, select, wrap};
 use crate::face::tui::widgets::table::told;
 use crate::lab::store::Annotations;
-use crate::table::Record;
+use crate::table::{Record, Status};
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
@@ -38,7 +38,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         empty(buf, body, &text, theme);
         return;
     }
-    let (top, area, details) = super::areas(body, runs.detail);
+    let (top, area, details) = runs.areas(body);
     let shown = columns::lay_out(runs, &stored.table, area);
     draw_top(buf, top, runs, cx, stored, &shown);
     draw_table(buf, area, theme, runs, stored, &shown);
@@ -49,7 +49,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         };
         empty(buf, area, text, theme);
     }
-    if runs.detail {
+    if runs.shows_detail(body.width) {
         draw_details(buf, details, theme, runs, stored);
     }
     runs.filter.draw_offers(buf, top, body, theme);
@@ -61,6 +61,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
 fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Snapshot, shown: &Shown) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
+    let running = stored.records.iter().filter(|record| record.status == Status::Running).count();
+    if running > 0 {
+        count += &format!(", {running} ▶ running");
+    }
     if !runs.marked.is_empty() {
         count += &format!(", {} marked", runs.marked.len());
     }
@@ -116,16 +120,17 @@ fn draw_table(
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
         match &runs.lines[index] {
             Line::Run(row) => draw_run(buf, y, theme, runs, stored, shown, *row as usize),
-            Line::Group { row, count, ok } => {
+            Line::Group { row, count, running, bad } => {
                 let column = group.and_then(|at| table.columns().get(at));
                 let value = column.map_or(String::new(), |column| {
                     let value = columns::content(column, *row as usize);
                     format!("{} {}", column.field.title, if value.is_empty() { "-" } else { &value })
                 });
-                let rest = match count - ok {
+                let part = |count: u32, what| match count {
                     0 => String::new(),
-                    bad => format!(", {bad} not ok"),
+                    count => format!(", {count} {what}"),
                 };
+                let rest = part(*running, "running") + &part(*bad, "not ok");
                 let runs = if *count == 1 { "run" } else { "runs" };
                 let text = format!("── {value} ── {count} {runs}{rest} ");
                 let fill = usize::from(area.width).saturating_sub(text.width());

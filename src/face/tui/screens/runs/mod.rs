@@ -25,7 +25,7 @@ use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::message::{Effect, StoreTask};
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::paper::Subject;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Hints, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
@@ -68,7 +68,7 @@ impl Acts for Runs {
         let selected = self.selected(stored.as_ref()).map(|r| r.run.clone());
         match act {
             Act::Filter => self.filter.typing = true,
-            Act::Detail => self.detail = !self.detail,
+            Act::Detail => self.detail = Some(!self.shows_detail(cx.size.0)),
             Act::Open => cx.open_runs(selected),
             Act::OpenBeneath => {
                 cx.request(Request::OpenRuns {
@@ -171,7 +171,7 @@ impl Screen for Runs {
     }
 
     fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((self.lines.len(), cut_top(areas(body, self.detail).1, 1).1))
+        Some((self.lines.len(), cut_top(self.areas(body).1, 1).1))
     }
 
     fn list(&mut self) -> Option<&mut List> {
@@ -184,6 +184,13 @@ impl Screen for Runs {
             return true;
         }
         false
+    }
+
+    fn taken(&self) -> Option<Hints> {
+        match &self.over {
+            Some(over) => Some(over.hints()),
+            None => self.filter.taken(),
+        }
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {
@@ -200,7 +207,7 @@ impl Screen for Runs {
         }
         match event.kind {
             PointerKind::Click | PointerKind::DoubleClick => {
-                let table = areas(body, self.detail).1;
+                let table = self.areas(body).1;
                 let header = cut_top(table, 1).0;
                 if !header.contains(event.at) {
                     return false;
@@ -223,8 +230,11 @@ impl Screen for Runs {
         }
     }
 
-    fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        if !self.detail {
+    fn settle(&mut self, body: Rect, cx: &mut Context) {
+        if let Some(over) = &mut self.over {
+            over.bound(body);
+        }
+        if !self.shows_detail(cx.size.0) {
             return;
         }
         // rows of batches are listed without their environment
@@ -271,8 +281,8 @@ impl Screen for Runs {
     }
 
     fn close(&mut self, cx: &mut Context) {
-        if self.detail {
-            self.detail = false;
+        if self.detail == Some(true) {
+            self.detail = Some(false);
         } else if self.only_marked {
             self.only_marked = false;
             self.rearrange(cx);
@@ -324,18 +334,18 @@ impl Screen for Runs {
     }
 }
 
-/// (Summary and filter, the table with its header, the details with their frame).
-fn areas(body: Rect, detail: bool) -> (Rect, Rect, Rect) {
-    let (top, rest) = cut_top(body, 1);
-    let (table, details) = match detail {
-        false => cut_bottom(rest, 0),
-        true if body.width >= 150 => cut_left(rest, body.width - 60),
-        true => cut_bottom(rest, rest.height / 2),
-    };
-    (top, table, details)
-}
-
 impl Runs {
+    /// (Summary and filter, the table with its header, the details with their frame).
+    fn areas(&self, body: Rect) -> (Rect, Rect, Rect) {
+        let (top, rest) = cut_top(body, 1);
+        let (table, details) = match self.shows_detail(body.width) {
+            false => cut_bottom(rest, 0),
+            true if body.width >= 150 => cut_left(rest, body.width - 60),
+            true => cut_bottom(rest, rest.height / 2),
+        };
+        (top, table, details)
+    }
+
     /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());

@@ -8,11 +8,12 @@ use super::draw::cut_middle;
 use super::state::{COLUMNS, PINNED, Runs};
 use crate::base::text::folded;
 use crate::face::tui::context::Context;
-use crate::face::tui::format::digits;
+use crate::face::tui::format::{cut, digits};
 use crate::face::tui::layout::{centered, cut_top};
+use crate::face::tui::screen::Hints;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::field::{FilterBox, Typed};
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::list::{List, scroll_key};
 use crate::face::tui::widgets::paint::{line, popup, put, select, wrap};
 use crate::study::analysis::{RunTable, SideBySide};
 use crate::table::Provenance;
@@ -41,6 +42,34 @@ pub enum Over {
 }
 
 impl Over {
+    /// Keeps what is scrolled within what there is.
+    pub fn bound(&mut self, body: Rect) {
+        if let Self::SideBySide { both, scroll } = self {
+            let (place, lines) = side_by_side(body, both.as_deref());
+            *scroll =
+                (*scroll).min(lines.len().saturating_sub(usize::from(place.height.saturating_sub(2))));
+        }
+    }
+
+    /// Its keys and what they do.
+    pub fn hints(&self) -> Hints {
+        match self {
+            Self::Columns { search, .. } if search.typing => {
+                &[("Enter", "next found"), ("↓", "stay"), ("Esc", "end the search")]
+            }
+            Self::Columns { .. } => &[
+                ("Space", "on or off"),
+                ("J K", "move"),
+                ("d", "default"),
+                ("/", "search"),
+                ("Esc", "close"),
+            ],
+            Self::SideBySide { .. } => {
+                &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("Esc", "close")]
+            }
+        }
+    }
+
     /// The dialog in which columns are chosen.
     pub fn columns(shown: &[String], table: &RunTable) -> Self {
         let mut names: Vec<String> =
@@ -71,12 +100,9 @@ impl Runs {
         }
         match &mut self.over {
             _ if closes => self.over = None,
-            Some(Over::Columns { .. }) => in_columns(self, key.code),
+            Some(Over::Columns { .. }) => in_columns(self, key.code, cx),
             Some(Over::SideBySide { both, scroll }) => match key.code {
-                KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
-                KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
-                KeyCode::PageDown | KeyCode::Char(' ') => *scroll += 10,
-                KeyCode::PageUp => *scroll = scroll.saturating_sub(10),
+                code if scroll_key(code, scroll) => {}
                 KeyCode::Enter => {
                     // the other above its baseline
                     let [a, b] = both.as_ref().map_or_else(Default::default, |both| both.runs.clone());
@@ -110,7 +136,7 @@ fn title_of(name: &str, cx: &Context) -> Option<String> {
     Some(format!("{}{typed}", field.title))
 }
 
-fn in_columns(runs: &mut Runs, code: KeyCode) {
+fn in_columns(runs: &mut Runs, code: KeyCode, cx: &Context) {
     let Some(Over::Columns { names, shown, list, search }) = &mut runs.over else { return };
     let at = list.selected;
     let pinned =
@@ -149,6 +175,9 @@ fn in_columns(runs: &mut Runs, code: KeyCode) {
     let columns = names[..(*shown).min(names.len())].to_vec();
     runs.columns = columns;
     runs.scroll = 0;
+    if let Some(stored) = &cx.stored {
+        runs.note_empty(&stored.table);
+    }
 }
 
 /// Draws what lies over the list of runs.
@@ -159,16 +188,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, cx: &Context, over: &Over) {
             draw_columns(buf, body, cx, (names, *shown), *list, search);
         }
         Over::SideBySide { both, scroll } => {
-            let width = body.width.saturating_sub(4).min(110);
-            let lines = match both {
-                Some(both) => describe(both, usize::from(width.saturating_sub(3))),
-                None => vec![vec![("working it out…".to_owned(), Role::Dim)]],
-            };
-            let height = (lines.len() as u16 + 2).min(body.height);
-            let title = "side by side: Enter opens both timelines, Esc closes";
-            let area = popup(buf, centered(body, width, height), title, theme);
-            let scroll = (*scroll).min(lines.len().saturating_sub(usize::from(area.height)));
-            for (row, pieces) in lines.iter().skip(scroll).take(usize::from(area.height)).enumerate() {
+            let (place, lines) = side_by_side(body, both.as_deref());
+            let area = popup(buf, place, "side by side", theme);
+            for (row, pieces) in lines.iter().skip(*scroll).take(usize::from(area.height)).enumerate() {
                 let pieces: Vec<_> =
                     pieces.iter().map(|(text, role)| (text.as_str(), theme.style(*role))).collect();
                 line(
@@ -180,6 +202,16 @@ pub fn draw(buf: &mut Buffer, body: Rect, cx: &Context, over: &Over) {
             }
         }
     }
+}
+
+/// Where two runs stand beside one another, with the frame, and what is said of them.
+fn side_by_side(body: Rect, both: Option<&SideBySide>) -> (Rect, Vec<Pieces>) {
+    let width = body.width.saturating_sub(4).min(110);
+    let lines = match both {
+        Some(both) => describe(both, usize::from(width.saturating_sub(3))),
+        None => vec![vec![("working it out…".to_owned(), Role::Dim)]],
+    };
+    (centered(body, width, (lines.len() as u16 + 2).min(body.height)), lines)
 }
 
 fn draw_columns(
@@ -227,10 +259,10 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
     let mut lines: Vec<Pieces> = Vec::new();
     let column = width.saturating_sub(33).max(20) / 2;
     let row = |name: &str, a: &str, b: &str, last: &str, role: Role| -> Pieces {
-        let cut = |text: &str| text.chars().take(column - 1).collect::<String>();
+        let fit = |text: &str| cut(text, column as u16 - 1);
         vec![
-            (format!("{name:<19}"), Role::Dim),
-            (format!("{:<column$}{:<column$}{last}", cut(a), cut(b)), role),
+            (format!("{:<19}", cut(name, 18)), Role::Dim),
+            (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
     let run = |run: &String| cut_middle(run, column as u16 - 1);

@@ -11,13 +11,15 @@ use super::over::Over;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
-use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::Bound;
-use crate::table::Record;
-use crate::table::Unit;
+use crate::study::analysis::{RunCell, RunTable};
+use crate::table::{Record, Status, Unit};
 
 /// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
 const SORT_KEYS: usize = 3;
+
+/// Columns of a window in which the default table leaves room for details beside it.
+const ROOMY: u16 = 190;
 
 /// Columns that are shown as long as nobody chooses others.
 pub const COLUMNS: [&str; 14] = [
@@ -49,10 +51,12 @@ pub enum Line {
     Group {
         /// One of its runs, whose value is the group's.
         row: u32,
-        /// How many runs the batch has.
+        /// How many runs the group has.
         count: u32,
-        /// How many of them ended well.
-        ok: u32,
+        /// How many of them run now.
+        running: u32,
+        /// How many of them neither run nor ended well.
+        bad: u32,
     },
 }
 
@@ -70,14 +74,17 @@ pub struct Runs {
     pub sort: Vec<(String, bool)>,
     /// Columns shown, by name, in their order.
     pub columns: Vec<String>,
+    /// The columns in which no run that is shown has anything, by name.
+    pub empty: HashSet<String>,
     /// How many of the columns that are not pinned are scrolled out on the left.
     pub scroll: usize,
     /// The filter as it is typed.
     pub filter: FilterBox,
     /// The filter as it was applied, for marking what it found.
     pub bound: Bound,
-    /// Whether the details of the selected run are shown.
-    pub detail: bool,
+    /// Whether the details of the selected run are shown; `None`: the user has not said, and they are where the
+    /// window has room for them beside the table.
+    pub detail: Option<bool>,
     /// The selected run's whole record, once read: rows of batches are listed without their environment.
     pub whole: Option<Box<Record>>,
     /// The runs that were marked, in the order in which they were.
@@ -100,10 +107,11 @@ impl Default for Runs {
             list: List::default(),
             sort: vec![("run".into(), true)],
             columns: COLUMNS.map(String::from).into(),
+            empty: HashSet::new(),
             scroll: 0,
             filter: FilterBox::default(),
             bound: Bound::default(),
-            detail: false,
+            detail: None,
             whole: None,
             marked: Marked::default(),
             only_marked: false,
@@ -124,8 +132,8 @@ pub struct Kept {
     pub columns: Vec<String>,
     /// Whether rows are grouped.
     pub grouped: bool,
-    /// Whether details are shown.
-    pub detail: bool,
+    /// Whether details are shown, where the user has said so.
+    pub detail: Option<bool>,
 }
 
 impl Runs {
@@ -149,6 +157,11 @@ impl Runs {
             self.columns = with_pinned(kept.columns);
         }
         (self.grouped, self.detail) = (kept.grouped, kept.detail);
+    }
+
+    /// Whether the details of the selected run are shown in so many columns.
+    pub fn shows_detail(&self, columns: u16) -> bool {
+        self.detail.unwrap_or(columns >= ROOMY)
     }
 
     /// The selected run's place among the records.
@@ -220,6 +233,18 @@ impl Runs {
         };
         let first = usize::from(matches!(self.lines.first(), Some(Line::Group { .. })));
         self.list.selected = at.unwrap_or(first);
+        self.note_empty(table);
+    }
+
+    /// Takes note of the columns in which no run that is shown has anything.
+    pub fn note_empty(&mut self, table: &RunTable) {
+        let says = |name: &&String| {
+            let column = table.find(name).and_then(|at| table.columns().get(at));
+            column.is_some_and(|column| {
+                self.rows().any(|row| column.cell(row as usize) != RunCell::Nothing)
+            })
+        };
+        self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
     }
 
     /// The column whose values head groups.
@@ -306,14 +331,13 @@ pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
 /// Rows, which are in the order of a column, with a head before each of its values.
 fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32]) -> Vec<Line> {
     let Some(column) = snapshot.table.columns().get(column) else { return Vec::new() };
-    let ok = |row: &&u32| {
-        let record = snapshot.records.get(**row as usize);
-        record.is_some_and(|record| record.is_finished())
-    };
+    let status = |row: &u32| snapshot.records.get(*row as usize).map(|record| record.status);
     let mut lines = Vec::with_capacity(rows.len() + 16);
     for group in rows.chunk_by(|a, b| column.same(*a as usize, *b as usize)) {
-        let count = group.len() as u32;
-        lines.push(Line::Group { row: group[0], count, ok: group.iter().filter(ok).count() as u32 });
+        let of = |wanted| group.iter().filter(|row| status(row) == Some(wanted)).count() as u32;
+        let (count, running) = (group.len() as u32, of(Status::Running));
+        let bad = count - running - of(Status::Ok);
+        lines.push(Line::Group { row: group[0], count, running, bad });
         lines.extend(group.iter().copied().map(Line::Run));
     }
     lines

@@ -11,12 +11,12 @@ use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::path::CriticalPath;
 use super::state::select::MARKS;
 use super::{ask, info, lists, overview, stretch};
+use crate::base::text::rank_list;
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
-use crate::face::tui::format::{ns, percent};
+use crate::face::tui::format::{cut, ns, percent};
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::screens::runs;
-use crate::face::tui::screens::timeline::state::index::rank_list;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
 use crate::face::tui::state::Tab;
@@ -100,7 +100,8 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let from = pane.window(view.window).from.saturating_sub(pane.index.zero);
     let mut back = match view.trail() {
         0 => String::new(),
-        n => format!("   {n} followed"),
+        1 => "   1 dependency followed".into(),
+        n => format!("   {n} dependencies followed"),
     };
     if cx.is_under_way::<Timeline>(ask::PREDICTION) {
         back.push_str("   simulating the run…");
@@ -394,5 +395,5 @@ fn label(pane: &Pane, line: Line) -> String {
         }
         Line::Row(row) => format!("      {}", index.rows[row].label),
     };
-    text.chars().take(usize::from(LANE_LABEL) - 1).collect()
+    cut(&text, LANE_LABEL - 1)
 }

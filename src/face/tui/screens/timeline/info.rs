@@ -319,7 +319,7 @@ fn timing(pane: &Pane, span: &Span) -> String {
         let arrival = arrival(span);
         let (waited, moved) =
             (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
-        text.push_str(&format!(": ░ waited {} for peers, ▓ moved data {}", ns(waited), ns(moved)));
+        text.push_str(&format!(": ░ waited {} for peers, ▓ transfer {}", ns(waited), ns(moved)));
     }
     text
 }

@@ -7,7 +7,7 @@ use ratatui::style::Modifier;
 use super::layout::LANE_LABEL;
 use super::state::overview::Density;
 use super::state::{Pane, View};
-use crate::face::tui::format::ns;
+use crate::face::tui::format::{cut, ns};
 use crate::face::tui::layout::{cut_left, cut_top};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{self, put};
@@ -50,7 +50,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
             }
             _ => format!(" all {}", ns(pane.index.bounds.width())),
         };
-        let text: String = text.chars().take(usize::from(LANE_LABEL) - 1).collect();
+        let text = cut(&text, LANE_LABEL - 1);
         put(buf, label, label.x, label.y, &text, theme.style(Role::Dim));
     }
 }

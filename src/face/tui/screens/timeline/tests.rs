@@ -324,7 +324,7 @@ fn edges_are_followed_and_there_is_a_way_back() {
     keys(&mut driver, "d");
     let up = view(&driver).span().copied().expect("on a span");
     assert_eq!((up.rank, up.operation), (1, 4), "which waited for its operand");
-    assert!(driver.screen().contains("2 followed"), "{}", driver.screen());
+    assert!(driver.screen().contains("2 dependencies followed"), "{}", driver.screen());
     keys(&mut driver, "D");
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((1, 5)));
     for _ in 0..3 {

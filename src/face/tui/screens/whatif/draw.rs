@@ -10,7 +10,7 @@ use ratatui::style::Modifier;
 use super::state::{StripView, WhatIf, letter};
 use super::strip;
 use crate::face::tui::context::Context;
-use crate::face::tui::format::{digits, percent};
+use crate::face::tui::format::{cut, digits, percent};
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
@@ -195,7 +195,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let y = area.y + 1 + index as u16;
         let chosen = row.architecture == answer.spec.architecture;
         let mark = if chosen { "▸" } else { " " };
-        let name: String = row.architecture.to_string().chars().take(11).collect();
+        let name = cut(&row.architecture.to_string(), 11);
         let style = if chosen { theme.style(Role::Title) } else { text };
         put(buf, area, area.x, y, &format!("{mark}{name}"), style);
         let n = match &row.numbers {
@@ -312,7 +312,7 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             ),
             None => "cannot run".into(),
         };
-        let name: String = pin.answer.spec.architecture.to_string().chars().take(11).collect();
+        let name = cut(&pin.answer.spec.architecture.to_string(), 11);
         let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
         let row = format!("{now} {}    {name:<12} {words}  {changes}", letter(index));
         put(buf, area, area.x, y, &row, text);

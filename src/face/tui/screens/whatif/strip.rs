@@ -4,7 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::face::tui::format::ns;
+use crate::face::tui::format::{cut, ns};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::put;
 use crate::plan::Lane;
@@ -42,8 +42,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
     }
     for (index, strip) in strips.iter().enumerate() {
         let y = area.y + 1 + 2 * index as u16;
-        let name: String =
-            strip.architecture.to_string().chars().take(usize::from(LABELS) - 1).collect();
+        let name = cut(&strip.architecture.to_string(), LABELS - 1);
         put(buf, area, area.x, y, &name, theme.style(Role::Text));
         put(buf, area, area.x, y + 1, "  comm", theme.style(Role::Dim));
         let from = window(strip).0;

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::list::List;
 use crate::face::tui::widgets::paint::{frame, put};
+use crate::face::tui::widgets::shade::module;
 
 /// What of it stands on one line: for the frame of what is under the cursor.
 pub const LINE: &str = " █ compute ▓▒ hidden comm ▖▚▜╱ exposed: ¼ to all ░╲ waits ▬ memory ";
@@ -41,7 +42,12 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), list: &List, theme: Th
     frame(buf, area, "marks and colours, the same at every zoom", theme);
     for (row, y) in list.rows(MARKS.len(), rows) {
         let (mark, role, words) = MARKS[row];
-        put(buf, rows, rows.x + 1, y, mark, theme.style(role));
+        // the full cell of a module, which no colour may tell from the others'
+        let mark = match mark.strip_suffix('█') {
+            Some(part) => format!("{part}{}", module(role, theme)),
+            None => mark.to_owned(),
+        };
+        put(buf, rows, rows.x + 1, y, &mark, theme.style(role));
         put(buf, rows, rows.x + 8, y, words, theme.style(Role::Text));
     }
 }

@@ -326,13 +326,3 @@ impl TraceIndex {
         exposed + rows + ranges + self.classes.len() + self.steps.len() * size_of::<StepRange>() * 3
     }
 }
-
-/// Ranks in few words: `r0`, `r0..r7`, `r0 r2`.
-pub fn rank_list(ranks: &[u32]) -> String {
-    match ranks {
-        [first, .., last] if (*last as usize) + 1 == *first as usize + ranks.len() => {
-            format!("r{first}..r{last}")
-        }
-        ranks => ranks.iter().map(|rank| format!("r{rank}")).collect::<Vec<_>>().join(" "),
-    }
-}
