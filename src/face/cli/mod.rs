@@ -46,6 +46,7 @@ mod summary;
 mod sweep;
 mod timeline;
 mod trace;
+mod validate;
 mod whatif;
 
 pub use app::main;
@@ -82,6 +83,8 @@ app::verbs! {
     Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
     /// Fit the free constants of a software stack and its links to measured runs
     Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
+    /// The simulator against published data: errors of every set that comes with the program
+    Validate(validate::Args): |args, _| validate::run(&args);
     /// Built-in model shapes
     Models(output::FormatArgs): |args, _| models::run(&args);
     /// Built-in hardware profiles

@@ -1,0 +1,3 @@
+//! Data sets and their scores.
+
+use super::*;
