@@ -50,7 +50,20 @@ const fn llama3(factor: f64) -> Rope {
 const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
     let [layers, hidden, heads, kv_heads, intermediate, vocab] = sizes;
     let (head_dim, norm_eps, tied, note) = (None, 1e-5, false, None);
-    Row { name, layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, rope, norm_eps, tied, note }
+    Row {
+        name,
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        intermediate,
+        vocab,
+        rope,
+        norm_eps,
+        tied,
+        note,
+    }
 }
 
 const fn qwen(name: &'static str, sizes: [u32; 6], note: &'static str) -> Row {
@@ -81,17 +94,11 @@ const ROWS: [Row; 23] = [
     row("llama-3.1-8b", [32, 4096, 32, 8, 14336, 128_256], llama3(8.0)),
     row("llama-3.1-70b", [80, 8192, 64, 8, 28672, 128_256], llama3(8.0)),
     row("llama-3.3-70b-instruct", [80, 8192, 64, 8, 28672, 128_256], llama3(8.0)),
-    Row {
-        norm_eps: 1e-6,
-        ..row("internlm-20b", [60, 5120, 40, 40, 13824, 103_168], plain(10_000.0))
-    },
+    Row { norm_eps: 1e-6, ..row("internlm-20b", [60, 5120, 40, 40, 13824, 103_168], plain(10_000.0)) },
     qwen("qwen2.5-7b", [28, 3584, 28, 4, 18944, 152_064], QWEN2_NOTE),
     qwen("qwen2.5-72b-instruct", [80, 8192, 64, 8, 29568, 152_064], QWEN2_NOTE),
     qwen("qwen3-8b", [36, 4096, 32, 8, 12288, 151_936], QWEN3_NOTE),
-    Row {
-        head_dim: Some(128),
-        ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], QWEN3_NOTE)
-    },
+    Row { head_dim: Some(128), ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], QWEN3_NOTE) },
     row("mistral-7b", [32, 4096, 32, 8, 14336, 32000], plain(10_000.0)),
     row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
 ];

@@ -31,6 +31,7 @@ mod stored;
 mod support;
 mod terminal;
 mod traces;
+mod validating;
 mod verbs;
 mod wings;
 mod words;

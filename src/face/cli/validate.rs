@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::Result;
 use crate::base::text::counted;
-use crate::study::validate::{DataSet, Measure, Overrides, Residual, Score};
+use crate::study::plot::{check_format, validation_figure};
+use crate::study::validate::{DataSet, Measure, Overrides, Residual, Score, card};
 use crate::table::render::{Shown, Table};
 
 /// The command line's arguments of `ladderscope validate`.
@@ -29,17 +31,21 @@ pub struct Args {
     /// A value of the hardware or the stack
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Draw the errors into this file too
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub look: LookArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
 
 /// Predicts, compares, prints.
 pub fn run(args: &Args) -> Result<u8> {
-    let overrides = Overrides {
-        hardware: args.hardware.clone(),
-        stack: args.stack.clone(),
-        set: args.set.clone(),
-    };
+    let look = args.look.options()?;
+    args.export.as_deref().map_or(Ok(()), check_format)?;
+    let overrides =
+        Overrides { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
     let scores: Vec<Score> = match &args.csv {
         Some(path) => vec![Score::of_file(&args.sets, path, &overrides)?],
         None => {
@@ -53,6 +59,11 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         Format::Csv => output::emit(&residuals(&scores).csv())?,
         Format::Table => output::emit(&text(&scores))?,
+    }
+    if let Some(path) = &args.export {
+        let figure = validation_figure(&scores, &look)?;
+        figure.save(path)?;
+        report::note(&format!("wrote {}: {}", path.display(), figure.title()));
     }
     for score in &scores {
         for not in &score.not_run {
@@ -90,29 +101,7 @@ fn object(score: &Score) -> Value {
 
 /// The scorecard: a line a set and measure; then what the numbers rest on.
 fn text(scores: &[Score]) -> String {
-    let lines: Vec<(&Score, Measure)> = scores
-        .iter()
-        .flat_map(|score| Measure::ALL.map(|measure| (score, measure)))
-        .filter(|(score, measure)| score.errors(*measure).is_some())
-        .collect();
-    let errors = |(score, measure): &(&Score, Measure)| score.errors(*measure);
-    let table = Table::of(
-        &lines,
-        &[
-            ("set", &|(score, _): &(&Score, Measure)| Shown::text(&score.set.name)),
-            ("rows", &|(score, _)| score.rows.into()),
-            ("not_run", &|(score, _)| score.not_run.len().into()),
-            ("measure", &|(_, measure)| measure.title().into()),
-            ("mean_error", &|line| Shown::number(errors(line).map(|(mean, _)| mean), 1)),
-            ("largest", &|line| Shown::number(errors(line).map(|(_, max)| max), 1)),
-            ("unit", &|(_, measure)| match measure {
-                Measure::CommunicationShare => "points".into(),
-                _ => "%".into(),
-            }),
-            ("largest_at", &|(score, measure)| score.largest(*measure).map(words).into()),
-        ],
-    );
-    let mut text = output::aligned(&table);
+    let mut text = output::aligned(&card(scores));
     for score in scores {
         let set = &score.set;
         let rows = counted(score.rows, "row");
@@ -130,11 +119,6 @@ fn text(scores: &[Score]) -> String {
         }
     }
     text + "\npredictions are simulated; errors are predicted over measured, less 1\n"
-}
-
-/// `+3.1 of llama-2-7b standard tp8`.
-fn words(residual: &Residual) -> String {
-    format!("{:+.1}: {}", residual.error, residual.cell)
 }
 
 /// A line a number.

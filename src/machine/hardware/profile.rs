@@ -122,9 +122,9 @@ const BUILT_IN: [(&str, &str); 6] = [
     ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
     ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
     ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
-    ("a100_mesh", include_str!("profiles/a100_mesh.toml")),
     ("b200_sxm", include_str!("profiles/b200_sxm.toml")),
     ("l40s", include_str!("profiles/l40s.toml")),
+    ("a100_mesh", include_str!("profiles/a100_mesh.toml")),
 ];
 
 /// The built-in profiles, parsed once: they are asked for at every cell.

@@ -225,8 +225,7 @@ pub(super) fn collective<'a>(
 ) -> (CollectiveCost<'a>, Option<Collective>) {
     let of = |p2p| {
         let scale = &target.stack.collective;
-        let (cost, used) =
-            target.profile.collective(spec.collective, p2p, spec.tp, scale.latency_scale);
+        let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale.latency_scale);
         (cost.with_transfer(scale.transfer_scale), Some(used))
     };
     match spec.link {

@@ -46,11 +46,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Point>> {
 
 fn point(row: &Row<'_>) -> Result<Point> {
     let spec = Spec {
-        architecture: row.parsed(
-            "architecture",
-            "",
-            "it must be standard, ladder, parallel, ...",
-        )?,
+        architecture: row.parsed("architecture", "", "it must be standard, ladder, parallel, ...")?,
         model: row.text("model").unwrap_or_default().to_owned(),
         dtype: row.parsed::<DType>("dtype", "f16", "it must be f16, bf16 or f32")?,
         tp: row.whole("tp", None)?,
@@ -60,11 +56,7 @@ fn point(row: &Row<'_>) -> Result<Point> {
         p2p: row.parsed::<P2p>("p2p", "", "it must be on or off")?,
         hardware: String::new(),
         stack: String::new(),
-        collective: row.parsed::<Collective>(
-            "collective",
-            "nccl",
-            "it must be nccl or one-shot",
-        )?,
+        collective: row.parsed::<Collective>("collective", "nccl", "it must be nccl or one-shot")?,
         samples: 1,
         warmup: 0,
         ..Spec::default()

@@ -100,8 +100,7 @@ impl Score {
         let predicted: Vec<Result<Vec<f64>>> =
             rows.par_iter().map(|runs| predicted(set, runs, &shared)).collect();
         let (not_run, residuals) = (Vec::new(), Vec::new());
-        let mut score =
-            Self { set: set.clone(), rows: rows.len(), not_run, residuals, hardware, stack };
+        let mut score = Self { set: set.clone(), rows: rows.len(), not_run, residuals, hardware, stack };
         let mut done: Vec<(&Run, f64)> = Vec::new();
         for (runs, predicted) in rows.iter().zip(predicted) {
             match predicted {

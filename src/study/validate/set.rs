@@ -54,6 +54,11 @@ impl Measure {
         }
     }
 
+    /// The unit of its errors.
+    pub fn unit(self) -> &'static str {
+        if self == Self::CommunicationShare { "points" } else { "%" }
+    }
+
     /// Its name for people.
     pub fn title(self) -> &'static str {
         match self {
@@ -194,6 +199,17 @@ impl DataSet {
             && columns.iter().all(|column| self.known().contains(column))
     }
 
+    /// Whether its rows are predicted on this hardware with this stack.
+    pub fn is_on(&self, hardware: &str, stack: &str) -> bool {
+        let is = |key: &str, name| self.cell.get(key).is_some_and(|own| own == name);
+        is("hardware", hardware) && is("stack", stack)
+    }
+
+    /// The first line of a file with all columns of this set.
+    pub fn header(&self) -> String {
+        self.known().join(",")
+    }
+
     /// All columns that a file may have.
     fn known(&self) -> Vec<&str> {
         let measured = self.measured.iter().map(|measured| &measured.column);
@@ -225,11 +241,11 @@ impl DataSet {
     fn row(&self, row: &Row<'_>, base: &Spec) -> Result<Vec<Run>> {
         let mut spec = base.clone();
         for column in self.columns.iter().filter(|column| !SHAPE.contains(&column.as_str())) {
-            let text = row.text(column).unwrap_or_default();
+            let Some(text) = row.text(column) else {
+                return Err(row.wrong(column, "it is missing"));
+            };
             apply(&mut spec, [(column.as_str(), text)]).map_err(|error| match error {
-                Error::Input { message, help } => {
-                    row.wrong(column, &help.map_or(message, |help| help))
-                }
+                Error::Input { message, help } => row.wrong(column, &help.map_or(message, |help| help)),
                 other => other,
             })?;
         }
