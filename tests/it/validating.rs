@@ -31,7 +31,8 @@ fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     let place = Place::new();
     place.write("mine.csv", &format!("{HEADER}\nTiny,2,1,5,8,1000\nsmall,2,1,5,8,1000\n"));
     let done = place.run(&["validate", "--csv", "mine.csv", "--format", "json"]).exits(0);
-    let set = &done.json()["sets"][0];
+    let json = done.json();
+    let set = &json["sets"][0];
     assert_eq!(set["name"], "decode_a100_gptfast");
     assert_eq!((set["rows"].as_u64(), set["not_run"].as_u64()), (Some(2), Some(1)));
     assert!(done.stderr.contains("line 3: not run") && done.stderr.contains("small"), "{}", done.stderr);
@@ -61,13 +62,14 @@ fn errors_are_drawn_and_a_report_of_the_same_machine_has_them() {
     let svg = read("errors.svg");
     assert!(svg.contains("The simulator against published data"), "{svg}");
     let refused = place.run(&["validate", "--export", "errors.jpg"]).exits(2).stderr;
-    assert!(refused.contains("jpg"), "{refused}");
+    assert!(refused.contains("svg"), "{refused}");
     let run =
         ["run", "--backend", "sim", "--model", "tiny", "--tp", "2", "--stack", "gpt-fast", "--hardware"];
     let page = |hardware: &str, dir: &str| {
         place.run(&[&run[..], &[hardware, "--dir", dir]].concat()).exits(0);
-        place.run(&["report", "-o", "page.html", "--dir", dir]).exits(0);
-        read("page.html")
+        let file = format!("{dir}.html");
+        place.run(&["report", "-o", &file, "--dir", dir]).exits(0);
+        read(&file)
     };
     assert!(page("a100_mesh", "mesh").contains("How far off the simulator is"));
     assert!(!page("l40s", "l40s").contains("How far off the simulator is"));

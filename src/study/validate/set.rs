@@ -201,7 +201,7 @@ impl DataSet {
 
     /// Whether its rows are predicted on this hardware with this stack.
     pub fn is_on(&self, hardware: &str, stack: &str) -> bool {
-        let is = |key: &str, name| self.cell.get(key).is_some_and(|own| own == name);
+        let is = |key: &str, name: &str| self.cell.get(key).is_some_and(|own| own.as_str() == name);
         is("hardware", hardware) && is("stack", stack)
     }
 
@@ -245,7 +245,7 @@ impl DataSet {
                 return Err(row.wrong(column, "it is missing"));
             };
             apply(&mut spec, [(column.as_str(), text)]).map_err(|error| match error {
-                Error::Input { message, help } => row.wrong(column, &help.map_or(message, |help| help)),
+                Error::Input { message, help } => row.wrong(column, &help.unwrap_or(message)),
                 other => other,
             })?;
         }
