@@ -145,7 +145,7 @@ parameters! {
     "link.inter_node.alpha_us" "us", 2.0 to 100.0 from 25.0, target.profile.link.inter_node.alpha_us, "what the network adds to an all-reduce for each doubling of the nodes";
     "hbm_efficiency" "", 0.5 to 1.0 from 0.85, target.profile.hbm_efficiency, "share of the peak memory bandwidth that kernels reach; at most 1";
     "matvec_scale" "", 0.5 to 1.2 from 0.95, target.profile.matvec_scale, "what matrix-vector kernels reach of the stack's share of the bandwidth, on this machine";
-    "step_us" "us", 0.0 to 30000.0 from 5000.0, target.stack.step_us, "what the host takes before each step";
+    "step_us" "us", 0.0 to 30000.0 from 500.0, target.stack.step_us, "what the host takes before each step";
     "attention.prefill_efficiency" "", 0.2 to 1.0 from 0.5, target.stack.attention.prefill_efficiency, "share of the peak arithmetic that prefill attention reaches; at most 1";
     "collective.transfer_scale" "", 0.5 to 2.0 from 1.0, target.stack.collective.transfer_scale, "what bandwidth explains of an all-reduce in a model over that of all-reduces back to back";
 }

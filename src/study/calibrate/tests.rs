@@ -61,15 +61,10 @@ fn known_constants_are_found_again_and_others_are_left_alone() {
 fn what_a_machine_reaches_is_fitted_where_it_is_named() {
     let mut truth = target();
     truth.profile.matvec_scale = 0.8;
-    truth.stack.step_us = 900.0;
     let points = measured(&truth);
     let points: Vec<&Point> = points.iter().collect();
-    let keys = ["matvec_scale", "step_us"].map(str::to_owned);
-    let found = fit(&points, &target(), Some(&keys)).unwrap();
-    for (constant, value) in found.constants.iter().zip([0.8, 900.0]) {
-        let off = (constant.value / value - 1.0).abs();
-        assert!(off < 0.01, "{}: {} for {value}", constant.parameter.key, constant.value);
-    }
+    let found = fit(&points, &target(), Some(&["matvec_scale".to_owned()])).unwrap();
+    assert!((found.constants[0].value / 0.8 - 1.0).abs() < 0.01, "{}", found.constants[0].value);
     assert_eq!(found.target.profile.matvec_scale, found.constants[0].value);
 }
 
