@@ -39,13 +39,13 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     };
     let width = options.size.width * POINTS;
     let (columns, rows) = layout::shape(scores.len(), if width < 300.0 { 1 } else { 2 });
-    let each = (0.4 * width / columns as f64).clamp(90.0, 200.0);
+    let each = (0.45 * width / columns as f64).clamp(90.0, 200.0);
     let (mut scene, area, sizes) =
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 70.0 * rows as f64))?;
     let area = layout::name_axes(&mut scene, area, "rows of the set", "error (%, points)", &sizes);
-    // one scale for all sets
+    // one scale for all sets, which says how large an error is also where all are small
     let errors = scores.iter().flat_map(|score| score.residuals.iter().map(|r| r.error));
-    let y = Axis::fit(errors.chain([0.0]));
+    let y = Axis::fit(errors.chain([-10.0, 10.0]));
     let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
     for (cell, score) in cells.into_iter().zip(scores) {
         draw_chart(&mut scene, cell, score, y, &sizes);
