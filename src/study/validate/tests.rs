@@ -11,9 +11,11 @@ fn parsed(name: &str, text: &str) -> Result<Vec<Vec<Run>>, Error> {
     set(name).parse("mine.csv", text, &Overrides::default())
 }
 
-/// What the errors of a set may be at most: the mean and the largest of each measure. Whoever makes the simulator
-/// better lowers them; they never grow.
-const MOST: [(&str, &[(Measure, f64, f64)]); 4] = [
+/// A measure, and what the mean and the largest of its errors may be at most.
+type Limit = (Measure, f64, f64);
+
+/// What the errors of a set may be at most. Whoever makes the simulator better lowers them; they never grow.
+const MOST: [(&str, &[Limit]); 4] = [
     ("paper_70b", &[(Measure::TokensPerS, 1.8, 7.5), (Measure::Speedup, 1.9, 7.4)]),
     ("prefill_h100", &[(Measure::Prefill, 3.0, 8.0), (Measure::CommunicationShare, 1.6, 3.5)]),
     ("decode_a100_gptfast", &[(Measure::TokensPerS, 1.3, 2.3)]),
