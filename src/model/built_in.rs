@@ -9,6 +9,9 @@ const BLOOM_NOTE: &str =
 const LLAMA_405B_NOTE: &str =
     "16 KV heads as the paper benchmarked it, so that TP 16 divides them (the released model has 8)";
 
+const QWEN2_NOTE: &str = "without the biases of its QKV projection";
+const QWEN3_NOTE: &str = "without the norms of its queries and keys";
+
 /// One line of the table; the rest of a shape follows from it.
 struct Row {
     name: &'static str,
@@ -16,9 +19,12 @@ struct Row {
     hidden: u32,
     heads: u32,
     kv_heads: u32,
+    /// Where it is not the hidden size over the heads.
+    head_dim: Option<u32>,
     intermediate: u32,
     vocab: u32,
     rope: Rope,
+    norm_eps: f64,
     tied: bool,
     note: Option<&'static str>,
 }
@@ -43,11 +49,29 @@ const fn llama3(factor: f64) -> Rope {
 
 const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
     let [layers, hidden, heads, kv_heads, intermediate, vocab] = sizes;
-    Row { name, layers, hidden, heads, kv_heads, intermediate, vocab, rope, tied: false, note: None }
+    let (head_dim, norm_eps, tied, note) = (None, 1e-5, false, None);
+    Row {
+        name,
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        intermediate,
+        vocab,
+        rope,
+        norm_eps,
+        tied,
+        note,
+    }
+}
+
+const fn qwen(name: &'static str, sizes: [u32; 6], note: &'static str) -> Row {
+    Row { norm_eps: 1e-6, note: Some(note), ..row(name, sizes, plain(1_000_000.0)) }
 }
 
 /// Sizes: layers, hidden, heads, KV heads, MLP, vocabulary.
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 23] = [
     row("1b", [40, 1536, 24, 24, 4096, 49152], plain(10_000.0)),
     row("3b", [40, 2304, 32, 32, 9216, 49152], plain(10_000.0)),
     row("llama-3-8b", [32, 4096, 32, 8, 14336, 128_256], plain(500_000.0)),
@@ -64,6 +88,18 @@ const ROWS: [Row; 11] = [
         note: Some(LLAMA_405B_NOTE),
         ..row("llama-3.1-405b", [126, 16384, 128, 16, 53248, 128_256], llama3(8.0))
     },
+    row("llama-2-7b", [32, 4096, 32, 32, 11008, 32000], plain(10_000.0)),
+    row("llama-2-13b", [40, 5120, 40, 40, 13824, 32000], plain(10_000.0)),
+    row("llama-2-70b", [80, 8192, 64, 8, 28672, 32000], plain(10_000.0)),
+    row("llama-3.1-8b", [32, 4096, 32, 8, 14336, 128_256], llama3(8.0)),
+    row("llama-3.1-70b", [80, 8192, 64, 8, 28672, 128_256], llama3(8.0)),
+    row("llama-3.3-70b-instruct", [80, 8192, 64, 8, 28672, 128_256], llama3(8.0)),
+    Row { norm_eps: 1e-6, ..row("internlm-20b", [60, 5120, 40, 40, 13824, 103_168], plain(10_000.0)) },
+    qwen("qwen2.5-7b", [28, 3584, 28, 4, 18944, 152_064], QWEN2_NOTE),
+    qwen("qwen2.5-72b-instruct", [80, 8192, 64, 8, 29568, 152_064], QWEN2_NOTE),
+    qwen("qwen3-8b", [36, 4096, 32, 8, 12288, 151_936], QWEN3_NOTE),
+    Row { head_dim: Some(128), ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], QWEN3_NOTE) },
+    row("mistral-7b", [32, 4096, 32, 8, 14336, 32000], plain(10_000.0)),
     row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
 ];
 
@@ -76,11 +112,11 @@ impl Row {
                 hidden: self.hidden,
                 heads: self.heads,
                 kv_heads: self.kv_heads,
-                head_dim: self.hidden / self.heads,
+                head_dim: self.head_dim.unwrap_or(self.hidden / self.heads),
                 intermediate: self.intermediate,
                 vocab: self.vocab,
                 rope: self.rope,
-                norm_eps: 1e-5,
+                norm_eps: self.norm_eps,
                 tied_embeddings: self.tied,
             },
             dir: None,
@@ -130,6 +166,18 @@ mod tests {
         assert_eq!(parameters("llama-3.2-1b"), 1_235_814_400);
         assert_eq!(parameters("llama-3.2-3b"), 3_212_749_824);
         assert_eq!(parameters("34b"), 33_743_970_304);
+        assert_eq!(parameters("llama-2-7b"), 6_738_415_616);
+        assert_eq!(parameters("llama-2-13b"), 13_015_864_320);
+        assert_eq!(parameters("llama-2-70b"), 68_976_648_192);
+        assert_eq!(parameters("llama-3.1-8b"), parameters("llama-3-8b"));
+        assert_eq!(parameters("llama-3.1-70b"), parameters("llama-3.3-70b-instruct"));
+        assert_eq!(parameters("mistral-7b"), 7_241_732_096);
+        // released sizes less biases of QKV (2.5) and norms of heads (3)
+        assert_eq!(parameters("qwen2.5-7b"), 7_615_616_512 - 28 * (3584 + 2 * 512));
+        assert_eq!(parameters("qwen2.5-72b-instruct"), 72_706_203_648 - 80 * (8192 + 2 * 1024));
+        assert_eq!(parameters("qwen3-8b"), 8_190_735_360 - 36 * 256);
+        assert_eq!(parameters("qwen3-32b"), 32_762_123_264 - 64 * 256);
+        assert!((parameters("internlm-20b") as f64 / 1e9 - 20.1).abs() < 0.1);
     }
 
     #[test]
@@ -150,7 +198,9 @@ mod tests {
         assert_eq!(names.len(), models.len());
         for model in &models {
             let shape = &model.shape;
-            assert_eq!(shape.head_dim * shape.heads, shape.hidden, "{}", model.name);
+            let square = shape.head_dim * shape.heads == shape.hidden;
+            assert_eq!(square, model.name != "qwen3-32b", "{}", model.name);
+            assert!(Model::resolve(&model.name.to_uppercase()).is_ok_and(|m| m.shape == *shape));
             assert_eq!(shape.head_dim % 2, 0, "RoPE rotates pairs: {}", model.name);
             assert_eq!(shape.heads % shape.kv_heads, 0, "{}", model.name);
             assert_eq!(shape.tp_problem(1), None, "{}", model.name);

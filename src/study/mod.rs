@@ -1,8 +1,11 @@
-//! Studies of stored runs and traces: analysis, figures, reports, what-if, calibration.
+//! Studies of stored runs and traces: analysis, figures, reports, what-if, calibration,
+//! validation.
 
 pub mod analysis;
 pub mod answer;
 pub mod calibrate;
 pub mod plot;
 pub mod report;
+mod rows;
+pub mod validate;
 pub mod whatif;

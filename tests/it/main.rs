@@ -33,6 +33,7 @@ mod stored;
 mod support;
 mod terminal;
 mod traces;
+mod validating;
 mod verbs;
 mod wings;
 mod words;

@@ -31,7 +31,9 @@ pub struct Args {
     /// Software stack whose constants to fit: a built-in name, or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "gpt-fast")]
     pub stack: String,
-    /// Only these constants, separated by commas [default: all that the data tell anything about]
+    /// Only these constants, separated by commas; hbm_efficiency, matvec_scale, step_us,
+    /// attention.prefill_efficiency and collective.transfer_scale are fitted only where they are named
+    /// [default: all others that the data tell anything about]
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub fit: Option<Vec<String>>,
     /// Write the stack and the profile with the constants into this directory, as TOML files
@@ -181,7 +183,7 @@ fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
     for Constant { parameter, value, .. } in &fit.constants {
         if parameter.is_host_link() {
             link = true;
-        } else if parameter.key.starts_with("link.") {
+        } else if parameter.is_of_profile() {
             set(&mut profile_file, parameter.key, *value);
         } else {
             set(&mut stack_file, parameter.key, *value);

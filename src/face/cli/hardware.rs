@@ -14,7 +14,7 @@ pub struct Args {
     /// Only this profile: a built-in name, or a TOML file [default: all built-in ones]
     #[arg(value_name = "NAME|FILE")]
     pub name: Option<String>,
-    /// Print the TOML of a built-in profile or stack (native, gpt-fast), to write one's own from
+    /// Print the TOML of a built-in profile or stack (native, gpt-fast, lmdeploy, vllm-0.8), to write one's own from
     #[arg(long, requires = "name")]
     pub toml: bool,
     #[command(flatten)]

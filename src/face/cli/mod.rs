@@ -50,6 +50,7 @@ mod summary;
 mod sweep;
 mod timeline;
 mod trace;
+mod validate;
 mod whatif;
 
 pub use app::main;
@@ -92,6 +93,8 @@ app::verbs! {
     Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
     /// Fit the free constants of a software stack and its links to measured runs
     Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
+    /// The simulator against published data: errors of every set that comes with the program
+    Validate(validate::Args): |args, _| validate::run(&args);
     /// Built-in model shapes
     Models(output::FormatArgs): |args, _| models::run(&args);
     /// Built-in hardware profiles

@@ -290,6 +290,8 @@ pub enum CollectiveCost<'a> {
         tp: u32,
         /// On the latency of measured points.
         latency_scale: f64,
+        /// On what the link's bandwidth explains.
+        transfer_scale: f64,
         /// What the network adds: (us, us a byte).
         network: (f64, f64),
         /// Which part of what the bytes of an all-reduce take a reduce-scatter or an all-gather takes.
@@ -302,12 +304,24 @@ impl CollectiveCost<'_> {
     pub fn us(&self, bytes: f64) -> (f64, CostSource) {
         match self {
             Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
-            Self::Link { table, tp, latency_scale, network, .. } => {
-                let (us, source) = table.us(*tp, bytes, *latency_scale);
+            Self::Link { table, tp, latency_scale, transfer_scale, network, .. } => {
+                let (mut us, mut source) = table.us(*tp, bytes, *latency_scale);
+                if *transfer_scale != 1.0 {
+                    us += (transfer_scale - 1.0) * table.us(*tp, bytes, 0.0).0;
+                    source = CostSource::Calibrated;
+                }
                 let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
                 (us + network.0 + bytes * network.1, source)
             }
         }
+    }
+
+    /// The same, with the part that the link's bandwidth explains times a factor; a formula stays as it is.
+    pub fn with_transfer(mut self, factor: f64) -> Self {
+        if let Self::Link { transfer_scale, .. } = &mut self {
+            *transfer_scale = factor;
+        }
+        self
     }
 
     /// How long a reduce-scatter of a message, or an all-gather that results in it, takes (us): what an all-reduce
@@ -369,7 +383,8 @@ impl Profile {
             Collective::Multimem | Collective::Fused => 0.75,
             _ => 0.5,
         };
-        (CollectiveCost::Link { table, tp, latency_scale, network, half }, used)
+        let transfer_scale = 1.0;
+        (CollectiveCost::Link { table, tp, latency_scale, transfer_scale, network, half }, used)
     }
 
     pub(crate) fn table_of(

@@ -30,6 +30,10 @@ pub struct Profile {
     pub hbm_gb_s: f64,
     /// Share of the peak bandwidth that kernels reach, 0 to 1.
     pub hbm_efficiency: f64,
+    /// What matrix-vector kernels reach of the bandwidth that a stack's constants promise, which are
+    /// of `h100_sxm`; 1 where nothing else is known.
+    #[serde(default = "one")]
+    pub matvec_scale: f64,
     /// Share of the peak arithmetic that large matrix multiplications reach, 0 to 1.
     pub compute_efficiency: f64,
     /// GPUs that share a node; TP above it spans nodes.
@@ -49,6 +53,10 @@ pub struct Profile {
     pub skew: Skew,
     /// How long all-reduces take.
     pub link: Links,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// How much ranks differ: standard deviations of normal distributions, drawn from the run's seed.
@@ -110,12 +118,13 @@ mod gigabytes {
 }
 
 /// Names and texts of the built-in profiles.
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 6] = [
     ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
     ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
     ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
     ("b200_sxm", include_str!("profiles/b200_sxm.toml")),
     ("l40s", include_str!("profiles/l40s.toml")),
+    ("a100_mesh", include_str!("profiles/a100_mesh.toml")),
 ];
 
 /// The built-in profiles, parsed once: they are asked for at every cell.
@@ -152,7 +161,7 @@ impl Profile {
     }
 
     /// Names of the built-in profiles.
-    pub fn names() -> [&'static str; 5] {
+    pub fn names() -> [&'static str; 6] {
         BUILT_IN.map(|(name, _)| name)
     }
 
@@ -186,6 +195,7 @@ impl Profile {
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
         share("hbm_efficiency", self.hbm_efficiency)?;
+        above("matvec_scale", self.matvec_scale, 0.0)?;
         share("compute_efficiency", self.compute_efficiency)?;
         above("gpus_per_node", f64::from(self.gpus_per_node), 0.0)?;
         if let Some(sms) = self.sms {

@@ -37,6 +37,9 @@ pub struct Stack {
     pub launch_us: f64,
     /// Least time of a kernel without CUDA graphs (us): the host launches one after another.
     pub eager_launch_us: f64,
+    /// What the host takes before the first kernel of every step, on all lanes (us): scheduling, inputs.
+    #[serde(default)]
+    pub step_us: f64,
     /// How many kernels one sampling of tokens launches.
     pub sample_kernels: u32,
     /// What libraries keep for themselves on each GPU: GEMM workspace, communicators (1e6 bytes).
@@ -107,6 +110,14 @@ pub struct Attention {
 pub struct CollectiveScale {
     /// Latency part over the table's, where collectives run back to back.
     pub latency_scale: f64,
+    /// What the link's bandwidth explains of the table's times, over the table's; links that are given as a
+    /// formula wholly.
+    #[serde(default = "one")]
+    pub transfer_scale: f64,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// Shares of their rates that the lanes lose to each other while both are busy.
@@ -144,11 +155,15 @@ impl Contention {
 }
 
 /// Names and texts of the built-in stacks.
-const BUILT_IN: [(&str, &str); 2] =
-    [("native", include_str!("stacks/native.toml")), ("gpt-fast", include_str!("stacks/gpt-fast.toml"))];
+const BUILT_IN: [(&str, &str); 4] = [
+    ("native", include_str!("stacks/native.toml")),
+    ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
+    ("lmdeploy", include_str!("stacks/lmdeploy.toml")),
+    ("vllm-0.8", include_str!("stacks/vllm-0.8.toml")),
+];
 
 /// Names of the built-in stacks.
-pub const STACKS: [&str; 2] = ["native", "gpt-fast"];
+pub const STACKS: [&str; 4] = ["native", "gpt-fast", "lmdeploy", "vllm-0.8"];
 
 /// The built-in stacks, parsed once: they are asked for at every cell.
 static PARSED: LazyLock<Vec<Stack>> = LazyLock::new(|| {
@@ -216,12 +231,14 @@ impl Stack {
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         at_least("launch_us", self.launch_us, 0.0)?;
         at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
+        at_least("step_us", self.step_us, 0.0)?;
         share("matvec.efficiency", self.matvec.efficiency)?;
         above("matmul.decode_scale", self.matmul.decode_scale, 0.0)?;
         above("matmul.prefill_scale", self.matmul.prefill_scale, 0.0)?;
         above("attention.expanded_kv_gb_s", self.attention.expanded_kv_gb_s, 0.0)?;
         share("attention.prefill_efficiency", self.attention.prefill_efficiency)?;
         above("collective.latency_scale", self.collective.latency_scale, 0.0)?;
+        above("collective.transfer_scale", self.collective.transfer_scale, 0.0)?;
         above("contention.full_bytes", self.contention.full_bytes, 0.0)?;
         above("contention.full_ctas", self.contention.full_ctas, 0.0)?;
         loss("contention.memory", self.contention.memory)?;

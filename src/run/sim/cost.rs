@@ -131,6 +131,9 @@ impl<'a> Machine<'a> {
             }
             _ => (1, self.streamed(cost, &numbers, 1)),
         };
+        if class.kind == Kind::Embed && class.group == 0 {
+            taken.us += stack.step_us;
+        }
         if !stack.cuda_graphs {
             taken.us = taken.us.max(f64::from(kernels) * stack.eager_launch_us);
         }
@@ -160,7 +163,8 @@ impl<'a> Machine<'a> {
         let roofline = self.streamed(cost, step, 1);
         if self.phase == Phase::Decode && rows <= u64::from(stack.matvec.rows) {
             let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
-            let us = stack.launch_us + bytes / (profile.hbm_gb_s * stack.matvec.efficiency * 1e3);
+            let reached = profile.hbm_gb_s * stack.matvec.efficiency * profile.matvec_scale;
+            let us = stack.launch_us + bytes / (reached * 1e3);
             return Taken { us, source: CostSource::Calibrated, arithmetic: false };
         }
         let scale = match self.phase {

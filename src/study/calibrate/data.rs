@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::base::error::{Error, Result, nearest};
+use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::plan::DType;
+use crate::study::rows::{Row, Sheet};
 use crate::table::{Backend, Collective, P2p, Record, Spec, Status};
 
 /// One measured run, as the fit needs it: its cell and its latencies.
@@ -39,106 +40,34 @@ pub fn read_csv(path: &Path) -> Result<Vec<Point>> {
 }
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Point>> {
-    let mut lines =
-        text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#'));
-    let wanted = || format!("columns are {}; optional: {}", REQUIRED.join(","), OPTIONAL.join(","));
-    let Some((_, header)) = lines.next() else {
-        return Err(Error::input_help(format!("{file}: it is empty"), wanted()));
+    let known: Vec<&str> = REQUIRED.into_iter().chain(OPTIONAL).collect();
+    Sheet::parse(file, text, &REQUIRED, &known)?.rows().map(|row| point(&row)).collect()
+}
+
+fn point(row: &Row<'_>) -> Result<Point> {
+    let spec = Spec {
+        architecture: row.parsed("architecture", "", "it must be standard, ladder, parallel, ...")?,
+        model: row.text("model").unwrap_or_default().to_owned(),
+        dtype: row.parsed::<DType>("dtype", "f16", "it must be f16, bf16 or f32")?,
+        tp: row.whole("tp", None)?,
+        batch: row.whole("batch", None)?,
+        prompt_tokens: row.whole("prompt_tokens", None)?,
+        output_tokens: row.whole("output_tokens", None)?,
+        p2p: row.parsed::<P2p>("p2p", "", "it must be on or off")?,
+        hardware: String::new(),
+        stack: String::new(),
+        collective: row.parsed::<Collective>("collective", "nccl", "it must be nccl or one-shot")?,
+        samples: 1,
+        warmup: 0,
+        ..Spec::default()
     };
-    let columns: Vec<&str> = header.split(',').map(str::trim).collect();
-    for name in &columns {
-        if !REQUIRED.contains(name) && !OPTIONAL.contains(name) {
-            let guess = nearest(name, REQUIRED.into_iter().chain(OPTIONAL));
-            let guess = guess.map(|g| format!("did you mean '{g}'? ")).unwrap_or_default();
-            let message = format!("{file}:1: unknown column '{name}'");
-            return Err(Error::input_help(message, format!("{guess}{}", wanted())));
-        }
-    }
-    if let Some(missing) = REQUIRED.iter().find(|name| !columns.contains(name)) {
-        return Err(Error::input_help(format!("{file}:1: it has no column '{missing}'"), wanted()));
-    }
-    let mut points = Vec::new();
-    for (number, line) in lines {
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let row = Row { file, line: number + 1, columns: &columns, fields: &fields };
-        if fields.len() != columns.len() {
-            let problem = format!("has {} fields, the header {}", fields.len(), columns.len());
-            return Err(Error::input(format!("{file}:{}: {problem}", number + 1)));
-        }
-        points.push(row.point()?);
-    }
-    if points.is_empty() {
-        return Err(Error::input(format!("{file}: it has a header and no rows")));
-    }
-    Ok(points)
-}
-
-struct Row<'a> {
-    file: &'a str,
-    line: usize,
-    columns: &'a [&'a str],
-    fields: &'a [&'a str],
-}
-
-impl Row<'_> {
-    fn text(&self, column: &str) -> Option<&str> {
-        let at = self.columns.iter().position(|name| *name == column)?;
-        self.fields.get(at).copied().filter(|text| !text.is_empty())
-    }
-
-    fn wrong(&self, column: &str, wanted: &str) -> Error {
-        let text = self.text(column).unwrap_or_default();
-        Error::input(format!("{}:{}: {column} is '{text}'; {wanted}", self.file, self.line))
-    }
-
-    fn whole(&self, column: &str) -> Result<u32> {
-        let value = self.text(column).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-        value.ok_or_else(|| self.wrong(column, "it must be a whole number of at least 1"))
-    }
-
-    fn positive(&self, column: &str) -> Result<Option<f64>> {
-        let Some(text) = self.text(column) else { return Ok(None) };
-        let value = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
-        value.map(Some).ok_or_else(|| self.wrong(column, "it must be a number above 0, or empty"))
-    }
-
-    fn parsed<T: std::str::FromStr>(&self, column: &str, default: &str, wanted: &str) -> Result<T> {
-        self.text(column).unwrap_or(default).parse().map_err(|_| self.wrong(column, wanted))
-    }
-
-    fn point(&self) -> Result<Point> {
-        let spec = Spec {
-            architecture: self.parsed(
-                "architecture",
-                "",
-                "it must be standard, ladder, parallel, ...",
-            )?,
-            model: self.text("model").unwrap_or_default().to_owned(),
-            dtype: self.parsed::<DType>("dtype", "f16", "it must be f16, bf16 or f32")?,
-            tp: self.whole("tp")?,
-            batch: self.whole("batch")?,
-            prompt_tokens: self.whole("prompt_tokens")?,
-            output_tokens: self.whole("output_tokens")?,
-            p2p: self.parsed::<P2p>("p2p", "", "it must be on or off")?,
-            hardware: String::new(),
-            stack: String::new(),
-            collective: self.parsed::<Collective>(
-                "collective",
-                "nccl",
-                "it must be nccl or one-shot",
-            )?,
-            samples: 1,
-            warmup: 0,
-            ..Spec::default()
-        };
-        let tokens_per_s = self.positive("tokens_per_s")?;
-        Ok(Point {
-            spec,
-            tokens_per_s: tokens_per_s.ok_or_else(|| self.wrong("tokens_per_s", "it is missing"))?,
-            decode_s: self.positive("decode_s")?,
-            prefill_s: self.positive("prefill_s")?,
-        })
-    }
+    let tokens_per_s = row.positive("tokens_per_s")?;
+    Ok(Point {
+        spec,
+        tokens_per_s: tokens_per_s.ok_or_else(|| row.wrong("tokens_per_s", "it is missing"))?,
+        decode_s: row.positive("decode_s")?,
+        prefill_s: row.positive("prefill_s")?,
+    })
 }
 
 /// Finished runs that were executed, not simulated, as points; medians over their samples.

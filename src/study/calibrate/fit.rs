@@ -70,8 +70,8 @@ pub(super) fn prepare<'a>(
     prepared.collect()
 }
 
-/// Fits constants of `target` to the points: those in `keys`, or all that the data
-/// tell anything about. Deterministic.
+/// Fits constants of `target` to the points: those in `keys`, or all but those of
+/// [`Parameter::is_by_name`] that the data tell anything about. Deterministic.
 ///
 /// # Errors
 ///
@@ -81,7 +81,10 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
     let prepared = prepare(points.iter().copied(), target)?;
     let mut free: Vec<&'static Parameter> = PARAMETERS
         .iter()
-        .filter(|parameter| keys.is_none_or(|keys| keys.iter().any(|key| key == parameter.key)))
+        .filter(|parameter| match keys {
+            Some(keys) => keys.iter().any(|key| key == parameter.key),
+            None => !parameter.is_by_name(),
+        })
         .collect();
     // a constant that no point depends on stays what it is
     let problem = Problem::new(&prepared, target, free.clone());

@@ -87,6 +87,16 @@ impl Parameter {
     pub fn is_host_link(&self) -> bool {
         self.key.starts_with("host_link.")
     }
+
+    /// Whether it is fitted only where it is named: data of one machine and engine do not tell it from others.
+    pub fn is_by_name(&self) -> bool {
+        BY_NAME.contains(&self.key)
+    }
+
+    /// Whether it stands in the hardware profile, else in the stack.
+    pub fn is_of_profile(&self) -> bool {
+        self.key.starts_with("link.") || ["hbm_efficiency", "matvec_scale"].contains(&self.key)
+    }
 }
 
 /// Makes the table of constants from a line for each: its key and unit, the lowest and highest value
@@ -104,6 +114,15 @@ macro_rules! parameters {
         },)*];
     };
 }
+
+/// See [`Parameter::is_by_name`].
+const BY_NAME: [&str; 5] = [
+    "hbm_efficiency",
+    "matvec_scale",
+    "step_us",
+    "attention.prefill_efficiency",
+    "collective.transfer_scale",
+];
 
 #[rustfmt::skip]
 parameters! {
@@ -124,4 +143,9 @@ parameters! {
     "host_link.large_latency" "", 1.0 to 4.0 from 1.6, host.large_latency, "without P2P: latency of the way of large messages over that of the ring";
     "host_link.large_bus_gb_s" "GB/s", 20.0 to 480.0 from 250.0, host.large_bus_gb_s, "without P2P: bus bandwidth of the way of large messages (tp >= 4); at most NVLink SHARP's";
     "link.inter_node.alpha_us" "us", 2.0 to 100.0 from 25.0, target.profile.link.inter_node.alpha_us, "what the network adds to an all-reduce for each doubling of the nodes";
+    "hbm_efficiency" "", 0.5 to 1.0 from 0.85, target.profile.hbm_efficiency, "share of the peak memory bandwidth that kernels reach; at most 1";
+    "matvec_scale" "", 0.5 to 1.2 from 0.95, target.profile.matvec_scale, "what matrix-vector kernels reach of the stack's share of the bandwidth, on this machine";
+    "step_us" "us", 0.0 to 30000.0 from 500.0, target.stack.step_us, "what the host takes before each step";
+    "attention.prefill_efficiency" "", 0.2 to 1.0 from 0.5, target.stack.attention.prefill_efficiency, "share of the peak arithmetic that prefill attention reaches; at most 1";
+    "collective.transfer_scale" "", 0.5 to 2.0 from 1.0, target.stack.collective.transfer_scale, "what bandwidth explains of an all-reduce in a model over that of all-reduces back to back";
 }

@@ -58,6 +58,17 @@ fn known_constants_are_found_again_and_others_are_left_alone() {
 }
 
 #[test]
+fn what_a_machine_reaches_is_fitted_where_it_is_named() {
+    let mut truth = target();
+    truth.profile.matvec_scale = 0.8;
+    let points = measured(&truth);
+    let points: Vec<&Point> = points.iter().collect();
+    let found = fit(&points, &target(), Some(&["matvec_scale".to_owned()])).unwrap();
+    assert!((found.constants[0].value / 0.8 - 1.0).abs() < 0.01, "{}", found.constants[0].value);
+    assert_eq!(found.target.profile.matvec_scale, found.constants[0].value);
+}
+
+#[test]
 fn data_with_p2p_on_say_nothing_of_the_link_without() {
     let points = measured(&target());
     let points: Vec<&Point> = points.iter().collect();

@@ -104,6 +104,7 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     }
     sections::flags(&mut html, &compared);
     sections::unfinished(&mut html, report);
+    sections::validation(&mut html, &ok)?;
     sections::environments(&mut html, report);
     sections::words(&mut html);
     Ok(document(&title, &html.into_text()))

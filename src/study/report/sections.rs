@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::base::text::counted;
 use crate::study::analysis::CellSet;
 use crate::study::plot::{self, Options};
+use crate::study::validate::{DataSet, Overrides, Score, card};
 use crate::table::render::{Shown, Table};
 use crate::table::{Record, Status};
 
@@ -100,6 +101,40 @@ fn list(html: &mut Html, lines: &[String], none: &str) {
     if lines.len() > MOST_LINES {
         html.element("p", &format!("{} more are left out.", lines.len() - MOST_LINES));
     }
+}
+
+/// How far off the simulator is on the hardware and stacks of the runs that it predicted, where published data tell.
+pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
+    let simulated = |set: &DataSet| {
+        records.iter().any(|record| {
+            let spec = &record.spec;
+            spec.backend.is_simulated() && set.is_on(&spec.hardware, &spec.stack)
+        })
+    };
+    let sets = DataSet::built_in()?.into_iter().filter(simulated);
+    let scores: Vec<Score> =
+        sets.map(|set| Score::of(&set, &set.runs(&Overrides::default())?)).collect::<Result<_>>()?;
+    if scores.is_empty() {
+        return Ok(());
+    }
+    html.raw("<section id=\"validation\">").element("h2", "How far off the simulator is");
+    html.element(
+        "p",
+        "Published measurements on the same hardware and stack, predicted: mean and largest absolute error. Where constants were fitted to a set, errors on data that was not are larger.",
+    );
+    for set in scores.iter().map(|score| &score.set) {
+        let fitted = if set.fitted.is_empty() { "nothing".into() } else { set.fitted.join("; ") };
+        let text = format!("{}: {} ({}). Fitted to it: {fitted}.", set.name, set.about, set.source);
+        html.element("p class=\"soft\"", &text);
+    }
+    html.table(
+        "Errors are predicted over measured, less 1.",
+        &card(&scores),
+        MOST_LINES,
+        "ladderscope validate",
+    );
+    html.raw("</section>\n");
+    Ok(())
 }
 
 /// Runs that did not end well, and why.

@@ -196,7 +196,7 @@ options! {
         };
         /// Software stack for the simulator, by name or file
         stack: String = "native".into(), About {
-            values: &["native", "gpt-fast"],
+            values: &["native", "gpt-fast", "lmdeploy", "vllm-0.8"],
             meanings: &["this program's own kernels and graphs", "gpt-fast with torch.compile, as in the paper"],
             default: "native",
             value_name: "NAME|FILE",

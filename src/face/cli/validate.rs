@@ -1,0 +1,140 @@
+//! `ladderscope validate`: the simulator against published data: how far off each number is, and in the mean.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::figure::LookArgs;
+use super::output::{self, Format, FormatArgs};
+use super::report;
+use crate::base::error::Result;
+use crate::base::text::counted;
+use crate::study::plot::{check_format, validation_figure};
+use crate::study::validate::{DataSet, Measure, Overrides, Residual, Score, card};
+use crate::table::render::{Shown, Table};
+
+/// The command line's arguments of `ladderscope validate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Data sets: paper_70b, prefill_h100, decode_a100_gptfast, decode_a100_lmdeploy [default: all]
+    #[arg(value_name = "SET")]
+    pub sets: Vec<String>,
+    /// Rows of this file instead of a set's own; they have its columns. Without SET the columns tell which
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Another hardware profile than the set's: a built-in name, or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub hardware: Option<String>,
+    /// Another software stack than the set's: a built-in name, or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub stack: Option<String>,
+    /// A value of the hardware or the stack
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Draw the errors into this file too
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    pub export: Option<PathBuf>,
+    #[command(flatten)]
+    pub look: LookArgs,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Predicts, compares, prints.
+pub fn run(args: &Args) -> Result<u8> {
+    let look = args.look.options()?;
+    args.export.as_deref().map_or(Ok(()), check_format)?;
+    let overrides =
+        Overrides { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
+    let scores: Vec<Score> = match &args.csv {
+        Some(path) => vec![Score::of_file(&args.sets, path, &overrides)?],
+        None => {
+            let score = |set: &DataSet| Score::of(set, &set.runs(&overrides)?);
+            DataSet::named(&args.sets)?.iter().map(score).collect::<Result<_>>()?
+        }
+    };
+    match args.output.format {
+        Format::Json => {
+            output::json(&json!({"sets": scores.iter().map(object).collect::<Vec<_>>()}))?;
+        }
+        Format::Csv => output::emit(&residuals(&scores).csv())?,
+        Format::Table => output::emit(&text(&scores))?,
+    }
+    if let Some(path) = &args.export {
+        let figure = validation_figure(&scores, &look)?;
+        figure.save(path)?;
+        report::note(&format!("wrote {}: {}", path.display(), figure.title()));
+    }
+    for score in &scores {
+        for not in &score.not_run {
+            report::note(&format!("{}, line {}: not run: {}", score.set.name, not.line, not.reason));
+        }
+    }
+    Ok(0)
+}
+
+/// One object a set; the errors of a measure that no row has are null.
+fn object(score: &Score) -> Value {
+    let (share, others) = (Measure::CommunicationShare, &Measure::ALL[..4]);
+    let of = |which: fn((f64, f64)) -> f64| -> Map<String, Value> {
+        let value = |measure: &Measure| json!(score.errors(*measure).map(which));
+        others.iter().map(|measure| (measure.key().to_owned(), value(measure))).collect()
+    };
+    let set = &score.set;
+    json!({
+        "name": set.name,
+        "rows": score.rows,
+        "not_run": score.not_run.len(),
+        "mean_abs_pct": of(|(mean, _)| mean),
+        "max_abs_pct": of(|(_, max)| max),
+        "communication_share_points": score.errors(share).map(|(mean, max)| json!({"mean": mean, "max": max})),
+        "about": set.about,
+        "source": set.source,
+        "hardware": score.hardware,
+        "stack": score.stack,
+        "fitted": set.fitted,
+        "unknown": set.unknown,
+        "reasons": score.not_run,
+        "residuals": score.residuals,
+    })
+}
+
+/// The scorecard: a line a set and measure; then what the numbers rest on.
+fn text(scores: &[Score]) -> String {
+    let mut text = output::aligned(&card(scores));
+    for score in scores {
+        let set = &score.set;
+        let rows = counted(score.rows, "row");
+        text += &format!("\n{}: {}; {rows}\n", set.name, set.about);
+        text += &format!("  source    {}\n", set.source);
+        text += &format!("  predicted {}, stack {}\n", score.hardware, score.stack);
+        for (index, fitted) in set.fitted.iter().enumerate() {
+            text += &format!("  {}    {fitted}\n", if index == 0 { "fitted" } else { "      " });
+        }
+        if set.fitted.is_empty() {
+            text += "  fitted    nothing\n";
+        }
+        for (index, unknown) in set.unknown.iter().enumerate() {
+            text += &format!("  {}   {unknown}\n", if index == 0 { "unknown" } else { "       " });
+        }
+    }
+    text + "\npredictions are simulated; errors are predicted over measured, less 1\n"
+}
+
+/// A line a number.
+fn residuals(scores: &[Score]) -> Table {
+    let lines: Vec<(&Score, &Residual)> =
+        scores.iter().flat_map(|score| score.residuals.iter().map(move |r| (score, r))).collect();
+    Table::of(
+        &lines,
+        &[
+            ("set", &|(score, _): &(&Score, &Residual)| Shown::text(&score.set.name)),
+            ("line", &|(_, r)| r.line.into()),
+            ("cell", &|(_, r)| Shown::text(&r.cell)),
+            ("measure", &|(_, r)| r.measure.key().into()),
+            ("measured", &|(_, r)| Shown::Number(r.measured, 3)),
+            ("predicted", &|(_, r)| Shown::Number(r.predicted, 3)),
+            ("error", &|(_, r)| Shown::Number(r.error, 2)),
+        ],
+    )
+}

@@ -1,0 +1,107 @@
+//! The figure of a scorecard: how far off each published number is predicted, a chart a set.
+
+use super::axis::{self, Axis};
+use super::figure::Figure;
+use super::layout::{self, Entry, Key, Sheet};
+use super::options::{Options, POINTS};
+use super::provenance::ProvenanceSummary;
+use super::scene::{Area, Scene, Tip};
+use super::style::{GREY, Look, Sizes, look};
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::study::validate::{Measure, Score};
+use crate::table::Provenance;
+
+/// Lays out the errors of all numbers of these sets, in the order of their rows. Fails where there is no number, and
+/// where the page is too small.
+pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> {
+    let scores: Vec<&Score> = scores.iter().filter(|score| !score.residuals.is_empty()).collect();
+    if scores.is_empty() {
+        return Err(Error::input("nothing to plot: no row could be predicted"));
+    }
+    let mut provenance = ProvenanceSummary::default();
+    provenance.kinds.extend([Provenance::Simulated, Provenance::Measured]);
+    for score in &scores {
+        provenance.hardware.insert(score.hardware.clone());
+        provenance.software.insert(format!("stack {}", score.stack));
+    }
+    let shown = |measure: &Measure| scores.iter().any(|score| score.errors(*measure).is_some());
+    let entry =
+        |measure: Measure| Entry::new(Key::Marker { look: of(measure), filled: true }, words(measure));
+    let numbers: usize = scores.iter().map(|score| score.residuals.len()).sum();
+    let sheet = Sheet {
+        options,
+        provenance: &provenance,
+        title: "The simulator against published data".into(),
+        note: String::new(),
+        remark: format!("{}; predicted over measured, less 1", counted(numbers, "number")),
+        legend: Measure::ALL.into_iter().filter(shown).map(entry).collect(),
+    };
+    let width = options.size.width * POINTS;
+    let (columns, rows) = layout::shape(scores.len(), if width < 300.0 { 1 } else { 2 });
+    let each = (0.45 * width / columns as f64).clamp(90.0, 200.0);
+    let (mut scene, area, sizes) =
+        sheet.lay(each * rows as f64, (90.0 * columns as f64, 70.0 * rows as f64))?;
+    let area = layout::name_axes(&mut scene, area, "rows of the set", "error (%, points)", &sizes);
+    // one scale for all sets, which says how large an error is also where all are small
+    let errors = scores.iter().flat_map(|score| score.residuals.iter().map(|r| r.error));
+    let y = Axis::fit(errors.chain([-10.0, 10.0]));
+    let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
+    for (cell, score) in cells.into_iter().zip(scores) {
+        draw_chart(&mut scene, cell, score, y, &sizes);
+    }
+    Ok(Figure::new(scene, &provenance, options))
+}
+
+/// The look of a measure.
+fn of(measure: Measure) -> Look {
+    look(Measure::ALL.iter().position(|other| *other == measure).unwrap_or(0))
+}
+
+fn words(measure: Measure) -> String {
+    format!("{} ({})", measure.title(), measure.unit())
+}
+
+fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Sizes) {
+    let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
+    let area = layout::data_area(cell, true, y_width, 1.2 * sizes.tick, sizes);
+    let y = y.over(area.bottom, area.top);
+    let last = score.residuals.iter().map(|residual| residual.line).max().unwrap_or(1) as f64;
+    let x = Axis::exact(0.0, last + 1.0).over(area.left, area.right);
+    let fit = if score.set.fitted.is_empty() { "nothing fitted" } else { "fitted" };
+    layout::header(scene, &area, &format!("{} ({fit})", score.set.name), sizes);
+    axis::vertical(scene, &y, &area, sizes);
+    scene.line(vec![(area.left, y.place(0.0)), (area.right, y.place(0.0))], GREY, 0.5 * sizes.line);
+    for residual in &score.residuals {
+        let at = (x.place(residual.line as f64), y.place(residual.error));
+        scene.marker(at, of(residual.measure), 0.8 * sizes.marker, true);
+        let text = format!(
+            "{}: {} {:.2} for {:.2} ({:+.1} {})",
+            residual.cell,
+            residual.measure.title(),
+            residual.predicted,
+            residual.measured,
+            residual.error,
+            residual.measure.unit()
+        );
+        scene.tips.push(Tip { at, radius: 1.6 * sizes.marker, text });
+    }
+    layout::frame(scene, area, sizes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::validate::{DataSet, Overrides};
+
+    #[test]
+    fn every_number_has_a_tip_with_its_error() {
+        let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
+        let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+        let figure = validation_figure(&[score], &Options::default()).unwrap();
+        let svg = figure.svg().unwrap();
+        assert_eq!(svg.matches("<title>llama-2-").count(), 7);
+        assert!(svg.contains("tp8 b1 p2p-on 5+200: tokens/s"), "{svg}");
+        assert!(validation_figure(&[], &Options::default()).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! Rows of a CSV file of measured runs: columns by name, and errors that name file, line, column and what would be
+//! right.
+
+use std::str::FromStr;
+
+use crate::base::error::{Error, Result, nearest};
+
+/// A CSV file with a header: one run a line; empty lines and lines from `#` on are left out.
+#[derive(Clone, Debug)]
+pub(super) struct Sheet<'a> {
+    file: &'a str,
+    columns: Vec<&'a str>,
+    rows: Vec<(usize, Vec<&'a str>)>,
+}
+
+impl<'a> Sheet<'a> {
+    /// Splits a file into rows. Its columns must be among those that are `known`, and have all that are `required`.
+    pub(super) fn parse(
+        file: &'a str,
+        text: &'a str,
+        required: &[&str],
+        known: &[&str],
+    ) -> Result<Self> {
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (index + 1, line))
+            .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+        let wanted = || format!("columns are {}", listed(required, known));
+        let Some((head, header)) = lines.next() else {
+            return Err(Error::input_help(format!("{file}: it is empty"), wanted()));
+        };
+        let columns: Vec<&str> = header.split(',').map(str::trim).collect();
+        for (at, name) in columns.iter().enumerate() {
+            if !known.contains(name) {
+                let guess = nearest(name, known.iter().copied());
+                let guess = guess.map(|g| format!("did you mean '{g}'? ")).unwrap_or_default();
+                let message = format!("{file}:{head}: unknown column '{name}'");
+                return Err(Error::input_help(message, format!("{guess}{}", wanted())));
+            }
+            if columns[..at].contains(name) {
+                return Err(Error::input(format!("{file}:{head}: column '{name}' stands there twice")));
+            }
+        }
+        if let Some(missing) = required.iter().find(|name| !columns.contains(name)) {
+            let message = format!("{file}:{head}: it has no column '{missing}'");
+            return Err(Error::input_help(message, wanted()));
+        }
+        let mut rows = Vec::new();
+        for (line, text) in lines {
+            let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+            if fields.len() != columns.len() {
+                let problem = format!("has {} fields, the header {}", fields.len(), columns.len());
+                return Err(Error::input(format!("{file}:{line}: {problem}")));
+            }
+            rows.push((line, fields));
+        }
+        if rows.is_empty() {
+            return Err(Error::input(format!("{file}: it has a header and no rows")));
+        }
+        Ok(Self { file, columns, rows })
+    }
+
+    /// All rows, in their order.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let (file, columns) = (self.file, &self.columns);
+        self.rows.iter().map(move |(line, fields)| Row { file, line: *line, columns, fields })
+    }
+}
+
+/// `a,b; optional: c`.
+fn listed(required: &[&str], known: &[&str]) -> String {
+    let optional: Vec<&str> = known.iter().filter(|name| !required.contains(name)).copied().collect();
+    let more = if optional.is_empty() { "" } else { "; optional: " };
+    format!("{}{more}{}", required.join(","), optional.join(","))
+}
+
+/// One row, of which values are asked by column.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'a> {
+    file: &'a str,
+    /// Its line in the file, from 1 on.
+    pub(super) line: usize,
+    columns: &'a [&'a str],
+    fields: &'a [&'a str],
+}
+
+impl Row<'_> {
+    /// What stands in a column; `None` where it is empty or there is no such column.
+    pub(super) fn text(&self, column: &str) -> Option<&str> {
+        let at = self.columns.iter().position(|name| *name == column)?;
+        self.fields.get(at).copied().filter(|text| !text.is_empty())
+    }
+
+    /// The error that a column's value is wrong.
+    pub(super) fn wrong(&self, column: &str, wanted: &str) -> Error {
+        let text = self.text(column).unwrap_or_default();
+        Error::input(format!("{}:{}: {column} is '{text}'; {wanted}", self.file, self.line))
+    }
+
+    /// A whole number of at least 1; `default` where the column is not there.
+    pub(super) fn whole(&self, column: &str, default: Option<u32>) -> Result<u32> {
+        if let (false, Some(default)) = (self.columns.contains(&column), default) {
+            return Ok(default);
+        }
+        let value = self.text(column).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+        value.ok_or_else(|| self.wrong(column, "it must be a whole number of at least 1"))
+    }
+
+    /// A number above 0; `None` where nothing stands.
+    pub(super) fn positive(&self, column: &str) -> Result<Option<f64>> {
+        let Some(text) = self.text(column) else { return Ok(None) };
+        let value = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
+        value.map(Some).ok_or_else(|| self.wrong(column, "it must be a number above 0, or empty"))
+    }
+
+    /// A value of an option, or of its `default` in the same words.
+    pub(super) fn parsed<T: FromStr>(&self, column: &str, default: &str, wanted: &str) -> Result<T> {
+        self.text(column).unwrap_or(default).parse().map_err(|_| self.wrong(column, wanted))
+    }
+}

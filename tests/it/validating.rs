@@ -1,0 +1,76 @@
+//! `validate` as a user meets it: the scorecard, rows of a file, what is refused.
+
+use crate::support::Place;
+
+const HEADER: &str = "model,tp,batch,prompt_tokens,output_tokens,tokens_per_s";
+
+#[test]
+fn a_scorecard_says_how_far_off_and_what_was_fitted() {
+    let place = Place::new();
+    let card = place.run(&["validate", "decode_a100_gptfast"]).exits(0).stdout;
+    for part in ["tokens/s", "mean_error", "a100_mesh, stack gpt-fast", "fitted", "unknown", "simulated"]
+    {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    let json = place.run(&["validate", "DECODE_A100_GPTFAST", "--format", "json"]).exits(0).json();
+    let set = &json["sets"][0];
+    assert_eq!((set["rows"].as_u64(), set["not_run"].as_u64()), (Some(7), Some(0)));
+    let (mean, max) = (&set["mean_abs_pct"], &set["max_abs_pct"]);
+    assert!(mean["tokens_per_s"].as_f64().is_some_and(|pct| pct > 0.0 && pct < 3.0), "{mean}");
+    assert!(max["tokens_per_s"].as_f64() >= mean["tokens_per_s"].as_f64());
+    for none in ["tpot", "prefill", "speedup"] {
+        assert!(mean[none].is_null() && max[none].is_null() && mean.get(none).is_some(), "{none}");
+    }
+    let csv = place.run(&["validate", "decode_a100_gptfast", "--format", "csv"]).exits(0).stdout;
+    assert_eq!(csv.lines().next(), Some("set,line,cell,measure,measured,predicted,error"));
+    assert_eq!(csv.lines().count(), 8);
+}
+
+#[test]
+fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
+    let place = Place::new();
+    place.write("mine.csv", &format!("{HEADER}\nTiny,2,1,5,8,1000\nsmall,2,1,5,8,1000\n"));
+    let done = place.run(&["validate", "--csv", "mine.csv", "--format", "json"]).exits(0);
+    let json = done.json();
+    let set = &json["sets"][0];
+    assert_eq!(set["name"], "decode_a100_gptfast");
+    assert_eq!((set["rows"].as_u64(), set["not_run"].as_u64()), (Some(2), Some(1)));
+    assert!(done.stderr.contains("line 3: not run") && done.stderr.contains("small"), "{}", done.stderr);
+    // a machine of half the bandwidth is slower
+    let tokens = |more: &[&str]| {
+        let args = [&["validate", "--csv", "mine.csv", "--format", "json"], more].concat();
+        let value = place.run(&args).exits(0).json();
+        value["sets"][0]["residuals"][0]["predicted"].as_f64().unwrap_or_default()
+    };
+    assert!(tokens(&["--set", "hbm_gb_s=10"]) < tokens(&[]));
+    let refused = place.run(&["validate", "prefill_h100", "--csv", "mine.csv"]).exits(2).stderr;
+    assert!(refused.contains("mine.csv:1") && refused.contains("batch"), "{refused}");
+    place.write("other.csv", "a,b\n1,2\n");
+    let refused = place.run(&["validate", "--csv", "other.csv"]).exits(2).stderr;
+    assert!(refused.contains("other.csv") && refused.contains("no data set"), "{refused}");
+    let refused = place.run(&["validate", "paper_70"]).exits(2).stderr;
+    assert!(refused.contains("did you mean 'paper_70b'"), "{refused}");
+}
+
+#[test]
+fn errors_are_drawn_and_a_report_of_the_same_machine_has_them() {
+    let place = Place::new();
+    let args = ["validate", "decode_a100_gptfast", "--export", "errors.svg"];
+    let done = place.run(&args).exits(0);
+    assert!(done.stderr.contains("wrote errors.svg"), "{}", done.stderr);
+    let read = |name: &str| std::fs::read_to_string(place.path().join(name)).expect("written");
+    let svg = read("errors.svg");
+    assert!(svg.contains("The simulator against published data"), "{svg}");
+    let refused = place.run(&["validate", "--export", "errors.jpg"]).exits(2).stderr;
+    assert!(refused.contains("svg"), "{refused}");
+    let run =
+        ["run", "--backend", "sim", "--model", "tiny", "--tp", "2", "--stack", "gpt-fast", "--hardware"];
+    let page = |hardware: &str, dir: &str| {
+        place.run(&[&run[..], &[hardware, "--dir", dir]].concat()).exits(0);
+        let file = format!("{dir}.html");
+        place.run(&["report", "-o", &file, "--dir", dir]).exits(0);
+        read(&file)
+    };
+    assert!(page("a100_mesh", "mesh").contains("How far off the simulator is"));
+    assert!(!page("l40s", "l40s").contains("How far off the simulator is"));
+}
