@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::evaluate::{self, Asked, Progress, Text, TextQuality};
+use super::evaluate::{self, Asked, Progress, TextQuality};
 use crate::base::error::{Error, Result};
 use crate::base::hash;
 use crate::lab::launch::Cancel;
@@ -289,12 +289,11 @@ fn report(
             target_architecture,
         }
     };
-    let (Text::Words(path) | Text::Ids(path)) = &asked.text;
     Ok(ConversionReport {
         version: ConversionReport::VERSION,
         model: asked.model.name.clone(),
         layers,
-        text: path.display().to_string(),
+        text: asked.text.path().display().to_string(),
         context: text.context,
         tokens: text.tokens,
         windows: text.windows,

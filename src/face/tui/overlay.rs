@@ -69,6 +69,9 @@ impl Overlay {
                 &[("Enter", "take it"), ("Tab", "complete"), ("↑", "typed before"), ("Esc", "close")]
             }
             Self::Picture { .. } => &[("Enter", "close"), ("Esc", "close")],
+            Self::Conversions(_) => {
+                &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")]
+            }
         }
     }
 }
