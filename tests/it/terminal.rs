@@ -299,7 +299,7 @@ fn tables_are_no_wider_than_the_terminal_and_whole_in_a_pipe() {
     let place = Place::new();
     let piped = place.run(&["models"]).stdout;
     assert!(piped.contains("parameters") && piped.contains("note"), "{piped}");
-    for (columns, left_out) in [(80, "note, parameters"), (100, "note")] {
+    for (columns, left_out) in [(80, "note, parameters, vocabulary"), (110, "note")] {
         let shown = Workbench::open(Path::new(PROGRAM), place.path(), &["models"], (columns, 60));
         shown.wait_for(" tiny ");
         let told = format!("{columns} columns have no room for {left_out}: `| less -S`");
@@ -308,6 +308,6 @@ fn tables_are_no_wider_than_the_terminal_and_whole_in_a_pipe() {
         // nothing is wrapped: below each model stands the next one
         let lines: Vec<&str> = text.lines().collect();
         let at = lines.iter().position(|line| line.starts_with(" llama-3-8b ")).expect("a row");
-        assert!(lines[at + 1].starts_with(" llama-3-70b ") && lines[at].contains("128256"), "{text}");
+        assert!(lines[at + 1].starts_with(" llama-3-70b ") && lines[at].contains("14336"), "{text}");
     }
 }

@@ -167,7 +167,8 @@ pub fn judge(
         not_in_baseline: now.iter().filter(|(key, _)| !baseline.iter().any(|(k, _)| k == key)).count(),
         warnings: Vec::new(),
     };
-    let judged: Vec<(Vec<Result<GateRow, String>>, Option<String>)> = baseline
+    type Judged = (Vec<Result<GateRow, String>>, Option<String>);
+    let judged: Vec<Judged> = baseline
         .par_iter()
         .map(|(key, side)| match now.iter().find(|(k, _)| k == key).map(|(_, now)| now) {
             None => (vec![Err(format!("{}: it was not run again", side.spec.label()))], None),
