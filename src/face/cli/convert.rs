@@ -4,33 +4,26 @@
 use std::path::{Path, PathBuf};
 
 use super::figure::LookArgs;
+use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
 use super::{evaluate, interrupt, report};
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk::convert::{self, Wanted, convert};
-use crate::desk::evaluate::{Asked, Text};
 use crate::desk::export::{self, FileKind};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::model::{Model, check_place};
-use crate::plan::{Architecture, CommDType, DType, LayerSet};
+use crate::plan::{Architecture, CommDType, LayerSet};
 use crate::run::backend;
 use crate::study::analysis::{Conversion, ConversionReport};
-use crate::table::Backend;
+use crate::table::{Backend, Spec};
 
 /// The command line's arguments of `ladderscope convert`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An HF directory: config.json, safetensors, and for --text tokenizer.json
-    #[arg(long, value_name = "DIR")]
-    pub weights: PathBuf,
-    /// The text that is predicted, through the directory's tokenizer.json without special tokens
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["tokens_file", "layers"])]
-    pub text: Option<PathBuf>,
-    /// The text as token ids separated by blanks, taken as they are
-    #[arg(long, value_name = "FILE", conflicts_with = "text")]
-    pub tokens_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub on: TextArgs,
     /// Whose speed is predicted: a hardware profile, then options of a cell: h100_sxm,tp=8,p2p=off. With model=NAME the
     /// speed of that model with layers at the same depth, else the checkpoint's own shape
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
@@ -44,21 +37,6 @@ pub struct Args {
     /// Random sets of a size that are measured beside
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub random: u32,
-    /// Ranks with which the quality is measured; changes sync-drop alone
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub tp: u32,
-    /// Tokens of a window
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(2..))]
-    pub context: u32,
-    /// Use the text's first tokens alone
-    #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub tokens: Option<u32>,
-    /// Format of the weights: f32, bf16 (on cpu computed in f32) [default: f32]
-    #[arg(long)]
-    pub dtype: Option<DType>,
-    /// Seed of random weights, where the directory has none
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
     /// Write an HF directory with ladder_layers in config.json, weights linked; needs one of the three below
     #[arg(long, value_name = "OUT", requires = "chosen")]
     pub write: Option<PathBuf>,
@@ -109,17 +87,17 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     args.write.as_deref().map(check_place).transpose()?;
     args.export.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let look = args.look.options()?;
-    let model = evaluate::model(&args.weights, args.seed)?;
+    let model = args.on.model()?;
     if let Some(layers) = &args.layers {
         layers.layers(model.shape.layers)?;
     }
-    let (Some(target), Some(text)) = (&args.target, text(args)) else {
+    let Some(target) = &args.target else {
         return match (&args.write, &args.layers) {
             (Some(out), Some(layers)) => write(&model, layers, out, "").map(|()| 0),
-            _ => Err(Error::input("give --text FILE and --for HARDWARE,...")),
+            _ => Err(Error::input("give --for HARDWARE,...")),
         };
     };
-    let report = search(args, &model, convert::target(target, &model.name)?, text, dir)?;
+    let report = search(args, &model, convert::target(target, &model.name)?, dir)?;
     print(&report, args.output.format)?;
     if let Some(path) = &args.export {
         export::conversion(path, &report, &look)?;
@@ -141,35 +119,13 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// Where the text comes from; none where only layers are to be written.
-fn text(args: &Args) -> Option<Text> {
-    let ids = || args.tokens_file.clone().map(Text::Ids);
-    args.text.clone().map(Text::Words).or_else(ids)
-}
-
-fn search(
-    args: &Args,
-    model: &Model,
-    target: crate::table::Spec,
-    text: Text,
-    dir: PathBuf,
-) -> Result<ConversionReport> {
+fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<ConversionReport> {
     let backend = backend(Backend::Cpu)?;
     let mut conversions = vec![Conversion::Ladder];
     conversions.extend(args.with.iter().filter(|with| **with != Conversion::Ladder));
     conversions.dedup();
     let wanted = Wanted {
-        asked: Asked {
-            dtype: args.dtype.unwrap_or_else(|| backend.generation_dtype(model)),
-            model: model.clone(),
-            text,
-            architectures: Vec::new(),
-            tp: args.tp,
-            comm_dtype: CommDType::default(),
-            context: args.context as usize,
-            limit: args.tokens.map(|limit| limit as usize),
-            seed: args.seed,
-        },
+        asked: args.on.asked(model.clone(), backend, Vec::new(), CommDType::default())?,
         target,
         conversions,
         greedy: args.greedy,

@@ -1,21 +1,21 @@
 //! `ladderscope evaluate`: how well architectures of a checkpoint predict a text, and how far each is
 //! from `standard`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::duration;
 use super::{interrupt, report};
-use crate::base::error::{Error, Result};
-use crate::desk::evaluate::{Asked, Progress, Text, TextQuality, evaluate};
+use crate::base::error::Result;
+use crate::desk::evaluate::{Progress, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType};
+use crate::plan::{Architecture, CommDType};
 use crate::run::backend;
 use crate::table::render::{Shown, Table};
 use crate::table::{Backend, Quality};
@@ -26,66 +26,29 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 /// The command line's arguments of `ladderscope evaluate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An HF directory: config.json, safetensors, and for --text tokenizer.json
-    #[arg(long, value_name = "DIR")]
-    pub weights: PathBuf,
-    /// The text that is predicted, through the directory's tokenizer.json without special tokens
-    #[arg(long, value_name = "FILE", required_unless_present = "tokens_file")]
-    pub text: Option<PathBuf>,
-    /// The text as token ids separated by blanks, taken as they are
-    #[arg(long, value_name = "FILE", conflicts_with = "text")]
-    pub tokens_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub on: TextArgs,
     /// Residual wirings (as in `run`), a case each: A,B,...
     #[arg(long, value_delimiter = ',', default_value = "standard")]
     pub architecture: Vec<Architecture>,
-    /// Ranks of tensor parallelism
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub tp: u32,
-    /// Tokens of a window; windows lie side by side, each stands alone, a last shorter one is dropped
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(2..))]
-    pub context: u32,
-    /// Use the text's first tokens alone
-    #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub tokens: Option<u32>,
     /// Who computes: cpu
     #[arg(long, default_value = "cpu")]
     pub backend: Backend,
-    /// Format of the weights: f32, bf16 (on cpu computed in f32) [default: f32]
-    #[arg(long)]
-    pub dtype: Option<DType>,
     /// Format in which partial sums are sent: activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
-    /// Seed of random weights, where the directory has none
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
     #[command(flatten)]
     pub output: FormatArgs,
 }
 
 /// Evaluates the architectures and prints a case for each.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let model = model(&args.weights, args.seed)?;
     let backend = match args.backend {
         Backend::Auto => backend(Backend::Cpu)?,
         named => backend(named)?,
     };
-    let text = match (&args.text, &args.tokens_file) {
-        (Some(path), _) => Text::Words(path.clone()),
-        (None, Some(path)) => Text::Ids(path.clone()),
-        (None, None) => return Err(Error::input("no text: give --text FILE or --tokens-file FILE")),
-    };
-    let asked = Asked {
-        dtype: args.dtype.unwrap_or_else(|| backend.generation_dtype(&model)),
-        model,
-        text,
-        architectures: args.architecture.clone(),
-        tp: args.tp,
-        comm_dtype: args.comm_dtype,
-        context: args.context as usize,
-        limit: args.tokens.map(|limit| limit as usize),
-        seed: args.seed,
-    };
+    let architectures = args.architecture.clone();
+    let asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel)?;
     let mut shown = Shower::new();
@@ -98,21 +61,6 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     print(&evaluated, args.output.format)?;
     Ok(0)
-}
-
-/// The model of a directory; says where its weights are random although they might not be expected to be.
-pub(super) fn model(dir: &Path, seed: u64) -> Result<Model> {
-    if !dir.is_dir() {
-        return Err(Error::input_help(
-            format!("--weights {}: no such directory", dir.display()),
-            "name an HF directory with config.json and safetensors",
-        ));
-    }
-    let model = Model::resolve(&dir.to_string_lossy())?;
-    if !model.has_weights {
-        report::warn(&format!("{} has no weights: they are random, from seed {seed}", dir.display()));
-    }
-    Ok(model)
 }
 
 /// Shows progress on standard error: a bar on a terminal, now and then a line elsewhere.

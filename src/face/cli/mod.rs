@@ -28,6 +28,7 @@ mod generate;
 mod hardware;
 mod interrupt;
 mod models;
+mod on_text;
 mod output;
 mod overlap;
 mod overlap_rows;

@@ -5,12 +5,14 @@
 //! within rounds: the two were not run in turns, so that rounds do not pair. A gate does not hold where the interval's
 //! nearer end is beyond the limit: then the change is shown to be too large, and not only seen to be.
 
+use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
 
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
 use crate::base::error::{Error, Result};
+use crate::base::natural::natural_order;
 use crate::base::statistics::{interval95, resample};
 use crate::table::render::{Shown, Table};
 use crate::table::{
@@ -136,7 +138,7 @@ pub struct GateReport {
     pub statistics: &'static str,
     /// Each cell under each gate.
     pub rows: Vec<GateRow>,
-    /// Whether every gate holds of every cell.
+    /// Whether every gate holds of every cell; false where some cannot be judged.
     pub held: bool,
     /// Cells of the baseline that cannot be judged, and why.
     pub without_partner: Vec<String>,
@@ -154,7 +156,7 @@ pub fn judge(
     now: &[Record],
     gates: &[Gate],
 ) -> GateReport {
-    let own: std::collections::HashSet<&str> = baseline.iter().map(|r| r.run.as_str()).collect();
+    let own: HashSet<&str> = baseline.iter().map(|record| record.run.as_str()).collect();
     let now: Vec<Record> = now.iter().filter(|r| !own.contains(r.run.as_str())).cloned().collect();
     let (baseline, now) = (by_key(baseline), by_key(&now));
     let mut report = GateReport {
@@ -164,19 +166,23 @@ pub fn judge(
         rows: Vec::new(),
         held: true,
         without_partner: Vec::new(),
-        not_in_baseline: now.iter().filter(|(key, _)| !baseline.iter().any(|(k, _)| k == key)).count(),
+        not_in_baseline: now.keys().filter(|key| !baseline.contains_key(*key)).count(),
         warnings: Vec::new(),
     };
     type Judged = (Vec<Result<GateRow, String>>, Option<String>);
-    let judged: Vec<Judged> = baseline
-        .par_iter()
-        .map(|(key, side)| match now.iter().find(|(k, _)| k == key).map(|(_, now)| now) {
+    let cell = |(key, sides): (&String, &Vec<GateSide>)| -> Judged {
+        let Some(side) = sides.last() else { return Judged::default() };
+        let there = now.get(key).map_or(&[][..], Vec::as_slice);
+        // runs of the baseline's machine say more than newer ones of another
+        let same = there.iter().rfind(|now| host(&now.record) == host(&side.record));
+        match same.or(there.last()) {
             None => (vec![Err(format!("{}: it was not run again", side.spec.label()))], None),
             Some(now) => {
                 (gates.iter().map(|gate| row(gate, key, side, now)).collect(), elsewhere(side, now))
             }
-        })
-        .collect();
+        }
+    };
+    let judged: Vec<Judged> = baseline.par_iter().map(cell).collect();
     for (rows, warning) in judged {
         for row in rows {
             match row {
@@ -186,7 +192,8 @@ pub fn judge(
         }
         report.warnings.extend(warning.filter(|warning| !report.warnings.contains(warning)));
     }
-    report.held = report.rows.iter().all(|row| row.held);
+    report.rows.sort_by(|a, b| natural_order(&a.cell, &b.cell));
+    report.held = report.without_partner.is_empty() && report.rows.iter().all(|row| row.held);
     report
 }
 
@@ -198,19 +205,18 @@ struct GateSide {
     rounds: Vec<Vec<Sample>>,
 }
 
-/// The cells that have numbers, on whatever machine, by their keys.
-fn by_key(records: &[Record]) -> Vec<(String, GateSide)> {
-    let side = |cell: &CellRuns<'_>| {
-        let record = cell.record().filter(|record| record.metrics.is_some())?;
+/// The cells that have numbers by their keys; of each a side a machine, that of the newest run last.
+fn by_key(records: &[Record]) -> BTreeMap<String, Vec<GateSide>> {
+    let mut cells: BTreeMap<String, Vec<GateSide>> = BTreeMap::new();
+    for cell in CellRuns::group(records) {
+        let Some(record) = cell.record().filter(|record| record.metrics.is_some()) else { continue };
         let rounds = cell.rounds().into_values().collect();
         let runs = cell.ok().map(|run| run.run.clone()).collect();
-        Some((record.spec.key(), GateSide { spec: record.spec.clone(), record, runs, rounds }))
-    };
-    // of a cell that was run on several machines the last counts
-    let mut cells: Vec<(String, GateSide)> = Vec::new();
-    for (key, side) in CellRuns::group(records).iter().filter_map(side) {
-        cells.retain(|(known, _)| *known != key);
-        cells.push((key, side));
+        let side = GateSide { spec: record.spec.clone(), record, runs, rounds };
+        cells.entry(side.spec.key()).or_default().push(side);
+    }
+    for sides in cells.values_mut() {
+        sides.sort_by(|a, b| a.record.created.cmp(&b.record.created));
     }
     cells
 }
@@ -396,6 +402,21 @@ mod tests {
         // a measure that was not recorded cannot be held
         let judged = judge(("main", ""), &baseline, &runs("b", 10.0), &[gate("overlap>-1")]);
         assert!(judged.without_partner[0].contains("overlap"), "{judged:?}");
+    }
+
+    #[test]
+    fn runs_of_the_baselines_machine_are_preferred_and_another_machine_is_told() {
+        let on = |host: &str, tpot: f64, created: &str| {
+            let mut run = record(&format!("{host}{created}"), |_| (), 0, &[(10.0, tpot)]);
+            run.environment.insert("host".into(), host.into());
+            Record { created: created.into(), ..run }
+        };
+        let baseline = [on("a", 10.0, "1")];
+        let gates = [gate("tpot<+3%")];
+        let both = judge(("main", ""), &baseline, &[on("a", 10.1, "2"), on("b", 20.0, "3")], &gates);
+        assert!(both.held && both.warnings.is_empty(), "{both:?}");
+        let other = judge(("main", ""), &baseline, &[on("b", 20.0, "3")], &gates);
+        assert!(!other.held && other.warnings[0].contains("on a") && other.warnings[0].contains("on b"));
     }
 
     proptest! {

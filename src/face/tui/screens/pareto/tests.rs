@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use super::picture::{self, Kind, Pictures};
 use super::{Panel, draw, layout, state::Scale};
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::{FileKind, Screen};
@@ -15,6 +14,8 @@ use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::theme::{Role, Theme};
 use crate::study::analysis::{XAxis, YAxis};
 use crate::table::{Backend, P2p, Provenance, Record, Sample, Spec};
+
+mod pictures;
 
 /// A grid as a sweep leaves it: five architectures, P2P on and off, TP 2 to 8, batch 1 to 64; and a
 /// measured group with samples.
@@ -550,134 +551,6 @@ fn nothing_breaks_without_points_or_room() {
             driver.screen();
         }
     }
-}
-
-fn terminal(name: &'static str, value: &'static str) -> impl Fn(&str) -> Option<String> {
-    move |asked| (asked == name).then(|| value.to_string())
-}
-
-#[test]
-fn the_environment_tells_which_pictures_a_terminal_shows() {
-    for (name, value, kind) in [
-        ("TERM", "xterm-kitty", Some(Kind::Kitty)),
-        ("TERM", "foot-extra", Some(Kind::Sixel)),
-        ("LC_TERMINAL", "iTerm2", Some(Kind::Iterm2)),
-        ("WEZTERM_EXECUTABLE", "/usr/bin/wezterm", Some(Kind::Iterm2)),
-        ("TERM", "xterm-256color", None),
-        ("TERM", "tmux-256color", None),
-        (picture::VARIABLE, "sixel", Some(Kind::Sixel)),
-        (picture::VARIABLE, "off", None),
-    ] {
-        let pictures = Pictures::of(terminal(name, value));
-        assert_eq!((pictures.kind, pictures.on), (kind, kind.is_some()), "{name}={value}");
-    }
-    // within tmux what the outer terminal can do is not known to pass
-    let both = |asked: &str| match asked {
-        "TMUX" => Some("/tmp/tmux-0/default,1,0".into()),
-        "KITTY_WINDOW_ID" => Some("1".into()),
-        _ => None,
-    };
-    assert_eq!(Pictures::of(both).kind, None);
-    let told = |asked: &str| if asked == picture::VARIABLE { Some("kitty".into()) } else { both(asked) };
-    assert_eq!(Pictures::of(told), Pictures { kind: Some(Kind::Kitty), tmux: true, on: true });
-    let remote = |asked: &str| match asked {
-        "TERM" => Some("xterm-kitty".into()),
-        "SSH_CONNECTION" => Some("1.2.3.4".into()),
-        _ => None,
-    };
-    assert_eq!(Pictures::of(remote), Pictures { kind: Some(Kind::Kitty), tmux: false, on: false });
-}
-
-#[test]
-fn a_picture_reaches_the_terminal_and_characters_remain_elsewhere() {
-    for (kind, sequence) in [
-        (Kind::Kitty, "\u{1b}_G"),
-        (Kind::Sixel, "\u{1b}P"),
-        (Kind::Iterm2, "\u{1b}]1337;File=inline=1"),
-    ] {
-        let mut driver = driver(80, 24);
-        let drawn = |driver: &Driver| {
-            driver.screen().chars().filter(|c| ('\u{2580}'..='\u{259f}').contains(c)).count()
-        };
-        assert!(drawn(&driver) > 10);
-        keys(&mut driver, "i");
-        assert!(driver.screen().contains("not known to show pictures"), "{}", driver.screen());
-        driver.state.pareto.pictures.kind = Some(kind);
-        press(&mut driver, KeyCode::Esc);
-        let effects = driver.keys("i");
-        assert!(asks(&effects, "picture"));
-        assert!(drawn(&driver) > 10, "characters until it is painted");
-        driver.answer(effects);
-        let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
-        assert!(cells.contains(sequence), "{kind:?}");
-        assert_eq!(drawn(&driver), 0);
-        assert!(cells.contains("completion latency (ms)"), "the axes stay text");
-        // the cursor moves without a new picture, and is seen at the axes
-        let effects = driver.press(KeyCode::Right);
-        assert!(!asks(&effects, "picture"), "{kind:?}");
-        assert!(driver.screen().contains('▲') && driver.screen().contains('▶'));
-        // what lies on top is not mixed with a picture
-        driver.keys("?");
-        let cells: String = driver.buffer().content().iter().map(|c| c.symbol()).collect();
-        assert!(!cells.contains(sequence), "{kind:?}");
-        driver.press(KeyCode::Esc);
-        let effects = driver.keys("+");
-        assert!(asks(&effects, "picture"), "zoomed: painted anew");
-        driver.keys("i");
-        assert!(drawn(&driver) > 10, "off again");
-    }
-}
-
-#[test]
-fn whatever_changes_the_plot_is_painted_and_nothing_else() {
-    let mut driver = driver(120, 40);
-    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
-    let painted = |effects: &[Effect]| asks(effects, "picture");
-    assert!(painted(&driver.keys("n")), "the first one");
-    let text = |tp: u32, ms: f64| format!("tp,batch,completion_ms,tokens_per_s\n{tp},1,{ms},900\n");
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("mine.csv");
-    let drawn = driver.state.pareto.revision;
-    lay_over(&mut driver, &file, &text(2, 900.0));
-    lay_over(&mut driver, &file, &text(2, 950.0));
-    assert_eq!(driver.state.pareto.revision, drawn + 2, "laid over, and read again");
-    for key in ["ss", "p", "+", "u", "t", "A"] {
-        assert!(painted(&driver.keys(key)), "{key}");
-        assert!(!painted(&driver.keys("n")), "the cursor moves after {key}");
-    }
-    driver.keys("/tp:8");
-    assert!(painted(&driver.send(Message::Resize(100, 40))));
-    assert!(!painted(&driver.send(Message::Clock(7))));
-    // the axes fit what is plotted, points from elsewhere among it
-    press(&mut driver, KeyCode::Enter);
-    name_overlay(&mut driver, "");
-    let before = driver.state.pareto.extent;
-    lay_over(&mut driver, &file, &text(8, 9e6));
-    assert!(driver.state.pareto.extent.x.1 == 9e6 && before.x.1 < 9e6);
-    name_overlay(&mut driver, "");
-    assert_eq!(driver.state.pareto.extent, before);
-}
-
-#[test]
-fn half_blocks_show_the_colours_of_the_plot() {
-    let mut driver = driver(80, 24);
-    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Halfblocks), tmux: false, on: true };
-    keys(&mut driver, "n");
-    let plot = layout::plot(&driver.state.pareto, driver.state.cx.body());
-    let buffer = driver.buffer();
-    let colours: std::collections::HashSet<_> =
-        plot.area.positions().map(|at| format!("{:?}{:?}", buffer[at].fg, buffer[at].bg)).collect();
-    assert!(colours.len() > 10, "{colours:?}");
-}
-
-#[test]
-fn a_terminal_that_does_not_tell_its_pixels_gets_no_sixels() {
-    let mut driver = driver(80, 24);
-    driver.state.pareto.pictures = Pictures { kind: Some(Kind::Sixel), tmux: false, on: true };
-    driver.state.cx.cell_pixels = None;
-    keys(&mut driver, "n");
-    assert!(driver.screen().contains("does not tell how many pixels"), "{}", driver.screen());
-    assert!(!driver.state.pareto.pictures.on);
 }
 
 /// A driver whose ladders ran in micro-batches, too.

@@ -1,0 +1,81 @@
+//! The options of every verb that measures quality: a checkpoint, a text, and how the text is cut into windows.
+
+use std::path::PathBuf;
+
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::desk::evaluate::{Asked, Text};
+use crate::model::Model;
+use crate::plan::{Architecture, CommDType, DType};
+use crate::run::PlanBackend;
+
+/// A checkpoint and a text.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TextArgs {
+    /// An HF directory: config.json, safetensors, and for --text tokenizer.json
+    #[arg(long, value_name = "DIR")]
+    pub weights: PathBuf,
+    /// The text that is predicted, through the directory's tokenizer.json without special tokens
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// The text as token ids separated by blanks, taken as they are
+    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    pub tokens_file: Option<PathBuf>,
+    /// Ranks (TP) with which the quality is measured
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tp: u32,
+    /// Tokens of a window; windows lie side by side, each stands alone, a last shorter one is dropped
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(2..))]
+    pub context: u32,
+    /// Use the text's first tokens alone
+    #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tokens: Option<u32>,
+    /// Format of the weights: f32, bf16 (on cpu computed in f32) [default: f32]
+    #[arg(long)]
+    pub dtype: Option<DType>,
+    /// Seed of random weights, where the directory has none
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+impl TextArgs {
+    /// The model of the directory; says where its weights are random although they might not be expected to be.
+    pub fn model(&self) -> Result<Model> {
+        let (dir, seed) = (&self.weights, self.seed);
+        if !dir.is_dir() {
+            return Err(Error::input_help(
+                format!("--weights {}: no such directory", dir.display()),
+                "name an HF directory with config.json and safetensors",
+            ));
+        }
+        let model = Model::resolve(&dir.to_string_lossy())?;
+        if !model.has_weights {
+            let dir = dir.display();
+            report::warn(&format!("{dir} has no weights: they are random, from seed {seed}"));
+        }
+        Ok(model)
+    }
+
+    /// What is to be evaluated. Fails where no text is named.
+    pub fn asked(
+        &self,
+        model: Model,
+        backend: &dyn PlanBackend,
+        architectures: Vec<Architecture>,
+        comm_dtype: CommDType,
+    ) -> Result<Asked> {
+        let ids = || self.tokens_file.clone().map(Text::Ids);
+        let text = self.text.clone().map(Text::Words).or_else(ids);
+        Ok(Asked {
+            text: text.ok_or_else(|| Error::input("no text: give --text FILE or --tokens-file FILE"))?,
+            dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model)),
+            model,
+            architectures,
+            tp: self.tp,
+            comm_dtype,
+            context: self.context as usize,
+            limit: self.tokens.map(|limit| limit as usize),
+            seed: self.seed,
+        })
+    }
+}
