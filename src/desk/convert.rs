@@ -227,6 +227,7 @@ impl Search<'_> {
         }
         let asked = Asked {
             architectures: std::iter::once(Architecture::Standard).chain(missing).collect(),
+            counts: false,
             ..self.wanted.asked.clone()
         };
         let text = evaluate::evaluate(&asked, self.backend, self.store, self.cancel, self.progress)?;
@@ -291,7 +292,9 @@ fn report(
     };
     Ok(ConversionReport {
         version: ConversionReport::VERSION,
-        model: asked.model.name.clone(),
+        // a relative name would be another checkpoint from elsewhere
+        model: std::path::absolute(&asked.model.name)
+            .map_or_else(|_| asked.model.name.clone(), |path| path.to_string_lossy().into_owned()),
         layers,
         text: asked.text.path().display().to_string(),
         context: text.context,

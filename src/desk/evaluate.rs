@@ -35,6 +35,8 @@ pub struct Asked {
     pub limit: Option<usize>,
     /// Seed of weights where the model has none.
     pub seed: u64,
+    /// Whether the model's runs have the quality on this text from now on; else it is somebody's search alone.
+    pub counts: bool,
 }
 
 /// The result of an evaluation.
@@ -161,7 +163,7 @@ pub fn evaluate(
         .collect();
     let cases = cases.ok_or(Error::Interrupted)?;
     // random weights have no quality that runs could have
-    if model.has_weights {
+    if asked.counts && model.has_weights {
         let text = asked.text.name();
         store.evaluated(&model.name, (&text, *context), Backend::Cpu, keys, &files)?;
     }

@@ -25,15 +25,13 @@ struct Part {
 
 impl Part {
     /// That of one cell. Ranks that always agree compute the same at every TP, and one rank does it fastest.
-    fn of(spec: &Spec, layers: u32) -> Self {
-        let differs_by_tp =
-            spec.architecture.wiring(layers).may_diverge() || spec.comm_dtype != CommDType::Activations;
+    fn of(spec: &Spec) -> Self {
         Self {
             model: spec.model.clone(),
             // the cpu backend has no f16
             dtype: if spec.dtype == DType::F16 { DType::F32 } else { spec.dtype },
             comm_dtype: spec.comm_dtype,
-            tp: if differs_by_tp { spec.tp } else { 1 },
+            tp: if spec.architecture.is_of_any_tp(spec.comm_dtype) { 1 } else { spec.tp },
             architectures: vec![spec.architecture.clone()],
         }
     }
@@ -108,6 +106,7 @@ fn one(
         context: of.context,
         limit: of.limit,
         seed: 0,
+        counts: true,
     };
     evaluate(&asked, backend(Backend::Cpu)?, store, cancel, &mut |progress| {
         if let Progress::Windows { done, found, of } = progress {
@@ -119,7 +118,7 @@ fn one(
 /// The evaluations that the cells need, and who is left out.
 fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
     let (mut parts, mut notes): (Vec<Part>, Vec<String>) = Default::default();
-    let mut models: Vec<(&str, Option<u32>)> = Vec::new();
+    let mut models: Vec<(&str, bool)> = Vec::new();
     let mut say = |note: String| {
         if !notes.contains(&note) {
             notes.push(note);
@@ -127,28 +126,27 @@ fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
     };
     for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
         let spec = &cell.spec;
-        let layers = match models.iter().find(|(model, _)| *model == spec.model) {
-            Some((_, layers)) => *layers,
+        let has_weights = match models.iter().find(|(model, _)| *model == spec.model) {
+            Some((_, has_weights)) => *has_weights,
             None => {
-                let model = Model::resolve(&spec.model).ok().filter(|model| model.has_weights);
-                let layers = model.map(|model| model.shape.layers);
-                models.push((&spec.model, layers));
-                layers
+                let has_weights = Model::resolve(&spec.model).is_ok_and(|model| model.has_weights);
+                models.push((&spec.model, has_weights));
+                has_weights
             }
         };
-        let Some(layers) = layers else {
+        if !has_weights {
             say(format!(
                 "{}: random weights have no quality; name a checkpoint with --model DIR, or as path in [model]",
                 spec.model
             ));
             continue;
-        };
+        }
         if spec.architecture == Architecture::UpperBound {
             say("upper-bound has no quality: without all-reduces its numbers are wrong on purpose"
                 .into());
             continue;
         }
-        let part = Part::of(spec, layers);
+        let part = Part::of(spec);
         if !parts.iter_mut().any(|known| known.takes(&part)) {
             parts.push(part);
         }

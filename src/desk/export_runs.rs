@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
 use crate::study::analysis::{Column, RunCell, RunTable};
+use crate::table::Record;
 
 /// Version of what the metadata and the columns say.
 const VERSION: u32 = 1;
@@ -22,12 +23,12 @@ const VERSION_KEY: &str = "ladderscope.runs";
 /// The key of the file's metadata under which a JSON object says of each column its title and, of numbers, its unit.
 const COLUMNS_KEY: &str = "ladderscope.columns";
 
-/// Writes these rows of a table in their order, atomically; how many columns the file has.
+/// Writes these rows of the table of some records in their order, atomically; how many columns the file has.
 ///
 /// # Errors
 ///
 /// An input error for another extension than `.parquet`; a failure where the file cannot be written.
-pub fn runs(path: &Path, table: &RunTable, rows: &[u32]) -> Result<usize> {
+pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> Result<usize> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     if !extension.eq_ignore_ascii_case("parquet") {
         return Err(Error::input_help(
@@ -42,7 +43,7 @@ pub fn runs(path: &Path, table: &RunTable, rows: &[u32]) -> Result<usize> {
         .map(AsRef::as_ref)
         .collect();
     let failed = |e: PolarsError| Error::failed(format!("{}: {e}", path.display()));
-    let series = columns.iter().map(|column| series(column, rows)).collect();
+    let series = columns.iter().map(|column| series(column, records, rows)).collect();
     let mut frame = DataFrame::new(rows.len(), series).map_err(failed)?;
     let told: Map<String, Value> =
         columns.iter().map(|column| (column.field.name.to_string(), told(column))).collect();
@@ -62,9 +63,14 @@ pub fn runs(path: &Path, table: &RunTable, rows: &[u32]) -> Result<usize> {
     Ok(columns.len())
 }
 
-/// A column's values: whole numbers as Int64, other numbers as Float64, else text; null where a run has none.
-fn series(column: &Column, rows: &[u32]) -> Series {
+/// A column's values: whole numbers as Int64, those that may need 64 bits as UInt64, other numbers as Float64, else
+/// text; null where a run has none.
+fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
     let name = column.field.name.as_ref().into();
+    if let Some(option) = column.field.large_option() {
+        let number = |row: &u32| option.number(&records.get(*row as usize)?.spec);
+        return Series::new(name, rows.iter().map(number).collect::<Vec<_>>());
+    }
     let number = |row: &u32| match column.cell(*row as usize) {
         RunCell::Number(value) => Some(value),
         _ => None,
@@ -107,12 +113,12 @@ mod tests {
     fn a_file_has_every_number_as_it_is_and_its_unit() {
         let records = [
             record("a", |s| s.tp = 4, 0, &[(1.25, 2.5)]),
-            record("b", |s| s.batch = 64, 0, &[(3.0, 4.0)]),
+            record("b", |s| s.seed = u64::MAX, 0, &[(3.0, 4.0)]),
         ];
         let table = RunTable::new(&records, &Annotations::default());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x/runs.parquet");
-        let columns = runs(&path, &table, &[1, 0]).unwrap();
+        let columns = runs(&path, &records, &table, &[1, 0]).unwrap();
         let mut reader = ParquetReader::new(std::fs::File::open(&path).unwrap());
         let metadata = reader.get_metadata().unwrap().key_value_metadata().clone().unwrap();
         let of = |key: &str| {
@@ -130,6 +136,8 @@ mod tests {
         assert_eq!(prefill, [Some(3.0), Some(1.25)], "in the order asked for");
         let tp: Vec<Option<i64>> = frame.column("tp").unwrap().i64().unwrap().iter().collect();
         assert_eq!(tp[1], Some(4));
+        let seeds: Vec<Option<u64>> = frame.column("seed").unwrap().u64().unwrap().iter().collect();
+        assert_eq!(seeds[0], Some(u64::MAX), "to the last digit");
         assert_eq!(frame.column("overlap_pct").unwrap().null_count(), 2);
         assert_eq!(told.as_object().unwrap().len(), columns);
     }
@@ -138,7 +146,7 @@ mod tests {
     fn another_extension_is_refused_and_nothing_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("runs.xlsx");
-        let error = runs(&path, &RunTable::default(), &[]).unwrap_err().to_string();
+        let error = runs(&path, &[], &RunTable::default(), &[]).unwrap_err().to_string();
         assert!(error.contains("runs.xlsx") && error.contains(".parquet"), "{error}");
         assert!(!path.exists());
     }

@@ -48,6 +48,23 @@ impl Stores {
         ProvenanceSummary::of_records(records).with_commits_of(&self.environments(records))
     }
 
+    /// These records with their environment, which listed rows of batches come without, each from the store that has it.
+    ///
+    /// # Errors
+    ///
+    /// None of its own: a row that no store has any more stays as it is.
+    pub fn complete(&self, mut records: Vec<Record>) -> Result<Vec<Record>> {
+        for store in &self.0 {
+            let mut more = Vec::with_capacity(records.len());
+            store.complete(records, |record| {
+                more.push(record);
+                Ok(())
+            })?;
+            records = more;
+        }
+        Ok(records)
+    }
+
     /// The first record of each batch with its environment, which listed rows come without.
     pub fn environments(&self, records: &[Record]) -> Vec<Record> {
         let mut seen = BTreeSet::new();

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::CommDType;
 use crate::base::error::Error;
 use crate::base::text::same_name;
 
@@ -99,6 +100,13 @@ impl Architecture {
                  their own"
             )
         })
+    }
+
+    /// Whether it computes the same numbers at every TP, but for the order of sums: no rank has a residual of its own,
+    /// and no partial sum is rounded before it is added.
+    pub fn is_of_any_tp(&self, comm_dtype: CommDType) -> bool {
+        // what an architecture does in any layer it does in one of so many
+        comm_dtype == CommDType::Activations && !self.wiring(4096).may_diverge()
     }
 
     /// The wiring of this architecture for a model of `layers` layers.

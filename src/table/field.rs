@@ -65,6 +65,14 @@ pub struct Field {
 }
 
 impl Field {
+    /// The option that it is of, where its numbers may need all of 64 bits.
+    pub(crate) fn large_option(&self) -> Option<&'static OptionEntry> {
+        match self.source {
+            Source::Option(option) if option.kind == Kind::Large => Some(option),
+            _ => None,
+        }
+    }
+
     /// The name to type: the first alias, or the name.
     pub fn short(&self) -> &str {
         self.aliases.first().copied().unwrap_or(&self.name)

@@ -79,6 +79,34 @@ fn a_gate_holds_fails_and_says_what_it_cannot_judge() {
 }
 
 #[test]
+fn a_sweep_is_judged_by_its_own_cells_and_told_before_it_runs_what_cannot_be() {
+    let place = Place::new();
+    let file = grid(&place, "grid", "[1, 4]", 10);
+    let other = grid(&place, "other", "[2]", 10);
+    let gates = ["--gate", "tok/s>-1%", "--format", "json"];
+    let asked = |file: &str, more: &[&str]| place.run(&[&["sweep", file], more, &gates].concat());
+    let unknown = asked(&file, &["--baseline", "mian"]).exits(2);
+    assert!(unknown.stderr.contains("mian") && unknown.stdout.is_empty(), "{unknown:?}");
+    assert!(!place.path().join("runs/batches").exists(), "nothing was run");
+    for file in [&file, &other] {
+        place.run(&["sweep", file]).exits(0);
+    }
+    place.run(&["baseline", "set", "main"]).exits(0);
+    asked(&other, &["--again", "--baseline", "main"]).exits(0);
+    // the link is slower now under the same name: another cell, which the baseline does not have
+    grid(&place, "grid", "[1, 4]", 50);
+    let slower = asked(&file, &["--baseline", "main"]).exits(2);
+    assert!(slower.stderr.contains("has no cell of grid"), "{}", slower.stderr);
+    // an exit status of 4 comes with an error for programs, the last line
+    grid(&place, "grid", "[1, 4]", 10);
+    let stricter = ["sweep", "grid.toml", "--again", "--baseline", "main", "--gate", "tpot<-1%"];
+    let done = place.run(&[&stricter[..], &["--format", "json"]].concat()).exits(4);
+    let last: Value =
+        serde_json::from_str(done.stderr.lines().last().unwrap_or_default()).expect("JSON");
+    assert!(last["error"].as_str().is_some_and(|text| text.contains("4 of 4")), "{last}");
+}
+
+#[test]
 fn runs_are_exported_with_the_filter_that_chose_them() {
     let place = Place::new();
     let file = grid(&place, "grid", "[1, 4]", 10);

@@ -9,6 +9,7 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::Result;
 use crate::base::text::counted;
+use crate::desk::Stores;
 use crate::lab::store::Store;
 use crate::table::render::{Shown, Table};
 
@@ -61,13 +62,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(&dir);
     match &args.what {
         What::Set { name, runs, filter } => {
-            let mut records = Vec::new();
-            let chosen = filter.records(runs, &dir)?;
-            // rows of batches are listed without their environment
-            store.complete(chosen, |record| {
-                records.push(record);
-                Ok(())
-            })?;
+            let records = Stores::named(runs, &dir).complete(filter.records(runs, &dir)?)?;
             let (path, replaced) = store.set_baseline(name, &records)?;
             let what = if replaced { "replaced" } else { "set" };
             report::note(&format!("{what} baseline {name}: {}", path.display()));
@@ -82,7 +77,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
-    let listed = |name: String| {
+    let listed = |name: String| -> Result<Listed> {
         let baseline = store.baseline(&name)?;
         let mut cells: Vec<String> = baseline.records.iter().map(|r| r.spec.key()).collect();
         let mut experiments: Vec<String> =
@@ -94,7 +89,13 @@ fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
         let (runs, cells) = (baseline.records.len(), cells.len());
         Ok(Listed { name, created: baseline.created, runs, cells, experiments })
     };
-    let all = store.baseline_names()?.into_iter().map(listed).collect::<Result<Vec<Listed>>>()?;
+    let mut all = Vec::new();
+    for name in store.baseline_names()? {
+        match listed(name) {
+            Ok(baseline) => all.push(baseline),
+            Err(damaged) => report::warn(&damaged.to_string()),
+        }
+    }
     let table = Table::of(
         &all,
         &[

@@ -93,9 +93,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Holds the runs against a stored baseline.
 fn judged(args: &Args, dir: &Path) -> Result<u8> {
+    let baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
     let records = args.filter.records(&args.runs, dir)?;
-    let name = args.baseline.as_deref().unwrap_or_default();
-    gate::print(&gate::held(&Store::open(dir), name, &records, &args.gate)?, args.output.format)
+    let held = gate::held(&baseline, records, !args.runs.is_empty(), &args.gate);
+    gate::print(&held, args.output.format)
 }
 
 /// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells.

@@ -34,7 +34,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(keys) = &args.sort {
         table.sort(&mut rows, &table.sort_keys(keys)?);
     }
-    let columns = export_runs::runs(&args.file, &table, &rows)?;
+    let columns = export_runs::runs(&args.file, &records, &table, &rows)?;
     report::note(&format!(
         "wrote {}: {} of {}, {}",
         args.file.display(),

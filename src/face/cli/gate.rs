@@ -4,8 +4,8 @@ use super::output::{self, Format};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
-use crate::lab::store::Store;
-use crate::study::analysis::{Gate, GateReport, gate_table, judge};
+use crate::lab::store::Baseline;
+use crate::study::analysis::{Gate, GateReport, GateRow, gate_table, judge};
 use crate::table::Record;
 
 /// Exit status when a gate does not hold.
@@ -14,14 +14,10 @@ const NOT_HELD: u8 = 4;
 /// Exit status when a cell of the baseline cannot be judged.
 const INCOMPLETE: u8 = 2;
 
-/// Holds records against a baseline of the store, or of a file.
-///
-/// # Errors
-///
-/// Those of [`Store::baseline`].
-pub fn held(store: &Store, name: &str, now: &[Record], gates: &[Gate]) -> Result<GateReport> {
-    let baseline = store.baseline(name)?;
-    Ok(judge((&baseline.name, &baseline.created), &baseline.records, now, gates))
+/// Holds runs against a baseline. Of runs that nobody named only those count that ended since the baseline was set.
+pub fn held(baseline: &Baseline, mut now: Vec<Record>, named: bool, gates: &[Gate]) -> GateReport {
+    now.retain(|record| named || record.created >= baseline.created);
+    judge((&baseline.name, &baseline.created), &baseline.records, &now, gates)
 }
 
 /// Prints what the gates say, and the exit status that follows.
@@ -46,38 +42,26 @@ pub fn tell(report: &GateReport) -> u8 {
             report.baseline
         ));
     }
-    let failed = report.rows.iter().filter(|row| !row.held).count();
-    if !report.without_partner.is_empty() {
-        for why in &report.without_partner {
-            report::warn(why);
-        }
-        let help = "run these cells (`ladderscope sweep --again` also runs what is stored), or set a smaller baseline";
+    report.without_partner.iter().for_each(|why| report::warn(why));
+    let (rows, name) = (counted(report.rows.len(), "comparison"), &report.baseline);
+    let failed: Vec<&GateRow> = report.rows.iter().filter(|row| !row.held).collect();
+    if let Some(first) = failed.first() {
+        report::print(&Error::failed(format!(
+            "{} of {rows} against baseline {name} beyond their limits, the first {} of {}",
+            failed.len(),
+            first.gate.text,
+            first.cell
+        )));
+        return NOT_HELD;
+    }
+    if !report.without_partner.is_empty() || report.rows.is_empty() {
+        let cells = counted(report.without_partner.len(), "cell");
         report::print(&Error::input_help(
-            format!(
-                "baseline {}: {} cannot be judged",
-                report.baseline,
-                counted(report.without_partner.len(), "cell")
-            ),
-            help,
+            format!("baseline {name}: {cells} cannot be judged"),
+            "run them (`ladderscope sweep --again` also runs what is stored), or set a smaller baseline",
         ));
+        return INCOMPLETE;
     }
-    match (failed, report.without_partner.len()) {
-        (0, 0) => {
-            report::line(&format!(
-                "{} against baseline {}: all gates hold",
-                counted(report.rows.len(), "comparison"),
-                report.baseline
-            ));
-            0
-        }
-        (0, _) => INCOMPLETE,
-        (failed, _) => {
-            report::line(&format!(
-                "{failed} of {} against baseline {} beyond their limits",
-                counted(report.rows.len(), "comparison"),
-                report.baseline
-            ));
-            NOT_HELD
-        }
-    }
+    report::line(&format!("{rows} against baseline {name}: all gates hold"));
+    0
 }

@@ -76,6 +76,7 @@ impl TextArgs {
             context: self.context as usize,
             limit: self.tokens.map(|limit| limit as usize),
             seed: self.seed,
+            counts: true,
         })
     }
 }

@@ -11,8 +11,9 @@ use super::progress::Progress;
 use super::record_printer::RecordPrinter;
 use super::report;
 use crate::base::error::{Error, Result};
-use crate::base::text::counted;
+use crate::base::text::{counted, shell_command};
 use crate::desk::{Gathered, Selection, Start};
+use crate::lab::store::Baseline;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::study::analysis::Gate;
 use crate::study::answer::Answer;
@@ -70,6 +71,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 fn lead(args: &Args, start: &Start) -> Result<u8> {
     let experiment = Experiment::open_with(&args.file, args.model.as_deref())?;
+    // what cannot be judged in the end is told before anything runs
+    let baseline = baseline(args, start, &experiment)?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
     }
@@ -112,31 +115,54 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         start.store.dir().display()
     ));
     Ok(if outcome.interrupted || start.cancel.is_all() {
+        report::line(&format!("to go on: {}", again(args, start)));
         report::print(&Error::Interrupted);
-        report::line(&format!(
-            "  to go on: ladderscope sweep {}{} --dir {}",
-            args.file.display(),
-            args.model.as_ref().map(|model| format!(" --model {model}")).unwrap_or_default(),
-            start.store.dir().display()
-        ));
         INTERRUPTED
     } else if outcome.failed + outcome.unevaluated > 0 {
         SOME_FAILED
     } else if count(Status::Skipped) + count(Status::Oom) == experiment.cells.len() {
         NONE_CAN_RUN
-    } else if let Some(baseline) = &args.baseline {
+    } else if let Some(baseline) = &baseline {
         judged(args, start, &experiment, baseline)?
     } else {
         0
     })
 }
 
+/// The command that goes on where this one was interrupted.
+fn again(args: &Args, start: &Start) -> String {
+    let (file, dir) = (args.file.to_string_lossy(), start.store.dir().to_string_lossy());
+    let mut words = vec!["ladderscope", "sweep", &file, "--dir", &dir];
+    words.extend(args.model.iter().flat_map(|model| ["--model", model]));
+    words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));
+    words.extend(args.gate.iter().flat_map(|gate| ["--gate", &gate.text]));
+    shell_command(words)
+}
+
+/// The baseline that the sweep is held against, as far as it is of the experiment's cells.
+fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Option<Baseline>> {
+    let Some(name) = &args.baseline else { return Ok(None) };
+    let mut baseline = start.store.baseline(name)?;
+    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    baseline.records.retain(|record| keys.contains(&record.spec.key()));
+    if baseline.records.is_empty() {
+        return Err(Error::input_help(
+            format!("baseline {name} has no cell of {}", experiment.name),
+            format!(
+                "`ladderscope baseline set {name} --filter experiment:{}` makes one that has",
+                experiment.name
+            ),
+        ));
+    }
+    Ok(Some(baseline))
+}
+
 /// Holds the cells of the sweep against a baseline; standard output is the records' alone in formats for programs.
-fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &str) -> Result<u8> {
+fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseline) -> Result<u8> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     let mut records = Selection::all(start.store.dir())?.records;
     records.retain(|record| keys.contains(&record.spec.key()));
-    let held = gate::held(&start.store, baseline, &records, &args.gate)?;
+    let held = gate::held(baseline, records, false, &args.gate);
     match args.output.format {
         Format::Table => gate::print(&held, Format::Table),
         _ => Ok(gate::tell(&held)),

@@ -89,7 +89,9 @@ impl Store {
     pub fn set_baseline(&self, name: &str, records: &[Record]) -> Result<(PathBuf, bool)> {
         let path = self.baseline_path(name)?;
         let ok = |record: &&Record| record.status == Status::Ok && record.metrics.is_some();
-        let records: Vec<Record> = records.iter().filter(ok).cloned().collect();
+        // quality is of a model and looked up when runs are read: no record keeps it
+        let own = |record: &Record| Record { quality: None, ..record.clone() };
+        let records: Vec<Record> = records.iter().filter(ok).map(own).collect();
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("baseline '{name}': none of these runs ended well"),
@@ -178,10 +180,16 @@ impl Store {
 
     fn baseline_path(&self, name: &str) -> Result<PathBuf> {
         let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '@');
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(fine) || name.len() > 100 {
+        let is_file = name.to_ascii_lowercase().ends_with(".json");
+        if name.is_empty()
+            || name.starts_with('.')
+            || !name.chars().all(fine)
+            || is_file
+            || name.len() > 100
+        {
             return Err(Error::input_help(
                 format!("'{name}' cannot be the name of a baseline"),
-                "names have letters, digits and -_.+@, at most 100, and do not begin with a dot",
+                "names have letters, digits and -_.+@, at most 100, do not begin with a dot and do not end in .json",
             ));
         }
         Ok(self.dir().join(FOLDER).join(format!("{name}.json")))
@@ -229,7 +237,7 @@ mod tests {
     fn names_that_lead_elsewhere_and_runs_without_numbers_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path());
-        for name in ["", "../x", ".x", "a b", "a/b", "a\u{1b}"] {
+        for name in ["", "../x", ".x", "a b", "a/b", "a\u{1b}", "main.json"] {
             assert!(store.set_baseline(name, &records()).is_err(), "{name:?}");
         }
         let error = store.set_baseline("x", &records()[1..]).unwrap_err().to_string();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::directory::Store;
+use super::directory::{Store, file_name, names};
 use crate::base::error::{Error, Result};
 use crate::base::{atomic, regular};
 
@@ -38,18 +38,9 @@ impl Store {
     pub fn conversions<T: DeserializeOwned>(&self) -> Result<(Vec<T>, Vec<String>)> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Default::default()),
-            Err(e) => return Err(Error::io(&folder)(e)),
-        };
+        let files = names(&folder, |entry| file_name(entry).filter(|name| name.ends_with(".json")))?;
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-        for entry in entries {
-            let path = entry.map_err(Error::io(&folder))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if !name.ends_with(".json") || name.starts_with('.') {
-                continue;
-            }
+        for path in files.iter().map(|name| folder.join(name)) {
             let written = path.metadata().and_then(|there| there.modified()).ok();
             let read = regular::read(&path).map_err(|e| e.to_string());
             match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string())) {

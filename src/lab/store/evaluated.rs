@@ -3,14 +3,14 @@
 //! stored with runs, so that runs of long ago have it as soon as their model is evaluated.
 //!
 //! ```text
-//! {"version":1,"created":"TIME","model":"/DIR","text":"FILE","context":512,"backend":"cpu","windows":["KEY",...],"evaluations":["KEY",...]}
+//! {"version":1,"created":"TIME","model":"/DIR","named":"DIR","text":"FILE","context":512,"backend":"cpu","windows":["KEY",...],"evaluations":["KEY",...]}
 //! ```
 //!
 //! The text that a model was evaluated on last is the one whose numbers its runs have: numbers of several texts
 //! cannot be compared. To have another one's again is to evaluate on it again, which finds all of it stored.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::{Store, stamp_of};
 use super::evaluations::{self, EvaluationFile, FOLDER};
-use super::shared_lines::{append_line, open_locked};
+use super::shared_lines::{append_line, heal, open_locked};
 use crate::base::error::{Error, Result};
 use crate::base::{hash, regular};
 use crate::model::Model;
@@ -31,15 +31,17 @@ pub(super) const FILE: &str = "texts.jsonl";
 /// Version of the file's lines.
 const VERSION: u32 = 1;
 
-/// More layers than a model has: what an architecture does in any of them it does in one of these.
-const ANY_LAYERS: u32 = 4096;
-
 /// A text that architectures of a model were evaluated on, to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EvaluatedText {
+struct EvaluatedText {
     version: u32,
     created: String,
+    /// Where the model lies.
     model: PathBuf,
+    /// The model's name as it was typed. A run of a relative name is of this model where it was named alike: from
+    /// where its own name started nothing tells any more.
+    #[serde(default)]
+    named: PathBuf,
     text: String,
     context: usize,
     backend: Backend,
@@ -49,7 +51,16 @@ pub struct EvaluatedText {
 
 /// What was evaluated of each model on the text that counts for it.
 #[derive(Debug, Default)]
-pub(super) struct Qualities(Vec<(PathBuf, Vec<Case>)>);
+pub(super) struct Qualities(Vec<Evaluated>);
+
+/// What was evaluated of one model.
+#[derive(Debug)]
+struct Evaluated {
+    model: PathBuf,
+    /// Its names as they were typed.
+    named: Vec<PathBuf>,
+    cases: Vec<Case>,
+}
 
 /// One wiring of a model.
 #[derive(Debug)]
@@ -69,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// A failure where the file cannot be made or written, and where the model's directory is gone.
+    /// A failure where the file cannot be made or written.
     pub fn evaluated(
         &self,
         model: &str,
@@ -82,6 +93,7 @@ impl Store {
             version: VERSION,
             created: self.now(),
             model: place(model),
+            named: plain(model),
             text: text.to_owned(),
             context,
             backend,
@@ -90,6 +102,12 @@ impl Store {
         };
         let path = self.texts_path();
         let mut file = open_locked(&path)?;
+        heal(&mut file).map_err(Error::io(&path))?;
+        // who evaluates again finds all of it stored, and says nothing new
+        let lines = regular::read(&path).map(|bytes| parse(&bytes)).unwrap_or_default();
+        if lines.iter().rfind(|known| known.model == line.model).is_some_and(|known| known.says(&line)) {
+            return Ok(());
+        }
         append_line(&mut file, &line).map_err(Error::io(&path))
     }
 
@@ -147,10 +165,13 @@ impl Store {
             }
         }
         let cases = |(model, lines): (PathBuf, Vec<&EvaluatedText>)| {
-            let mut cases: Vec<Case> = Vec::new();
-            for (line, key) in
-                lines.iter().flat_map(|line| line.evaluations.iter().map(move |k| (line, k)))
-            {
+            let (mut cases, mut seen): (Vec<Case>, HashSet<&str>) = Default::default();
+            let keys = lines.iter().flat_map(|line| line.evaluations.iter().map(move |k| (line, k)));
+            for (line, key) in keys {
+                // of a model that was evaluated again and again each result is read once
+                if !seen.insert(key) {
+                    continue;
+                }
                 let Some(case) = self.case(line, key) else { continue };
                 let of_same_weights =
                     cases.first().is_none_or(|first| first.quality.weights == case.quality.weights);
@@ -158,7 +179,7 @@ impl Store {
                     cases.push(case);
                 }
             }
-            (model, cases)
+            Evaluated { model, named: lines.iter().map(|line| line.named.clone()).collect(), cases }
         };
         Qualities(models.into_par_iter().map(cases).collect())
     }
@@ -167,7 +188,7 @@ impl Store {
         let (evaluation, found) = evaluations::read(&self.dir().join(FOLDER), key)?;
         let windows: Vec<WindowQuality> =
             line.windows.iter().map(|window| found.get(window).copied()).collect::<Option<_>>()?;
-        let diverges = evaluation.architecture.wiring(ANY_LAYERS).may_diverge();
+        let is_of_any_tp = evaluation.architecture.is_of_any_tp(evaluation.comm_dtype);
         let quality = RunQuality {
             quality: quality(&windows)?,
             text: line.text.clone(),
@@ -184,7 +205,7 @@ impl Store {
         Some(Case {
             architecture: evaluation.architecture,
             tp: evaluation.tp,
-            is_of_any_tp: !diverges && evaluation.comm_dtype == CommDType::Activations,
+            is_of_any_tp,
             dtype: evaluation.dtype,
             comm_dtype: evaluation.comm_dtype,
             quality: Arc::new(quality),
@@ -195,6 +216,13 @@ impl Store {
 impl EvaluatedText {
     fn is_on_same_text(&self, other: &Self) -> bool {
         (self.context, &self.windows) == (other.context, &other.windows)
+    }
+
+    /// Whether it says what another line would: but for the time, and evaluations that it names beside.
+    fn says(&self, other: &Self) -> bool {
+        self.is_on_same_text(other)
+            && (&self.text, &self.named) == (&other.text, &other.named)
+            && other.evaluations.iter().all(|key| self.evaluations.contains(key))
     }
 
     fn text_hash(&self) -> String {
@@ -219,8 +247,13 @@ impl Case {
 impl Qualities {
     /// What was evaluated of the model that runs name so.
     fn of_model(&self, model: &str) -> Option<&[Case]> {
-        let place = place(model);
-        self.0.iter().find(|(known, _)| *known == place).map(|(_, cases)| cases.as_slice())
+        let is_relative = Path::new(model).is_relative() && !Model::is_built_in(model);
+        let (place, named) = (place(model), plain(model));
+        let is_it = |known: &&Evaluated| match is_relative {
+            true => known.named.contains(&named),
+            false => known.model == place,
+        };
+        self.0.iter().find(is_it).map(|known| known.cases.as_slice())
     }
 }
 
@@ -238,6 +271,11 @@ fn place(model: &str) -> PathBuf {
     }
     let absolute = || std::path::absolute(model).unwrap_or_else(|_| model.into());
     std::fs::canonicalize(model).unwrap_or_else(|_| absolute())
+}
+
+/// A name as it was typed, without what says nothing: `./a/` is `a`.
+fn plain(model: &str) -> PathBuf {
+    Path::new(model).components().filter(|part| *part != Component::CurDir).collect()
 }
 
 /// The lines that can be read, without those of a newer build and the last one where it was not finished.
@@ -352,6 +390,32 @@ mod tests {
         assert_eq!(place.kl(), [told(0.5, "a"), told(0.0, "a")], "named again, it counts again");
         place.evaluate("a", "other", "ladder", 1, 0.125);
         assert_eq!(place.kl(), [told(0.125, "a"), None]);
+    }
+
+    /// From where a run's relative name started nothing tells: it is the model that was named alike in this store, and
+    /// never what lies under that name where the reader happens to be.
+    #[test]
+    fn relative_names_are_those_that_were_evaluated_and_what_is_said_twice_is_written_once() {
+        let place = Place::new();
+        place.run(|spec| spec.model = "no/such/model".into());
+        place.run(|spec| spec.model = "src".into());
+        place.run(|_| ());
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        assert_eq!(place.kl(), [None, None, told(0.5, "a")]);
+        let of = Evaluation::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let windows = || vec!["a1".to_owned(), "a2".to_owned()];
+        for _ in 0..3 {
+            let file = place.store.evaluation(of.clone()).unwrap();
+            let named = "./no/such/model/";
+            place.store.evaluated(named, ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
+        }
+        assert_eq!(place.kl(), [told(0.5, "a"), None, told(0.5, "a")]);
+        let lines = std::fs::read_to_string(place.store.texts_path()).unwrap();
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        // a line that somebody did not finish takes none with it
+        std::fs::write(place.store.texts_path(), format!("{lines}{{\"version\"")).unwrap();
+        place.evaluate("b", "w", "ladder", 1, 0.25);
+        assert_eq!(place.kl()[2], told(0.25, "b"));
     }
 
     #[test]

@@ -44,7 +44,6 @@ pub use baselines::Baseline;
 pub use batch::{BatchSummary, BatchWriter};
 pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};
-pub use evaluated::EvaluatedText;
 pub use evaluations::{Evaluation, EvaluationFile, window_key};
 pub use finished::{Ended, Finished};
 

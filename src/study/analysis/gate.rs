@@ -1,10 +1,12 @@
 //! Gates: whether runs are no worse than a baseline by more than a limit, such as `tpot<+3%`.
 //!
-//! A cell of the baseline is held against the runs of the same cell (the same key). The change of a measure is that of
-//! its medians over the samples of all rounds; its interval resamples each side for itself, rounds first and samples
-//! within rounds: the two were not run in turns, so that rounds do not pair. A gate does not hold where the interval's
-//! nearer end is beyond the limit: then the change is shown to be too large, and not only seen to be.
+//! A cell of the baseline is held against the same cell's newest run of each round: pooled with those of the nights
+//! before, one bad night would not be seen. The change of a measure is that of its medians over samples; its interval
+//! resamples each side for itself, rounds first and samples within rounds: the two were not run in turns, so that rounds
+//! do not pair. A gate does not hold where the interval's nearer end is beyond the limit: then the change is shown to be
+//! too large, and not only seen to be.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
 
@@ -16,11 +18,11 @@ use crate::base::natural::natural_order;
 use crate::base::statistics::{interval95, resample};
 use crate::table::render::{Shown, Table};
 use crate::table::{
-    CellRuns, MEASURES, Measure, Provenance, Record, Sample, Spec, host, measure, metrics,
+    CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, Status, host, measure, metrics,
 };
 
 /// By which statistics sides are compared, for whoever reads the result.
-pub const STATISTICS: &str = "medians over the samples of all rounds; 95 % percentile bootstrap of the change, each side \
+pub const STATISTICS: &str = "medians over the samples of all rounds, of now each round's newest run; 95 % percentile bootstrap of the change, each side \
      resampled for itself, rounds then samples; a gate fails where the nearer end is beyond its limit, where there is no \
      interval where the change is";
 
@@ -54,6 +56,12 @@ impl FromStr for Gate {
         let (name, limit) = (text[..at].trim(), text[at + 1..].trim_start_matches('=').trim());
         let known = || MEASURES.iter().map(|measure| measure.name);
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
+        if matches!(measure.scope, Scope::Quality | Scope::Runs) {
+            return Err(wrong(&format!(
+                "{} is no number of a run alone, and no baseline keeps it",
+                measure.words
+            )));
+        }
         let (number, relative) = match limit.strip_suffix('%') {
             Some(number) => (number.trim_end(), true),
             None => (limit, false),
@@ -148,8 +156,8 @@ pub struct GateReport {
     pub warnings: Vec<String>,
 }
 
-/// Holds runs against a baseline's. Runs of the baseline among them are the baseline's, and count only there. Costs three
-/// thousand draws of a cell's samples a cell and gate, cells side by side.
+/// Holds runs against a baseline's. Runs of the baseline among them are the baseline's, and count only there. Costs
+/// [`RESAMPLES`](crate::base::statistics::RESAMPLES) draws of a cell's samples a side, cell and gate, cells side by side.
 pub fn judge(
     (name, created): (&str, &str),
     baseline: &[Record],
@@ -158,7 +166,7 @@ pub fn judge(
 ) -> GateReport {
     let own: HashSet<&str> = baseline.iter().map(|record| record.run.as_str()).collect();
     let now: Vec<Record> = now.iter().filter(|r| !own.contains(r.run.as_str())).cloned().collect();
-    let (baseline, now) = (by_key(baseline), by_key(&now));
+    let (baseline, now) = (by_key(baseline), by_key(&newest_of_rounds(now)));
     let mut report = GateReport {
         baseline: name.into(),
         baseline_created: created.into(),
@@ -171,13 +179,16 @@ pub fn judge(
     };
     type Judged = (Vec<Result<GateRow, String>>, Option<String>);
     let cell = |(key, sides): (&String, &Vec<GateSide>)| -> Judged {
-        let Some(side) = sides.last() else { return Judged::default() };
         let there = now.get(key).map_or(&[][..], Vec::as_slice);
-        // runs of the baseline's machine say more than newer ones of another
-        let same = there.iter().rfind(|now| host(&now.record) == host(&side.record));
-        match same.or(there.last()) {
-            None => (vec![Err(format!("{}: it was not run again", side.spec.label()))], None),
-            Some(now) => {
+        // runs of one machine say more than newer ones of two
+        let same = |side: &&GateSide| there.iter().rfind(|now| host(&now.record) == host(&side.record));
+        let alike = sides.iter().rev().find_map(|side| Some((side, same(&side)?)));
+        match alike.or(sides.last().zip(there.last())) {
+            None => {
+                let label = sides.last().map(|side| side.spec.label()).unwrap_or_default();
+                (vec![Err(format!("{label}: it was not run again"))], None)
+            }
+            Some((side, now)) => {
                 (gates.iter().map(|gate| row(gate, key, side, now)).collect(), elsewhere(side, now))
             }
         }
@@ -203,6 +214,19 @@ struct GateSide {
     record: Record,
     runs: Vec<String>,
     rounds: Vec<Vec<Sample>>,
+}
+
+/// The newest run of each round of a cell on a machine, as far as they ended well.
+fn newest_of_rounds(records: Vec<Record>) -> Vec<Record> {
+    let mut newest: BTreeMap<(String, Option<String>, u32), Record> = BTreeMap::new();
+    for record in records.into_iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()) {
+        match newest.entry((record.spec.key(), host(&record), record.round)) {
+            Entry::Occupied(known) if known.get().created > record.created => {}
+            Entry::Occupied(mut known) => drop(known.insert(record)),
+            Entry::Vacant(place) => drop(place.insert(record)),
+        }
+    }
+    newest.into_values().collect()
 }
 
 /// The cells that have numbers by their keys; of each a side a machine, that of the newest run last.
@@ -270,9 +294,12 @@ fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Ga
     })
 }
 
-/// The interval of a change; `None` for simulations, of which every difference is one, and where a sample has no such
-/// number.
+/// The interval of a change; `None` for simulations, of which every difference is one, where a sample has no such
+/// number, and of measures that are no median over samples: tails of all steps, means over ranks and runs.
 fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]> {
+    if gate.measure.scope != Scope::Run || matches!(gate.measure.name, "tpot_p90_ms" | "tpot_p99_ms") {
+        return None;
+    }
     let drawn = |side: &GateSide| -> Option<Vec<f64>> {
         if side.record.provenance == Provenance::Simulated {
             return None;
@@ -355,6 +382,8 @@ mod tests {
             ("tpott<3%", "tpott"),
             ("tpot<", "no number"),
             ("tpot<inf%", "no number"),
+            ("kl<+1%", "no baseline keeps it"),
+            ("hidden>-5%", "no baseline keeps it"),
         ] {
             let error = text.parse::<Gate>().unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
@@ -377,6 +406,30 @@ mod tests {
         assert!(little.rows[0].change > 3.0 && little.held, "{little:?}");
         assert!(little.rows.iter().all(|row| row.decided_by == "interval" && row.samples == [6, 6]));
         assert_eq!(much.rows.iter().filter(|row| !row.held).count(), 1, "throughput may fall by half");
+    }
+
+    /// Of runs of many nights only the last night's count, and a tail is not judged by the median of samples' tails.
+    #[test]
+    fn a_bad_night_after_good_ones_is_seen_and_so_is_a_tail() {
+        let at = |name: &str, tpot: f64, created: &str| {
+            let mut runs = runs(name, tpot);
+            runs.iter_mut().for_each(|run| run.created = created.into());
+            runs
+        };
+        let nights = [at("b", 10.0, "2"), at("c", 10.0, "3"), at("d", 12.0, "4")].concat();
+        let judged = judge(("main", ""), &at("a", 10.0, "1"), &nights, &[gate("tpot<+3%")]);
+        assert!(!judged.held, "{judged:?}");
+        assert_eq!(judged.rows[0].runs, ["d0", "d1"]);
+        let slow = |name: &str, last: f64| {
+            let mut run = record(name, |_| (), 0, &[(10.0, 10.0); 8]);
+            let steps = |ms| vec![ms; run.spec.output_tokens as usize - 1];
+            let all: Vec<Vec<f64>> = (0..8).map(|n| steps(if n == 7 { last } else { 10.0 })).collect();
+            run.samples.iter_mut().zip(all).for_each(|(sample, steps)| sample.steps_ms = steps);
+            run.metrics = metrics(&run.spec, &[&run.samples], 0);
+            vec![run]
+        };
+        let judged = judge(("main", ""), &slow("a", 10.0), &slow("b", 40.0), &[gate("p99<+10%")]);
+        assert!(!judged.held && judged.rows[0].decided_by == "change", "{judged:?}");
     }
 
     #[test]
@@ -415,6 +468,8 @@ mod tests {
         let gates = [gate("tpot<+3%")];
         let both = judge(("main", ""), &baseline, &[on("a", 10.1, "2"), on("b", 20.0, "3")], &gates);
         assert!(both.held && both.warnings.is_empty(), "{both:?}");
+        let of_both = [on("a", 10.0, "1"), on("b", 50.0, "1")];
+        assert!(judge(("main", ""), &of_both, &[on("a", 10.1, "2")], &gates).warnings.is_empty());
         let other = judge(("main", ""), &baseline, &[on("b", 20.0, "3")], &gates);
         assert!(!other.held && other.warnings[0].contains("on a") && other.warnings[0].contains("on b"));
     }

@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::study::analysis::difference::Difference;
 use crate::study::analysis::flags::flags;
 use crate::table::options::OPTIONS;
-use crate::table::{Measure, Record, Spec, recorder};
+use crate::table::{Measure, Record, Scope, Spec, recorder};
 
 /// Cells with numbers, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]
@@ -97,17 +97,30 @@ impl Cells {
 }
 
 impl Cells {
-    /// Adds to each pair of a comparison of these cells what both have of a measure.
+    /// Adds to each pair of a comparison of these cells what both have of a measure. What was found on two texts has no
+    /// ratio.
     pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
         let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
         let values = measure.of_all(&records);
         let by_run: HashMap<&str, Option<f64>> =
             records.iter().map(|record| record.run.as_str()).zip(values).collect();
+        let texts: HashMap<&str, &str> = match measure.scope {
+            Scope::Quality => records
+                .iter()
+                .filter_map(|record| {
+                    Some((record.run.as_str(), record.quality.as_ref()?.text_hash.as_str()))
+                })
+                .collect(),
+            _ => HashMap::new(),
+        };
         for pair in &mut report.pairs {
+            let text = |run: &String| texts.get(run.as_str());
+            let of_one_text = text(&pair.baseline_run) == text(&pair.run);
             let of = |run: &String| by_run.get(run.as_str()).copied().flatten();
             let values = [of(&pair.baseline_run), of(&pair.run)];
             let [baseline, other] = values;
-            let ratio = other.zip(baseline).map(|(b, a)| b / a).filter(|ratio| ratio.is_finite());
+            let ratio = other.zip(baseline).map(|(b, a)| b / a);
+            let ratio = ratio.filter(|ratio| ratio.is_finite() && of_one_text);
             pair.measured = Some(Measured { measure, values, ratio });
         }
     }

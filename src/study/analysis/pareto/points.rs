@@ -139,8 +139,28 @@ pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     if let YAxis::Of(measure) = axes.y {
         place(&mut points, records, measure, |point| (&mut point.y, &mut point.y_ci95));
     }
+    if axes.quality().is_some() {
+        part_by_text(&mut points);
+    }
     mark(&mut points, axes);
     points
+}
+
+/// Puts points whose quality was found on another text than their neighbours' in a group of their own: numbers of two
+/// texts are not comparable.
+fn part_by_text(points: &mut [ParetoPoint]) {
+    let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for point in points.iter() {
+        let text = point.quality.as_ref().map(|quality| quality.text_hash.clone());
+        texts.entry(point.group.clone()).or_default().extend(text);
+    }
+    for point in points {
+        let several = texts.get(&point.group).is_some_and(|texts| texts.len() > 1);
+        if let Some(quality) = point.quality.as_ref().filter(|_| several) {
+            let hash = quality.text_hash.get(..6).unwrap_or(&quality.text_hash);
+            point.group += &format!(", quality on {} ({hash})", quality.text);
+        }
+    }
 }
 
 /// The point of a cell, and the setting it was run in.

@@ -508,6 +508,14 @@ fn a_frontier_of_quality_has_who_loses_least_for_its_time() {
     assert_eq!(dominated.dominated_by.as_deref(), Some("ladder"));
     assert_eq!(axes.quality_basis(&points), ["KL: measured on cpu, text.txt, 6 windows of 5 tokens"]);
     assert!(Axes::default().quality_basis(&pareto(&records)).is_empty());
+    // what was found on another text stands in a group of its own, and has no ratio
+    let mut mixed = records.to_vec();
+    let mut other = (**mixed[1].quality.as_ref().unwrap()).clone();
+    other.text_hash = "another text".into();
+    mixed[1].quality = Some(std::sync::Arc::new(other));
+    let apart = pareto_on(&mixed, axes);
+    assert_ne!(apart[0].group, apart[1].group);
+    assert!(apart[1].group.contains("quality on text.txt (anothe"), "{}", apart[1].group);
     // on the horizontal axis 0 has no round limit near it
     let turned = Axes { x: "kl".parse().unwrap(), y: "tpot".parse().unwrap() };
     let points = pareto_on(&records, turned);
