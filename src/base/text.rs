@@ -8,14 +8,34 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Ranks in few words: `r0`, `r0..r7`, `r0 r2`.
+/// Ranks in few words: `r0`, `r0..r4 r6..r63`.
 pub fn rank_list(ranks: &[u32]) -> String {
+    runs(ranks, "r", "..")
+}
+
+/// Ranks in so few words that they fit beside a row: `r0..r4 r6..r63`, or `r0 and 31 more`.
+pub fn rank_label(ranks: &[u32]) -> String {
+    const MOST: usize = 16;
+    let list = rank_list(ranks);
     match ranks {
-        [first, .., last] if (*last as usize) + 1 == *first as usize + ranks.len() => {
-            format!("r{first}..r{last}")
-        }
-        ranks => ranks.iter().map(|rank| format!("r{rank}")).collect::<Vec<_>>().join(" "),
+        [first, others @ ..] if list.len() > MOST => format!("r{first} and {} more", others.len()),
+        _ => list,
     }
+}
+
+/// Layers in few words: `0-3 5 9-11`.
+pub fn layer_list(layers: &[u32]) -> String {
+    runs(layers, "", "-")
+}
+
+/// Ascending numbers, those that follow one another by the first and the last of them.
+fn runs(numbers: &[u32], before: &str, to: &str) -> String {
+    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
+        [first, .., last] => format!("{before}{first}{to}{before}{last}"),
+        [one] => format!("{before}{one}"),
+        [] => String::new(),
+    });
+    runs.collect::<Vec<_>>().join(" ")
 }
 
 /// A text as searches compare it: in lower case, `_` as `-`, so that `paper_70b` finds `paper-70B`. Its length in
@@ -202,7 +222,23 @@ pub fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{fitting_name, folded, printable, same_name, shell_word, without_templates};
+    use super::{
+        fitting_name, folded, layer_list, printable, rank_label, rank_list, same_name, shell_word,
+        without_templates,
+    };
+
+    #[test]
+    fn numbers_that_follow_one_another_are_told_by_their_ends() {
+        assert_eq!(layer_list(&[0, 1, 2, 5, 9, 10]), "0-2 5 9-10");
+        let but = |left_out: fn(&u32) -> bool| (0..64).filter(|r| !left_out(r)).collect::<Vec<u32>>();
+        assert_eq!(rank_list(&but(|rank| *rank == 5)), "r0..r4 r6..r63");
+        assert_eq!(rank_label(&but(|rank| *rank == 5)), "r0..r4 r6..r63");
+        assert_eq!(rank_label(&but(|rank| rank % 2 == 1)), "r0 and 31 more");
+        assert_eq!(
+            (rank_list(&[]), rank_label(&[3, u32::MAX])),
+            (String::new(), "r3 r4294967295".into())
+        );
+    }
 
     #[test]
     fn templates_of_kernels_are_cut_and_brackets_that_do_not_close_are_none() {

@@ -10,6 +10,7 @@ use std::path::Path;
 use super::evaluate::{self, Asked, Progress, TextQuality};
 use crate::base::error::{Error, Result};
 use crate::base::hash;
+use crate::base::text::layer_list;
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::lab::sweep::simulate_cells;
@@ -179,8 +180,7 @@ pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Pat
 
 /// What was written, in words.
 pub fn told(model: &Model, layers: &LayerSet, out: &Path) -> String {
-    let list =
-        layers.layers(model.shape.layers).map(|list| analysis::runs_of(&list)).unwrap_or_default();
+    let list = layers.layers(model.shape.layers).map(|list| layer_list(&list)).unwrap_or_default();
     format!("wrote {}: ladder in layers {list}", out.display())
 }
 

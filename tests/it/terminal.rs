@@ -105,9 +105,9 @@ fn keys_that_never_change_work_and_quitting_restores_the_terminal() {
     let place = Place::new();
     let mut workbench = open(place.path(), (80, 24));
     workbench.press("?");
-    workbench.wait_for("help:");
+    workbench.wait_for("╭ help");
     workbench.press("\x1b");
-    workbench.wait("help:", false);
+    workbench.wait("╭ help", false);
     workbench.press("3");
     workbench.wait_for("no runs");
     workbench.press("\t");

@@ -171,7 +171,7 @@ fn area_options(args: &Args) -> Result<AreaOptions> {
         ));
     }
     let axes = Axes { x: args.x, y: args.y };
-    if args.area && !(XAxis::ALL.contains(&args.x) && YAxis::ALL.contains(&args.y)) {
+    if args.area && !axes.has_area() {
         return Err(Error::input_help(
             format!("--area: no area over {} against {}", args.x, args.y),
             "areas are over completion, tpot, ttft or user against per-gpu or total",

@@ -6,19 +6,22 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::context::Context;
-use super::format::cut;
-use super::layout::{cut_bottom, cut_top, inside, regions_of};
+use super::format::{self, cut};
+use super::layout::{cut_top, inside};
+use super::message::{Deed, Effect};
 use super::overlay::{Completing, Overlay};
+use super::screen::Hints;
 use super::screens::pareto::Pareto;
 use super::theme::Role;
 use super::widgets::list::List;
 use super::widgets::paint::{line, popup, put};
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
-use crate::base::text::counted;
+use crate::base::text::{counted, layer_list};
 use crate::desk::{convert, files};
 use crate::lab::store::Store;
-use crate::study::analysis::{Conversion, ConversionPoint, ConversionReport, SetSeries, runs_of};
+use crate::model::check_place;
+use crate::study::analysis::{Conversion, ConversionPoint, ConversionReport, SetSeries};
 use crate::study::plot::series_look;
 
 /// Rows of the plot in a window that has room for it.
@@ -75,6 +78,14 @@ impl Conversions {
         self.report().points.get(self.list.selected)
     }
 
+    /// Its keys and what they do.
+    pub fn hints(&self) -> Hints {
+        match self.reports.len() {
+            1 => &[("Enter", "write a checkpoint"), ("Esc", "close")],
+            _ => &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")],
+        }
+    }
+
     /// Shows another result, round and round.
     fn go(&mut self, by: usize) {
         self.at = (self.at + by) % self.reports.len();
@@ -82,8 +93,8 @@ impl Conversions {
     }
 
     /// Keeps the selection among the sets, and in sight.
-    pub fn fit(&mut self, size: (u16, u16)) {
-        let rows = usize::from(areas(size).list.height.saturating_sub(1));
+    pub fn fit(&mut self, body: Rect) {
+        let rows = usize::from(areas(body).list.height.saturating_sub(1));
         self.list.fit(self.report().points.len(), rows);
     }
 
@@ -94,7 +105,7 @@ impl Conversions {
 
     /// Draws it over the whole body.
     pub fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, report, areas) = (cx.theme, self.report(), areas(cx.size));
+        let (theme, report, areas) = (cx.theme, self.report(), areas(cx.body()));
         let of = if self.reports.len() > 1 {
             format!(" {} of {}", self.at + 1, self.reports.len())
         } else {
@@ -129,21 +140,11 @@ impl Conversions {
                 4 => format!("{:.4}", point.quality.kl),
                 5 => format!("{:.3}", point.quality.agreement),
                 6 => format!("{:.3}", point.speedup),
-                _ => runs_of(&point.layers),
+                _ => layer_list(&point.layers),
             };
             let look = theme.style(Role::Architecture(series_look(point.conversion, point.series)));
             (shown, if column == 2 { look } else { text })
         });
-        let key = theme.style(Role::Key);
-        let hints = [
-            ("Enter", key),
-            (" write a checkpoint  ", dim),
-            ("← →", key),
-            (" another result  ", dim),
-            ("Esc", key),
-            (" close", dim),
-        ];
-        line(buf, areas.hints, 0, &hints);
     }
 
     fn draw_plot(&self, buf: &mut Buffer, area: Rect, cx: &Context) {
@@ -182,15 +183,12 @@ struct Areas {
     head: Rect,
     plot: Rect,
     list: Rect,
-    hints: Rect,
 }
 
-fn areas(size: (u16, u16)) -> Areas {
-    let whole = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
+fn areas(whole: Rect) -> Areas {
     let (head, rest) = cut_top(inside(whole), 2);
-    let (rest, hints) = cut_bottom(rest, 1);
     let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height / 2 });
-    Areas { whole, head, plot, list, hints }
+    Areas { whole, head, plot, list }
 }
 
 /// A key while it lies on top.
@@ -212,6 +210,9 @@ pub fn key(cx: &mut Context, key: KeyEvent) {
 
 /// Asks where to write a checkpoint with the layers of a point, and writes it in the background.
 fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint) {
+    if let Err(error) = convert::written(&point) {
+        return cx.fail(format::error(&error));
+    }
     let title = format!("write {} to", cut(&point.architecture.to_string(), 40));
     let hint = format!(
         "a directory that is not there yet: the files of {model}, weights linked, ladder_layers in config.json. \
@@ -222,12 +223,10 @@ fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint)
             return Err("name a directory".into());
         }
         let (out, model, point) = (files::expanded(typed.trim()), model.clone(), point.clone());
-        let work = move |_: &_| convert::write_stored(&model, layers, &point, &out);
-        cx.ask("conversion", work, |_: &mut Pareto, told, cx: &mut Context| {
-            if let Some(told) = cx.told(told) {
-                cx.inform(told);
-            }
-        });
+        check_place(&out).map_err(|error| format::error(&error))?;
+        cx.perform(Effect::Do(Deed(Box::new(move || {
+            convert::write_stored(&model, layers, &point, &out).map_err(|error| format::error(&error))
+        }))));
         Ok(())
     };
     cx.prompt_completing(Completing::Paths, title, hint, "", take);

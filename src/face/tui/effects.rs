@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, unbounded};
 
 use super::context::Request;
-use super::message::{Effect, Ended, Message, StoreTask, SweepOrder};
+use super::message::{Deed, Effect, Ended, Message, StoreTask, SweepOrder};
 use super::snapshot::Snapshot;
 use super::task::{Questions, guarded};
 use super::{format, terminal};
@@ -94,6 +94,7 @@ impl Performer {
                     Err(error) => Message::Told(Err(format::error(&error))),
                 })
             }
+            Effect::Do(Deed(work)) => self.spawn(move || Message::Told(work())),
             Effect::Copy(text) => self.report(terminal::copy(&text)),
             Effect::CaptureMouse(capture) => self.report(terminal::capture_mouse(capture)),
         }

@@ -95,7 +95,7 @@ fn choose(state: &mut State) {
 
 /// Keeps scrolling and selections within what there is.
 pub fn bound(cx: &mut Context) {
-    let rows = super::widgets::overlay::text_rows(cx.size);
+    let (rows, body) = (super::widgets::overlay::text_rows(cx.size), cx.body());
     match cx.overlays.last_mut() {
         Some(Overlay::Help { scroll, search }) => {
             let lines = super::widgets::overlay::help_found(&cx.keys, cx.tab, search.value()).len();
@@ -106,7 +106,7 @@ pub fn bound(cx: &mut Context) {
         Some(Overlay::Text { scroll, lines, .. }) => {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
         }
-        Some(Overlay::Conversions(shown)) => shown.fit(cx.size),
+        Some(Overlay::Conversions(shown)) => shown.fit(body),
         Some(Overlay::Pick(pick)) => {
             pick.selected = pick.selected.min(pick.found().len().saturating_sub(1));
         }

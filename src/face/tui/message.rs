@@ -1,5 +1,6 @@
 //! What can happen ([`Message`]) and what the workbench wants done about it ([`Effect`]).
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -68,10 +69,21 @@ pub enum Effect {
         /// The path of the file.
         path: PathBuf,
     },
+    /// Do something in the background, to the end whatever else is asked for, and tell what came of it.
+    Do(Deed),
     /// Put text on the clipboard.
     Copy(String),
     /// Capture the mouse, or stop it.
     CaptureMouse(bool),
+}
+
+/// Something to be done, and what to say of it then.
+pub struct Deed(pub Box<dyn FnOnce() -> Result<String, String> + Send>);
+
+impl fmt::Debug for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deed")
+    }
 }
 
 /// Work on the stored runs, done in the order in which it is asked for; what they are then is told.

@@ -61,7 +61,7 @@ impl Overlay {
             Self::Pick(_) => {
                 &[("Enter", "choose"), ("↑ ↓", "select"), ("Tab", "complete"), ("Esc", "close")]
             }
-            Self::Confirm(_) => &[("y", "yes"), ("n", "no"), ("Esc", "no")],
+            Self::Confirm(_) => &[("y Enter", "yes"), ("n Esc", "no")],
             Self::Prompt(prompt) if prompt.offers.list().is_empty() => {
                 &[("Enter", "take it"), ("↑", "typed before"), ("Esc", "close")]
             }
@@ -69,9 +69,7 @@ impl Overlay {
                 &[("Enter", "take it"), ("Tab", "complete"), ("↑", "typed before"), ("Esc", "close")]
             }
             Self::Picture { .. } => &[("Enter", "close"), ("Esc", "close")],
-            Self::Conversions(_) => {
-                &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")]
-            }
+            Self::Conversions(shown) => shown.hints(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::widgets::{Clear, Widget};
 use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
@@ -22,7 +23,8 @@ pub fn draw(buf: &mut Buffer, state: &State) {
         overlay::draw(buf, &state.cx, top);
     }
     // what lies on top takes the keys
-    if let (Some(top), None) = (state.cx.overlays.last(), &state.cx.notice)
+    if let Some(top) = state.cx.overlays.last()
+        && state.cx.notice.as_ref().is_none_or(|notice| notice.error)
         && let Some(regions) = regions(&state.cx)
     {
         draw_taken(buf, regions.footer, state.cx.theme, top.hints());
@@ -75,7 +77,10 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
 
 /// The keys of what takes them all, and nothing that they do elsewhere.
 fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
-    paint::put(buf, area, area.x, area.y, &" ".repeat(area.width.into()), theme.style(Role::Text));
+    // colours, too, are those of what was told there before
+    let area = area.intersection(buf.area);
+    Clear.render(area, buf);
+    buf.set_style(area, theme.style(Role::Text));
     let mut x = area.x + 1;
     for (key, hint) in hints {
         x = paint::put(buf, area, x, area.y, key, theme.style(Role::Key));

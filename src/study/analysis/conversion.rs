@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
+use crate::base::text::layer_list;
 use crate::base::words::words;
 use crate::plan::{Architecture, DType, LayerSet};
 use crate::table::Quality;
@@ -325,21 +326,11 @@ impl ConversionReport {
                 Shown::number(point.speedup, 3),
                 Shown::number(point.tokens_per_s, 1),
                 Shown::number(point.tpot_ms, 3),
-                Shown::text(runs_of(&point.layers)),
+                Shown::text(layer_list(&point.layers)),
             ]);
         }
         table
     }
-}
-
-/// Layers in a few words: `0-3 5 9-11`.
-pub fn runs_of(layers: &[u32]) -> String {
-    let runs = layers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        [one] => one.to_string(),
-        [] => String::new(),
-    });
-    runs.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -445,7 +436,6 @@ pub(crate) mod tests {
             draws.iter().all(|d| d.sets == 2 && d.range[0] <= d.kl && d.kl <= d.range[1]),
             "{draws:?}"
         );
-        assert_eq!(runs_of(&[0, 1, 2, 5, 9, 10]), "0-2 5 9-10");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use compare::{
 pub(crate) use conversion::tests::report as conversion_report;
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,
-    alone, carried_over, comparators, extended, ordered, runs_of,
+    alone, carried_over, comparators, extended, ordered,
 };
 pub use critical::{
     PathPart, PathStep, PathSummary, Why, critical_path, knows_dependencies, path_summary,

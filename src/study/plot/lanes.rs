@@ -7,7 +7,7 @@ use super::font;
 use super::layout::{Entry, Key, bar};
 use super::scene::{Align, Area, Color, Scene, Text};
 use super::style::{INK, Sizes, VERMILION, WHITE};
-use crate::base::text::rank_list;
+use crate::base::text::rank_label;
 use crate::plan::Lane;
 use crate::trace::overlap::exposed_intervals;
 use crate::trace::overlap::intervals::clip;
@@ -91,16 +91,19 @@ pub fn names(ranks: &[u32], sizes: &Sizes) -> ([String; 2], f64) {
     let name = |lane: Lane| match ranks {
         [] => lane.as_str().to_owned(),
         [rank] => format!("rank {rank} {}", lane.as_str()),
-        ranks => format!("{} {}", rank_list(ranks), lane.as_str()),
+        ranks => format!("{} {}", rank_label(ranks), lane.as_str()),
     };
     let names = [name(Lane::Compute), name(Lane::Comm)];
     let width = names.iter().map(|name| font::width(name, sizes.tick, false)).fold(0.0, f64::max);
     (names, width)
 }
 
-/// Spans within the window (absolute ns) by rank and lane, by start.
-pub fn rows(trace: &Trace, window: (i64, i64)) -> BTreeMap<(u32, Lane), Vec<&Span>> {
-    let mut rows: BTreeMap<(u32, Lane), Vec<&Span>> = BTreeMap::new();
+/// Spans by rank and lane, by start.
+pub type Rows<'a> = BTreeMap<(u32, Lane), Vec<&'a Span>>;
+
+/// Those within the window (absolute ns).
+pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
+    let mut rows = Rows::new();
     for span in &trace.spans {
         if clip((span.start_ns, span.end_ns), window).is_some() {
             rows.entry((span.rank, span.lane)).or_default().push(span);
@@ -113,7 +116,7 @@ pub fn rows(trace: &Trace, window: (i64, i64)) -> BTreeMap<(u32, Lane), Vec<&Spa
 }
 
 /// Ranks that did the same at the same times, together: each class by its ranks, the first one met first.
-pub fn classes(rows: &BTreeMap<(u32, Lane), Vec<&Span>>, ranks: &[u32]) -> Vec<Vec<u32>> {
+pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
     let spans = |rank: u32, lane| rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
     let bare = |span: &&Span| Span { rank: 0, stream: 0, ..**span };
     let alike = |a: u32, b: u32| {
@@ -150,7 +153,7 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
     pub fn rank(
         &self,
         scene: &mut Scene,
-        rows: &BTreeMap<(u32, Lane), Vec<&Span>>,
+        rows: &Rows<'_>,
         (rank, names): (u32, &[String; 2]),
         (left, top): (f64, f64),
         heights: &Heights,

@@ -14,7 +14,7 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Text};
 use super::style::{GREY, INK, Sizes};
 use crate::base::error::{Error, Result};
-use crate::base::text::rank_list;
+use crate::base::text::rank_label;
 use crate::plan::{Lane, Phase};
 use crate::study::analysis::{self, Varied};
 use crate::trace::overlap::{Selection, origin_ns, overlap};
@@ -184,7 +184,7 @@ fn rank_drawn(excerpts: &[Excerpt<'_>], rank: u32) -> String {
     let of_all = excerpts.iter().map(same).reduce(|a, b| &a & &b).unwrap_or_default();
     match of_all.into_iter().collect::<Vec<_>>() {
         others if others.is_empty() => format!("rank {rank}"),
-        others => format!("rank {rank} = {}", rank_list(&others)),
+        others => format!("rank {rank} = {}", rank_label(&others)),
     }
 }
 

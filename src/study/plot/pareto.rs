@@ -50,9 +50,10 @@ pub fn pareto_figure(
 ) -> Result<Figure> {
     let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
     let axes = data.axes;
-    // every run that ended has times, and few have another measure
-    let has_place = |point: &&ParetoPoint| axes == Axes::default() || axes.of(point).is_some();
-    for point in data.points.iter().filter(has_place) {
+    // what has no place is not drawn, and nothing is said of it
+    let points: Vec<&ParetoPoint> =
+        data.points.iter().filter(|point| axes.of(point).is_some()).collect();
+    for point in points.iter().copied() {
         match groups.iter_mut().find(|(name, _)| *name == point.group) {
             Some((_, members)) => members.push(point),
             None => groups.push((&point.group, vec![point])),
@@ -76,24 +77,24 @@ pub fn pareto_figure(
     // An architecture from elsewhere looks like the same one here; what is none of ours is in ink.
     let others: Vec<Architecture> =
         data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
-    let looks = looks(data.points.iter().map(|point| &point.spec.architecture).chain(&others));
+    let looks = looks(points.iter().map(|point| &point.spec.architecture).chain(&others));
     let one = groups.len() == 1;
     let sheet = Sheet {
         options,
         provenance,
         title: title(axes, groups.len()),
         note: if one { group_note(first) } else { String::new() },
-        remark: remark(data),
-        legend: legend(data, &looks),
+        remark: remark(axes, &points),
+        legend: legend(&points, &data.overlay, &looks),
     };
-    let points = options.size.width * super::options::POINTS;
-    let columns = if one || points < 300.0 { 1 } else { 2 };
+    let width = options.size.width * super::options::POINTS;
+    let columns = if one || width < 300.0 { 1 } else { 2 };
     let rows = groups.len().div_ceil(columns);
-    let each = (0.62 * points / columns as f64).clamp(130.0, 300.0);
+    let each = (0.62 * width / columns as f64).clamp(130.0, 300.0);
     let least = (75.0 * columns as f64, 70.0 * rows as f64);
     let sources = sources(&data.overlay);
     let (mut scene, area, sizes) = sheet.lay(each * rows as f64, least)?;
-    let xs = data.points.iter().filter_map(|p| axes.x.of(p));
+    let xs = points.iter().filter_map(|p| axes.x.of(p));
     let xs = xs.chain(data.overlay.iter().filter_map(|o| Some(o.place(axes)?.0)));
     let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
     let area = layout::name_axes(&mut scene, area, &axes.x.title_in(unit), &y_name(axes), &sizes);
@@ -183,13 +184,12 @@ fn y_name(axes: Axes) -> String {
     }
 }
 
-fn remark(data: &ParetoData<'_>) -> String {
+fn remark(axes: Axes, points: &[&ParetoPoint]) -> String {
     let mut remark = String::from("Labels: TP×batch on the frontier; upper-bound is a limit");
-    let axes = data.axes;
-    if data.points.iter().any(|point| axes.x.interval(point).or(axes.y.interval(point)).is_some()) {
+    if points.iter().any(|point| axes.x.interval(point).or(axes.y.interval(point)).is_some()) {
         remark += "; bars: 95% bootstrap intervals";
     }
-    for basis in axes.quality_basis(data.points) {
+    for basis in axes.quality_basis(points.iter().copied()) {
         remark += &format!("; {basis}");
     }
     remark
@@ -211,18 +211,18 @@ fn sources(overlay: &[OverlayPoint]) -> Vec<&str> {
     sources
 }
 
-fn has_both(data: &ParetoData<'_>) -> bool {
-    let own = data.points.iter().map(|point| point.spec.p2p);
+fn has_both(points: &[&ParetoPoint], overlay: &[OverlayPoint]) -> bool {
+    let own = points.iter().map(|point| point.spec.p2p);
     let seen: BTreeSet<bool> =
-        own.chain(data.overlay.iter().filter_map(|other| other.p2p)).map(|p2p| p2p == P2p::On).collect();
+        own.chain(overlay.iter().filter_map(|other| other.p2p)).map(|p2p| p2p == P2p::On).collect();
     seen.len() == 2
 }
 
-fn legend(data: &ParetoData<'_>, looks: &Looks) -> Vec<Entry> {
-    let mut legend = series_legend(looks, has_both(data));
+fn legend(points: &[&ParetoPoint], overlay: &[OverlayPoint], looks: &Looks) -> Vec<Entry> {
+    let mut legend = series_legend(looks, has_both(points, overlay));
     let pale = Look { color: faded(GREY), ..PLAIN };
     legend.push(Entry::new(Key::Marker { look: pale, filled: true }, "dominated"));
-    for (index, source) in sources(&data.overlay).into_iter().enumerate() {
+    for (index, source) in sources(overlay).into_iter().enumerate() {
         let key = Key::Marker { look: look_of_overlay(index, INK), filled: true };
         legend.push(Entry::new(key, source));
     }

@@ -44,6 +44,8 @@ struct Part<'a> {
     origin: i64,
     /// Ranks that did the same at the same times, each class drawn once.
     ranks: Vec<Vec<u32>>,
+    /// What of the trace lies in the window.
+    rows: lanes::Rows<'a>,
     note: String,
 }
 
@@ -55,7 +57,8 @@ impl<'a> Part<'a> {
         let origin = origin_ns(trace);
         let window = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
         let all: Vec<u32> = report.ranks.iter().map(|rank| rank.rank).collect();
-        let mut ranks = lanes::classes(&lanes::rows(trace, window), &all);
+        let rows = lanes::rows(trace, window);
+        let mut ranks = lanes::classes(&rows, &all);
         let folded = ranks.len() < all.len();
         ranks.truncate(most_ranks);
         let mut note = match report.all.overlap_pct {
@@ -69,7 +72,7 @@ impl<'a> Part<'a> {
         if shown < all.len() {
             note.push_str(&format!("; {shown} of {} ranks", all.len()));
         }
-        Self { stretch, origin, ranks, note }
+        Self { stretch, origin, ranks, rows, note }
     }
 
     /// The window in the trace's own time.
@@ -147,13 +150,12 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
         let own = Area { top: top + head, bottom: top + head + height, ..area };
         axis::grid(&mut scene, &time, &own, &sizes);
         let window = part.window();
-        let rows = lanes::rows(part.stretch.trace, window);
         let x = |ns: i64| time.place((ns - window.0) as f64 / unit_ns);
         let (trace, origin) = (part.stretch.trace, part.origin);
         let drawing = Drawing { trace, origin, window, x, named: true };
         for (index, (ranks, (names, _))) in part.ranks.iter().zip(names(part)).enumerate() {
             let top = own.top + index as f64 * block + gap / 2.0;
-            drawing.rank(&mut scene, &rows, (ranks[0], &names), (area.left, top), &heights, &sizes);
+            drawing.rank(&mut scene, &part.rows, (ranks[0], &names), (area.left, top), &heights, &sizes);
         }
         layout::frame(&mut scene, own, &sizes);
         top = own.bottom;

@@ -3,8 +3,9 @@
 use crossterm::event::KeyCode;
 
 use super::fixtures::Driver;
+use crate::face::tui::message::Effect;
 use crate::lab::store::Store;
-use crate::study::analysis::{ConversionReport, conversion_report};
+use crate::study::analysis::{Conversion, ConversionReport, conversion_report};
 
 /// A workbench over a store with these results, at the palette's action.
 fn on(reports: &[ConversionReport], size: (u16, u16)) -> (tempfile::TempDir, Driver) {
@@ -39,6 +40,7 @@ fn results_are_gone_through_and_nothing_stored_is_told() {
     let other = ConversionReport { text: "other.txt".into(), ..conversion_report() };
     let (_dir, mut driver) = on(&[conversion_report(), other], (120, 40));
     assert!(driver.screen().contains("layers to convert 1 of 2: model"), "{}", driver.screen());
+    assert_eq!(driver.screen().matches("another result").count(), 1, "{}", driver.screen());
     let first = driver.screen().contains("other.txt");
     press(&mut driver, KeyCode::Right);
     assert_eq!(driver.screen().contains("other.txt"), !first);
@@ -51,6 +53,18 @@ fn results_are_gone_through_and_nothing_stored_is_told() {
     assert!(driver.screen().contains("has format 2, this program reads up to 1"), "{}", driver.screen());
     let (_dir, driver) = on(&[], (120, 40));
     assert!(driver.screen().contains("no conversion is stored"), "{}", driver.screen());
+}
+
+#[test]
+fn a_set_that_no_checkpoint_can_have_is_told_before_a_place_is_asked_for() {
+    let mut report = conversion_report();
+    report.points[0].architecture = Conversion::SyncDrop.of(&report.points[0].layers, 4);
+    let (_dir, mut driver) = on(&[report], (120, 40));
+    press(&mut driver, KeyCode::Enter);
+    let screen = driver.screen();
+    assert!(screen.contains("config.json has a word for ladder layers alone"), "{screen}");
+    assert!(!screen.contains("Enter writes"), "{screen}");
+    assert!(screen.lines().last().unwrap_or_default().contains("write a checkpoint"), "{screen}");
 }
 
 #[test]
@@ -68,9 +82,22 @@ fn enter_writes_a_checkpoint_with_the_layers_of_the_selected_set() {
     press(&mut driver, KeyCode::Enter);
     press(&mut driver, KeyCode::Enter);
     assert!(driver.screen().contains("name a directory"), "{}", driver.screen());
+    // where nothing can be written is told while the line can still be changed
+    let line = |driver: &mut Driver, path: &std::path::Path| {
+        (0..200).for_each(|_| drop(driver.press(KeyCode::Backspace)));
+        driver.keys(&path.display().to_string());
+        driver.press(KeyCode::Enter)
+    };
+    assert!(line(&mut driver, &dir.path().join("nowhere/out")).is_empty());
+    assert!(driver.screen().contains("there is no directory"), "{}", driver.screen());
     let out = dir.path().join("out");
-    driver.keys(&out.display().to_string());
+    let effects = line(&mut driver, &out);
+    // one more is asked for before the first is written: both are
     press(&mut driver, KeyCode::Enter);
+    let more = line(&mut driver, &dir.path().join("more"));
+    let both: Vec<Effect> = effects.into_iter().chain(more).collect();
+    driver.answer(both);
+    assert!(dir.path().join("more/config.json").exists());
     assert!(driver.screen().contains("layers to convert"), "the list stays: {}", driver.screen());
     press(&mut driver, KeyCode::Esc);
     let written: serde_json::Value =

@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
 use crate::face::tui::context::{Context, Opening, Request};
-use crate::face::tui::message::{Effect, Ended, Message};
+use crate::face::tui::message::{Deed, Effect, Ended, Message};
 use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
@@ -419,11 +419,15 @@ impl Driver {
     /// Answers what screens ask for, until they ask for nothing more. Overlaps are made up.
     pub fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
-            // slow work is not waited for; files of this directory stay as they are
-            if let Effect::Ask(task) = effect
-                && !["break-even", "check", "look", "files", "save"].contains(&task.slot.name)
-            {
-                effects.extend(self.send(Message::Answered(task.run())));
+            match effect {
+                // slow work is not waited for; files of this directory stay as they are
+                Effect::Ask(task)
+                    if !["break-even", "check", "look", "files", "save"].contains(&task.slot.name) =>
+                {
+                    effects.extend(self.send(Message::Answered(task.run())));
+                }
+                Effect::Do(Deed(work)) => effects.extend(self.send(Message::Told(work()))),
+                _ => {}
             }
         }
         for pane in self.state.timeline.view.iter_mut().flat_map(|view| &mut view.panes) {

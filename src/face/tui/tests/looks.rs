@@ -88,6 +88,19 @@ fn overlays() {
 }
 
 #[test]
+fn nothing_of_the_footer_below_is_left_under_the_keys_of_an_overlay() {
+    let mut driver = on(Tab::Runs, (120, 40));
+    driver.press(crossterm::event::KeyCode::Char('?'));
+    let under = |driver: &Driver| {
+        let buffer = driver.buffer();
+        (0..120).map(|x| buffer[(x, 39)].clone()).collect::<Vec<_>>()
+    };
+    let over_the_runs = under(&driver);
+    driver.state.cx.tab = Tab::Live;
+    assert_eq!(over_the_runs, under(&driver), "whatever the screen's own hints are");
+}
+
+#[test]
 fn small_windows_say_so() {
     insta::assert_snapshot!("small_40x12", Driver::full(40, 12).screen());
     insta::assert_snapshot!("small_1x1", Driver::full(1, 1).screen());

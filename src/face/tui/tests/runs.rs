@@ -100,10 +100,7 @@ fn what_it_looks_like() {
         runs.press(KeyCode::Esc);
         runs.keys("/tag:good 20260102");
         runs.enter();
-        // a roomy window shows them unasked
-        if size.0 < 200 {
-            runs.keys("d");
-        }
+        runs.keys("d");
         insta::assert_snapshot!(name("detail"), runs.screen());
     }
 }
@@ -438,6 +435,22 @@ fn the_smallest_window_shows_each_run_with_its_result_and_columns_that_say_nothi
     driver.send(Message::Resize(200, 60));
     let wide = head(&driver);
     assert!(wide.find("model") < wide.find("tags") && wide.contains("differs in"), "{wide}");
+}
+
+#[test]
+fn details_stand_unasked_only_beside_a_whole_table_and_escape_closes_them() {
+    let details = |driver: &Driver| driver.screen().contains("╭ ");
+    let mut driver = driver((200, 60));
+    assert!(!details(&driver), "they would take columns away: {}", driver.screen());
+    let roomy = driver.state.runs.needed + 60;
+    driver.send(Message::Resize(roomy - 1, 60));
+    assert!(!details(&driver), "{}", driver.screen());
+    driver.send(Message::Resize(roomy, 60));
+    let screen = driver.screen();
+    assert!(details(&driver) && screen.contains("after the driver's update"), "{screen}");
+    assert!(!screen.contains("column →") && !screen.contains("columns →"), "{screen}");
+    driver.press(KeyCode::Esc);
+    assert!(!details(&driver), "{}", driver.screen());
 }
 
 #[test]

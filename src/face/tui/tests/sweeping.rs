@@ -515,6 +515,19 @@ fn the_evaluation_after_the_cells_says_how_far_it_is_and_what_it_found() {
         screen.contains("quality of ladder: KL 0.1250") && !screen.contains("evaluating"),
         "{screen}"
     );
+    send(&mut driver, news(SweepEvent::Note("quality of parallel: KL 0.5000".into())));
+    let told = driver.state.cx.messages.iter().filter(|(_, note)| note.text.starts_with("quality of "));
+    assert_eq!(told.count(), 2, "each stands in the list of messages");
+}
+
+#[test]
+fn cells_that_cannot_run_crowd_nothing_out_of_a_narrow_header() {
+    for (size, unable) in [((80, 24), "⊘ 2 "), ((120, 40), "⊘ 2 cells cannot run")] {
+        let screen = Driver::full(size.0, size.1).with_sweep().screen();
+        for said in [unable, "left about", "elapsed 0:12", "round 1/"] {
+            assert!(screen.contains(said), "{said} in\n{screen}");
+        }
+    }
 }
 
 #[test]

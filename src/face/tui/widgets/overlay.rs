@@ -109,7 +109,7 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
 fn help(buf: &mut Buffer, cx: &Context, scroll: usize, search: &FilterBox) {
     let theme = cx.theme;
     let lines = help_found(&cx.keys, cx.tab, search.value());
-    let area = popup(buf, text_area(cx.size), "help: ↑ ↓ scroll, / searches, Esc closes", theme);
+    let area = popup(buf, text_area(cx.size), "help", theme);
     let (top, area) = cut_top(area, u16::from(search.typing || !search.value().is_empty()));
     let hint = " words of what a key does, or a key";
     search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);

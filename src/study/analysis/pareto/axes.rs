@@ -147,6 +147,11 @@ impl Axes {
         bases.into_iter().map(|basis| format!("{}: {basis}", measure.title)).collect()
     }
 
+    /// Whether areas are gained on them: over the quantities whose samples can be drawn anew, against throughput.
+    pub fn has_area(self) -> bool {
+        XAxis::ALL.contains(&self.x) && YAxis::ALL.contains(&self.y)
+    }
+
     /// Where a point lies; `None` where it has no value on one of them.
     pub fn of(self, point: &ParetoPoint) -> Option<(f64, f64)> {
         self.x.of(point).zip(self.y.of(point))

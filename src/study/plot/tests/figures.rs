@@ -333,10 +333,14 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
         let metrics = record.metrics.as_mut().unwrap();
         (metrics.tokens_per_s, metrics.tokens_per_s_per_gpu, metrics.completion_ms) = (0.0, 0.0, 0.0);
     }
-    for records in [one, zero] {
+    for (records, has_place) in [(one, true), (zero, false)] {
         let (points, provenance) = (analysis::pareto(&records), ProvenanceSummary::of_records(&records));
         let data = ParetoData { points: &points, ..ParetoData::default() };
-        assert_legible(&pareto_figure(&data, &provenance, &Options::default()).unwrap().scene);
+        match pareto_figure(&data, &provenance, &Options::default()) {
+            Ok(figure) if has_place => assert_legible(&figure.scene),
+            Err(error) if !has_place => assert!(error.to_string().contains("none of them has both")),
+            other => panic!("{:?}", other.err()),
+        }
         let set = &analysis::comparable(&records)[0];
         assert_legible(&throughput_figure(set, &provenance, &Options::default()).unwrap().scene);
     }
@@ -489,6 +493,18 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let tip = &figure.scene.tips.iter().find(|tip| tip.text.starts_with("ladder")).unwrap().text;
     assert!(tip.contains("TPOT 10.000 ms, KL from standard, a token 0.5000 nats"), "{tip}");
     assert!(tip.contains("simulated; KL: measured on cpu"), "{tip}");
+    // of a run that was not evaluated nothing is drawn, and nothing is said
+    let slow = |spec: &mut crate::table::Spec| {
+        (spec.architecture, spec.p2p) = ("upper-bound".parse().unwrap(), P2p::Off);
+    };
+    let more = [records.to_vec(), vec![sim_record("slow", slow, 1.0, 20_000.0)]].concat();
+    let points = analysis::pareto_on(&more, axes);
+    let data = ParetoData { points: &points, axes, ..ParetoData::default() };
+    let with = pareto_figure(&data, &provenance, &Options::default()).unwrap();
+    let said = |figure: &Figure| -> Vec<String> {
+        texts(&figure.scene).iter().map(|text| text.text.clone()).collect()
+    };
+    assert_eq!(said(&with), said(&figure));
     let nothing = [sim_record("a", |_| (), 1.0, 2.0)];
     let points = analysis::pareto_on(&nothing, axes);
     let data = ParetoData { points: &points, axes, ..ParetoData::default() };
@@ -539,6 +555,12 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     assert!(!said(&folded, "rank 1"), "the second rank has no rows of its own");
     let late = of(&late);
     assert!(said(&late, "rank 3 compute") && !said(&late, once), "each rank is late by its own time");
+    let alternating = |rank: u32| {
+        let start = 1_000 + i64::from(rank % 2) * 500;
+        span(rank, Lane::Compute, start, start + 40_000)
+    };
+    let alternating = of(&trace((0..64).map(alternating).collect()));
+    assert_says(&alternating, &["r0 and 31 more compute", "r1 and 31 more comm"]);
     let both = overlap_figure(
         &[&equal, &step(false)],
         &Part::default(),

@@ -18,15 +18,16 @@ use crate::study::analysis::{Axis, Side, Verdict};
 use crate::table::Provenance;
 
 /// The columns of a table of pairs. What is never left out comes first: the mark, what is compared, the cell.
+/// Those that can be sorted by have room for the mark behind their title.
 const COLUMNS: [Column; 12] = [
     Column::text("", 2, 0),
     Column::text("", 12, 0),
     Column::text("cell", 12, 0),
-    Column::number("tok/s x", 7, 1),
+    Column::number("tok/s x", 8, 1),
     Column::text("differs", 7, 1),
     Column::text("hidden share", 20, 1),
     Column::text("95% interval", 14, 1),
-    Column::number("adj. p", 6, 1),
+    Column::number("adj. p", 7, 1),
     Column::text("TPOT ms", 15, 1),
     Column::text("exposed", 15, 1),
     Column::text("overlap", 15, 1),
@@ -63,7 +64,7 @@ fn columns(compared: &Compared, width: u16) -> Vec<(usize, Column)> {
         VALUE => widest(compared.widths.0.max(compared.report.by.len()), width / 3),
         CELL => widest(compared.widths.1, width * 2 / 5),
         // without its interval a share is short
-        HIDDEN if simulated => 12,
+        HIDDEN if simulated => 13,
         _ => COLUMNS[column].width,
     };
     let column = |at: usize| (at, Column { width: fixed(at), ..COLUMNS[at] });
@@ -124,7 +125,9 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     };
     let wide = area.width >= 110;
     let counts = compare.counts;
+    let none_left = counts.pairs == 0 && !report.pairs.is_empty();
     let adjusted = match counts.tested {
+        _ if none_left => "the filter leaves none".to_owned(),
         0 if wide => "no p-values (simulated, or too few samples)".to_owned(),
         0 => "no p-values".to_owned(),
         tested => format!(
@@ -191,7 +194,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let rest = Rect { y: area.y + 1, height: 1, width: right.saturating_sub(area.x), ..area };
     if compare.filter.typing || !compare.filter.value().is_empty() {
         let rest = Rect { x: x + 2, width: right.saturating_sub(x + 2), ..rest };
-        compare.filter.draw(buf, rest, theme, " Enter keeps it, Esc drops it");
+        compare.filter.draw(buf, rest, theme, "");
     } else {
         put(buf, rest, x, rest.y, &format!("; all {}", compared.common), dim);
     }
@@ -319,6 +322,10 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
         put(buf, area, area.x + 2, area.bottom().saturating_sub(1), &more, theme.style(Role::Dim));
     }
     if flags.is_empty() {
-        empty(buf, inner, "nothing looks wrong", theme);
+        let text = match compared.report.flags.len() {
+            0 => "nothing looks wrong".to_owned(),
+            all => format!("the filter leaves none of {}", counted(all, "flag")),
+        };
+        empty(buf, inner, &text, theme);
     }
 }

@@ -362,6 +362,31 @@ fn flags_are_of_what_the_filter_leaves() {
         assert_eq!(driver.state.compare.counts.tested, 1, "p-values of the pairs that are shown");
         driver.press(KeyCode::Esc);
     }
+    press(&mut driver, "/tp:77");
+    enter(&mut driver);
+    press(&mut driver, "f");
+    let screen = driver.screen();
+    for (said, is_said) in [
+        ("0 of them differ; the filter leaves none", true),
+        ("the filter leaves none of 1 flag", true),
+        ("no p-values", false),
+        ("nothing looks wrong", false),
+    ] {
+        assert_eq!(screen.contains(said), is_said, "{said}: {screen}");
+    }
+}
+
+#[test]
+fn the_title_of_the_sorted_column_is_whole_in_every_order() {
+    for records in [grid().to_vec(), compared()] {
+        let mut driver = on(records, (200, 60));
+        for _ in 0..8 {
+            press(&mut driver, "s");
+            let screen = driver.screen();
+            let titles = screen.lines().nth(3).unwrap_or_default();
+            assert!(titles.contains("tok/s x") && !titles.contains('…'), "{titles}\n{screen}");
+        }
+    }
 }
 
 #[test]

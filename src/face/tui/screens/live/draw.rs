@@ -130,6 +130,8 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let full = bar(progress.fraction, usize::from(area.width / 4));
     let unable = match progress.unable {
         0 => String::new(),
+        // what follows must not be crowded out
+        cells if area.width < 110 => format!("  ⊘ {cells}"),
         cells => format!("  ⊘ {} cannot run", counted(cells, "cell")),
     };
     let mut numbers = format!("  {}/{}{unable}", progress.done, counted(progress.total, "run"));
@@ -145,7 +147,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
         let left = left.map(|left| format!(", left about {}", clock(left))).unwrap_or_default();
         let (done, of) = (evaluation.done, counted(evaluation.of, "window"));
         numbers = format!("  {done}/{of}{left}  elapsed {elapsed}  {}", evaluation.what);
-    } else if let Some(note) = live.notes.last() {
+    } else if let Some(note) = &live.note {
         numbers.push_str(&format!("  {note}"));
     }
     let failed = match live.failures() {

@@ -23,7 +23,7 @@ use crate::face::tui::screen::{
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
-use crate::lab::sweep::{Choice, Experiment};
+use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::study::answer::{Answer, MOST_RUNS};
 use crate::table::render::{Shown, Table};
 use crate::table::{Record, Status, aggregate};
@@ -229,7 +229,13 @@ impl Screen for Live {
         match request {
             Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),
             Request::CancelSweep => self.cancel(cx),
-            Request::SweepNews(event) => self.apply(*event, cx.now_ms),
+            Request::SweepNews(event) => {
+                // the screen shows the last one; all stand in the list of messages
+                if let SweepEvent::Note(note) = &*event {
+                    cx.inform(note.as_str());
+                }
+                self.apply(*event, cx.now_ms);
+            }
             Request::SweepEnded(result) => self.ended(result, cx),
             other => return Some(other),
         }

@@ -43,8 +43,8 @@ pub struct Live {
     paused_since: Option<u64>,
     /// The evaluation of quality under way.
     pub evaluation: Option<Evaluation>,
-    /// What was said of evaluations, the newest last.
-    pub notes: Vec<String>,
+    /// What was said of evaluations last.
+    pub note: Option<String>,
     /// How long the sweep waited to be resumed before (ms).
     paused_ms: u64,
     /// The sweep, to be run again.
@@ -336,7 +336,7 @@ impl Live {
             }
             SweepEvent::Note(note) => {
                 self.evaluation = None;
-                self.notes.push(note);
+                self.note = Some(note);
             }
             SweepEvent::Paused => {
                 self.pause = Pause::Yes;

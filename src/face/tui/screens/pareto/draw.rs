@@ -84,7 +84,7 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let count = format!(" {} of {all} points  ", pareto.shown.len());
         let x = put(buf, header, header.x, header.y, &count, title);
         let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
-        let hint = " words, tp:4,8 arch:ladder batch>=16; Enter keeps, Esc drops";
+        let hint = " words, tp:4,8 arch:ladder batch>=16";
         let x = pareto.filter.draw(buf, rest, theme, hint);
         if !pareto.filter.typing {
             let group = pareto.groups.get(pareto.group).map_or("", String::as_str);

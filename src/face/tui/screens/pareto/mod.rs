@@ -364,14 +364,17 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
     if let Some(file) = &pareto.overlay_file {
         option("--overlay", &file.display().to_string());
     }
-    let log = match pareto.logarithmic() {
-        (true, true) => Some("--log=xy"),
-        (true, false) => Some("--log=x"),
-        (false, true) => Some("--log=y"),
-        (false, false) => None,
-    };
-    words.extend(log.map(str::to_string));
-    words.extend(["--area".into(), "--at".into()]);
+    if pareto.axes.has_area() {
+        let log = match pareto.logarithmic() {
+            (true, true) => Some("--log=xy"),
+            (true, false) => Some("--log=x"),
+            (false, true) => Some("--log=y"),
+            (false, false) => None,
+        };
+        words.extend(log.map(str::to_string));
+        words.push("--area".into());
+    }
+    words.push("--at".into());
     Some(words)
 }
 

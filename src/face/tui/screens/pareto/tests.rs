@@ -192,6 +192,10 @@ fn quality_is_an_axis_once_a_model_was_evaluated() {
     {
         assert!(screen.contains(said), "{said} in\n{screen}");
     }
+    // areas are over throughput alone, here and in the command
+    assert!(!screen.contains("area "), "{screen}");
+    let words = driver.state.screen(driver.state.cx.tab).command().unwrap().words.join(" ");
+    assert!(words.ends_with("--y kl --at"), "{words}");
     let places = driver.state.pareto.visible().filter(|point| point.y == Some(0.0)).count();
     assert!(places > 0, "standard, which loses nothing, is on the plot");
     keys(&mut driver, "AA");

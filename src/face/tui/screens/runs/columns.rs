@@ -39,14 +39,8 @@ pub struct Shown {
 /// no run has anything last. The first result is there in any window: what stands before it and has no room beside
 /// it is left out.
 pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
-    let known = |name: &String| {
-        let column = table.find(name)?;
-        // what sets runs apart is shown where something does
-        let says = name != "setting" || !runs.empty.contains(name);
-        says.then(|| (column, name.clone()))
-    };
     let (pinned, mut others): (Vec<_>, Vec<_>) =
-        runs.columns.iter().filter_map(known).partition(|(_, name)| PINNED.contains(&name.as_str()));
+        wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
     others.sort_by_key(|(_, name)| runs.empty.contains(name));
     let left = runs.scroll.min(others.len().saturating_sub(1));
     let wanted: Vec<_> = pinned.into_iter().chain(others.into_iter().skip(left)).collect();
@@ -82,6 +76,19 @@ pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
     }
     widen(&mut shown.places, table, (area.right() + 1).saturating_sub(x));
     shown
+}
+
+/// The columns to be shown: of each its place in the table, and its name.
+fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
+    // what sets runs apart is shown where something does
+    let says = |name: &&String| *name != "setting" || !runs.empty.contains(*name);
+    runs.columns.iter().filter(says).filter_map(|name| Some((table.find(name)?, name.clone())))
+}
+
+/// How many columns of the window all of them need, none cut.
+pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
+    let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
+    columns.map(|column| widths(column).1 + 1).sum()
 }
 
 /// Gives the room that is left to texts that are cut off, from left to right.

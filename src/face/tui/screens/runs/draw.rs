@@ -80,8 +80,7 @@ fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Sna
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
     }
     let rest = Rect { x, width: right.saturating_sub(x), ..top };
-    let hint = " Enter keeps it, Tab takes an offer, Esc drops it";
-    let x = runs.filter.draw(buf, rest, theme, hint);
+    let x = runs.filter.draw(buf, rest, theme, "");
     if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
     {
         let note = format!("✘ {} unreadable: {first}", stored.damaged.len());

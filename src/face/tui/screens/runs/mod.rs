@@ -281,7 +281,7 @@ impl Screen for Runs {
     }
 
     fn close(&mut self, cx: &mut Context) {
-        if self.detail == Some(true) {
+        if self.shows_detail(cx.size.0) {
             self.detail = Some(false);
         } else if self.only_marked {
             self.only_marked = false;
@@ -340,7 +340,7 @@ impl Runs {
         let (top, rest) = cut_top(body, 1);
         let (table, details) = match self.shows_detail(body.width) {
             false => cut_bottom(rest, 0),
-            true if body.width >= 150 => cut_left(rest, body.width - 60),
+            true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
             true => cut_bottom(rest, rest.height / 2),
         };
         (top, table, details)

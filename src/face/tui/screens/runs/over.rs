@@ -223,17 +223,11 @@ fn draw_columns(
     search: &FilterBox,
 ) {
     let theme = cx.theme;
-    let height = (names.len() as u16 + 4).min(body.height);
-    let title = "columns";
-    let area = popup(buf, centered(body, 68, height), title, theme);
-    if search.typing {
-        let row = Rect { x: area.x + 1, width: area.width.saturating_sub(1), height: 1, ..area };
-        search.draw_named(buf, row, theme, "search: ", " Enter goes to the next, ↓ stays, Esc ends");
-    } else {
-        let hint = " / searches   Space on or off   J K move   d default   Esc closes";
-        line(buf, area, 0, &[(hint, theme.style(Role::Dim))]);
-    }
-    let rows = cut_top(area, 1).1;
+    let height = (names.len() as u16 + 3).min(body.height);
+    let area = popup(buf, centered(body, 68, height), "columns", theme);
+    let (top, rows) = cut_top(area, u16::from(search.typing));
+    let row = Rect { x: top.x + 1, width: top.width.saturating_sub(1), ..top };
+    search.draw_named(buf, row, theme, "search: ", "");
     list.fit(names.len(), usize::from(rows.height));
     for (at, y) in list.rows(names.len(), rows) {
         let name = &names[at];

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::columns;
 use super::marked::Marked;
 use super::over::Over;
 use crate::face::tui::snapshot::Snapshot;
@@ -18,8 +19,8 @@ use crate::table::{Record, Status, Unit};
 /// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
 const SORT_KEYS: usize = 3;
 
-/// Columns of a window in which the default table leaves room for details beside it.
-const ROOMY: u16 = 190;
+/// Columns of the window that the details of a run take beside the table.
+pub const DETAILS: u16 = 60;
 
 /// Columns that are shown as long as nobody chooses others.
 pub const COLUMNS: [&str; 14] = [
@@ -76,6 +77,8 @@ pub struct Runs {
     pub columns: Vec<String>,
     /// The columns in which no run that is shown has anything, by name.
     pub empty: HashSet<String>,
+    /// Columns of the window that the table takes with all of its own uncut.
+    pub needed: u16,
     /// How many of the columns that are not pinned are scrolled out on the left.
     pub scroll: usize,
     /// The filter as it is typed.
@@ -108,6 +111,7 @@ impl Default for Runs {
             sort: vec![("run".into(), true)],
             columns: COLUMNS.map(String::from).into(),
             empty: HashSet::new(),
+            needed: u16::MAX,
             scroll: 0,
             filter: FilterBox::default(),
             bound: Bound::default(),
@@ -161,7 +165,7 @@ impl Runs {
 
     /// Whether the details of the selected run are shown in so many columns.
     pub fn shows_detail(&self, columns: u16) -> bool {
-        self.detail.unwrap_or(columns >= ROOMY)
+        self.detail.unwrap_or(columns >= self.needed.saturating_add(DETAILS))
     }
 
     /// The selected run's place among the records.
@@ -236,7 +240,7 @@ impl Runs {
         self.note_empty(table);
     }
 
-    /// Takes note of the columns in which no run that is shown has anything.
+    /// Takes note of the columns in which no run that is shown has anything, and of the room that all of them need.
     pub fn note_empty(&mut self, table: &RunTable) {
         let says = |name: &&String| {
             let column = table.find(name).and_then(|at| table.columns().get(at));
@@ -245,6 +249,7 @@ impl Runs {
             })
         };
         self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
+        self.needed = columns::needed(self, table);
     }
 
     /// The column whose values head groups.

@@ -163,12 +163,15 @@ pub fn seconds(ns: i64, decimals: usize) -> String {
     format!("{sign}{text}")
 }
 
-fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
+/// Times from the window's start on.
+pub fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
     let columns = usize::from(area.width);
     for tick in ticks(window, columns) {
         let Some(column) = window.column(window.from.saturating_add(tick), columns) else { continue };
         let label = format!("╷+{}", ns(tick));
-        put(buf, area, area.x + column as u16, area.y, &label, theme.style(Role::Dim));
+        // a part of a number would be another one
+        let label = if label.width() <= columns - column { &label } else { "╷" };
+        put(buf, area, area.x + column as u16, area.y, label, theme.style(Role::Dim));
     }
 }
 

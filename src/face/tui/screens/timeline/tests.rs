@@ -6,6 +6,8 @@ mod rows;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use super::layout;
 use super::state::panel::Panel;
@@ -13,11 +15,14 @@ use super::state::select::Selected;
 use super::state::window::Window;
 use super::state::{Line, TraceIndex, View};
 use crate::face::tui::context::Opening;
+use crate::face::tui::format::ns;
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::{FileKind, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
+use crate::face::tui::theme::Theme;
+use crate::face::tui::widgets::lanes;
 use crate::run::sim::SimBackend;
 use crate::run::{PlanBackend, Shared};
 use crate::table::{Backend, P2p, Spec};
@@ -34,6 +39,26 @@ fn with(traces: Vec<TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
     let effects = driver.send(Message::Resize(columns, rows));
     driver.answer(effects);
     driver
+}
+
+#[test]
+fn a_number_at_the_axis_stands_whole_or_its_mark_stands_alone() {
+    let window = Window { from: 0, to: 159_999 };
+    let mut alone = 0;
+    for width in 40..160 {
+        let row = Rect::new(0, 0, width, 1);
+        let mut buf = Buffer::empty(row);
+        super::draw::axis(&mut buf, row, window, Theme::new(true));
+        let drawn: String = (0..width).map(|x| buf[(x, 0)].symbol()).collect();
+        let labels: Vec<&str> = drawn.split('╷').skip(1).map(str::trim_end).collect();
+        let ticks = lanes::ticks(window, width.into());
+        assert_eq!(labels.len(), ticks.len(), "{drawn}");
+        for (label, tick) in labels.into_iter().zip(ticks) {
+            alone += usize::from(label.is_empty());
+            assert!(label.is_empty() || label == format!("+{}", ns(tick)), "{drawn}");
+        }
+    }
+    assert!(alone > 0, "some window has no room for the last number");
 }
 
 fn view(driver: &Driver) -> &View {

@@ -443,8 +443,11 @@ impl Pareto {
         self.axes.x.unit_for(self.extent.x.1)
     }
 
-    /// The areas that belong to what is shown.
+    /// The areas that belong to what is shown; `None` where its axes have none.
     pub fn area_key(&self) -> Option<AreaKey> {
+        if !self.axes.has_area() {
+            return None;
+        }
         let group = self.groups.get(self.group)?.clone();
         let (log_x, log_y) = self.logarithmic();
         let options = AreaOptions { axes: self.axes, log_x, log_y, reference: None };
