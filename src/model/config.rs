@@ -12,9 +12,9 @@ use crate::plan::LayerSet;
 use crate::plan::{DType, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
-const MAX_SIZE: u32 = 1 << 22;
+pub(crate) const MAX_SIZE: u32 = 1 << 22;
 /// The most layers that a config is believed to mean.
-const MAX_LAYERS: u32 = 10_000;
+pub(crate) const MAX_LAYERS: u32 = 10_000;
 
 /// A parsed `config.json` with its text, so that errors can show the place.
 #[derive(Debug)]

@@ -102,8 +102,10 @@ fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
     let mut config: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
     let members = config.as_object_mut().ok_or_else(|| wrong("not a JSON object".into()))?;
-    let is_last = list.first().is_none_or(|first| first + list.len() as u32 == layers);
-    let value = if is_last { Value::from(list.len()) } else { Value::from(list) };
+    let value = match LayerSet::of(list, layers) {
+        LayerSet::Only(list) if !list.is_empty() => Value::from(list),
+        _ => Value::from(list.len()),
+    };
     members.insert("ladder_layers".into(), value);
     serde_json::to_string_pretty(&config).map(|text| text + "\n").map_err(|e| wrong(e.to_string()))
 }

@@ -18,6 +18,7 @@ mod rope;
 mod tokenizer;
 mod weights;
 
+pub(crate) use config::{MAX_LAYERS, MAX_SIZE};
 pub use converted::check_place;
 pub use prompts::{read_prompts, read_tokens};
 pub use random::RandomStream;

@@ -1,16 +1,16 @@
 //! What plans have in common from their first operation on: what one of them has computed there, the others need not
 //! compute again.
 
-use super::{Operation, Plan, ValueId};
+use super::{Operation, Plan, ValueId, Weight};
 
 impl Plan {
     /// How many operations, from the first on, are those of another plan, too, with the same values and weights, and
     /// leave what both read later. Only whole modules count, so that whoever goes on behind them appends to a KV cache
     /// before reading it.
     pub fn common_with(&self, other: &Self) -> usize {
-        let weight = |plan: &Self, operation: &Operation| {
-            operation.weight.and_then(|weight| plan.weights.get(weight.index()).cloned())
-        };
+        fn weight<'a>(plan: &'a Plan, operation: &Operation) -> Option<&'a Weight> {
+            operation.weight.and_then(|weight| plan.weights.get(weight.index()))
+        }
         let same = |(mine, theirs): &(&Operation, &Operation)| {
             mine == theirs
                 && weight(self, mine) == weight(other, theirs)

@@ -1,9 +1,14 @@
-//! Rows of a CSV file of measured runs: columns by name, and errors that name file, line, column and what would be
+//! Rows of a CSV file of measured runs (or a tab-separated one): columns by name, and errors that name file, line, column and what would be
 //! right.
 
 use std::str::FromStr;
 
 use crate::base::error::{Error, Result, nearest};
+
+/// What stands between the fields of a file with this header: tabs where it has some, else commas.
+pub(super) fn delimiter(header: &str) -> char {
+    if header.contains('\t') { '\t' } else { ',' }
+}
 
 /// A CSV file with a header: one run a line; empty lines and lines from `#` on are left out.
 #[derive(Clone, Debug)]
@@ -30,7 +35,8 @@ impl<'a> Sheet<'a> {
         let Some((head, header)) = lines.next() else {
             return Err(Error::input_help(format!("{file}: it is empty"), wanted()));
         };
-        let columns: Vec<&str> = header.split(',').map(str::trim).collect();
+        let between = delimiter(header);
+        let columns: Vec<&str> = header.split(between).map(str::trim).collect();
         for (at, name) in columns.iter().enumerate() {
             if !known.contains(name) {
                 let guess = nearest(name, known.iter().copied());
@@ -48,7 +54,7 @@ impl<'a> Sheet<'a> {
         }
         let mut rows = Vec::new();
         for (line, text) in lines {
-            let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+            let fields: Vec<&str> = text.split(between).map(str::trim).collect();
             if fields.len() != columns.len() {
                 let problem = format!("has {} fields, the header {}", fields.len(), columns.len());
                 return Err(Error::input(format!("{file}:{line}: {problem}")));

@@ -1,4 +1,4 @@
-//! `validate` as a user meets it: the scorecard, rows of a file, what is refused.
+//! `validate` as a user meets it: the scorecard, rows of a file, what is refused. What `calibrate` writes.
 
 use crate::support::Place;
 
@@ -36,13 +36,24 @@ fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     assert_eq!(set["name"], "decode_a100_gptfast");
     assert_eq!((set["rows"].as_u64(), set["not_run"].as_u64()), (Some(2), Some(1)));
     assert!(done.stderr.contains("line 3: not run") && done.stderr.contains("small"), "{}", done.stderr);
-    // a machine of half the bandwidth is slower
+    // a machine with a 200th of the bandwidth is slower
     let tokens = |more: &[&str]| {
         let args = [&["validate", "--csv", "mine.csv", "--format", "json"], more].concat();
         let value = place.run(&args).exits(0).json();
         value["sets"][0]["residuals"][0]["predicted"].as_f64().unwrap_or_default()
     };
     assert!(tokens(&["--set", "hbm_gb_s=10"]) < tokens(&[]));
+    // nothing of what is known of the set's rows is said of these
+    assert!(
+        set["fitted"].is_null() && set["published"] == false && set["source"] == "mine.csv",
+        "{set}"
+    );
+    assert_eq!(set["unknown"].as_array().map(Vec::len), Some(0));
+    let args = ["validate", "--csv", "mine.csv", "--set", "hbm_gb_s=10", "--export", "own.svg"];
+    let card = place.run(&args).exits(0);
+    assert!(card.stdout.contains("hbm_gb_s=10") && card.stdout.contains("source    mine.csv"));
+    assert!(!card.stdout.contains("gpt-fast, README") && !card.stdout.contains("unknown"));
+    assert!(!card.stderr.contains("published"), "{}", card.stderr);
     let refused = place.run(&["validate", "prefill_h100", "--csv", "mine.csv"]).exits(2).stderr;
     assert!(refused.contains("mine.csv:1") && refused.contains("batch"), "{refused}");
     place.write("other.csv", "a,b\n1,2\n");
@@ -65,12 +76,38 @@ fn errors_are_drawn_and_a_report_of_the_same_machine_has_them() {
     assert!(refused.contains("svg"), "{refused}");
     let run =
         ["run", "--backend", "sim", "--model", "tiny", "--tp", "2", "--stack", "gpt-fast", "--hardware"];
-    let page = |hardware: &str, dir: &str| {
-        place.run(&[&run[..], &[hardware, "--dir", dir]].concat()).exits(0);
+    let page = |hardware: &str, dir: &str, more: &[&str]| {
+        place.run(&[&run[..], &[hardware, "--dir", dir], more].concat()).exits(0);
         let file = format!("{dir}.html");
         place.run(&["report", "-o", &file, "--dir", dir]).exits(0);
         read(&file)
     };
-    assert!(page("a100_mesh", "mesh").contains("How far off the simulator is"));
-    assert!(!page("l40s", "l40s").contains("How far off the simulator is"));
+    let has = |hardware: &str, dir: &str, more: &[&str]| {
+        page(hardware, dir, more).contains("How far off the simulator is")
+    };
+    assert!(has("a100_mesh", "mesh", &[]));
+    assert!(!has("l40s", "l40s", &[]));
+    // not what was held against anything
+    assert!(!has("a100_mesh", "set", &["--set", "hbm_gb_s=100"]));
+    assert!(!has("a100_mesh", "emulated", &["--link", "emulated:alpha_us=5,gb_s=100"]));
+}
+
+#[test]
+fn a_constant_of_the_machine_is_written_into_its_profile() {
+    let place = Place::new();
+    let rows =
+        ["2,1,on,64,32,500", "4,1,on,64,32,600"].map(|row| format!("llama-3.2-1b,standard,{row}\n"));
+    let header = "model,architecture,tp,batch,p2p,prompt_tokens,output_tokens,tokens_per_s";
+    place.write("runs.csv", &format!("{header}\n{}", rows.concat()));
+    let args =
+        ["--stack", "gpt-fast", "--fit", "matvec_scale", "--no-cross-validation", "--write", "fitted"];
+    place
+        .run(&[&["calibrate", "--data", "runs.csv", "--hardware", "h100_sxm"], &args[..]].concat())
+        .exits(0);
+    let value = |name: &str| {
+        let text = std::fs::read_to_string(place.path().join("fitted").join(name)).expect("written");
+        text.lines().find(|line| line.starts_with("matvec_scale = ")).map(str::to_owned)
+    };
+    assert!(value("h100_sxm.toml").is_some_and(|line| line != "matvec_scale = 1.0"));
+    assert_eq!(value("gpt-fast.toml"), None);
 }

@@ -73,7 +73,8 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// One object a set; the errors of a measure that no row has are null.
+/// One object a set; the errors of a measure that no row has are null, and so is what was fitted where that is not
+/// known.
 fn object(score: &Score) -> Value {
     let (share, others) = (Measure::CommunicationShare, &Measure::ALL[..4]);
     let of = |which: fn((f64, f64)) -> f64| -> Map<String, Value> {
@@ -92,7 +93,9 @@ fn object(score: &Score) -> Value {
         "source": set.source,
         "hardware": score.hardware,
         "stack": score.stack,
-        "fitted": set.fitted,
+        "set": score.values,
+        "published": score.is_published,
+        "fitted": score.fitted,
         "unknown": set.unknown,
         "reasons": score.not_run,
         "residuals": score.residuals,
@@ -107,12 +110,14 @@ fn text(scores: &[Score]) -> String {
         let rows = counted(score.rows, "row");
         text += &format!("\n{}: {}; {rows}\n", set.name, set.about);
         text += &format!("  source    {}\n", set.source);
-        text += &format!("  predicted {}, stack {}\n", score.hardware, score.stack);
-        for (index, fitted) in set.fitted.iter().enumerate() {
+        text += &format!("  predicted {}, stack {}\n", score.hardware, score.stack_and_values());
+        let fitted: Vec<&str> = match &score.fitted {
+            None => vec!["not known of these rows with these constants"],
+            Some(none) if none.is_empty() => vec!["nothing"],
+            Some(fitted) => fitted.iter().map(String::as_str).collect(),
+        };
+        for (index, fitted) in fitted.iter().enumerate() {
             text += &format!("  {}    {fitted}\n", if index == 0 { "fitted" } else { "      " });
-        }
-        if set.fitted.is_empty() {
-            text += "  fitted    nothing\n";
         }
         for (index, unknown) in set.unknown.iter().enumerate() {
             text += &format!("  {}   {unknown}\n", if index == 0 { "unknown" } else { "       " });
@@ -137,4 +142,32 @@ fn residuals(scores: &[Score]) -> Table {
             ("error", &|(_, r)| Shown::Number(r.error, 2)),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_fitted_is_said_of_the_rows_and_constants_that_are_shown() {
+        let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
+        let of = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
+        let fitted = of(&Overrides::default());
+        assert!(text(std::slice::from_ref(&fitted)).contains("\n  fitted    a100_mesh: matvec_scale"));
+        assert_eq!(object(&fitted)["fitted"][0], set.fitted[0].as_str());
+        let nothing = Score { fitted: Some(Vec::new()), ..fitted };
+        assert!(text(&[nothing]).contains("\n  fitted    nothing\n"));
+        for overrides in [
+            Overrides { set: vec!["hbm_gb_s=1000".into()], ..Overrides::default() },
+            Overrides { stack: Some("native".into()), ..Overrides::default() },
+            Overrides { hardware: Some("a100_sxm".into()), ..Overrides::default() },
+        ] {
+            let other = of(&overrides);
+            let shown = text(std::slice::from_ref(&other));
+            assert!(shown.contains("\n  fitted    not known of"), "{shown}");
+            assert!(object(&other)["fitted"].is_null() && other.is_published);
+            assert_eq!(other.values, overrides.set);
+            assert!(overrides.set.iter().all(|pair| shown.contains(pair)), "{shown}");
+        }
+    }
 }

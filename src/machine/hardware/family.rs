@@ -233,11 +233,11 @@ fn point(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::CostSource;
+    use crate::machine::hardware::{CollectiveScale, CostSource};
     use crate::table::P2p;
 
     fn us(profile: &Profile, collective: Collective, tp: u32, bytes: u64) -> (f64, CostSource) {
-        let (cost, used) = profile.collective(collective, P2p::On, tp, 1.0);
+        let (cost, used) = profile.collective(collective, P2p::On, tp, CollectiveScale::ALONE);
         assert_eq!(used, collective, "{}", profile.name);
         cost.us(bytes as f64)
     }

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Profile;
+use super::stack::CollectiveScale;
 use super::tables::CostSource;
 use crate::table::{Collective, P2p};
 
@@ -147,7 +148,7 @@ impl LinkPoint {
 
     /// How long a message takes where nothing else runs (us).
     pub(super) fn alone_us(&self, bytes: f64) -> f64 {
-        self.us(bytes, 1.0).0
+        self.us(bytes, CollectiveScale::ALONE).0
     }
 
     /// (alpha_us, gb_s) of the measured points; `None` where they do not tell.
@@ -185,20 +186,21 @@ impl LinkPoint {
         }
     }
 
-    /// How long a message takes (us); `latency_scale` applies to the latency of measured points alone.
-    fn us(&self, bytes: f64, latency_scale: f64) -> (f64, CostSource) {
+    /// How long a message takes (us) within a model.
+    fn us(&self, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
         let Some((alpha, gb_s)) = self.measured() else {
-            let direct = self.alpha_us + bytes / (self.gb_s * 1e3);
-            let us = self.large.map_or(direct, |l| direct.min(l.alpha_us + bytes / (l.gb_s * 1e3)));
+            let way = |alpha_us: f64, gb_s: f64| alpha_us + scale.transfer_scale * bytes / (gb_s * 1e3);
+            let direct = way(self.alpha_us, self.gb_s);
+            let us = self.large.map_or(direct, |large| direct.min(way(large.alpha_us, large.gb_s)));
             return (us, CostSource::Calibrated);
         };
         let (us, source) = self.interpolated(bytes, gb_s);
         let transfer = us.min(bytes / (gb_s * 1e3));
-        let latency = (us - transfer) * (self.alpha_us / alpha) * latency_scale;
-        let is_scaled =
-            self.measured_bytes.is_some_and(|(low, high)| bytes < low as f64 || bytes > high as f64);
+        let latency = (us - transfer) * (self.alpha_us / alpha) * scale.latency_scale;
+        let is_scaled = scale.transfer_scale != 1.0
+            || self.measured_bytes.is_some_and(|(low, high)| bytes < low as f64 || bytes > high as f64);
         let source = if is_scaled { CostSource::Calibrated } else { source };
-        (latency + transfer * (gb_s / self.gb_s), source)
+        (latency + transfer * (gb_s / self.gb_s) * scale.transfer_scale, source)
     }
 }
 
@@ -254,14 +256,14 @@ impl LinkTable {
     }
 
     /// How long a message takes at `tp` ranks (us).
-    fn us(&self, tp: u32, bytes: f64, latency_scale: f64) -> (f64, CostSource) {
+    fn us(&self, tp: u32, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
         if tp <= 1 {
             return (0.0, CostSource::Roofline);
         }
         let (mut us, mut source) = (0.0, CostSource::Table);
         let rows = self.rows(tp);
         for (weight, row) in &rows {
-            let (one, from) = row.us(bytes, latency_scale);
+            let (one, from) = row.us(bytes, scale);
             us += weight * one;
             source = source.max(from);
         }
@@ -288,10 +290,8 @@ pub enum CollectiveCost<'a> {
         table: &'a LinkTable,
         /// How many of the ranks share a node.
         tp: u32,
-        /// On the latency of measured points.
-        latency_scale: f64,
-        /// On what the link's bandwidth explains.
-        transfer_scale: f64,
+        /// What its parts take within a model.
+        scale: CollectiveScale,
         /// What the network adds: (us, us a byte).
         network: (f64, f64),
         /// Which part of what the bytes of an all-reduce take a reduce-scatter or an all-gather takes.
@@ -304,24 +304,12 @@ impl CollectiveCost<'_> {
     pub fn us(&self, bytes: f64) -> (f64, CostSource) {
         match self {
             Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
-            Self::Link { table, tp, latency_scale, transfer_scale, network, .. } => {
-                let (mut us, mut source) = table.us(*tp, bytes, *latency_scale);
-                if *transfer_scale != 1.0 {
-                    us += (transfer_scale - 1.0) * table.us(*tp, bytes, 0.0).0;
-                    source = CostSource::Calibrated;
-                }
+            Self::Link { table, tp, scale, network, .. } => {
+                let (us, source) = table.us(*tp, bytes, *scale);
                 let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
                 (us + network.0 + bytes * network.1, source)
             }
         }
-    }
-
-    /// The same, with the part that the link's bandwidth explains times a factor; a formula stays as it is.
-    pub fn with_transfer(mut self, factor: f64) -> Self {
-        if let Self::Link { transfer_scale, .. } = &mut self {
-            *transfer_scale = factor;
-        }
-        self
     }
 
     /// How long a reduce-scatter of a message, or an all-gather that results in it, takes (us): what an all-reduce
@@ -375,7 +363,7 @@ impl Profile {
         collective: Collective,
         p2p: P2p,
         tp: u32,
-        latency_scale: f64,
+        scale: CollectiveScale,
     ) -> (CollectiveCost<'_>, Collective) {
         let (table, used) = self.table_of(collective, p2p, tp);
         let (tp, network) = (tp.min(self.gpus_per_node), self.network(tp));
@@ -383,8 +371,7 @@ impl Profile {
             Collective::Multimem | Collective::Fused => 0.75,
             _ => 0.5,
         };
-        let transfer_scale = 1.0;
-        (CollectiveCost::Link { table, tp, latency_scale, transfer_scale, network, half }, used)
+        (CollectiveCost::Link { table, tp, scale, network, half }, used)
     }
 
     pub(crate) fn table_of(
@@ -422,7 +409,7 @@ mod tests {
     }
 
     fn us(profile: &Profile, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> f64 {
-        profile.collective(collective, p2p, tp, 1.0).0.us(bytes).0
+        profile.collective(collective, p2p, tp, CollectiveScale::ALONE).0.us(bytes).0
     }
 
     #[test]
@@ -433,15 +420,15 @@ mod tests {
         let (four, sixteen) = (table.at(4), table.at(16));
         assert!((four.0 - 20.0).abs() < 1e-9 && (four.1 - 200.0).abs() < 1e-9);
         assert!((sixteen.0 - 40.0).abs() < 1e-9 && (sixteen.1 - 50.0).abs() < 1e-9);
-        assert_eq!(table.us(8, 1e6, 1.0).0, 40.0);
+        assert_eq!(table.us(8, 1e6, CollectiveScale::ALONE).0, 40.0);
     }
 
     #[test]
     fn one_rank_needs_no_time_and_one_row_is_constant() {
         let table = table(&[(2, 10.0, 400.0)]);
         assert_eq!(table.at(1), (0.0, f64::INFINITY));
-        assert_eq!(table.us(1, 1e9, 1.0).0, 0.0);
-        assert_eq!(table.us(2, 1e6, 1.0), table.us(64, 1e6, 1.0));
+        assert_eq!(table.us(1, 1e9, CollectiveScale::ALONE).0, 0.0);
+        assert_eq!(table.us(2, 1e6, CollectiveScale::ALONE), table.us(64, 1e6, CollectiveScale::ALONE));
     }
 
     #[test]
@@ -480,8 +467,9 @@ mod tests {
                         }
                     }
                     if row.points.is_empty() {
-                        let times: Vec<f64> =
-                            (8..31).map(|power| row.us(f64::from(1 << power), 1.0).0).collect();
+                        let times: Vec<f64> = (8..31)
+                            .map(|power| row.us(f64::from(1 << power), CollectiveScale::ALONE).0)
+                            .collect();
                         assert!(times.is_sorted(), "{}: {times:?}", profile.name);
                     }
                 }
@@ -493,8 +481,48 @@ mod tests {
     fn large_messages_take_the_faster_way() {
         let mut point = LinkPoint::formula(10.0, 1.0);
         point.large = Some(LargeMessages { alpha_us: 50.0, gb_s: 100.0 });
-        assert_eq!(point.us(1000.0, 1.0).0, 11.0);
-        assert_eq!(point.us(1e6, 1.0).0, 60.0);
+        assert_eq!(point.us(1000.0, CollectiveScale::ALONE).0, 11.0);
+        assert_eq!(point.us(1e6, CollectiveScale::ALONE).0, 60.0);
+    }
+
+    #[test]
+    fn transfers_scale_apart_from_latency_of_points_and_of_formulas() {
+        let half = CollectiveScale { latency_scale: 3.0, transfer_scale: 0.5 };
+        let mut point = LinkPoint::formula(10.0, 1.0);
+        assert_eq!(point.us(1000.0, half).0, 10.5);
+        point.large = Some(LargeMessages { alpha_us: 50.0, gb_s: 100.0 });
+        assert_eq!(point.us(1e6, half).0, 55.0);
+        let h100 = Profile::load("h100_sxm").unwrap();
+        let nccl = |bytes, scale| h100.link.p2p_on.us(8, bytes, scale);
+        let transfer = 1e6 / (h100.link(P2p::On, 8).1 * 1e3);
+        let (alone, _) = nccl(1e6, CollectiveScale::ALONE);
+        let (less, source) = nccl(1e6, CollectiveScale { latency_scale: 1.0, transfer_scale: 0.5 });
+        assert!((alone - less - 0.5 * transfer).abs() < 0.02 && source == CostSource::Calibrated);
+    }
+
+    /// The older mesh has no switch: whatever an engine makes of latency, it is no faster.
+    #[test]
+    fn an_engines_latency_counts_on_the_mesh_as_on_the_switch() {
+        let [mesh, switch] = ["a100_mesh", "a100_sxm"].map(|name| Profile::load(name).unwrap());
+        let gpt_fast = CollectiveScale { latency_scale: 1.485, transfer_scale: 1.0 };
+        let none = CollectiveScale::ALONE;
+        for (collective, p2p) in
+            [(Collective::Nccl, P2p::On), (Collective::Nccl, P2p::Off), (Collective::OneShot, P2p::On)]
+        {
+            for tp in [2, 4, 8] {
+                let us = |profile: &Profile, scale, bytes| {
+                    profile.collective(collective, p2p, tp, scale).0.us(bytes).0
+                };
+                let told = format!("{collective} {p2p:?} {tp}");
+                assert!(us(&mesh, gpt_fast, 16_384.0) > 1.1 * us(&mesh, none, 16_384.0), "{told}");
+                for bytes in [16_384.0, 1_048_576.0] {
+                    assert!(
+                        us(&mesh, gpt_fast, bytes) >= 0.999 * us(&switch, gpt_fast, bytes),
+                        "{told}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
@@ -513,13 +541,15 @@ mod tests {
     #[test]
     fn one_shot_falls_back_to_nccl_without_p2p_and_says_so() {
         let profile = Profile::load("h100_sxm").unwrap();
-        let used = |profile: &Profile, p2p| profile.collective(Collective::OneShot, p2p, 8, 1.0).1;
+        let used = |profile: &Profile, p2p| {
+            profile.collective(Collective::OneShot, p2p, 8, CollectiveScale::ALONE).1
+        };
         assert_eq!(used(&profile, P2p::On), Collective::OneShot);
         assert_eq!(used(&profile, P2p::Off), Collective::Nccl);
         let both = |collective| us(&profile, collective, P2p::On, 8, 16384.0);
         assert!(both(Collective::OneShot) < both(Collective::Nccl) / 2.0);
         // TokenWeave, figure 4: (MiB, reduce-scatter, all-gather in us) over multimem on 8 H100s
-        let (cost, _) = profile.collective(Collective::Multimem, P2p::On, 8, 1.0);
+        let (cost, _) = profile.collective(Collective::Multimem, P2p::On, 8, CollectiveScale::ALONE);
         for (mib, scatter, gather) in [(16, 59.1, 55.23), (128, 381.41, 368.96), (512, 1485.06, 1443.74)]
         {
             let half = cost.half_us(f64::from(mib) * f64::from(1 << 20)).0;

@@ -18,6 +18,6 @@ pub use link::{CollectiveCost, InterNode, LargeMessages, LinkPoint, LinkTable, L
 pub use memory::MemoryNeed;
 pub use profile::{Profile, Skew, Tflops};
 pub use recognise::profile_of;
-pub use stack::{AttentionKind, Contention, STACKS, Stack, lowering};
+pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lowering};
 pub use tables::{CostSource, Peaks, Tables};
 pub use target::Target;

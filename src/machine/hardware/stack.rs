@@ -37,7 +37,8 @@ pub struct Stack {
     pub launch_us: f64,
     /// Least time of a kernel without CUDA graphs (us): the host launches one after another.
     pub eager_launch_us: f64,
-    /// What the host takes before the first kernel of every step, on all lanes (us): scheduling, inputs.
+    /// What the host takes before the first kernel of every step, on all lanes (us): scheduling, inputs. It comes
+    /// on top of that kernel's time, and counts as calibrated.
     #[serde(default)]
     pub step_us: f64,
     /// How many kernels one sampling of tokens launches.
@@ -105,15 +106,19 @@ pub struct Attention {
 }
 
 /// Collectives within a model against the latency tables.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveScale {
-    /// Latency part over the table's, where collectives run back to back.
+    /// Latency part over the table's, where collectives run back to back; that of a formula stays as it is.
     pub latency_scale: f64,
-    /// What the link's bandwidth explains of the table's times, over the table's; links that are given as a
-    /// formula wholly.
+    /// What the link's bandwidth explains of an all-reduce's time, over the table's or the formula's.
     #[serde(default = "one")]
     pub transfer_scale: f64,
+}
+
+impl CollectiveScale {
+    /// Collectives that run alone, back to back.
+    pub const ALONE: Self = Self { latency_scale: 1.0, transfer_scale: 1.0 };
 }
 
 fn one() -> f64 {

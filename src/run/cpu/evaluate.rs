@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -51,7 +51,75 @@ struct Work<'a> {
     /// The programs that are executed, `standard` first, and which of them is each architecture's.
     programs: Vec<Program>,
     program_of: Vec<usize>,
+    /// Of each pair of programs what the first one has in common with the second.
+    common: Vec<OnceLock<usize>>,
     queue: Queue<'a>,
+}
+
+impl<'a> Work<'a> {
+    /// For one group, until its queue is another.
+    fn new(request: &'a EvaluateRequest, plans: Plans, stop: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        let programs: Vec<Program> = plans.plans.into_iter().map(|plan| Program::of(plan, 0)).collect();
+        let common = (0..programs.len().pow(2)).map(|_| OnceLock::new()).collect();
+        let queue = Queue::new(1, request.windows.len(), stop);
+        Self { request, programs, program_of: plans.of, common, queue }
+    }
+
+    /// The programs of a window, the reference first.
+    fn programs_of(&self, window: &Window) -> Vec<usize> {
+        let mut programs = vec![REFERENCE];
+        for program in window.wanted.iter().map(|wanted| self.program_of[*wanted]) {
+            if !programs.contains(&program) {
+                programs.push(program);
+            }
+        }
+        programs
+    }
+
+    /// Where others leave the first of these programs, and which they are.
+    fn leaving(&self, programs: &[usize]) -> BTreeMap<usize, Vec<usize>> {
+        let mut leave: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let Some((first, others)) = programs.split_first() else { return leave };
+        for other in others {
+            let common = &self.common[first * self.programs.len() + other];
+            let plan = |program: usize| &self.programs[program].plan;
+            let at = *common.get_or_init(|| plan(*first).common_with(plan(*other)));
+            leave.entry(at).or_default().push(*other);
+        }
+        leave
+    }
+
+    /// The most bytes that a rank keeps at a time of what architectures have in common, over all windows.
+    fn kept_bytes(&self) -> u64 {
+        let mut seen: HashSet<Vec<usize>> = HashSet::new();
+        let mut most = 0;
+        for window in &self.request.windows {
+            let programs = self.programs_of(window);
+            if seen.insert(programs.clone()) {
+                most = most.max(self.kept_columns(programs));
+            }
+        }
+        let context = self.request.windows.iter().map(|window| window.tokens.len()).max();
+        most * context.unwrap_or(0) as u64 * size_of::<f32>() as u64
+    }
+
+    /// The same of programs that are executed on one window, in numbers for each of its tokens.
+    fn kept_columns(&self, programs: Vec<usize>) -> u64 {
+        let (mut branches, mut kept, mut most) = (vec![(programs, 0)], 0, 0);
+        while let Some((programs, columns)) = branches.pop() {
+            let plan = &self.programs[programs[0]].plan;
+            for (at, programs) in self.leaving(&programs) {
+                let live = plan.live_after(at);
+                let columns = live.iter().map(|v| u64::from(plan.values[v.index()].columns)).sum();
+                kept += columns;
+                branches.push((programs, columns));
+            }
+            most = most.max(kept);
+            // in place of the buffers of its program from now on
+            kept -= columns;
+        }
+        most
+    }
 }
 
 /// Evaluates on this machine's cores; results go to `emit` as they come. Ends early, without an error, after
@@ -72,7 +140,7 @@ pub fn evaluate(
         return Ok(());
     };
     let plans = Plans::of(request)?;
-    fits(weight_bytes(&plans.plans, request), available_memory())?;
+    let weights = weight_bytes(&plans.plans, request);
     let standard = Architecture::Standard;
     let setup = Setup {
         model: &request.model,
@@ -87,15 +155,12 @@ pub fn evaluate(
         all_logits: false,
         variant: Variant::default(),
     };
-    let groups = groups(request);
     let given_up = AtomicBool::new(false);
     let stop = || given_up.load(Ordering::Relaxed) || stop();
-    let work = Work {
-        request,
-        programs: plans.plans.into_iter().map(|plan| Program::of(plan, 0)).collect(),
-        program_of: plans.of,
-        queue: Queue::new(groups, request.windows.len(), &stop),
-    };
+    let mut work = Work::new(request, plans, &stop);
+    let kept = u64::from(request.tp) * work.kept_bytes();
+    let groups = groups_that_fit(groups(request), weights, kept, available_memory())?;
+    work.queue = Queue::new(groups, request.windows.len(), &stop);
     let first = engine::prepare(&setup)?;
     let read = work.programs.iter().map(|program| &program.plan).chain([&first.decode.plan]);
     let loaded = Loaded::open(&setup, read.collect())?;
@@ -151,19 +216,33 @@ fn weight_bytes(plans: &[Plan], request: &EvaluateRequest) -> u64 {
     bytes
 }
 
-/// Errors where so many bytes do not fit into memory. Where nobody knows how much there is, running is how
-/// to find out.
-fn fits(bytes: u64, available: Option<u64>) -> Result<()> {
-    match available.filter(|available| bytes > *available) {
-        None => Ok(()),
-        Some(available) => Err(Error::input_help(
+/// How many groups, at most those that are wanted, fit into memory beside the weights: each keeps so many bytes of what
+/// architectures have in common. Errors where not even one does. Where nobody knows how much memory there is,
+/// running is how to find out.
+fn groups_that_fit(wanted: usize, weights: u64, kept: u64, available: Option<u64>) -> Result<usize> {
+    let Some(available) = available else { return Ok(wanted) };
+    let gb = |bytes: u64| bytes as f64 / 1e9;
+    let Some(left) = available.checked_sub(weights) else {
+        return Err(Error::input_help(
             format!(
                 "the weights take {:.1} GB, and {:.1} GB of memory are available",
-                bytes as f64 / 1e9,
-                available as f64 / 1e9
+                gb(weights),
+                gb(available)
             ),
             "bf16 takes half of what f32 does; parallel has weights besides those of other architectures",
+        ));
+    };
+    match left.checked_div(kept).map_or(wanted, |fit| wanted.min(fit as usize)) {
+        0 if wanted > 0 => Err(Error::input_help(
+            format!(
+                "the weights take {:.1} GB, what architectures have in common on a window {:.1} GB, and {:.1} GB of memory are available",
+                gb(weights),
+                gb(kept),
+                gb(available)
+            ),
+            "a shorter context or fewer architectures at a time keep less",
         )),
+        groups => Ok(groups),
     }
 }
 
@@ -288,34 +367,29 @@ fn on_rank(
     let (mut loss, mut turn) = (Loss::default(), 0);
     while let Some(at) = work.queue.take(group, &mut turn) {
         let window = &work.request.windows[at];
-        let mut programs = vec![REFERENCE];
-        for program in window.wanted.iter().map(|wanted| work.program_of[*wanted]) {
-            if !programs.contains(&program) {
-                programs.push(program);
-            }
-        }
         let predicted = window.tokens.len() - 1;
         let (rank, ranks) = (worker.rank.index as usize, worker.rank.tp as usize);
         let mine = predicted * rank / ranks..predicted * (rank + 1) / ranks;
         let following = &window.tokens[1..][mine.clone()];
         let rows = mine.start * head.inputs..mine.end * head.inputs;
         // the reference is ahead of its branch, and so comes first
-        let mut branches = vec![Branch { programs, from: 0, kept: Kept::new() }];
+        let mut branches =
+            vec![Branch { programs: work.programs_of(window), from: 0, kept: Kept::new() }];
         let mut reference = None;
         let mut others: Vec<(usize, Vec<f32>)> = Vec::new();
         while let Some(branch) = branches.pop() {
-            if !work.queue.goes_on(group, &mut turn) {
-                return Ok(());
-            }
-            let program = branch.programs[0];
-            let normed = forward(worker, &work.programs, branch, window, rows.clone(), &mut branches)?;
-            let reference: &Vec<f32> = match &reference {
-                None => reference.insert(normed),
-                Some(reference) => {
-                    others.push((program, normed));
-                    reference
+            if work.queue.goes_on(group, &mut turn) {
+                let program = branch.programs[0];
+                let normed = forward(worker, work, branch, window, rows.clone(), &mut branches)?;
+                match &reference {
+                    None => reference = Some(normed),
+                    Some(_) => others.push((program, normed)),
                 }
-            };
+            } else {
+                // no more of them; what was computed is told
+                branches.clear();
+            }
+            let Some(reference) = &reference else { return Ok(()) };
             if others.len() < TOGETHER && !branches.is_empty() {
                 continue;
             }
@@ -341,26 +415,22 @@ fn on_rank(
 /// one prefill. Where others leave it, they become branches of their own.
 fn forward(
     worker: &mut Worker<'_>,
-    programs: &[Program],
+    work: &Work<'_>,
     branch: Branch,
     window: &Window,
     rows: Range<usize>,
     branches: &mut Vec<Branch>,
 ) -> Result<Vec<f32>, Broken> {
-    let program = &programs[branch.programs[0]];
+    let program = &work.programs[branch.programs[0]];
     let plan = &program.plan;
     let weights = worker.weights.of_plan(plan).map_err(|e| Broken(e.to_string()))?;
-    let mut leave: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for other in &branch.programs[1..] {
-        leave.entry(plan.common_with(&programs[*other].plan)).or_default().push(*other);
-    }
     // buffers of one architecture at a time
     let mut bound = Bound::new(program, weights);
     bound.restore(branch.kept);
     let run = StepRows { runs: vec![RowRun { sequence: 0, position: 0, count: window.tokens.len() }] };
     let place = Place { on: false, sample: 0, step: 0 };
     let mut from = branch.from;
-    for (at, programs) in leave {
+    for (at, programs) in work.leaving(&branch.programs) {
         worker.rank.stretch(&mut bound, place, &run, &window.tokens, from..at)?;
         branches.push(Branch { programs, from: at, kept: bound.kept(&plan.live_after(at)) });
         from = at;
@@ -396,9 +466,46 @@ mod tests {
         );
         let besides = bytes(&["parallel"], 2, DType::F32);
         assert!((5 * parameters..8 * parameters).contains(&besides), "{besides} {parameters}");
-        assert!(fits(4 * parameters, None).is_ok() && fits(9, Some(9)).is_ok());
-        let why = fits(32_000_000_000, Some(16_000_000_000)).unwrap_err();
+        assert_eq!(groups_that_fit(3, 4 * parameters, 5, None).unwrap(), 3);
+        assert_eq!(groups_that_fit(3, 9, 0, Some(9)).unwrap(), 3);
+        let gb = 1_000_000_000;
+        let why = groups_that_fit(3, 32 * gb, 0, Some(16 * gb)).unwrap_err();
         assert_eq!(why.exit_code(), 2);
         assert!(why.to_string().contains("32.0 GB, and 16.0 GB"), "{why}");
+        // groups are fewer where what they keep leaves no room for all
+        let fit = |kept: u64| groups_that_fit(16, 16 * gb, kept * gb, Some(32 * gb));
+        assert_eq!([fit(1), fit(3), fit(16)].map(Result::unwrap), [16, 5, 1]);
+        let why = fit(17).unwrap_err();
+        assert_eq!(why.exit_code(), 2);
+        assert!(why.to_string().contains("16.0 GB, what architectures have in common"), "{why}");
+    }
+
+    #[test]
+    fn what_is_kept_for_architectures_that_go_on_is_counted() {
+        let kept = |architectures: &[&str], lengths: &[usize]| {
+            let model = Model::resolve("tiny").unwrap();
+            let wanted: Vec<usize> = (0..architectures.len()).collect();
+            let window = |length: &usize| Window { tokens: vec![1; *length], wanted: wanted.clone() };
+            let request = EvaluateRequest {
+                model,
+                architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
+                dtype: DType::F32,
+                tp: 1,
+                comm_dtype: CommDType::Activations,
+                seed: 0,
+                windows: lengths.iter().map(window).collect(),
+            };
+            Work::new(&request, Plans::of(&request).unwrap(), &|| false).kept_bytes()
+        };
+        let hidden = u64::from(Model::resolve("tiny").unwrap().shape.hidden);
+        // the residual and the output of the module before, at each point where ladders leave standard
+        let point = 2 * hidden * 4 * 10;
+        assert_eq!(kept(&["standard"], &[10]), 0);
+        assert_eq!(kept(&["ladder:[1]"], &[10, 3]), point);
+        assert_eq!(kept(&["ladder:[1]", "ladder:[2]", "ladder:[3]"], &[10]), 3 * point);
+        // those that leave together keep once until they part, with a ladder's two outputs under way: where the other
+        // one has ended, this and what they came from
+        let ladders = hidden * 4 * 10 * 3;
+        assert_eq!(kept(&["ladder:[1+2]", "ladder:[1+3]", "ladder:[3]"], &[10]), point + ladders);
     }
 }

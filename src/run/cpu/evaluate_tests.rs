@@ -202,6 +202,28 @@ fn it_ends_when_it_is_told_to_and_passes_on_why() {
     assert_eq!((why.to_string(), told), ("no space left".into(), 1));
 }
 
+/// On one rank the turns of a window are: taking it, and one for each architecture, the reference first.
+#[test]
+fn what_was_computed_of_a_window_is_told_though_it_stops() {
+    let architectures = ["standard", "ladder:[0]", "ladder:[1]", "ladder:[2]", "ladder:[3]", "desync:2"];
+    // one rank for all cores: one group
+    let request = asked(tiny(), &architectures, 1, 1);
+    let whole = results(&request);
+    for turns in 0..8 {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) >= turns;
+        let mut told = Vec::new();
+        evaluate(&request, &stop, &mut |one| {
+            told.push(one);
+            Ok(())
+        })
+        .unwrap();
+        // on one rank desync is standard
+        assert_eq!(told.len(), [0, 0, 2, 3, 4, 5, 6, 6][turns], "{turns}: {told:?}");
+        assert!(told.iter().all(|one| whole.contains(one)), "{turns}: {told:?}");
+    }
+}
+
 #[test]
 fn wrong_requests_are_refused() {
     let refusal = |change: &dyn Fn(&mut EvaluateRequest)| {

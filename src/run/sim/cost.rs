@@ -131,11 +131,11 @@ impl<'a> Machine<'a> {
             }
             _ => (1, self.streamed(cost, &numbers, 1)),
         };
-        if class.kind == Kind::Embed && class.group == 0 {
-            taken.us += stack.step_us;
-        }
         if !stack.cuda_graphs {
             taken.us = taken.us.max(f64::from(kernels) * stack.eager_launch_us);
+        }
+        if class.kind == Kind::Embed && class.group == 0 && stack.step_us > 0.0 {
+            taken = Taken { us: taken.us + stack.step_us, source: CostSource::Calibrated, ..taken };
         }
         taken
     }

@@ -95,6 +95,25 @@ fn without_cuda_graphs_no_kernel_is_faster_than_its_launch() {
 }
 
 #[test]
+fn a_steps_host_time_comes_on_top_of_its_first_kernel_once_and_is_calibrated() {
+    let (spec, shape) = (spec("standard", "tiny"), shape_tiny());
+    let plan = plan(&Architecture::Standard, &shape, 2, Phase::Decode);
+    let taken = |step_us: f64, cuda_graphs: bool| {
+        let mut target = target();
+        (target.stack.step_us, target.stack.cuda_graphs) = (step_us, cuda_graphs);
+        let machine = Machine::new(&target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
+        let durations = Durations::new(machine, &plan, &Step::decode(1, 8, 0));
+        (durations.ns.clone(), durations.by_source()[CostSource::Calibrated as usize])
+    };
+    for cuda_graphs in [false, true] {
+        let ((none, without), (some, with)) = (taken(0.0, cuda_graphs), taken(500.0, cuda_graphs));
+        assert_eq!(plan.operations[0].kind, Kind::Embed);
+        assert_eq!((some[0] - none[0], &some[1..]), (500_000, &none[1..]));
+        assert!(with >= without + 500.0, "{without} {with}");
+    }
+}
+
+#[test]
 fn another_step_changes_nothing_but_what_depends_on_the_context() {
     let mut target = target();
     target.stack = Stack::load("native").unwrap();

@@ -224,9 +224,9 @@ pub(super) fn collective<'a>(
     target: &'a Target,
 ) -> (CollectiveCost<'a>, Option<Collective>) {
     let of = |p2p| {
-        let scale = &target.stack.collective;
-        let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale.latency_scale);
-        (cost.with_transfer(scale.transfer_scale), Some(used))
+        let scale = target.stack.collective;
+        let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale);
+        (cost, Some(used))
     };
     match spec.link {
         Link::Native => of(spec.p2p),

@@ -8,7 +8,7 @@ use super::overlap::Overlap;
 use super::testing::{plan, shape_70b, shape_tiny, spec};
 use super::{Plans, predict, simulate};
 use crate::base::error::Error;
-use crate::machine::hardware::Target;
+use crate::machine::hardware::{CollectiveScale, Target};
 use crate::plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
 use crate::table::{Collective, Link, P2p, Provenance, Sample, Spec};
 use crate::trace::Trace;
@@ -302,7 +302,8 @@ fn the_environment_says_what_decided_the_numbers() {
     let (outcome, _) = simulate(&spec, &shape_tiny(), &target, false).unwrap();
     assert_eq!(outcome.environment["hardware_profile"], "h100_sxm");
     assert_eq!(outcome.environment["stack"], "native");
-    let small = target.profile.collective(Collective::Nccl, P2p::Off, 2, 1.0).0.us(16384.0).0;
+    let small =
+        target.profile.collective(Collective::Nccl, P2p::Off, 2, CollectiveScale::ALONE).0.us(16384.0).0;
     assert_eq!(outcome.environment["link"]["us_16KiB"], small);
     assert!(outcome.environment["link_note"].as_str().unwrap().contains("calibrated"));
     let shares = outcome.environment["cost_sources"]["decode"].as_object().unwrap();

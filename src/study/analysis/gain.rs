@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Axis, Comparison, Varied, compare};
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::{LinkTable, Profile};
+use crate::machine::hardware::{CollectiveScale, LinkTable, Profile};
 use crate::plan::Architecture;
 use crate::run::{Shared, backend, emulated_link, sim};
 use crate::table::{Collective, Link, P2p, Provenance, Record, Spec, host};
@@ -59,11 +59,11 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
         let hidden = shared.model(&spec.model)?.shape.hidden;
         let number = backend(spec.backend)?.precision(spec.dtype).activations.bytes();
         let bytes = f64::from(spec.batch) * f64::from(hidden) * number as f64;
-        let (all_reduce_us, latency_scale) = link_us(spec, bytes, &shared)?;
+        let (all_reduce_us, scale) = link_us(spec, bytes, &shared)?;
         let rest = but_for_its_link(spec);
         let key = (pair.provenance, hosts.get(pair.run.as_str()).cloned().flatten(), rest.key());
         let (_, group) = groups.entry(key).or_insert_with(|| {
-            let marks = marks(spec.tp, bytes, latency_scale);
+            let marks = marks(spec.tp, bytes, scale);
             (rest, GainGroup { name: String::new(), lines: BTreeMap::new(), marks })
         });
         let line = group.lines.entry(spec.architecture.clone()).or_default();
@@ -119,15 +119,15 @@ fn name(groups: &mut BTreeMap<Key, (Spec, GainGroup)>) {
 }
 
 /// How long one all-reduce of a message takes on the link of a cell (us), and by what the cell's stack multiplies
-/// latencies that were measured alone.
-fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, f64)> {
+/// what was measured alone.
+fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveScale)> {
     if spec.backend.is_simulated() {
         let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
-        let scale = target.stack.collective.latency_scale;
+        let scale = target.stack.collective;
         return Ok((sim::all_reduce_us(spec, &target, bytes), scale));
     }
     match emulated_link(spec)? {
-        Some(link) => Ok((link.alpha_us + bytes / (link.gb_s * 1e3), 1.0)),
+        Some(link) => Ok((link.alpha_us + bytes / (link.gb_s * 1e3), CollectiveScale::ALONE)),
         None => Err(Error::input_help(
             format!("{}: how long one all-reduce takes on its link is not known", spec.label()),
             "simulated cells and emulated links tell it; choose with --filter 'link:emulated' or backend:sim",
@@ -136,8 +136,8 @@ fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, f64)> {
 }
 
 /// What all-reduces of a message take at `tp` ranks on each built-in machine that holds so many in a node, under a
-/// stack that multiplies measured latencies.
-fn marks(tp: u32, bytes: f64, latency_scale: f64) -> Vec<GainMark> {
+/// stack that scales them.
+fn marks(tp: u32, bytes: f64, scale: CollectiveScale) -> Vec<GainMark> {
     let mut marks = Vec::new();
     for profile in Profile::built_in().iter().filter(|profile| tp <= profile.gpus_per_node) {
         let ways = [
@@ -146,7 +146,7 @@ fn marks(tp: u32, bytes: f64, latency_scale: f64) -> Vec<GainMark> {
             ("no P2P", Collective::Nccl, P2p::Off),
         ];
         for (way, collective, p2p) in ways {
-            let (cost, used) = profile.collective(collective, p2p, tp, latency_scale);
+            let (cost, used) = profile.collective(collective, p2p, tp, scale);
             let measured = |table: &LinkTable| table.is_measured(tp);
             if used == collective && profile.link.table(collective).is_some_and(measured) {
                 let name = format!("{} {way}", profile.name);
@@ -259,10 +259,10 @@ mod tests {
 
     #[test]
     fn marks_are_the_machines_own_latencies() {
-        let marks = marks(8, 16384.0, 1.0);
+        let marks = marks(8, 16384.0, CollectiveScale::ALONE);
         let us = |name: &str| marks.iter().find(|mark| mark.name == name).map(|mark| mark.us);
         let h100 = Profile::load("h100_sxm").unwrap();
-        let nccl = h100.collective(Collective::Nccl, P2p::On, 8, 1.0).0.us(16384.0).0;
+        let nccl = h100.collective(Collective::Nccl, P2p::On, 8, CollectiveScale::ALONE).0.us(16384.0).0;
         assert_eq!(us("h100_sxm NCCL"), Some(nccl));
         assert!(
             us("h100_sxm one-shot") < us("h100_sxm NCCL") && us("h100_sxm no P2P") > us("h100_sxm NCCL")

@@ -21,14 +21,14 @@ pub struct Point {
     pub prefill_s: Option<f64>,
 }
 
-/// Columns of a data file. The last two, and `collective` and `dtype`, may be missing.
+/// Columns of a data file. The second ones may be missing; latencies are those of all steps, or of one.
 const REQUIRED: [&str; 8] =
     ["model", "architecture", "tp", "batch", "p2p", "prompt_tokens", "output_tokens", "tokens_per_s"];
-const OPTIONAL: [&str; 4] = ["decode_s", "prefill_s", "collective", "dtype"];
+const OPTIONAL: [&str; 6] = ["decode_s", "prefill_s", "ttft_ms", "tpot_ms", "collective", "dtype"];
 
 /// Reads a CSV file with a header: the columns model, architecture, tp, batch, p2p,
-/// prompt_tokens, output_tokens, tokens_per_s, and optionally decode_s, prefill_s, collective,
-/// dtype (f16 unless given).
+/// prompt_tokens, output_tokens, tokens_per_s, and optionally decode_s or tpot_ms, prefill_s or ttft_ms,
+/// collective, dtype (f16 unless given).
 ///
 /// # Errors
 ///
@@ -62,11 +62,14 @@ fn point(row: &Row<'_>) -> Result<Point> {
         ..Spec::default()
     };
     let tokens_per_s = row.positive("tokens_per_s")?;
+    let steps = f64::from(spec.output_tokens.saturating_sub(1));
+    let decode_s = row.positive("tpot_ms")?.map(|ms| ms * steps / 1e3).filter(|s| *s > 0.0);
+    let prefill_s = row.positive("ttft_ms")?.map(|ms| ms / 1e3);
     Ok(Point {
         spec,
         tokens_per_s: tokens_per_s.ok_or_else(|| row.wrong("tokens_per_s", "it is missing"))?,
-        decode_s: row.positive("decode_s")?,
-        prefill_s: row.positive("prefill_s")?,
+        decode_s: row.positive("decode_s")?.or(decode_s),
+        prefill_s: row.positive("prefill_s")?.or(prefill_s),
     })
 }
 

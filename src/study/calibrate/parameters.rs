@@ -16,6 +16,8 @@ pub struct Parameter {
     pub bounds: (f64, f64),
     /// The value at which a fit starts, inside the bounds.
     pub start: f64,
+    /// The members of [`State`] that lead to it.
+    place: &'static [&'static str],
     /// Writes a value of the constant into the stack or the profile.
     set: fn(&mut State, f64),
 }
@@ -85,7 +87,7 @@ impl State {
 impl Parameter {
     /// Whether it belongs to the law of the link without P2P: these are fit together or not at all.
     pub fn is_host_link(&self) -> bool {
-        self.key.starts_with("host_link.")
+        self.place.starts_with(&["host"])
     }
 
     /// Whether it is fitted only where it is named: data of one machine and engine do not tell it from others.
@@ -95,7 +97,7 @@ impl Parameter {
 
     /// Whether it stands in the hardware profile, else in the stack.
     pub fn is_of_profile(&self) -> bool {
-        self.key.starts_with("link.") || ["hbm_efficiency", "matvec_scale"].contains(&self.key)
+        self.place.starts_with(&["target", "profile"])
     }
 }
 
@@ -110,6 +112,7 @@ macro_rules! parameters {
             meaning: $meaning,
             bounds: ($low, $high),
             start: $start,
+            place: &[$(stringify!($place)),+],
             set: |state, value| state.$($place).+ = value,
         },)*];
     };

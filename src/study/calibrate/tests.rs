@@ -63,6 +63,10 @@ fn what_a_machine_reaches_is_fitted_where_it_is_named() {
     truth.profile.matvec_scale = 0.8;
     let points = measured(&truth);
     let points: Vec<&Point> = points.iter().collect();
+    // else it stays, and so do the others of them
+    let others = fit(&points, &target(), None).unwrap();
+    assert!(others.constants.iter().all(|constant| !constant.parameter.is_by_name()));
+    assert_eq!(others.target.profile.matvec_scale, target().profile.matvec_scale);
     let found = fit(&points, &target(), Some(&["matvec_scale".to_owned()])).unwrap();
     assert!((found.constants[0].value / 0.8 - 1.0).abs() < 0.01, "{}", found.constants[0].value);
     assert_eq!(found.target.profile.matvec_scale, found.constants[0].value);
@@ -98,7 +102,25 @@ fn every_constant_starts_within_its_bounds() {
         let (low, high) = parameter.bounds;
         assert!(low < parameter.start && parameter.start < high, "{}", parameter.key);
         assert!(!parameter.meaning.is_empty());
+        // where it is written to, there it is
+        let Target { profile, stack } = target();
+        let file = match parameter.is_of_profile() {
+            true => serde_json::to_value(profile).unwrap(),
+            false => serde_json::to_value(stack).unwrap(),
+        };
+        let there = parameter.key.split('.').try_fold(&file, |at, key| at.get(key));
+        assert_eq!(there.is_some(), !parameter.is_host_link(), "{}", parameter.key);
     }
+}
+
+#[test]
+fn the_published_table_can_be_fitted_as_it_is() {
+    let text = include_str!("../analysis/published/ladder-residual.tsv");
+    let points = parse("ladder-residual.tsv", text).unwrap();
+    assert_eq!(points.len(), 52);
+    let (decode, prefill) = (points[0].decode_s.unwrap(), points[0].prefill_s.unwrap());
+    assert!((decode - 511.0 * 0.02798).abs() < 1e-9 && (prefill - 0.2152).abs() < 1e-9);
+    assert_eq!((points[51].decode_s, points[51].prefill_s), (None, None));
 }
 
 #[test]

@@ -23,16 +23,17 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     provenance.kinds.extend([Provenance::Simulated, Provenance::Measured]);
     for score in &scores {
         provenance.hardware.insert(score.hardware.clone());
-        provenance.software.insert(format!("stack {}", score.stack));
+        provenance.software.insert(format!("stack {}", score.stack_and_values()));
     }
     let shown = |measure: &Measure| scores.iter().any(|score| score.errors(*measure).is_some());
     let entry =
         |measure: Measure| Entry::new(Key::Marker { look: of(measure), filled: true }, words(measure));
+    let published = scores.iter().all(|score| score.is_published);
     let numbers: usize = scores.iter().map(|score| score.residuals.len()).sum();
     let sheet = Sheet {
         options,
         provenance: &provenance,
-        title: "The simulator against published data".into(),
+        title: format!("The simulator against {} data", if published { "published" } else { "other" }),
         note: String::new(),
         remark: format!("{}; predicted over measured, less 1", counted(numbers, "number")),
         legend: Measure::ALL.into_iter().filter(shown).map(entry).collect(),
@@ -68,8 +69,12 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
     let y = y.over(area.bottom, area.top);
     let last = score.residuals.iter().map(|residual| residual.line).max().unwrap_or(1) as f64;
     let x = Axis::exact(0.0, last + 1.0).over(area.left, area.right);
-    let fit = if score.set.fitted.is_empty() { "nothing fitted" } else { "fitted" };
-    layout::header(scene, &area, &format!("{} ({fit})", score.set.name), sizes);
+    let fit = match &score.fitted {
+        None => "",
+        Some(none) if none.is_empty() => " (nothing fitted)",
+        Some(_) => " (fitted)",
+    };
+    layout::header(scene, &area, &format!("{}{fit}", score.set.name), sizes);
     axis::vertical(scene, &y, &area, sizes);
     scene.line(vec![(area.left, y.place(0.0)), (area.right, y.place(0.0))], GREY, 0.5 * sizes.line);
     for residual in &score.residuals {
@@ -98,10 +103,16 @@ mod tests {
     fn every_number_has_a_tip_with_its_error() {
         let set = DataSet::named(&["decode_a100_gptfast".into()]).unwrap().remove(0);
         let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
-        let figure = validation_figure(&[score], &Options::default()).unwrap();
+        let figure = validation_figure(std::slice::from_ref(&score), &Options::default()).unwrap();
         let svg = figure.svg().unwrap();
         assert_eq!(svg.matches("<title>llama-2-").count(), 7);
         assert!(svg.contains("tp8 b1 p2p-on 5+200: tokens/s"), "{svg}");
+        assert!(svg.contains("published data") && svg.contains("decode_a100_gptfast (fitted)"), "{svg}");
+        let (values, fitted) = (vec!["hbm_gb_s=10".into()], None);
+        let own = Score { is_published: false, fitted, values, ..score };
+        let svg = validation_figure(&[own], &Options::default()).unwrap().svg().unwrap();
+        assert!(!svg.contains("published") && !svg.contains("fitted"), "{svg}");
+        assert!(svg.contains("hbm_gb_s=10"), "{svg}");
         assert!(validation_figure(&[], &Options::default()).is_err());
     }
 }

@@ -15,7 +15,7 @@ use crate::study::analysis::CellSet;
 use crate::study::plot::{self, Options};
 use crate::study::validate::{DataSet, Overrides, Score, card};
 use crate::table::render::{Shown, Table};
-use crate::table::{Record, Status};
+use crate::table::{Link, Record, Status};
 
 /// Lines of a list; more are counted.
 const MOST_LINES: usize = 60;
@@ -108,7 +108,8 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
     let simulated = |set: &DataSet| {
         records.iter().any(|record| {
             let spec = &record.spec;
-            spec.backend.is_simulated() && set.is_on(&spec.hardware, &spec.stack)
+            let as_they_are = spec.set.is_empty() && spec.link == Link::Native;
+            spec.backend.is_simulated() && as_they_are && set.is_on(&spec.hardware, &spec.stack)
         })
     };
     let sets = DataSet::built_in()?.into_iter().filter(simulated);

@@ -1,6 +1,6 @@
 //! Validation: published measurements, predicted by the simulator and compared.
 //!
-//! A data set is a pair of files in `sets/`: a TOML file that says whose numbers they are, on what they were measured
+//! A data set is a pair of files, most in `sets/`: a TOML file that says whose numbers they are, on what they were measured
 //! and what is not known of it, and the rows as CSV. A score is the errors of all its rows, and their means.
 
 mod card;

@@ -42,8 +42,13 @@ pub struct NotRun {
 /// How well the rows of a set are predicted.
 #[derive(Clone, Debug)]
 pub struct Score {
-    /// The set whose columns the rows have.
+    /// The set whose columns the rows have. Of a file's rows it says nothing but where they are.
     pub set: DataSet,
+    /// Whether the rows are the set's own, which were published.
+    pub is_published: bool,
+    /// Which constants were fitted to the rows; `None` where nobody knows, as of a file's rows, or of constants on
+    /// which the set is not predicted.
+    pub fitted: Option<Vec<String>>,
     /// How many rows there are.
     pub rows: usize,
     /// Those that could not be predicted.
@@ -54,6 +59,8 @@ pub struct Score {
     pub hardware: String,
     /// The stack with which they are predicted.
     pub stack: String,
+    /// Values of either that are others, as `KEY=VALUE`.
+    pub values: Vec<String>,
 }
 
 impl Score {
@@ -80,10 +87,15 @@ impl Score {
                 "name the set whose columns it is to have: ladderscope validate SET --csv FILE",
             ));
         };
-        Self::of(set, &set.parse(&file, &text, overrides)?)
+        let rows = set.parse(&file, &text, overrides)?;
+        let about = format!("rows of a file with the columns of {}", set.name);
+        let mut set = set.clone();
+        (set.about, set.source) = (about, file);
+        (set.fitted, set.unknown) = (Vec::new(), Vec::new());
+        Ok(Self { is_published: false, fitted: None, ..Self::of(&set, &rows)? })
     }
 
-    /// Predicts the rows of a set and compares. A model that there is not, or that TP does not divide, is
+    /// Predicts the set's own rows and compares. A model that there is not, or that TP does not divide, is
     /// a row that did not run.
     ///
     /// # Errors
@@ -93,14 +105,28 @@ impl Score {
         let shared = Shared::default();
         // what is wrong with all rows is an error, not a row that did not run
         let (mut hardware, mut stack) = (String::new(), String::new());
-        if let Some(run) = rows.iter().flatten().next() {
-            let target = shared.target(&run.spec.hardware, &run.spec.stack, &run.spec.set)?;
+        let (mut values, mut fitted) = (Vec::new(), None);
+        if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
+            let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
             (hardware, stack) = (target.profile.name.clone(), target.stack.name.clone());
+            values.extend(spec.set.iter().map(|(key, value)| format!("{key}={value}")));
+            let as_fitted = values.is_empty() && set.is_on(&spec.hardware, &spec.stack);
+            fitted = as_fitted.then(|| set.fitted.clone());
         }
         let predicted: Vec<Result<Vec<f64>>> =
             rows.par_iter().map(|runs| predicted(set, runs, &shared)).collect();
         let (not_run, residuals) = (Vec::new(), Vec::new());
-        let mut score = Self { set: set.clone(), rows: rows.len(), not_run, residuals, hardware, stack };
+        let mut score = Self {
+            set: set.clone(),
+            is_published: true,
+            fitted,
+            rows: rows.len(),
+            not_run,
+            residuals,
+            hardware,
+            stack,
+            values,
+        };
         let mut done: Vec<(&Run, f64)> = Vec::new();
         for (runs, predicted) in rows.iter().zip(predicted) {
             match predicted {
@@ -136,6 +162,12 @@ impl Score {
             }
         }
         Ok(score)
+    }
+
+    /// The stack, and what differs from it and the hardware: `gpt-fast, hbm_gb_s=10`.
+    pub fn stack_and_values(&self) -> String {
+        let words = std::iter::once(&self.stack).chain(&self.values);
+        words.map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
     /// The mean and the largest absolute error of a measure: percent, of the communication share points. `None`

@@ -6,14 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::base::text::same_name;
+use crate::model::{MAX_LAYERS, MAX_SIZE};
 use crate::plan::{ModelShape, Rope};
-use crate::study::rows::{Row, Sheet};
+use crate::study::rows::{Row, Sheet, delimiter};
 use crate::table::options::option;
 use crate::table::{Backend, CellOptions, Spec};
 
 /// The text of each built-in set, and its rows.
 const BUILT_IN: [(&str, &str); 4] = [
-    (include_str!("sets/paper_70b.toml"), include_str!("sets/paper_70b.csv")),
+    (
+        include_str!("sets/paper_70b.toml"),
+        // the points that are laid over Pareto plots, too
+        include_str!("../analysis/published/ladder-residual.tsv"),
+    ),
     (include_str!("sets/prefill_h100.toml"), include_str!("sets/prefill_h100.csv")),
     (include_str!("sets/decode_a100_gptfast.toml"), include_str!("sets/decode_a100_gptfast.csv")),
     (include_str!("sets/decode_a100_lmdeploy.toml"), include_str!("sets/decode_a100_lmdeploy.csv")),
@@ -94,6 +99,9 @@ pub struct DataSet {
     cell: BTreeMap<String, String>,
     /// Columns that are compared.
     measured: Vec<Measured>,
+    /// The text of its rows.
+    #[serde(skip)]
+    rows: &'static str,
 }
 
 /// A column of measurements.
@@ -149,8 +157,10 @@ impl DataSet {
     ///
     /// An input error with the place of what is wrong.
     pub fn built_in() -> Result<Vec<Self>> {
-        let parse = |(text, _): &(&str, &str)| {
-            toml::from_str(text).map_err(|error| Error::toml("set.toml", text, &error))
+        let parse = |(text, rows): &(&str, &'static str)| {
+            let set: Self =
+                toml::from_str(text).map_err(|error| Error::toml("set.toml", text, &error))?;
+            Ok(Self { rows, ..set })
         };
         BUILT_IN.iter().map(parse).collect()
     }
@@ -184,15 +194,14 @@ impl DataSet {
     ///
     /// Those of [`Self::parse`].
     pub fn runs(&self, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
-        let at = Self::built_in()?.iter().position(|set| set.name == self.name);
-        let text = at.and_then(|at| BUILT_IN.get(at)).map_or("", |(_, rows)| *rows);
-        self.parse(&format!("{}.csv", self.name), text, overrides)
+        self.parse(&format!("the rows of {}", self.name), self.rows, overrides)
     }
 
     /// Whether a file's header has the columns of this set.
     pub fn has_columns_of(&self, text: &str) -> bool {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-        let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();
+        let header = lines.next().unwrap_or_default();
+        let columns: Vec<&str> = header.split(delimiter(header)).map(str::trim).collect();
         let has = |name: &String| columns.contains(&name.as_str());
         self.columns.iter().all(has)
             && self.measured.iter().any(|measured| has(&measured.column))
@@ -283,16 +292,26 @@ fn apply<'a>(spec: &mut Spec, values: impl IntoIterator<Item = (&'a str, &'a str
 /// The shape that a row gives; of the rest nothing costs time.
 fn shape(row: &Row<'_>) -> Result<ModelShape> {
     let [layers, hidden, heads, kv_heads, intermediate, vocab] = SHAPE;
-    let of = |column| row.whole(column, None);
-    let (hidden, heads) = (of(hidden)?, of(heads)?);
+    let at_most = |column, most: u32| {
+        let value = row.whole(column, None)?;
+        if value > most {
+            return Err(row.wrong(column, &format!("it must be at most {most}")));
+        }
+        Ok(value)
+    };
+    let of = |column| at_most(column, MAX_SIZE);
+    let (hidden, heads, kv_heads) = (of(hidden)?, of(heads)?, of(kv_heads)?);
     if !hidden.is_multiple_of(heads) {
         return Err(row.wrong("heads", &format!("it must divide hidden, which is {hidden}")));
     }
+    if !heads.is_multiple_of(kv_heads) {
+        return Err(row.wrong("kv_heads", &format!("it must divide heads, which is {heads}")));
+    }
     Ok(ModelShape {
-        layers: of(layers)?,
+        layers: at_most(layers, MAX_LAYERS)?,
         hidden,
         heads,
-        kv_heads: of(kv_heads)?,
+        kv_heads,
         head_dim: hidden / heads,
         intermediate: of(intermediate)?,
         vocab: of(vocab)?,
