@@ -54,6 +54,15 @@ fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     assert!(card.stdout.contains("hbm_gb_s=10") && card.stdout.contains("source    mine.csv"));
     assert!(!card.stdout.contains("gpt-fast, README") && !card.stdout.contains("unknown"));
     assert!(!card.stderr.contains("published"), "{}", card.stderr);
+    // the paper's runs as other files have them: what is beside is passed over
+    let header =
+        "model,architecture,tp,batch,p2p,prompt_tokens,output_tokens,tokens_per_s,decode_s,prefill_s";
+    let rows = "1b,standard,2,1,on,16,8,1000,0.1,0.01\n1b,ladder,2,1,on,16,8,1100,0.1,0.01";
+    place.write("paper.csv", &format!("{header}\n{rows}\n"));
+    let paper = place.run(&["validate", "--csv", "paper.csv", "--format", "json"]).exits(0).json();
+    let (set, mean) = (&paper["sets"][0], &paper["sets"][0]["mean_abs_pct"]);
+    assert_eq!((set["name"].as_str(), set["rows"].as_u64()), (Some("paper_70b"), Some(2)));
+    assert!(mean["tokens_per_s"].is_number() && mean["speedup"].is_number(), "{mean}");
     let refused = place.run(&["validate", "prefill_h100", "--csv", "mine.csv"]).exits(2).stderr;
     assert!(refused.contains("mine.csv:1") && refused.contains("batch"), "{refused}");
     place.write("other.csv", "a,b\n1,2\n");

@@ -72,6 +72,29 @@ fn width() -> Option<usize> {
     size.ok().map(|(columns, _)| columns.into())
 }
 
+/// `head` and `words`, broken at blanks so that lines stay within the terminal, or within 100 columns; what follows the
+/// first line stands behind `indent` blanks. U+00A0 is a blank that no line is broken at.
+pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
+    let most = width().map_or(100, |columns| columns.clamp(40, 100));
+    let mut lines = vec![head.to_owned()];
+    let mut fresh = true;
+    for word in words.split(' ') {
+        let line = lines.len() - 1;
+        if !fresh && lines[line].chars().count() + 1 + word.chars().count() > most {
+            lines.push(" ".repeat(indent));
+            fresh = true;
+        }
+        if let Some(line) = lines.last_mut() {
+            if !fresh {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        fresh = false;
+    }
+    lines.join("\n").replace('\u{a0}', " ") + "\n"
+}
+
 /// Writes `value` as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     write(&(to_json(value, true)? + "\n"))
@@ -114,6 +137,15 @@ pub fn bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lists_are_broken_within_a_hundred_columns() {
+        let words = vec!["17 cpu_op"; 40].join(", ");
+        let text = wrapped("  ignored ", &words, 4);
+        assert!(text.lines().count() > 3);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert_eq!(text.matches("cpu_op").count(), 40, "nothing is lost");
+    }
 
     #[test]
     fn byte_counts_never_show_a_thousand_of_a_unit() {

@@ -124,11 +124,11 @@ fn import(import: &ImportReport) -> String {
     );
     for (what, counts) in [("used", &import.used), ("ignored", &import.ignored)] {
         if !counts.is_empty() {
-            text += &wrapped(&format!("  {what:<8}"), &list(counts));
+            text += &output::wrapped(&format!("  {what:<8}"), &list(counts), 4);
         }
     }
     for warning in &import.warnings {
-        text += &wrapped("  warning ", warning);
+        text += &output::wrapped("  warning ", warning, 4);
     }
     text
 }
@@ -156,9 +156,10 @@ fn rules(report: &RuleReport) -> Option<String> {
         let _ = writeln!(text, "  unsure of {} (--rules FILE decides)", report.unsure.len());
         for unsure in report.unsure.iter().take(MATCHES) {
             text += &line(&unsure.operation);
-            text += &wrapped(
+            text += &output::wrapped(
                 "            ",
                 &format!("taken for {}: {}", unsure.taken_for.as_str(), unsure.why),
+                4,
             );
         }
     }
@@ -189,7 +190,8 @@ fn idle(report: &TraceReport) -> Option<String> {
         ("between kernels", sum(|r| r.between_us)),
         ("outside the timed generations", sum(|r| r.outside_us)),
     ];
-    let mut text = wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &sum_of(&parts, all));
+    let mut text =
+        output::wrapped(&format!("Idle, averaged over ranks: {all:.1} us = "), &sum_of(&parts, all), 4);
     if longest.longest_ns > 0 {
         let _ = writeln!(
             text,
@@ -283,16 +285,17 @@ fn critical_path(path: &PathSummary) -> String {
         let of = if path.of_steps > path.steps { format!(" of {}", path.of_steps) } else { "".into() };
         format!("a step, averaged over {}{of}", path.steps)
     };
-    let mut text = wrapped(
+    let mut text = output::wrapped(
         &format!("Critical path of {of}: {:.1} us = ", path.length_us),
         &sum_of(&parts, path.length_us),
+        4,
     );
     let named = path.parts.iter().filter(|part| part.share >= 0.005).take(8);
     let named: Vec<String> = named
         .map(|part| format!("{}\u{a0}{}\u{a0}{:.0}\u{a0}%", part.module, part.kind, 100.0 * part.share))
         .collect();
     if !named.is_empty() {
-        text += &wrapped("  of it ", &named.join(", "));
+        text += &output::wrapped("  of it ", &named.join(", "), 4);
     }
     if path.rank_changes > 0.0 {
         let _ =
@@ -320,7 +323,7 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
         let _ = writeln!(text, "  {} more have no partner on another rank", stragglers.unmatched);
     }
     if let Some(note) = stragglers.note {
-        text += &wrapped("  note: ", note);
+        text += &output::wrapped("  note: ", note, 4);
     }
     Some(text)
 }
@@ -335,40 +338,9 @@ fn breakdown(report: &TraceReport) -> Option<String> {
     })
 }
 
-/// `head` and `words`, broken at blanks so that lines stay within 100 columns; U+00A0 is a blank that
-/// no line is broken at.
-fn wrapped(head: &str, words: &str) -> String {
-    let mut lines = vec![head.to_owned()];
-    let mut fresh = true;
-    for word in words.split(' ') {
-        let line = lines.len() - 1;
-        if !fresh && lines[line].chars().count() + 1 + word.chars().count() > 100 {
-            lines.push("    ".into());
-            fresh = true;
-        }
-        if let Some(line) = lines.last_mut() {
-            if !fresh {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        fresh = false;
-    }
-    lines.join("\n").replace('\u{a0}', " ") + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_lists_are_broken_within_a_hundred_columns() {
-        let words = vec!["17 cpu_op"; 40].join(", ");
-        let text = wrapped("  ignored ", &words);
-        assert!(text.lines().count() > 3);
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-        assert_eq!(text.matches("cpu_op").count(), 40, "nothing is lost");
-    }
 
     #[test]
     fn what_an_importer_left_is_said() {

@@ -108,8 +108,8 @@ fn text(scores: &[Score]) -> String {
     for score in scores {
         let set = &score.set;
         let rows = counted(score.rows, "row");
-        text += &format!("\n{}: {}; {rows}\n", set.name, set.about);
-        text += &format!("  source    {}\n", set.source);
+        text += &output::wrapped("\n", &format!("{}: {}; {rows}", set.name, set.about), 2);
+        text += &output::wrapped("  source    ", &set.source, 12);
         text += &format!("  predicted {}, stack {}\n", score.hardware, score.stack_and_values());
         let fitted: Vec<&str> = match &score.fitted {
             None => vec!["not known of these rows with these constants"],
@@ -117,10 +117,12 @@ fn text(scores: &[Score]) -> String {
             Some(fitted) => fitted.iter().map(String::as_str).collect(),
         };
         for (index, fitted) in fitted.iter().enumerate() {
-            text += &format!("  {}    {fitted}\n", if index == 0 { "fitted" } else { "      " });
+            let head = if index == 0 { "  fitted    " } else { "            " };
+            text += &output::wrapped(head, fitted, 12);
         }
         for (index, unknown) in set.unknown.iter().enumerate() {
-            text += &format!("  {}   {unknown}\n", if index == 0 { "unknown" } else { "       " });
+            let head = if index == 0 { "  unknown   " } else { "            " };
+            text += &output::wrapped(head, unknown, 12);
         }
     }
     text + "\npredictions are simulated; errors are predicted over measured, less 1\n"
