@@ -41,8 +41,8 @@ pub struct Wanted {
 /// The options of a target that the search itself decides.
 const DECIDED: [&str; 2] = ["architecture", "backend"];
 
-/// The cell that `HARDWARE,tp=8,p2p=off,model=NAME` names: any option of a cell, and, where no model is named, the
-/// checkpoint's shape.
+/// The cell that `HARDWARE,tp=8,p2p=off,model=NAME` names: any option of a cell, and,
+/// where no model is named, the checkpoint's shape.
 ///
 /// # Errors
 ///

@@ -19,7 +19,7 @@ use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
 pub struct Asked {
     /// The model, with its checkpoint if it has one.
     pub model: Model,
-    /// The text.
+    /// The text, cut into windows of tokens.
     pub text: Text,
     /// The wirings, in the order in which results are wanted.
     pub architectures: Vec<Architecture>,
@@ -59,7 +59,7 @@ pub struct TextQuality {
 /// How well one architecture does.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The wiring.
+    /// The wiring with which the weights were read.
     pub architecture: Architecture,
     /// The number of ranks (TP): some architectures compute other numbers at another.
     pub tp: u32,
@@ -72,14 +72,14 @@ pub struct Case {
 pub enum Progress<'a> {
     /// What it is doing now, before windows are evaluated.
     Doing(&'a str),
-    /// Windows times architectures: how many are done, how many of them were found in the store, and how
-    /// many there are.
+    /// Windows times architectures: how many are done, how many of them were found in the store,
+    /// and how many there are.
     Windows {
-        /// Computed or found.
+        /// Windows times architectures that were computed or found.
         done: usize,
         /// Found in the store.
         found: usize,
-        /// All.
+        /// Windows times architectures in the whole evaluation.
         of: usize,
     },
 }

@@ -16,8 +16,8 @@ const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
 impl Model {
     /// Writes an HF directory `out` of the model's checkpoint, wired as ladder in these layers: `ladder_layers` in
     /// `config.json` is their number where they are the last ones, else a list. Files of weights are hard links, or
-    /// symbolic ones where the file system has no others; subdirectories are left out. The directory is there whole or
-    /// not at all.
+    /// symbolic ones where the file system has no others; subdirectories are left out. The directory
+    /// is there whole or not at all.
     ///
     /// # Errors
     ///

@@ -5,8 +5,8 @@ use super::{Operation, Plan, ValueId, Weight};
 
 impl Plan {
     /// How many operations, from the first on, are those of another plan, too, with the same values and weights, and
-    /// leave what both read later. Only whole modules count, so that whoever goes on behind them appends to a KV cache
-    /// before reading it.
+    /// leave what both read later. Only whole modules count, so that whoever goes on behind them appends
+    /// to a KV cache before reading it.
     pub fn common_with(&self, other: &Self) -> usize {
         fn weight<'a>(plan: &'a Plan, operation: &Operation) -> Option<&'a Weight> {
             operation.weight.and_then(|weight| plan.weights.get(weight.index()))

@@ -9,8 +9,8 @@
 
 use super::{Cost, Kind, Lane, OpId, Operation, Plan, Quantity, ValueId};
 
-/// An all-reduce, its addition and its norm, as indices into the operations; and before which operation the fused
-/// one stands.
+/// An all-reduce, its addition and its norm, as indices into the operations;
+/// and before which operation the fused one stands.
 struct Trio {
     parts: [usize; 3],
     before: usize,

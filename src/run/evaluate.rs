@@ -52,8 +52,8 @@ pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
 ///
 /// # Errors
 ///
-/// An input error where TP does not divide the model, and for `upper-bound`, whose numbers are wrong on
-/// purpose.
+/// An input error where TP does not divide the model, and for `upper-bound`,
+/// whose numbers are wrong on purpose.
 pub fn evaluation_plan(
     model: &Model,
     architecture: &Architecture,

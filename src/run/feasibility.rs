@@ -81,8 +81,8 @@ fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     })
 }
 
-/// Why a batch cannot be divided into as many groups as are asked for: a group must have something to do in
-/// every step.
+/// Why a batch cannot be divided into as many groups as are asked for:
+/// a group must have something to do in every step.
 fn division_problem(spec: &Spec) -> Option<String> {
     let Spec { micro_batches, batch, prompt_tokens, output_tokens, .. } = *spec;
     if batch >= micro_batches {

@@ -74,7 +74,7 @@ impl<'a> Sheet<'a> {
     }
 }
 
-/// `a,b; optional: c`.
+/// Columns as an error names them: `a,b; optional: c`.
 fn listed(required: &[&str], known: &[&str]) -> String {
     let optional: Vec<&str> = known.iter().filter(|name| !required.contains(name)).copied().collect();
     let more = if optional.is_empty() { "" } else { "; optional: " };

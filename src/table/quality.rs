@@ -40,7 +40,7 @@ impl std::ops::AddAssign for WindowQuality {
 pub struct Quality {
     /// Negative log-likelihood, in nats a token.
     pub nll: f64,
-    /// `e^nll`.
+    /// Perplexity, the exponential of `nll` (no unit).
     pub perplexity: f64,
     /// KL(standard || it) over the whole vocabulary, in nats a token.
     pub kl: f64,
@@ -60,7 +60,7 @@ pub struct Quality {
 /// run's times are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunQuality {
-    /// The numbers.
+    /// Likelihood, divergence and agreement with their intervals.
     #[serde(flatten)]
     pub quality: Quality,
     /// The name of the text's file.
@@ -71,15 +71,15 @@ pub struct RunQuality {
     pub context: usize,
     /// Windows of the text.
     pub windows: usize,
-    /// The number of ranks (TP) at which it was evaluated: the run's, unless the architecture computes the same
-    /// at each.
+    /// The number of ranks (TP) at which it was evaluated: the run's,
+    /// unless the architecture computes the same at each.
     pub tp: u32,
     /// The format of the weights in which it was evaluated: the run's where that was done, else another.
     #[schemars(with = "String")]
     pub dtype: DType,
     /// A hash of shape and weights.
     pub weights: String,
-    /// Who evaluated it.
+    /// The backend that evaluated the model.
     pub backend: Backend,
     /// Where the numbers come from.
     pub provenance: Provenance,

@@ -36,8 +36,8 @@ impl Spec {
         Variant { micro_batches, comm_dtype, sequence_parallel }
     }
 
-    /// What sets the cell apart from a plain one of its architecture, as labels have it: `micro2 comm-f8`; empty
-    /// where nothing does.
+    /// What sets the cell apart from a plain one of its architecture, as labels have it:
+    /// `micro2 comm-f8`; empty where nothing does.
     pub fn variant_label(&self) -> String {
         let changed = VARIANTS.iter().filter_map(|name| option(name));
         let labels: Vec<String> =

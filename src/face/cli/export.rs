@@ -26,7 +26,7 @@ pub struct Args {
     pub sort: Option<String>,
 }
 
-/// Writes the file.
+/// Writes the Parquet file and says how many runs it has.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Selection { records, annotations, .. } = filter::select(&args.runs, &dir)?;
     let table = RunTable::new(&records, &annotations);

@@ -23,8 +23,8 @@ fn coloured() -> bool {
 /// Whether errors are for programs: `--format json` was given.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// Whether errors are printed as JSON from here on, by the arguments of the command line: those that cannot be parsed
-/// have errors too.
+/// Whether errors are printed as JSON from here on, by the arguments of the command line:
+/// those that cannot be parsed have errors too.
 pub fn heed_format(arguments: &[String]) {
     let pairs = arguments.iter().zip(arguments.iter().skip(1));
     let asked = arguments.iter().any(|argument| argument == "--format=json")

@@ -40,7 +40,7 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Predicts, compares, prints.
+/// Predicts every row, compares it with what was measured, and prints the scores.
 pub fn run(args: &Args) -> Result<u8> {
     let look = args.look.options()?;
     args.export.as_deref().map_or(Ok(()), check_format)?;
@@ -73,8 +73,8 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// One object a set; the errors of a measure that no row has are null, and so is what was fitted where that is not
-/// known.
+/// One object a set; the errors of a measure that no row has are null, and so is what was fitted
+/// where that is not known.
 fn object(score: &Score) -> Value {
     let (share, others) = (Measure::CommunicationShare, &Measure::ALL[..4]);
     let of = |which: fn((f64, f64)) -> f64| -> Map<String, Value> {

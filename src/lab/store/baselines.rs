@@ -32,7 +32,7 @@ pub struct Baseline {
     pub name: String,
     /// When it was set, RFC 3339 in UTC.
     pub created: String,
-    /// Its runs, whole.
+    /// The baseline's runs, as whole records.
     pub records: Vec<Record>,
 }
 
@@ -57,8 +57,8 @@ impl Baseline {
     ///
     /// # Errors
     ///
-    /// A failure where the file cannot be read; an input error where it is no baseline, or a newer one than this
-    /// build knows.
+    /// A failure where the file cannot be read; an input error where it is no baseline,
+    /// or a newer one than this build knows.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = regular::read(path).map_err(Error::io(path))?;
         let wrong = |why: String| Error::input(format!("{}: not a baseline: {why}", path.display()));
@@ -84,8 +84,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// An input error for a name that cannot be a file's, and where no run ended well; a failure where the file cannot
-    /// be written.
+    /// An input error for a name that cannot be a file's, and where no run ended well;
+    /// a failure where the file cannot be written.
     pub fn set_baseline(&self, name: &str, records: &[Record]) -> Result<(PathBuf, bool)> {
         let path = self.baseline_path(name)?;
         let ok = |record: &&Record| record.status == Status::Ok && record.metrics.is_some();

@@ -66,7 +66,7 @@ pub enum SweepEvent {
         done: usize,
         /// Those of them that were found.
         found: usize,
-        /// All of them.
+        /// Windows times architectures in the whole evaluation.
         of: usize,
     },
     /// Something to be told of the evaluation: what it found, who is left out and why.

@@ -20,7 +20,7 @@ pub enum Text {
 /// What an experiment says of its evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluate {
-    /// The text.
+    /// The text that `[evaluate]` names, cut into windows of tokens.
     pub text: Text,
     /// Tokens of a window, at least 2.
     pub context: usize,

@@ -33,7 +33,7 @@ struct Measured {
     ctas: Option<u32>,
     /// Another collective, whose kernel takes messages that are smaller than all that were measured.
     smaller: Option<Collective>,
-    /// Message bytes, ascending.
+    /// Message sizes that were measured, in bytes, ascending.
     bytes: Vec<u64>,
     /// What each of these messages takes (us).
     us: Vec<f64>,

@@ -315,8 +315,8 @@ impl CollectiveCost<'_> {
     /// How long a reduce-scatter of a message, or an all-gather that results in it, takes (us): what an all-reduce
     /// of no bytes does, and a part of what its bytes add. The part is 1/2 in a ring, where each is one of the two
     /// halves of an all-reduce; within a switch an all-reduce needs fewer bytes than both, and the part is 3/4
-    /// (measured over multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of 16 MB to 512 MB;
-    /// TokenWeave, figure 4).
+    /// (measured over multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of 16
+    /// MB to 512 MB; TokenWeave, figure 4).
     pub fn half_us(&self, bytes: f64) -> (f64, CostSource) {
         let half = match self {
             Self::Formula { .. } => 0.5,

@@ -40,8 +40,8 @@ impl Seen {
         f64::from(self.max) + self.total.ln()
     }
 
-    /// Takes in the greatest of some logits, of the tokens from `first` on; by what factor sums relative to
-    /// the greatest shrink.
+    /// Takes in the greatest of some logits, of the tokens from `first` on;
+    /// by what factor sums relative to the greatest shrink.
     #[inline(always)]
     fn raise(&mut self, logits: &[f32], first: usize) -> f64 {
         let greatest = max(logits);

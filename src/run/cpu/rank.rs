@@ -164,8 +164,8 @@ impl Rank {
         self.stretch(bound, place, rows, tokens, all)
     }
 
-    /// Executes some operations of a step, whose earlier ones were executed or restored. Nothing is in flight
-    /// afterwards.
+    /// Executes some operations of a step, whose earlier ones were executed or restored.
+    /// Nothing is in flight afterwards.
     pub fn stretch(
         &mut self,
         bound: &mut Bound<'_>,

@@ -21,8 +21,8 @@ pub struct Plans {
 
 impl Plans {
     /// Builds the plans of a cell, both at once. They depend on the spec's architecture, TP, dtype and variant and on how they are lowered; on the
-    /// workload only where a batch is divided into groups. An input error where TP does not divide the model, with
-    /// the arithmetic.
+    /// workload only where a batch is divided into groups. An input error where TP does not
+    /// divide the model, with the arithmetic.
     pub fn new(spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Self> {
         let lowering = lowering(spec, target);
         let plan = |phase| {
@@ -33,8 +33,8 @@ impl Plans {
         Ok(Self { prefill: prefill?, decode: decode?, hashes: OnceLock::new() })
     }
 
-    /// The hashes of the prefill and of the decode plan, in this order: the first time a millisecond or two for a large
-    /// model.
+    /// The hashes of the prefill and of the decode plan, in this order: the first time a millisecond or
+    /// two for a large model.
     pub fn hashes(&self) -> &[String] {
         self.hashes.get_or_init(|| {
             // not Rayon's join: a worker that waits there may take up a cell that waits for these hashes

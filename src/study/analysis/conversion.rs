@@ -38,7 +38,7 @@ words! {
         Greedy = "greedy",
         /// The upper half of the model, as in the paper.
         UpperHalf = "upper-half",
-        /// The last layers.
+        /// The last layers, as many as another set has.
         Last = "last",
         /// Layers drawn by chance.
         Random = "random",
@@ -52,7 +52,7 @@ pub struct Chosen {
     pub conversion: Conversion,
     /// How they were chosen.
     pub series: SetSeries,
-    /// The layers, ascending.
+    /// The converted layers' indices, from 0, ascending.
     pub layers: Vec<u32>,
 }
 
@@ -82,7 +82,7 @@ pub struct ConversionPoint {
     pub speedup: f64,
 }
 
-/// What `standard` has.
+/// Quality and predicted speed of the unconverted model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unconverted {
     /// Its quality on the text, measured.
@@ -108,11 +108,11 @@ pub struct Origins {
 pub struct ConversionReport {
     /// The version of this format.
     pub version: u32,
-    /// The checkpoint's directory.
+    /// The checkpoint's directory, as it was named.
     pub model: String,
     /// How many layers it has.
     pub layers: u32,
-    /// The text's file.
+    /// The text's file, as it was named.
     pub text: String,
     /// Tokens of a window.
     pub context: usize,
@@ -120,7 +120,7 @@ pub struct ConversionReport {
     pub tokens: usize,
     /// Windows of the text.
     pub windows: usize,
-    /// Predicted tokens.
+    /// Tokens that are predicted: all of a window but its first.
     pub predicted: u32,
     /// Ranks with which the quality was measured.
     pub tp: u32,
@@ -162,7 +162,7 @@ impl Conversion {
     }
 }
 
-/// Each layer alone.
+/// The sets of one layer, for every layer of the model.
 pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
     (0..layers)
         .map(|layer| Chosen { conversion, series: SetSeries::Alone, layers: vec![layer] })
@@ -182,8 +182,8 @@ pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
     (1..=order.len()).map(first).collect()
 }
 
-/// What the sets are compared with: the upper half, and at some sizes the last layers and `draws` random sets. The
-/// same each time.
+/// What the sets are compared with: the upper half, and at some sizes the last layers and
+/// `draws` random sets. The same each time.
 pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chosen> {
     let last =
         |series, count: u32| Chosen { conversion, series, layers: (layers - count..layers).collect() };

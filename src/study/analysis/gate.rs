@@ -107,13 +107,13 @@ pub struct GateRow {
     pub key: String,
     /// The cell in words.
     pub cell: String,
-    /// The gate.
+    /// The gate that the row answers.
     pub gate: Gate,
     /// The measure that is held.
     pub measure: &'static Measure,
     /// Its value in the baseline.
     pub baseline: f64,
-    /// Its value now.
+    /// The measure's value in the runs that are judged.
     pub value: f64,
     /// The change: percent of the baseline's value where `relative`, else in the measure's unit.
     pub change: f64,
@@ -138,7 +138,7 @@ pub struct GateRow {
 /// What gates say of all cells of a baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GateReport {
-    /// The baseline's name.
+    /// The baseline's name, as it was given to `baseline set`.
     pub baseline: String,
     /// When it was set.
     pub baseline_created: String,

@@ -118,7 +118,7 @@ macro_rules! parameters {
     };
 }
 
-/// See [`Parameter::is_by_name`].
+/// Parameters that are fitted only where the user names them: see [`Parameter::is_by_name`].
 const BY_NAME: [&str; 5] = [
     "hbm_efficiency",
     "matvec_scale",

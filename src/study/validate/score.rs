@@ -20,7 +20,7 @@ pub struct Residual {
     pub line: usize,
     /// What was run, in words.
     pub cell: String,
-    /// What is compared.
+    /// The measure that is compared, with its unit.
     pub measure: Measure,
     /// What was measured: tokens/s, ms, a ratio, percent.
     pub measured: f64,
@@ -35,7 +35,7 @@ pub struct Residual {
 pub struct NotRun {
     /// Its line in the file.
     pub line: usize,
-    /// Why.
+    /// Why it has no prediction, in words.
     pub reason: String,
 }
 
@@ -69,8 +69,8 @@ impl Score {
     ///
     /// # Errors
     ///
-    /// Input errors: several sets are named, no set has such columns, and what [`DataSet::parse`] and
-    /// [`Self::of`] refuse.
+    /// Input errors: several sets are named, no set has such columns,
+    /// and what [`DataSet::parse`] and [`Self::of`] refuse.
     pub fn of_file(sets: &[String], path: &Path, overrides: &Overrides) -> Result<Self> {
         if sets.len() > 1 {
             return Err(Error::input("--csv takes the rows of one set: name one"));

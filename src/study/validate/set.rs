@@ -27,7 +27,7 @@ const BUILT_IN: [(&str, &str); 4] = [
 /// Columns that give a model's shape where they stand in a set: then its name need not be a built-in one.
 const SHAPE: [&str; 6] = ["layers", "hidden", "heads", "kv_heads", "mlp", "vocabulary"];
 
-/// What is compared.
+/// A measure of a published row that a prediction can be compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -35,7 +35,7 @@ pub enum Measure {
     TokensPerS,
     /// Decode latency / (output tokens - 1) (ms).
     Tpot,
-    /// Prefill latency (ms).
+    /// Time from the prompts to the first token (ms).
     Prefill,
     /// Tokens/s over those of standard in the same cell.
     Speedup,
@@ -110,7 +110,7 @@ pub struct DataSet {
 pub struct Measured {
     /// Its name in the file.
     pub column: String,
-    /// What it measures.
+    /// The measure whose values the column holds.
     pub measure: Measure,
     /// What one of its units is in those of the measure: 1000 for seconds.
     #[serde(default = "one")]
@@ -142,7 +142,7 @@ pub struct Run {
     pub line: usize,
     /// The column, as an index into the set's.
     pub column: usize,
-    /// What was run.
+    /// The cell that was run, as the simulator is asked for it.
     pub spec: Spec,
     /// The shape of the model, where the row gives it.
     pub shape: Option<ModelShape>,
@@ -192,7 +192,7 @@ impl DataSet {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::parse`].
+    /// An input error for each reason that [`Self::parse`] has.
     pub fn runs(&self, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
         self.parse(&format!("the rows of {}", self.name), self.rows, overrides)
     }

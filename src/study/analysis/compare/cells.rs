@@ -97,8 +97,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// Adds to each pair of a comparison of these cells what both have of a measure. What was found on two texts has no
-    /// ratio.
+    /// Adds to each pair of a comparison of these cells what both have of a measure. What was found on
+    /// two texts has no ratio.
     pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
         let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
         let values = measure.of_all(&records);

@@ -82,8 +82,8 @@ impl XAxis {
         }
     }
 
-    /// The point's value; `None` where it has none that could be plotted (finite, above 0; of other measures not
-    /// below).
+    /// The point's value; `None` where it has none that could be plotted (finite, above 0;
+    /// of other measures not below).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::Completion => Some(point.completion_ms),
@@ -112,8 +112,8 @@ impl XAxis {
 }
 
 impl YAxis {
-    /// The point's value; `None` where it has none that could be plotted (finite, above 0; of other measures not
-    /// below).
+    /// The point's value; `None` where it has none that could be plotted (finite, above 0;
+    /// of other measures not below).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::PerGpu => Some(point.tokens_per_s_per_gpu),

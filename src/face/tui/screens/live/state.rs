@@ -217,7 +217,7 @@ pub struct Evaluation {
     /// Windows times architectures that are computed or found, those of them that were found, and all.
     pub done: usize,
     found: usize,
-    /// All of them.
+    /// Windows times architectures in the whole evaluation.
     pub of: usize,
     since_ms: u64,
 }
