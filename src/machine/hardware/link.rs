@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Profile;
 use super::stack::CollectiveScale;
 use super::tables::CostSource;
-use crate::table::{Collective, P2p};
+use crate::table::Collective;
 
 /// The links of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -227,7 +226,7 @@ impl LinkTable {
     }
 
     /// Thread blocks that it occupies at `tp` ranks, where that is known.
-    fn ctas(&self, tp: u32) -> Option<u32> {
+    pub(super) fn ctas(&self, tp: u32) -> Option<u32> {
         self.rows(tp).into_iter().filter_map(|(_, row)| row.ctas).max()
     }
 
@@ -256,7 +255,7 @@ impl LinkTable {
     }
 
     /// How long a message takes at `tp` ranks (us).
-    fn us(&self, tp: u32, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
+    pub(super) fn us(&self, tp: u32, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
         if tp <= 1 {
             return (0.0, CostSource::Roofline);
         }
@@ -274,134 +273,11 @@ impl LinkTable {
     }
 }
 
-/// How long collectives take for one cell: a link, resolved.
-#[derive(Clone, Debug)]
-pub enum CollectiveCost<'a> {
-    /// A formula: an emulated link.
-    Formula {
-        /// What an all-reduce takes however small its message is (us).
-        alpha_us: f64,
-        /// Message bandwidth (1e9 bytes a second).
-        gb_s: f64,
-    },
-    /// A link of a profile.
-    Link {
-        /// What an all-reduce inside one node takes, by number of ranks.
-        table: &'a LinkTable,
-        /// How many of the ranks share a node.
-        tp: u32,
-        /// What its parts take within a model.
-        scale: CollectiveScale,
-        /// What the network adds: (us, us a byte).
-        network: (f64, f64),
-        /// Which part of what the bytes of an all-reduce take a reduce-scatter or an all-gather takes.
-        half: f64,
-    },
-}
-
-impl CollectiveCost<'_> {
-    /// How long a message takes (us), and how that is known.
-    pub fn us(&self, bytes: f64) -> (f64, CostSource) {
-        match self {
-            Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
-            Self::Link { table, tp, scale, network, .. } => {
-                let (us, source) = table.us(*tp, bytes, *scale);
-                let source = if network.0 > 0.0 { CostSource::Calibrated } else { source };
-                (us + network.0 + bytes * network.1, source)
-            }
-        }
-    }
-
-    /// How long a reduce-scatter of a message, or an all-gather that results in it, takes (us): what an all-reduce
-    /// of no bytes does, and a part of what its bytes add. The part is 1/2 in a ring, where each is one of the two
-    /// halves of an all-reduce; within a switch an all-reduce needs fewer bytes than both, and the part is 3/4
-    /// (measured over multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of 16
-    /// MB to 512 MB; TokenWeave, figure 4).
-    pub fn half_us(&self, bytes: f64) -> (f64, CostSource) {
-        let half = match self {
-            Self::Formula { .. } => 0.5,
-            Self::Link { half, .. } => *half,
-        };
-        let ((whole, _), (none, _)) = (self.us(bytes), self.us(0.0));
-        (none + half * (whole - none).max(0.0), CostSource::Calibrated)
-    }
-
-    /// Where the times come from, in words.
-    pub fn note(&self) -> Option<String> {
-        match self {
-            Self::Formula { .. } => None,
-            Self::Link { table, tp, .. } => table.note(*tp),
-        }
-    }
-
-    /// Thread blocks that a collective occupies, where that is known.
-    pub fn ctas(&self) -> Option<u32> {
-        match self {
-            Self::Formula { .. } => None,
-            Self::Link { table, tp, .. } => table.ctas(*tp),
-        }
-    }
-}
-
-impl Profile {
-    /// One all-reduce of NCCL as a formula (alpha_us, gb_s of message bytes) for `tp` ranks; (0,
-    /// infinite) for one rank. TP above `gpus_per_node` spans nodes.
-    pub fn link(&self, p2p: P2p, tp: u32) -> (f64, f64) {
-        let (table, _) = self.table_of(Collective::Nccl, p2p, tp);
-        let (alpha_us, gb_s) = table.at(tp.min(self.gpus_per_node));
-        let (alpha, per_byte) = self.network(tp);
-        if alpha == 0.0 && per_byte == 0.0 {
-            return (alpha_us, gb_s);
-        }
-        (alpha_us + alpha, 1.0 / (1.0 / gb_s + per_byte * 1e3))
-    }
-
-    /// How long collectives of a kind take for `tp` ranks. All but NCCL's need P2P and ranks of one node;
-    /// else NCCL's steps in, as it does in engines: the second value says which.
-    pub fn collective(
-        &self,
-        collective: Collective,
-        p2p: P2p,
-        tp: u32,
-        scale: CollectiveScale,
-    ) -> (CollectiveCost<'_>, Collective) {
-        let (table, used) = self.table_of(collective, p2p, tp);
-        let (tp, network) = (tp.min(self.gpus_per_node), self.network(tp));
-        let half = match used {
-            Collective::Multimem | Collective::Fused => 0.75,
-            _ => 0.5,
-        };
-        (CollectiveCost::Link { table, tp, scale, network, half }, used)
-    }
-
-    pub(crate) fn table_of(
-        &self,
-        collective: Collective,
-        p2p: P2p,
-        tp: u32,
-    ) -> (&LinkTable, Collective) {
-        let is_possible = p2p == P2p::On && tp <= self.gpus_per_node;
-        match (self.link.table(collective).filter(|_| is_possible), p2p) {
-            (Some(table), _) => (table, collective),
-            (None, P2p::On) => (&self.link.p2p_on, Collective::Nccl),
-            (None, P2p::Off) => (&self.link.p2p_off, Collective::Nccl),
-        }
-    }
-
-    /// What the network between nodes adds: (us, us a byte).
-    fn network(&self, tp: u32) -> (f64, f64) {
-        let nodes = f64::from(tp.div_ceil(self.gpus_per_node.max(1)).max(1));
-        if nodes <= 1.0 {
-            return (0.0, 0.0);
-        }
-        let outside = &self.link.inter_node;
-        (outside.alpha_us * nodes.log2(), 2.0 * (nodes - 1.0) / nodes / (outside.gb_s * 1e3))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::hardware::Profile;
+    use crate::table::P2p;
 
     fn table(rows: &[(u32, f64, f64)]) -> LinkTable {
         let tp = rows.iter().map(|&(tp, alpha, gb)| (tp, LinkPoint::formula(alpha, gb))).collect();

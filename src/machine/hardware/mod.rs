@@ -2,6 +2,7 @@
 //! cell needs of memory.
 
 mod check;
+mod cost;
 mod describe;
 mod family;
 mod link;
@@ -13,8 +14,9 @@ mod stack;
 mod tables;
 mod target;
 
+pub use cost::CollectiveCost;
 pub use describe::Described;
-pub use link::{CollectiveCost, InterNode, LargeMessages, LinkPoint, LinkTable, Links};
+pub use link::{InterNode, LargeMessages, LinkPoint, LinkTable, Links};
 pub use memory::MemoryNeed;
 pub use profile::{Profile, Skew, Tflops};
 pub use recognise::profile_of;

@@ -10,7 +10,7 @@ use ratatui::buffer::Buffer;
 
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::message::{Deed, Effect, Ended, Message};
-use crate::face::tui::screens::compare::state::{Asked, Compared, KeptCells};
+use crate::face::tui::screens::compare::compared::{Asked, Compared, KeptCells};
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::snapshot::Snapshot;

@@ -6,7 +6,8 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::Compare;
-use super::state::{Compared, Order, Row};
+use super::compared::{Compared, Row};
+use super::state::Order;
 use super::{Act, areas, detail, heat};
 use crate::base::text::counted;
 use crate::face::tui::context::Context;

@@ -1,5 +1,6 @@
 //! Screen 6: matched pairs along an axis, as a table or as a map over TP and batch.
 
+pub mod compared;
 mod detail;
 mod draw;
 mod heat;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::compared::Compared;
 pub use self::state::Compare;
-use self::state::{Compared, Order};
+use self::state::Order;
 use crate::base::text::counted;
 use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;

@@ -1,0 +1,214 @@
+//! A comparison of stored runs as screen 6 shows it: its pairs, the rows into which equal ones fold, and the
+//! cells that are kept for the next one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::base::error::Result;
+use crate::face::tui::snapshot::Snapshot;
+use crate::study::analysis::{
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatSlice, Varied, first_equal, slices,
+};
+use crate::table::Provenance;
+
+/// What is to be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The axis along which cells are compared.
+    pub axis: Axis,
+    /// What to compare with; `None`: the natural baseline.
+    pub baseline: Option<String>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { axis: Axis::ARCHITECTURE, baseline: None }
+    }
+}
+
+/// A comparison, and what else could be compared.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The axis along which cells are compared.
+    pub axis: Axis,
+    /// The axes along which the runs differ.
+    pub axes: Vec<AxisCount>,
+    /// The matched pairs, and what is said of them all.
+    pub report: ComparisonReport,
+    /// What a map could hold fixed.
+    pub slices: Vec<HeatSlice>,
+    /// The provenance of all pairs, if it is one: said once, above them.
+    pub provenance: Option<Provenance>,
+    /// What tells pairs apart, beside the axis.
+    pub settings: Varied,
+    /// What all cells have in common, in words.
+    pub common: String,
+    /// The runs that are compared.
+    pub(super) runs: Arc<Snapshot>,
+    /// The baseline of all pairs, if it is one: said once, above them.
+    pub baseline: Option<String>,
+    /// Of each slice its name: what is compared, and what tells it from other slices.
+    pub slice_names: Vec<String>,
+    /// Columns of the window that the longest value, and the longest cell, take.
+    pub widths: (usize, usize),
+    /// Of each pair the first that gives the same numbers.
+    pub(super) equal: Vec<usize>,
+}
+
+/// The one value that all have, if it is one.
+fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    all.next().filter(|first| all.all(|other| other == *first))
+}
+
+impl Compared {
+    /// Compares cells; not for the thread that draws.
+    pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
+        let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
+        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+        let varied = Varied::of(sides);
+        let common = report.pairs.first().map(|pair| varied.common(&pair.side.spec));
+        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
+        let settings = varied.without(&asked.axis).model_last(sides);
+        let slices = slices(&report);
+        let mut compared = Self {
+            axis: asked.axis.clone(),
+            axes: cells.axes.clone(),
+            slice_names: slice_names(&report, &slices, &settings),
+            slices,
+            settings,
+            common: common.unwrap_or_default(),
+            runs: Arc::clone(&cells.runs),
+            provenance: one_of(report.pairs.iter().map(|pair| pair.provenance)),
+            baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
+            widths: (0, 0),
+            equal: first_equal(&report),
+            report,
+        };
+        compared.widths = compared.longest();
+        Ok(compared)
+    }
+
+    /// What a pair compares: the value, with the baseline before it where that is not the same for all.
+    pub fn values(&self, pair: &Comparison) -> String {
+        match self.baseline {
+            Some(_) => pair.value.clone(),
+            None => format!("{} → {}", pair.baseline, pair.value),
+        }
+    }
+
+    /// The cell of a pair, or of all pairs of a row: what varies, beside what is compared.
+    pub fn cell(&self, row: &Row) -> String {
+        let words = self.settings.words_of(row.all().map(|at| &self.report.pairs[at].side.spec));
+        match row.folded.len() {
+            0 => words,
+            more => format!("{} equal: {words}", more + 1),
+        }
+    }
+
+    fn longest(&self) -> (usize, usize) {
+        let pairs = &self.report.pairs;
+        let values = pairs.iter().map(|pair| self.values(pair).width()).max();
+        let folded = |_: &Comparison| false;
+        let cells = self.rows(0..pairs.len(), &folded).map(|row| self.cell(&row).width()).max();
+        (values.unwrap_or(0), cells.unwrap_or(0))
+    }
+
+    /// The rows that show these pairs, in their order: equal ones are one row, unless that is `opened`, told
+    /// by its first pair.
+    pub(super) fn rows<'a>(
+        &'a self,
+        shown: impl Iterator<Item = usize>,
+        opened: &'a dyn Fn(&Comparison) -> bool,
+    ) -> impl Iterator<Item = Row> + 'a {
+        let mut classes: Vec<Vec<usize>> = Vec::new();
+        let mut class_of: HashMap<usize, usize> = HashMap::new();
+        for at in shown {
+            let class = *class_of.entry(self.equal[at]).or_insert_with(|| {
+                classes.push(Vec::new());
+                classes.len() - 1
+            });
+            classes[class].push(at);
+        }
+        classes.into_iter().flat_map(|class| {
+            let open = class.len() > 1 && opened(&self.report.pairs[self.equal[class[0]]]);
+            match (open, class.split_first()) {
+                (false, Some((first, folded))) => {
+                    vec![Row { pair: *first, folded: folded.to_vec(), of: class.len(), first: true }]
+                }
+                _ => {
+                    let row = |at: &usize| Row {
+                        pair: *at,
+                        folded: Vec::new(),
+                        of: class.len(),
+                        first: *at == class[0],
+                    };
+                    class.iter().map(row).collect()
+                }
+            }
+        })
+    }
+}
+
+/// The names of slices: what is compared, and of the rest what varies; with all of the rest where slices would
+/// have the same name.
+fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
+    let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
+    let name =
+        |slice: &HeatSlice| slice.named(&settings.words(&report.pairs[slice.members[0]].side.spec));
+    let names: Vec<String> = slices.iter().map(name).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => slices.iter().map(HeatSlice::name).collect(),
+    }
+}
+
+/// A row of the table: a pair, and those that give the same numbers and are folded into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The pair whose numbers are shown: its index in the report.
+    pub pair: usize,
+    /// The other pairs that have the same numbers: their indices in the report.
+    pub folded: Vec<usize>,
+    /// How many pairs have these numbers, folded into this row or not.
+    pub of: usize,
+    /// Whether it is the first row of the pairs with these numbers.
+    pub first: bool,
+}
+
+impl Row {
+    /// All pairs that the row stands for, the one whose numbers are shown first: indices in the report.
+    pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        std::iter::once(self.pair).chain(self.folded.iter().copied())
+    }
+}
+
+/// The cells of some runs and the axes along which they differ.
+#[derive(Debug)]
+pub struct KeptCell {
+    runs: Arc<Snapshot>,
+    cells: Cells,
+    axes: Vec<AxisCount>,
+}
+
+/// The cells of the runs that were compared last: pooling thousands of runs takes
+/// longer than comparing them.
+#[derive(Debug, Default)]
+pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
+
+impl KeptCells {
+    /// The cells of these runs.
+    pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, cells)) = &*kept
+            && Arc::ptr_eq(of, runs)
+        {
+            return Arc::clone(cells);
+        }
+        let cells = Cells::of(&runs.records);
+        let made = Arc::new(KeptCell { runs: Arc::clone(runs), axes: cells.axes(), cells });
+        *kept = Some((Arc::clone(runs), Arc::clone(&made)));
+        made
+    }
+}
