@@ -27,6 +27,7 @@ mod gate;
 mod generate;
 mod hardware;
 mod interrupt;
+mod man;
 mod models;
 mod on_text;
 mod output;
@@ -108,6 +109,8 @@ app::verbs! {
     Config(config::Args): |args, _| config::run(&args);
     /// JSON schema of a kind of file
     Schema(schema::Args): |args, _| schema::run(&args);
+    /// Manual pages of the command and its verbs
+    Man(man::Args): |args, _| man::run(&args, app::command());
     /// Completion script for a shell
     Completions(completions::Args): |args, _| completions::run(&args, &mut app::command());
 }

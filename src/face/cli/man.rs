@@ -1,0 +1,55 @@
+//! `ladderscope man [DIR]`: manual pages, made from the same arguments as help and completions.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap_mangen::Man;
+
+use super::output;
+use crate::base::atomic::AtomicFile;
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+
+/// The command line's arguments of `ladderscope man`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = INSTALL)]
+pub struct Args {
+    /// Folder for a page of the command and one of each verb; without it the command's page is printed
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+const INSTALL: &str = "\
+Read one at once:     ladderscope man | man -l -
+Install all of them:  ladderscope man ~/.local/share/man/man1";
+
+/// The manual page of a command, in roff.
+fn page(command: clap::Command) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command).render(&mut text).map_err(|e| Error::failed(format!("the manual page: {e}")))?;
+    Ok(text)
+}
+
+/// Prints the command's page, or writes all pages: `ladderscope.1`, and of each verb `ladderscope-VERB.1`.
+pub fn run(args: &Args, mut command: clap::Command) -> Result<u8> {
+    command.build();
+    let Some(dir) = &args.folder else {
+        let text = String::from_utf8(page(command)?);
+        output::emit(&text.map_err(|e| Error::failed(format!("the manual page: {e}")))?)?;
+        return Ok(0);
+    };
+    let verbs =
+        command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    let pages: Vec<clap::Command> = std::iter::once(command.clone()).chain(verbs.cloned()).collect();
+    let count = pages.len();
+    for command in pages {
+        // `ladderscope-run`: the name under which `man` looks for the page
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        let path = dir.join(format!("{name}.1"));
+        let mut file = AtomicFile::create_all(&path)?;
+        file.write_all(&page(command)?).map_err(Error::io(&path))?;
+        file.finish()?;
+    }
+    eprintln!("{} in {}", counted(count, "page"), dir.display());
+    Ok(0)
+}
