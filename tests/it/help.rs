@@ -50,8 +50,8 @@ fn every_verb_has_a_manual_page_with_its_options() {
         let words = text.replace("\\-", "-");
         let help = place.run(&[&verb, "--help"]).exits(0).stdout;
         let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-        for option in
-            options.filter_map(|line| line.split([' ', ',', '=', '[']).find(|word| word.starts_with("--")))
+        for option in options
+            .filter_map(|line| line.split([' ', ',', '=', '[']).find(|word| word.starts_with("--")))
         {
             assert!(words.contains(option), "{verb}: {option} is not in its manual page");
         }

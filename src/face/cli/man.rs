@@ -26,7 +26,9 @@ Install all of them:  ladderscope man ~/.local/share/man/man1";
 /// The manual page of a command, in roff.
 fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    Man::new(command).render(&mut text).map_err(|e| Error::failed(format!("the manual page: {e}")))?;
+    let program = concat!("ladderscope ", env!("CARGO_PKG_VERSION"));
+    let page = Man::new(command).source(program).manual("Ladderscope");
+    page.render(&mut text).map_err(|e| Error::failed(format!("the manual page: {e}")))?;
     Ok(text)
 }
 
