@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use polars::prelude::{
     DataFrame, ParallelStrategy, ParquetReader, PolarsResult, Schema, SchemaExt, SerReader,
 };
+use polars_parquet::read::{FileMetadata, infer_schema};
 use rayon::prelude::*;
 
 use super::files::version;
@@ -41,24 +43,46 @@ struct Head {
     rows: usize,
     version: u32,
     schema: Schema,
+    /// The whole footer: parsing one of 70 columns takes longer than reading some of them.
+    metadata: Arc<FileMetadata>,
 }
 
 impl Head {
-    /// Reads the head of a file after checking that its bytes are those that were written.
+    /// The head of a file, after checking that its bytes are those that were written.
     fn verified(path: &Path) -> Result<Self, String> {
-        seal::verify(path)?;
-        Self::read(path)
+        Self::of(seal::verify(path)?)
     }
 
     fn read(path: &Path) -> Result<Self, String> {
-        let (rows, version, schema) = guarded(path, |mut reader| {
-            let rows = reader.num_rows()?;
-            let schema = Schema::from_arrow_schema(reader.schema()?.as_ref());
-            Ok((rows, version(reader.get_metadata()?), schema))
-        })?;
-        let version =
-            version.ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
-        Ok(Self { rows, version, schema })
+        Self::of(guarded(path, |mut reader| Ok(Arc::clone(reader.get_metadata()?)))?)
+    }
+
+    fn of(metadata: Arc<FileMetadata>) -> Result<Self, String> {
+        let version = version(&metadata)
+            .ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
+        let schema = contained(|| infer_schema(&metadata))
+            .map_err(|_| "not a readable Parquet file".to_owned())?
+            .map_err(|e| format!("not a batch of runs: {e}"))?;
+        Ok(Self {
+            rows: metadata.num_rows,
+            version,
+            schema: Schema::from_arrow_schema(&schema),
+            metadata,
+        })
+    }
+
+    /// Columns of these names; all rows, or some: the first one's place and how many.
+    fn columns(
+        &self,
+        path: &Path,
+        names: &[&str],
+        window: Option<(usize, usize)>,
+    ) -> Result<DataFrame, String> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        guarded(path, |mut reader| {
+            reader.set_metadata(Arc::clone(&self.metadata));
+            reader.with_columns(Some(names)).with_slice(window).finish()
+        })
     }
 
     /// Rows at once, for reading all.
@@ -79,11 +103,6 @@ fn guarded<T>(
         Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
         Err(_) => Err("not a readable Parquet file".into()),
     }
-}
-
-fn read(path: &Path, names: &[&str], window: Option<(usize, usize)>) -> Result<DataFrame, String> {
-    let names = names.iter().map(|name| (*name).to_owned()).collect();
-    guarded(path, |reader| reader.with_columns(Some(names)).with_slice(window).finish())
 }
 
 /// A whole file as it is.
@@ -107,7 +126,7 @@ pub(in crate::lab::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, 
     let windows: Vec<Result<Vec<Record>, String>> = head
         .windows()
         .into_par_iter()
-        .map(|window| columns::records(&read(path, &names, Some(window))?, batch))
+        .map(|window| columns::records(&head.columns(path, &names, Some(window))?, batch))
         .collect();
     gather(windows)
 }
@@ -151,8 +170,7 @@ fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<
 
 /// The numbers of one file's rows, in order. What reads the file further need not verify it again.
 pub(in crate::lab::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
-    seal::verify(path)?;
-    let frame = read(path, &["row"], None)?;
+    let frame = Head::verified(path)?.columns(path, &["row"], None)?;
     let rows = Numbers::new(&frame, "row")?;
     (0..frame.height()).map(|at| rows.count(at)).collect()
 }
@@ -167,7 +185,7 @@ pub(in crate::lab::store) fn whole(
     let head = Head::read(path)?;
     let newer = (head.version > VERSION)
         .then(|| format!("batch format {} is newer than this build's {VERSION}", head.version));
-    let frame = read(path, &["row", RECORD], Some(window))?;
+    let frame = head.columns(path, &["row", RECORD], Some(window))?;
     let (rows, texts) = (Numbers::new(&frame, "row")?, Texts::new(&frame, RECORD)?);
     let read = |at| {
         let text = texts.get(at).ok_or("a row without a record")?;
@@ -186,7 +204,7 @@ pub(in crate::lab::store) fn keys(
     ok: bool,
     mut found: impl FnMut(usize, &str, u32, &str),
 ) -> Result<(), String> {
-    let frame = read(path, &["status", "key", "round", "created"], None)?;
+    let frame = Head::read(path)?.columns(path, &["status", "key", "round", "created"], None)?;
     let (status, key) = (Texts::new(&frame, "status")?, Texts::new(&frame, "key")?);
     let (round, created) = (Numbers::new(&frame, "round")?, Texts::new(&frame, "created")?);
     for at in 0..frame.height() {
@@ -204,7 +222,7 @@ pub(in crate::lab::store) fn summary(
 ) -> Result<BatchSummary, String> {
     let head = Head::verified(path)?;
     let experiment = head.schema.contains("experiment");
-    let frame = read(
+    let frame = head.columns(
         path,
         if experiment {
             &["row", "status", "created", "experiment"]

@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use polars::prelude::PolarsResult;
 use polars_buffer::Buffer;
-use polars_parquet::read::read_metadata;
+use polars_parquet::read::{FileMetadata, read_metadata};
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
@@ -47,8 +48,8 @@ pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
 
 /// Whether the file is as it was written. One without a checksum may be of an early version. The checksum may be
 /// somebody else's: that pages hold no more than their row group is looked at in every file, since Parquet's readers
-/// would allocate what they claim.
-pub(super) fn verify(path: &Path) -> Result<(), String> {
+/// would allocate what they claim. Returns what its footer says, for those who read on.
+pub(super) fn verify(path: &Path) -> Result<Arc<FileMetadata>, String> {
     let bytes = regular::read(path).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
         return Err("the file is empty".into());
@@ -60,35 +61,37 @@ pub(super) fn verify(path: &Path) -> Result<(), String> {
         return Err("it is damaged: its checksum is another one".into());
     }
     match contained(|| looks(bytes)) {
-        Ok(Ok((version, _))) if place.is_none() && version >= Some(SEALED_SINCE) => {
+        Ok(Ok((metadata, _))) if place.is_none() && version(&metadata) >= Some(SEALED_SINCE) => {
             Err("it is damaged: its checksum is gone".into())
         }
         Ok(Ok((_, false))) => {
             Err("it is damaged: a page claims more rows than its row group has".into())
         }
-        Ok(Ok((_, true))) => Ok(()),
+        Ok(Ok((metadata, true))) => Ok(Arc::new(metadata)),
         Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
         Err(_) => Err("not a readable Parquet file".into()),
     }
 }
 
-/// The version that a file says it has, and whether each of its pages holds at most the rows of its row group.
-fn looks(bytes: Vec<u8>) -> PolarsResult<(Option<u32>, bool)> {
+/// What a file's footer says, and whether each of its pages holds at most the rows of its row group.
+fn looks(bytes: Vec<u8>) -> PolarsResult<(FileMetadata, bool)> {
     let metadata = read_metadata(&mut Cursor::new(&bytes))?;
     let bytes = Buffer::from(bytes);
-    let version = version(&metadata);
+    let mut fits = true;
     for group in &metadata.row_groups {
         for column in group.parquet_columns() {
             let place = column.byte_range();
             let place = usize::try_from(place.start).ok().zip(usize::try_from(place.end).ok());
             let place = place.filter(|(start, end)| bytes.get(*start..*end).is_some());
-            let Some((start, end)) = place else { return Ok((version, false)) };
-            if pages(bytes.clone().sliced(start..end), column, group.num_rows())?.is_none() {
-                return Ok((version, false));
-            }
+            fits &= match place {
+                Some((start, end)) => {
+                    pages(bytes.clone().sliced(start..end), column, group.num_rows())?.is_some()
+                }
+                None => false,
+            };
         }
     }
-    Ok((version, true))
+    Ok((metadata, fits))
 }
 
 /// Where the digits are. The footer is last in the file, and what follows the mark first elsewhere
