@@ -62,8 +62,8 @@ fn what_the_device_cannot_do_is_told() {
     place.write("ids.txt", "1 2 3 4 5 6");
     let on = [
         "evaluate",
-        "--model",
-        "tiny",
+        "--weights",
+        "model",
         "--tokens-file",
         "ids.txt",
         "--context",
