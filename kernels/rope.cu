@@ -86,3 +86,34 @@ KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* posit
         }
     }
 }
+
+// Adds biases to the queries, keys and values that rows begin with, in place, before `rope_append`. A row has `stride`
+// numbers, of which the first `columns` have a bias. Grid (rows, parts): a thread a number.
+// Moves 2 x columns numbers a row and the biases once; 1 FLOP a number.
+KERNEL(bias_heads, T* qkv, const T* bias, u32 stride, u32 columns) {
+    wait_for_previous();
+    let_next_start();
+    T* row = qkv + u64(blockIdx.x) * stride;
+    for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < columns; i += gridDim.y * blockDim.x) {
+        row[i] = to_number(to_float(row[i]) + to_float(bias[i]));
+    }
+}
+
+// RMSNorm of each of the queries and keys that rows of `stride` numbers begin with, in place, before `rope_append`.
+// weight [2][HEAD_DIM]: for queries, for keys. Grid (rows, parts): a warp a head.
+// Moves 2 x (heads + kv_heads) x HEAD_DIM numbers a row and the weights once; 4 FLOPs a number.
+KERNEL(norm_heads, T* qkv, const T* weight, u32 stride, u32 heads, u32 kv_heads, float eps) {
+    wait_for_previous();
+    let_next_start();
+    u32 warps = blockDim.x / WARP;
+    for (u32 head = blockIdx.y * warps + warp_index(); head < heads + kv_heads; head += gridDim.y * warps) {
+        T* x = qkv + u64(blockIdx.x) * stride + head * HEAD_DIM;
+        const T* w = head < heads ? weight : weight + HEAD_DIM;
+        float total = 0.0f;
+        for (u32 i = lane_index(); i < HEAD_DIM; i += WARP) total += to_float(x[i]) * to_float(x[i]);
+        float scale = 1.0f / sqrtf(warp_sum(total) / float(HEAD_DIM) + eps);
+        for (u32 i = lane_index(); i < HEAD_DIM; i += WARP) {
+            x[i] = to_number(to_float(x[i]) * scale * to_float(w[i]));
+        }
+    }
+}

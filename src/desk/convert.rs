@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::evaluate::{self, Asked, Progress, TextQuality};
+use super::evaluate::{self, Asked, Progress, Subject, TextQuality};
 use crate::base::error::{Error, Result};
 use crate::base::hash;
 use crate::base::text::layer_list;
@@ -95,8 +95,16 @@ pub fn convert(
 ) -> Result<(ConversionReport, Vec<String>)> {
     check(wanted)?;
     let layers = wanted.asked.model.shape.layers;
-    let mut search =
-        Search { wanted, backend, store, cancel, progress, measured: BTreeMap::new(), text: None };
+    let mut search = Search {
+        wanted,
+        backend,
+        store,
+        cancel,
+        progress,
+        subject: Subject::default(),
+        measured: BTreeMap::new(),
+        text: None,
+    };
     let mut sets: Vec<Chosen> =
         wanted.conversions.iter().flat_map(|one| analysis::alone(*one, layers)).collect();
     search.measure(&sets)?;
@@ -209,6 +217,7 @@ struct Search<'a> {
     store: &'a Store,
     cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(Progress<'_>),
+    subject: Subject,
     measured: BTreeMap<Architecture, Quality>,
     /// What was measured last; the text is the same each time.
     text: Option<TextQuality>,
@@ -230,7 +239,8 @@ impl Search<'_> {
             counts: false,
             ..self.wanted.asked.clone()
         };
-        let text = evaluate::evaluate(&asked, self.backend, self.store, self.cancel, self.progress)?;
+        let Self { subject, backend, store, cancel, progress, .. } = self;
+        let text = evaluate::evaluate(&asked, subject, *backend, store, cancel, progress)?;
         let cases = text.cases.iter().map(|case| (case.architecture.clone(), case.quality));
         self.measured.extend(cases);
         self.text = Some(text);

@@ -12,7 +12,7 @@ pub use crate::lab::sweep::Text;
 use crate::model::{Model, Tokenizer, read_tokens};
 use crate::plan::{Architecture, CommDType, DType};
 use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
-use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
+use crate::table::{FEW_WINDOWS, Quality, quality};
 
 /// What is to be evaluated.
 #[derive(Clone, Debug)]
@@ -67,6 +67,48 @@ pub struct Case {
     pub quality: Quality,
 }
 
+/// What was read of a model and a text: evaluations of other wirings on the same need not read it again.
+#[derive(Debug, Default)]
+pub struct Subject(Option<Read>);
+
+/// A text as the windows that stand alone, and what the weights are named by.
+#[derive(Debug)]
+struct Read {
+    /// Tokens of the text, after the limit.
+    tokens: Vec<u32>,
+    /// What each window is stored under.
+    keys: Vec<String>,
+    /// The fingerprint of the weights.
+    weights: String,
+}
+
+impl Subject {
+    /// Reads the text and hashes the weights, unless that was done before.
+    fn read(&mut self, asked: &Asked, progress: &mut dyn FnMut(Progress<'_>)) -> Result<&Read> {
+        let read = match self.0.take() {
+            Some(read) => read,
+            None => Read::of(asked, progress)?,
+        };
+        Ok(self.0.insert(read))
+    }
+}
+
+impl Read {
+    fn of(asked: &Asked, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Self> {
+        progress(Progress::Doing("reading the text"));
+        let mut tokens = tokens(&asked.model, &asked.text)?;
+        let all = tokens.len();
+        tokens.truncate(asked.limit.unwrap_or(all));
+        let keys: Vec<String> = tokens.chunks_exact(asked.context).map(window_key).collect();
+        if keys.is_empty() {
+            return Err(too_short(asked, all, tokens.len()));
+        }
+        progress(Progress::Doing("hashing the weights"));
+        let weights = asked.model.fingerprint(asked.seed)?;
+        Ok(Self { tokens, keys, weights })
+    }
+}
+
 /// How far an evaluation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
@@ -84,7 +126,8 @@ pub enum Progress<'a> {
     },
 }
 
-/// Evaluates on `backend`; finished windows are stored in `store` and found there. After `cancel` no window is begun.
+/// Evaluates on `backend`, reading `subject` first where it was not read before (it has to be of the same model and
+/// text); finished windows are stored in `store` and found there. After `cancel` no window is begun.
 ///
 /// # Errors
 ///
@@ -93,6 +136,7 @@ pub enum Progress<'a> {
 /// before the end; a failure where results cannot be stored or the backend fails.
 pub fn evaluate(
     asked: &Asked,
+    subject: &mut Subject,
     backend: &dyn PlanBackend,
     store: &Store,
     cancel: &Cancel,
@@ -101,27 +145,18 @@ pub fn evaluate(
     let Asked { model, context, tp, dtype, comm_dtype, seed, .. } = asked;
     // what is wrong is told before anything is read that takes long
     let plans = plan_hashes(asked, backend)?;
-    progress(Progress::Doing("reading the text"));
-    let mut tokens = tokens(model, &asked.text)?;
-    let all = tokens.len();
-    tokens.truncate(asked.limit.unwrap_or(all));
+    let Read { tokens, keys, weights } = subject.read(asked, progress)?;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
-    if windows.is_empty() {
-        return Err(too_short(asked, all, tokens.len()));
-    }
-    let keys: Vec<String> = windows.iter().map(|window| window_key(window)).collect();
-    progress(Progress::Doing("hashing the weights"));
-    let weights = model.fingerprint(*seed)?;
     let mut files: Vec<EvaluationFile> = plans
         .iter()
         .map(|(architecture, plan)| {
             let plan = plan.clone();
-            let of = Evaluation::new(&model.name, &weights, architecture, *tp, *dtype, plan);
+            let of = Evaluation::new(&model.name, weights, architecture, *tp, *dtype, plan);
             store.evaluation(of.sending(*comm_dtype))
         })
         .collect::<Result<_>>()?;
 
-    let (missing, missing_keys) = missing(&windows, &keys, &files);
+    let (missing, missing_keys) = missing(&windows, keys, &files);
     let of = windows.len() * files.len();
     let found = keys.iter().map(|key| files.iter().filter(|file| file.get(key).is_some()).count()).sum();
     progress(Progress::Windows { done: found, found, of });
@@ -165,7 +200,7 @@ pub fn evaluate(
     // random weights have no quality that runs could have
     if asked.counts && model.has_weights {
         let text = asked.text.name();
-        store.evaluated(&model.name, (&text, *context), Backend::Cpu, keys, &files)?;
+        store.evaluated(&model.name, (&text, *context), backend.name(), keys.clone(), &files)?;
     }
     Ok(TextQuality {
         context: *context,
@@ -186,8 +221,8 @@ fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architec
     let mut hashes: Vec<(Architecture, String)> = Vec::new();
     for architecture in &asked.architectures {
         if hashes.iter().all(|(known, _)| known != architecture) {
-            let plan =
-                evaluation_plan(&asked.model, architecture, asked.tp, precision, asked.comm_dtype)?;
+            let (tp, sent, lowering) = (asked.tp, asked.comm_dtype, backend.evaluation_lowering());
+            let plan = evaluation_plan(&asked.model, architecture, tp, precision, sent, lowering)?;
             hashes.push((architecture.clone(), plan.hash()));
         }
     }

@@ -1,6 +1,8 @@
 //! The quality of an experiment's cells (`[evaluate]`): one evaluation for all cells that compute the same numbers,
 //! on the cpu backend, whoever ran them. What was evaluated before is found.
 
+use std::collections::HashMap;
+
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::lab::launch::Cancel;
@@ -11,7 +13,7 @@ use crate::plan::{Architecture, CommDType, DType};
 use crate::run::{Feasibility, backend};
 use crate::table::{Backend, Spec};
 
-use super::evaluate::{Asked, Progress, TextQuality, evaluate};
+use super::evaluate::{Asked, Progress, Subject, TextQuality, evaluate};
 
 /// What one evaluation is of: cells that differ in nothing but what leaves the numbers as they are.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,10 +74,12 @@ pub fn evaluate_cells(
     let (parts, notes) = parts(experiment);
     notes.into_iter().for_each(|note| emit(SweepEvent::Note(note)));
     let mut failed = 0;
+    let mut subjects: HashMap<String, Subject> = HashMap::new();
     for part in parts {
         let what = part.label();
         emit(SweepEvent::Note(format!("evaluating {what} on {}", asked.text.name())));
-        match one(&part, asked, store, cancel, emit) {
+        let subject = subjects.entry(part.model.clone()).or_default();
+        match one(&part, subject, asked, store, cancel, emit) {
             Ok(quality) => {
                 told(&quality, &part).into_iter().for_each(|note| emit(SweepEvent::Note(note)))
             }
@@ -91,6 +95,7 @@ pub fn evaluate_cells(
 
 fn one(
     part: &Part,
+    subject: &mut Subject,
     of: &Evaluate,
     store: &Store,
     cancel: &Cancel,
@@ -108,7 +113,8 @@ fn one(
         seed: 0,
         counts: true,
     };
-    evaluate(&asked, backend(Backend::Cpu)?, store, cancel, &mut |progress| {
+    let backend = backend(Backend::Cpu)?;
+    evaluate(&asked, subject, backend, store, cancel, &mut |progress| {
         if let Progress::Windows { done, found, of } = progress {
             emit(SweepEvent::Evaluating { what: part.label(), done, found, of });
         }

@@ -2,15 +2,12 @@
 //! models, and small ones for tests and laptops.
 
 use super::Model;
-use crate::plan::{ModelShape, Rope, RopeScaling};
+use crate::plan::{HeadStep, ModelShape, Rope, RopeScaling};
 
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";
 const LLAMA_405B_NOTE: &str =
     "16 KV heads as the paper benchmarked it, so that TP 16 divides them (the released model has 8)";
-
-const QWEN2_NOTE: &str = "without the biases of its QKV projection";
-const QWEN3_NOTE: &str = "without the norms of its queries and keys";
 
 /// One line of the table; the rest of a shape follows from it.
 struct Row {
@@ -21,6 +18,7 @@ struct Row {
     kv_heads: u32,
     /// Where it is not the hidden size over the heads.
     head_dim: Option<u32>,
+    qkv: HeadStep,
     intermediate: u32,
     vocab: u32,
     rope: Rope,
@@ -49,7 +47,7 @@ const fn llama3(factor: f64) -> Rope {
 
 const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
     let [layers, hidden, heads, kv_heads, intermediate, vocab] = sizes;
-    let (head_dim, norm_eps, tied, note) = (None, 1e-5, false, None);
+    let (head_dim, qkv, norm_eps, tied, note) = (None, HeadStep::Plain, 1e-5, false, None);
     Row {
         name,
         layers,
@@ -57,6 +55,7 @@ const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
         heads,
         kv_heads,
         head_dim,
+        qkv,
         intermediate,
         vocab,
         rope,
@@ -66,8 +65,8 @@ const fn row(name: &'static str, sizes: [u32; 6], rope: Rope) -> Row {
     }
 }
 
-const fn qwen(name: &'static str, sizes: [u32; 6], note: &'static str) -> Row {
-    Row { norm_eps: 1e-6, note: Some(note), ..row(name, sizes, plain(1_000_000.0)) }
+const fn qwen(name: &'static str, sizes: [u32; 6], qkv: HeadStep) -> Row {
+    Row { norm_eps: 1e-6, qkv, ..row(name, sizes, plain(1_000_000.0)) }
 }
 
 /// Sizes: layers, hidden, heads, KV heads, MLP, vocabulary.
@@ -95,10 +94,13 @@ const ROWS: [Row; 23] = [
     row("llama-3.1-70b", [80, 8192, 64, 8, 28672, 128_256], llama3(8.0)),
     row("llama-3.3-70b-instruct", [80, 8192, 64, 8, 28672, 128_256], llama3(8.0)),
     Row { norm_eps: 1e-6, ..row("internlm-20b", [60, 5120, 40, 40, 13824, 103_168], plain(10_000.0)) },
-    qwen("qwen2.5-7b", [28, 3584, 28, 4, 18944, 152_064], QWEN2_NOTE),
-    qwen("qwen2.5-72b-instruct", [80, 8192, 64, 8, 29568, 152_064], QWEN2_NOTE),
-    qwen("qwen3-8b", [36, 4096, 32, 8, 12288, 151_936], QWEN3_NOTE),
-    Row { head_dim: Some(128), ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], QWEN3_NOTE) },
+    qwen("qwen2.5-7b", [28, 3584, 28, 4, 18944, 152_064], HeadStep::Biased),
+    qwen("qwen2.5-72b-instruct", [80, 8192, 64, 8, 29568, 152_064], HeadStep::Biased),
+    qwen("qwen3-8b", [36, 4096, 32, 8, 12288, 151_936], HeadStep::Normed),
+    Row {
+        head_dim: Some(128),
+        ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], HeadStep::Normed)
+    },
     row("mistral-7b", [32, 4096, 32, 8, 14336, 32000], plain(10_000.0)),
     row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
 ];
@@ -113,6 +115,7 @@ impl Row {
                 heads: self.heads,
                 kv_heads: self.kv_heads,
                 head_dim: self.head_dim.unwrap_or(self.hidden / self.heads),
+                qkv: self.qkv,
                 intermediate: self.intermediate,
                 vocab: self.vocab,
                 rope: self.rope,
@@ -172,11 +175,10 @@ mod tests {
         assert_eq!(parameters("llama-3.1-8b"), parameters("llama-3-8b"));
         assert_eq!(parameters("llama-3.1-70b"), parameters("llama-3.3-70b-instruct"));
         assert_eq!(parameters("mistral-7b"), 7_241_732_096);
-        // released sizes less biases of QKV (2.5) and norms of heads (3)
-        assert_eq!(parameters("qwen2.5-7b"), 7_615_616_512 - 28 * (3584 + 2 * 512));
-        assert_eq!(parameters("qwen2.5-72b-instruct"), 72_706_203_648 - 80 * (8192 + 2 * 1024));
-        assert_eq!(parameters("qwen3-8b"), 8_190_735_360 - 36 * 256);
-        assert_eq!(parameters("qwen3-32b"), 32_762_123_264 - 64 * 256);
+        assert_eq!(parameters("qwen2.5-7b"), 7_615_616_512);
+        assert_eq!(parameters("qwen2.5-72b-instruct"), 72_706_203_648);
+        assert_eq!(parameters("qwen3-8b"), 8_190_735_360);
+        assert_eq!(parameters("qwen3-32b"), 32_762_123_264);
         assert!((parameters("internlm-20b") as f64 / 1e9 - 20.1).abs() < 0.1);
     }
 

@@ -94,21 +94,8 @@ impl Checkpoint {
 
 /// Every tensor that a checkpoint of this shape must hold.
 fn needed(shape: &ModelShape) -> impl Iterator<Item = Tensor> {
-    let layers = (0..shape.layers).flat_map(|l| {
-        [
-            Tensor::InputNorm(l),
-            Tensor::Query(l),
-            Tensor::Key(l),
-            Tensor::Value(l),
-            Tensor::Output(l),
-            Tensor::PostAttentionNorm(l),
-            Tensor::Gate(l),
-            Tensor::Up(l),
-            Tensor::Down(l),
-        ]
-    });
-    let head = (!shape.tied_embeddings).then_some(Tensor::Head);
-    [Tensor::Embedding, Tensor::FinalNorm].into_iter().chain(head).chain(layers)
+    let is_tied = shape.tied_embeddings;
+    Tensor::all(shape).into_iter().filter(move |tensor| *tensor != Tensor::Head || !is_tied)
 }
 
 /// Maps a file for reading.
@@ -195,10 +182,13 @@ fn locate(
         let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
         let (rows, columns) = tensor.dimensions(shape);
         let expected = [rows as usize, columns as usize];
-        // HF stores the one row of a norm as a vector
-        let fits = info.shape == expected || (rows == 1 && info.shape == expected[1..]);
-        if !fits {
-            let expected = if rows == 1 { &expected[1..] } else { &expected[..] };
+        // HF stores the one row of a norm and the one column of a bias as a vector
+        let expected = match expected {
+            [1, columns] if info.shape != expected => vec![columns],
+            [rows, 1] if info.shape != expected => vec![rows],
+            _ => expected.to_vec(),
+        };
+        if info.shape != expected {
             return Err(Error::input_help(
                 format!("{path}: tensor {name} is {:?}, expected {expected:?}", info.shape),
                 "the expected shape follows from config.json: do the two belong together?",
@@ -221,8 +211,8 @@ fn locate(
     Ok(tensors)
 }
 
-/// Errors on tensors that no Llama-family model of this shape has: biases, norms of queries, further
-/// layers. Ignoring one would compute another model than the checkpoint's.
+/// Errors on tensors that no model of this shape has: biases where the family has none, further layers. Ignoring
+/// one would compute another model than the checkpoint's.
 fn refuse_unknown(files: &[MappedFile], found: &Found, shape: &ModelShape) -> Result<()> {
     let harmless = |name: &str| {
         // frequencies that old checkpoints carry along, and a copy of a tied embedding
@@ -238,6 +228,6 @@ fn refuse_unknown(files: &[MappedFile], found: &Found, shape: &ModelShape) -> Re
             shape.layers,
             found.keys().filter(|n| !harmless(n)).count()
         ),
-        "biases and norms of queries and keys are not supported; for layers, see \"num_hidden_layers\"",
+        "of biases those of q, k, v of qwen2 are read, of norms within heads those of qwen3: see \"model_type\"; for layers, \"num_hidden_layers\"",
     ))
 }

@@ -8,13 +8,24 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::base::error::{Error, Result};
-use crate::plan::LayerSet;
-use crate::plan::{DType, ModelShape};
+use crate::plan::{DType, HeadStep, LayerSet, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
 pub(crate) const MAX_SIZE: u32 = 1 << 22;
 /// The most layers that a config is believed to mean.
 pub(crate) const MAX_LAYERS: u32 = 10_000;
+
+/// The families that are read, by `model_type`, and what each does to queries, keys and values before the rotation.
+/// A config without the key is Llama's, as old ones are.
+const FAMILIES: [(&str, HeadStep); 5] = [
+    ("llama", HeadStep::Plain),
+    ("ladder_llama", HeadStep::Plain),
+    ("mistral", HeadStep::Plain),
+    ("qwen2", HeadStep::Biased),
+    ("qwen3", HeadStep::Normed),
+];
+/// The width of a head of Qwen3 where its config names none: it does not follow from the hidden size.
+const QWEN3_HEAD_DIM: u32 = 128;
 
 /// A parsed `config.json` with its text, so that errors can show the place.
 #[derive(Debug)]
@@ -115,12 +126,14 @@ impl Config {
 
     /// The model's shape, after checking that it is one of the Llama family.
     pub(super) fn shape(&self) -> Result<ModelShape> {
+        let qkv = self.family()?;
         self.refuse_others()?;
         let hidden = self.size("hidden_size", MAX_SIZE)?;
         let heads = self.size("num_attention_heads", MAX_SIZE)?;
         let kv_heads = self.size_if_any("num_key_value_heads", MAX_SIZE)?.unwrap_or(heads);
         let head_dim = match self.size_if_any("head_dim", MAX_SIZE)? {
             Some(head_dim) => head_dim,
+            None if qkv == HeadStep::Normed => QWEN3_HEAD_DIM,
             None if hidden.is_multiple_of(heads) => hidden / heads,
             None => {
                 return Err(self.wrong(
@@ -160,12 +173,23 @@ impl Config {
             heads,
             kv_heads,
             head_dim,
+            qkv,
             intermediate: self.size("intermediate_size", MAX_SIZE)?,
             vocab: self.size("vocab_size", MAX_SIZE)?,
             rope: self.rope()?,
             // HF's own default
             norm_eps: self.positive("rms_norm_eps")?.unwrap_or(1e-6),
             tied_embeddings,
+        })
+    }
+
+    /// What the model's family does to queries, keys and values before the rotation.
+    fn family(&self) -> Result<HeadStep> {
+        let Some(value) = self.get("model_type") else { return Ok(HeadStep::Plain) };
+        let known = FAMILIES.iter().find(|(name, _)| value.as_str() == Some(name));
+        known.map(|(_, qkv)| *qkv).ok_or_else(|| {
+            let names = FAMILIES.map(|(name, _)| name).join(", ");
+            self.wrong("model_type", value, format!("not supported: {names} are read"))
         })
     }
 
@@ -216,7 +240,13 @@ impl Config {
 
     /// Errors on attention that does not see the whole context.
     fn refuse_windows(&self) -> Result<()> {
-        let off = self.get("use_sliding_window") == Some(&Value::Bool(false));
+        // Qwen's is off unless it is switched on
+        let is_qwen =
+            self.get("model_type").and_then(Value::as_str).is_some_and(|t| t.starts_with("qwen"));
+        let off = match self.get("use_sliding_window") {
+            Some(used) => *used == Value::Bool(false),
+            None => is_qwen,
+        };
         if let Some(value) = self.get("sliding_window").filter(|_| !off) {
             let context = self.get("max_position_embeddings").and_then(Value::as_u64);
             let whole = matches!((value.as_u64(), context), (Some(w), Some(c)) if w >= c);

@@ -16,6 +16,7 @@
 //! | output, down | 1 / sqrt(inputs x 2 layers) |
 //! | head, untied | 3 / sqrt(hidden) |
 //! | norms | 0.1 around 1 |
+//! | biases of queries, keys and values | 0.5 |
 //!
 //! Where head and embedding are tied, the final norm's weights have random signs: without, a token's own
 //! embedding in the residual would make the model repeat its last token for ever.
@@ -29,6 +30,8 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Standard deviation of norm weights.
 const NORM_SPREAD: f64 = 0.1;
+/// Standard deviation of biases, half of what they are added to has.
+const BIAS_SPREAD: f64 = 0.5;
 /// Standard deviation of an untied head's logits.
 const LOGIT_SPREAD: f64 = 3.0;
 
@@ -77,6 +80,11 @@ fn role(tensor: Tensor) -> u64 {
         Tensor::Down(l) => (10, l),
         Tensor::FinalNorm => (11, 0),
         Tensor::Head => (12, 0),
+        Tensor::QueryBias(l) => (13, l),
+        Tensor::KeyBias(l) => (14, l),
+        Tensor::ValueBias(l) => (15, l),
+        Tensor::QueryNorm(l) => (16, l),
+        Tensor::KeyNorm(l) => (17, l),
     };
     kind << 32 | u64::from(layer)
 }
@@ -93,7 +101,12 @@ fn distribution(tensor: Tensor, shape: &ModelShape) -> (f64, f64) {
         }
         Tensor::Output(_) | Tensor::Down(_) => (0.0, 1.0 / (columns * modules).sqrt()),
         Tensor::Head => (0.0, LOGIT_SPREAD / columns.sqrt()),
-        Tensor::InputNorm(_) | Tensor::PostAttentionNorm(_) | Tensor::FinalNorm => (1.0, NORM_SPREAD),
+        Tensor::QueryBias(_) | Tensor::KeyBias(_) | Tensor::ValueBias(_) => (0.0, BIAS_SPREAD),
+        Tensor::InputNorm(_)
+        | Tensor::PostAttentionNorm(_)
+        | Tensor::QueryNorm(_)
+        | Tensor::KeyNorm(_)
+        | Tensor::FinalNorm => (1.0, NORM_SPREAD),
     }
 }
 

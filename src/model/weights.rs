@@ -1,5 +1,6 @@
 //! Weights as plans name them: one rank's slices of a model's tensors, from a checkpoint or a seed.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::checkpoint::Checkpoint;
@@ -19,6 +20,16 @@ pub struct Matrix {
     pub inputs: usize,
     /// The numbers, `outputs` rows of `inputs` each, one row after another.
     pub data: MatrixData,
+}
+
+impl Matrix {
+    /// All numbers, row by row, as f32: for weights that are small.
+    pub fn numbers(&self) -> Cow<'_, [f32]> {
+        match &self.data {
+            MatrixData::F32(numbers) => Cow::Borrowed(numbers),
+            MatrixData::Bf16(numbers) => numbers.iter().map(|number| number.to_f32()).collect(),
+        }
+    }
 }
 
 /// The numbers of a matrix in their format.

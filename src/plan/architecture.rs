@@ -89,6 +89,16 @@ impl Wiring {
 }
 
 impl Architecture {
+    /// Why a model of so many layers cannot be wired so: layers are named that it has not. `None` where it can.
+    pub fn layer_problem(&self, layers: u32) -> Option<String> {
+        let (Self::Ladder(set) | Self::SyncDrop(set)) = self else { return None };
+        let problem = set.beyond(layers)?;
+        Some(format!(
+            "{self} names {problem}, and the model has {layers} (0 to {})",
+            layers.saturating_sub(1)
+        ))
+    }
+
     /// Why the rows of the residual cannot be scattered over the ranks (sequence parallelism); `None` where they can.
     pub fn scatter_problem(&self, layers: u32) -> Option<String> {
         if *self == Self::UpperBound {
@@ -192,17 +202,21 @@ impl LayerSet {
     ///
     /// An input error where it names layers that the model has not.
     pub fn layers(&self, layers: u32) -> Result<Vec<u32>, Error> {
-        let beyond = match self {
-            Self::All => None,
-            Self::Last(count) => (*count > layers).then(|| format!("the last {count} layers")),
-            Self::Only(list) => list.last().filter(|l| **l >= layers).map(|l| format!("layer {l}")),
-        };
-        match beyond {
+        match self.beyond(layers) {
             Some(what) => Err(Error::input_help(
                 format!("the model has no such layers: {what} of {layers}"),
                 format!("its layers are 0 to {}", layers.saturating_sub(1)),
             )),
             None => Ok((0..layers).filter(|layer| self.contains(*layer, layers)).collect()),
+        }
+    }
+
+    /// Those of its layers that a model of `layers` has not, in words.
+    fn beyond(&self, layers: u32) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::Last(count) => (*count > layers).then(|| format!("the last {count} layers")),
+            Self::Only(list) => list.last().filter(|l| **l >= layers).map(|l| format!("layer {l}")),
         }
     }
 
@@ -333,7 +347,13 @@ mod tests {
             let error = set.layers(4).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             assert!(error.to_string().contains(part), "{error}");
+            for architecture in [Architecture::Ladder(set.clone()), Architecture::SyncDrop(set)] {
+                let problem = architecture.layer_problem(4).unwrap();
+                assert!(problem.contains(part) && problem.contains("has 4 (0 to 3)"), "{problem}");
+                assert_eq!(architecture.layer_problem(5), None);
+            }
         }
+        assert_eq!(Architecture::Delayed(99).layer_problem(4), None, "modules, not layers");
     }
 
     proptest! {

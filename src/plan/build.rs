@@ -85,7 +85,8 @@ struct GroupState {
 /// Builds the unlowered plan (but for the choices in [`super::Lowering`] that decide what exists).
 pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     let shape = &spec.shape;
-    if let Some(problem) = shape.tp_problem(spec.tp) {
+    let problem = shape.tp_problem(spec.tp);
+    if let Some(problem) = problem.or_else(|| spec.architecture.layer_problem(shape.layers)) {
         return Err(PlanError::Shape(problem));
     }
     if spec.lowering.shard_head && !shape.vocab.is_multiple_of(spec.tp) {

@@ -2,8 +2,9 @@
 //! placement follows from its operands' placements, or is an error; so do its shape and its cost.
 
 use super::{
-    CommDType, Cost, Element, Groups, Kind, Lane, Module, Operation, Placement, Plan, PlanSpec,
-    Quantity, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId, WeightPart,
+    CommDType, Cost, Element, Groups, HeadStep, Kind, Lane, Module, Operation, Placement, Plan,
+    PlanSpec, Quantity, Rows, SCALED_TOGETHER, Shard, Tensor, Value, ValueId, Weight, WeightId,
+    WeightPart,
 };
 
 /// Why no plan could be built.
@@ -238,7 +239,11 @@ impl<'a> Builder<'a> {
                 (Some(Shard::Columns), _) => wrong(0, "it must be sharded"),
                 _ => wrong(0, "it must be replicated"),
             },
-            Kind::RopeAppend | Kind::Attend | Kind::SiluMul { .. } => {
+            Kind::RopeAppend
+            | Kind::BiasRopeAppend
+            | Kind::NormRopeAppend
+            | Kind::Attend
+            | Kind::SiluMul { .. } => {
                 if first == Sharded {
                     Ok(Sharded)
                 } else {
@@ -397,8 +402,13 @@ impl<'a> Builder<'a> {
             Kind::MeanShare => cost.flops = per(rows, columns),
             Kind::Join { .. } => cost.flops = per(rows, reads.len() as u64 * columns),
             Kind::SiluMul { .. } => cost.flops = per(rows, 5 * columns),
-            Kind::RopeAppend => {
-                cost.flops = per(rows, 3 * (heads * head_dim + kv));
+            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+                let before = match kind {
+                    Kind::BiasRopeAppend => heads * head_dim + 2 * kv,
+                    Kind::NormRopeAppend => 4 * (heads * head_dim + kv),
+                    _ => 0,
+                };
+                cost.flops = per(rows, before + 3 * (heads * head_dim + kv));
                 cost.bytes_written = cost.bytes_written + per(rows, 2 * kv * precision.kv.bytes());
             }
             Kind::Attend => {
@@ -488,11 +498,29 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Queries, rotated, of a projection that starts with q, k, v, after what the model does to these before.
+    fn rotate(&mut self, projected: ValueId, layer: u32, columns: u32) -> Result<ValueId, PlanError> {
+        let (kind, shard, tensors) = match self.spec.shape.qkv {
+            HeadStep::Plain => return self.emit("rope", Kind::RopeAppend, &[projected], columns),
+            HeadStep::Biased => {
+                let biases =
+                    vec![Tensor::QueryBias(layer), Tensor::KeyBias(layer), Tensor::ValueBias(layer)];
+                (Kind::BiasRopeAppend, Shard::Rows, biases)
+            }
+            HeadStep::Normed => {
+                let norms = vec![Tensor::QueryNorm(layer), Tensor::KeyNorm(layer)];
+                (Kind::NormRopeAppend, Shard::Whole, norms)
+            }
+        };
+        let weight = self.weight("rope", shard, &tensors);
+        self.emit_with("rope", kind, &[projected], columns, Some((weight, shard)))
+    }
+
     /// RoPE, cache and attention on a projection that starts with q, k, v; then the output
     /// projection: sharded -> partial.
     fn attend(&mut self, projected: ValueId, layer: u32) -> Result<ValueId, PlanError> {
         let columns = self.spec.shape.heads / self.spec.tp * self.spec.shape.head_dim;
-        let queries = self.emit("rope", Kind::RopeAppend, &[projected], columns)?;
+        let queries = self.rotate(projected, layer, columns)?;
         let attended = self.emit("attend", Kind::Attend, &[queries], columns)?;
         self.matmul("out", attended, Shard::Columns, &[Tensor::Output(layer)])
     }

@@ -31,7 +31,7 @@ pub use cost::{Cost, Groups, Quantity, Step};
 pub use graph::{Plan, PlanSpec, Precision};
 pub use lower::Lowering;
 pub use operation::{Kind, Lane, Module, Operation, Phase};
-pub use shape::{DType, ModelShape, Rope, RopeScaling};
+pub use shape::{DType, HeadStep, ModelShape, Rope, RopeScaling};
 pub use value::{Element, OpId, Placement, Rows, Value, ValueId, WeightId};
 pub use variant::{CommDType, SCALED_TOGETHER, Variant};
 pub use weights::{Shard, Tensor, Weight, WeightPart};

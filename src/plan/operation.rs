@@ -98,6 +98,11 @@ pub enum Kind {
     /// `kv_heads` x `head_dim` / tp columns (and in a parallel block more behind them); writes the rotated
     /// queries `[rows, heads x head_dim / tp]`.
     RopeAppend,
+    /// A [`Kind::RopeAppend`] that first adds a weight `[columns of q, k, v, 1]` to q, k and v: their biases.
+    BiasRopeAppend,
+    /// A [`Kind::RopeAppend`] that first puts each head of q and of k through an RMSNorm of its own: the weight is
+    /// `[2, head_dim]`, its first row for queries, its second for keys.
+    NormRopeAppend,
     /// Causal attention over the layer's KV cache, the new tokens included: reads rotated queries
     /// `[rows, heads x head_dim / tp]`, writes as much. Query heads share KV heads in equal groups (GQA).
     Attend,
@@ -145,6 +150,8 @@ impl Kind {
             Self::Quantize { .. } => "quantize",
             Self::MatMul => "matmul",
             Self::RopeAppend => "rope_append",
+            Self::BiasRopeAppend => "bias_rope_append",
+            Self::NormRopeAppend => "norm_rope_append",
             Self::Attend => "attend",
             Self::SiluMul { .. } => "silu_mul",
             Self::AllReduce => "all_reduce",

@@ -79,7 +79,21 @@ impl Rope {
     }
 }
 
-/// The shape of a Llama-family model (pre-norm, RMSNorm, RoPE, GQA, gated MLP, no biases).
+/// What a model does to queries, keys and values between their projection and the rotation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadStep {
+    /// Nothing: Llama, Mistral.
+    #[default]
+    Plain,
+    /// Each gets a bias: Qwen2 and 2.5.
+    Biased,
+    /// Each query and each key goes through an RMSNorm of its own head, with one weight for all queries of a layer and
+    /// one for all its keys: Qwen3.
+    Normed,
+}
+
+/// The shape of a Llama-family model (pre-norm, RMSNorm, RoPE, GQA, gated MLP).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelShape {
     /// Layers, each one attention and one MLP.
@@ -93,6 +107,9 @@ pub struct ModelShape {
     pub kv_heads: u32,
     /// Columns of one attention head; queries of a token have `heads x head_dim` in all.
     pub head_dim: u32,
+    /// What is done to queries, keys and values before the rotation.
+    #[serde(default)]
+    pub qkv: HeadStep,
     /// Width of the MLP (one of gate and up).
     pub intermediate: u32,
     /// How many tokens the vocabulary has: rows of the embedding and of the head.
@@ -110,9 +127,14 @@ impl ModelShape {
     pub fn parameters(&self) -> u64 {
         let (h, d) = (u64::from(self.hidden), u64::from(self.head_dim));
         let attention = h * d * u64::from(2 * self.heads + 2 * self.kv_heads);
+        let of_heads = match self.qkv {
+            HeadStep::Plain => 0,
+            HeadStep::Biased => d * u64::from(self.heads + 2 * self.kv_heads),
+            HeadStep::Normed => 2 * d,
+        };
         let mlp = 3 * h * u64::from(self.intermediate);
         let ends = h * u64::from(self.vocab) * if self.tied_embeddings { 1 } else { 2 };
-        u64::from(self.layers) * (attention + mlp + 2 * h) + ends + h
+        u64::from(self.layers) * (attention + of_heads + mlp + 2 * h) + ends + h
     }
 
     /// Why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::ModelShape;
+use super::{HeadStep, ModelShape};
 
 /// A tensor of a Llama-family checkpoint, by role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -18,6 +18,16 @@ pub enum Tensor {
     Key(u32),
     /// A layer's value projection, `[kv_heads x head_dim, hidden]`.
     Value(u32),
+    /// The bias of a layer's queries, `[heads x head_dim, 1]`: one number an output.
+    QueryBias(u32),
+    /// The bias of a layer's keys, `[kv_heads x head_dim, 1]`.
+    KeyBias(u32),
+    /// The bias of a layer's values, `[kv_heads x head_dim, 1]`.
+    ValueBias(u32),
+    /// The RMSNorm of each of a layer's queries, `[1, head_dim]`.
+    QueryNorm(u32),
+    /// The RMSNorm of each of a layer's keys, `[1, head_dim]`.
+    KeyNorm(u32),
     /// A layer's output projection of attention, `[hidden, heads x head_dim]`.
     Output(u32),
     /// The RMSNorm before a layer's MLP, `[1, hidden]`.
@@ -43,6 +53,11 @@ impl Tensor {
             Self::Query(l) => format!("model.layers.{l}.self_attn.q_proj.weight"),
             Self::Key(l) => format!("model.layers.{l}.self_attn.k_proj.weight"),
             Self::Value(l) => format!("model.layers.{l}.self_attn.v_proj.weight"),
+            Self::QueryBias(l) => format!("model.layers.{l}.self_attn.q_proj.bias"),
+            Self::KeyBias(l) => format!("model.layers.{l}.self_attn.k_proj.bias"),
+            Self::ValueBias(l) => format!("model.layers.{l}.self_attn.v_proj.bias"),
+            Self::QueryNorm(l) => format!("model.layers.{l}.self_attn.q_norm.weight"),
+            Self::KeyNorm(l) => format!("model.layers.{l}.self_attn.k_norm.weight"),
             Self::Output(l) => format!("model.layers.{l}.self_attn.o_proj.weight"),
             Self::PostAttentionNorm(l) => {
                 format!("model.layers.{l}.post_attention_layernorm.weight")
@@ -55,7 +70,23 @@ impl Tensor {
         }
     }
 
-    /// Rows (outputs) and columns (inputs) of the whole tensor, row-major. Norms are one row.
+    /// Every tensor of a model of this shape, the head also where it is the embedding.
+    pub fn all(shape: &ModelShape) -> Vec<Self> {
+        let of_layer = |l: u32| {
+            let heads = match shape.qkv {
+                HeadStep::Plain => vec![],
+                HeadStep::Biased => vec![Self::QueryBias(l), Self::KeyBias(l), Self::ValueBias(l)],
+                HeadStep::Normed => vec![Self::QueryNorm(l), Self::KeyNorm(l)],
+            };
+            let attention = [Self::InputNorm(l), Self::Query(l), Self::Key(l), Self::Value(l)];
+            let mlp = [Self::PostAttentionNorm(l), Self::Gate(l), Self::Up(l), Self::Down(l)];
+            attention.into_iter().chain(heads).chain([Self::Output(l)]).chain(mlp)
+        };
+        let ends = [Self::Embedding, Self::FinalNorm, Self::Head];
+        (0..shape.layers).flat_map(of_layer).chain(ends).collect()
+    }
+
+    /// Rows (outputs) and columns (inputs) of the whole tensor, row-major. Norms are one row, biases one column.
     pub fn dimensions(self, shape: &ModelShape) -> (u32, u32) {
         let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
         match self {
@@ -63,6 +94,9 @@ impl Tensor {
             Self::InputNorm(_) | Self::PostAttentionNorm(_) | Self::FinalNorm => (1, shape.hidden),
             Self::Query(_) => (q, shape.hidden),
             Self::Key(_) | Self::Value(_) => (kv, shape.hidden),
+            Self::QueryBias(_) => (q, 1),
+            Self::KeyBias(_) | Self::ValueBias(_) => (kv, 1),
+            Self::QueryNorm(_) | Self::KeyNorm(_) => (1, shape.head_dim),
             Self::Output(_) => (shape.hidden, q),
             Self::Gate(_) | Self::Up(_) => (shape.intermediate, shape.hidden),
             Self::Down(_) => (shape.hidden, shape.intermediate),

@@ -10,7 +10,7 @@ use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, Ru
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::MemoryNeed;
 use crate::model::Model;
-use crate::plan::{DType, ModelShape, Precision};
+use crate::plan::{DType, Lowering, ModelShape, Precision};
 use crate::table::{Backend, CellOptions, Collective, Environment, Spec};
 
 /// The hardware of runs that are executed on this machine.
@@ -196,6 +196,11 @@ pub trait PlanBackend: Sync {
         ))
     }
 
+    /// How plans are lowered that it evaluates: by it, results of backends are told apart that differ in nothing else.
+    fn evaluation_lowering(&self) -> Lowering {
+        Lowering { late_select: true, ..Lowering::default() }
+    }
+
     /// Evaluates architectures on windows of a text; results go to `emit` as they come. Begins no more
     /// windows after `stop` says so.
     ///
@@ -210,7 +215,7 @@ pub trait PlanBackend: Sync {
     ) -> Result<()> {
         Err(Error::input_help(
             format!("{} does not evaluate quality", self.title()),
-            "use another one: cpu",
+            "use another one: cpu, cuda",
         ))
     }
 }

@@ -47,8 +47,8 @@ pub struct Evaluated {
 /// Who is told of the results of an evaluation, as they come. An error ends it.
 pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
 
-/// The plan that an evaluation executes: all positions of a window at once, and logits of them a slice at a time
-/// from what [`Plan::selected_from`] names.
+/// The plan that an evaluation executes: all positions of a window at once, lowered as the backend asks
+/// ([`crate::run::PlanBackend::evaluation_lowering`]).
 ///
 /// # Errors
 ///
@@ -60,6 +60,7 @@ pub fn evaluation_plan(
     tp: u32,
     precision: Precision,
     comm_dtype: CommDType,
+    lowering: Lowering,
 ) -> Result<Plan> {
     if *architecture == Architecture::UpperBound {
         return Err(Error::input_help(
@@ -73,7 +74,7 @@ pub fn evaluation_plan(
         tp,
         phase: Phase::Prefill,
         precision,
-        lowering: Lowering { late_select: true, ..Lowering::default() },
+        lowering,
         variant: Variant { comm_dtype, ..Variant::default() },
         batch: 1,
     })

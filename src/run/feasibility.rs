@@ -34,11 +34,12 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     }
 }
 
-/// Why no backend can run a cell of a model of this shape: TP does not divide it, a batch cannot be divided
+/// Why no backend can run a cell of a model of this shape: TP does not divide it, layers are named that it has not, a batch cannot be divided
 /// into as many groups as are asked for, or messages in 8 bits would go through a fused all-reduce. `None`
 /// where nothing speaks against it.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    let problem = shape.tp_problem(spec.tp).or_else(|| division_problem(spec));
+    let layers = || spec.architecture.layer_problem(shape.layers);
+    let problem = shape.tp_problem(spec.tp).or_else(layers).or_else(|| division_problem(spec));
     problem.or_else(|| scatter_problem(spec, shape)).or_else(|| fused_messages(spec))
 }
 

@@ -29,8 +29,9 @@ fn place() -> Place {
 
 fn arguments<'a>(backend: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let common = ["--prompt-tokens-file", "prompts.txt", "--output-tokens", "5", "--format", "json"];
-    let model = ["generate", "--model", "tiny", "--backend", backend];
-    model.into_iter().chain(common).chain(more.iter().copied()).collect()
+    let model: &[&str] = if more.contains(&"--model") { &[] } else { &["--model", "tiny"] };
+    let verb = ["generate", "--backend", backend];
+    verb.iter().chain(model).copied().chain(common).chain(more.iter().copied()).collect()
 }
 
 fn cuda(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
@@ -96,6 +97,35 @@ fn two_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
 #[test]
 fn four_ranks_on_one_device_yield_what_the_cpu_backend_yields() {
     every_architecture("4", &["standard", "ladder", "parallel", "desync:2", "delayed:3"]);
+}
+
+/// Biases of queries, keys and values, and norms of heads; also where gate and up lie behind them in one projection.
+#[test]
+fn what_families_do_to_heads_is_done_as_on_the_cpu() {
+    let device = device!();
+    let place = place();
+    for (family, head_dim) in [("qwen2", 16), ("qwen3", 24)] {
+        let config = serde_json::json!({
+            "model_type": family, "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": head_dim, "intermediate_size": 96, "vocab_size": 256,
+            "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": true,
+        });
+        place.write(&format!("{family}/config.json"), &config.to_string());
+        let own = |options: &[&'static str]| [&["--model", family], options].concat();
+        for architecture in ["standard", "parallel"] {
+            for tp in ["1", "2"] {
+                let what = format!("{family}, {architecture} at TP {tp}");
+                let options = own(&["--architecture", architecture, "--dtype", "f32", "--tp", tp]);
+                let found = cuda(device, &place, &options, &[]).exits(0).json();
+                let expected = cpu(&place, &options);
+                assert_eq!(found["tokens"], expected["tokens"], "{what}");
+                close(&expected, &found, 1e-5, &what);
+            }
+        }
+        let options = |dtype| own(&["--dtype", dtype]);
+        let found = cuda(device, &place, &options("bf16"), &[]).exits(0).json();
+        close(&cpu(&place, &options("bf16")), &found, 0.03, &format!("{family} in bf16"));
+    }
 }
 
 #[test]

@@ -169,6 +169,29 @@ fn wrong_input_is_told_with_what_would_be_right() {
     );
     refused(&["--text", "text.txt", "--architecture", "laddr"], &["laddr", "ladder"]);
     refused(&["--text", "text.txt", "--tp", "3"], &["TP 3", "4 heads"]);
+    for (beyond, named) in [("ladder:[0+99]", "layer 99"), ("sync-drop:4", "the last 4 layers")] {
+        refused(
+            &["--text", "text.txt", "--tp", "2", "--architecture", beyond],
+            &[beyond, named, "the model has 3 (0 to 2)"],
+        );
+        let options =
+            ["--model", "model", "--backend", "cpu", "--architecture", beyond, "--prompt-tokens", "4"];
+        for verb in
+            [&["generate", "--prompt-tokens-file", "ids.txt"][..], &["run", "--output-tokens", "2"]]
+        {
+            let options = if verb[0] == "run" { &options[..] } else { &options[..6] };
+            let done = place.run(&[verb, options].concat()).exits(2);
+            let told = done.stdout.clone() + &done.stderr;
+            assert!(told.contains(named) && told.contains("has 3 (0 to 2)"), "{done:?}");
+        }
+        place.write(
+            "beyond.toml",
+            &format!("backend = \"sim\"\n[model]\npath = \"model\"\n[grid]\narchitecture = [\"{beyond}\"]\ntp = [2]\n"),
+        );
+        let done = place.run(&["sweep", "beyond.toml"]).exits(2);
+        assert!((done.stdout.clone() + &done.stderr).contains(named), "{done:?}");
+        std::fs::remove_dir_all(place.path().join("runs")).ok();
+    }
     refused(&["--text", "none.txt"], &["none.txt"]);
     refused(
         &["--text", "text.txt", "--context", "101"],

@@ -10,6 +10,7 @@ mod cuda_device;
 mod cuda_device_rules;
 mod cuda_doctor;
 mod cuda_driver;
+mod cuda_evaluate;
 mod cuda_faults;
 mod cuda_generate;
 mod cuda_order;

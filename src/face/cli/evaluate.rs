@@ -12,7 +12,7 @@ use super::output::{self, Format, FormatArgs};
 use super::progress::duration;
 use super::{interrupt, report};
 use crate::base::error::Result;
-use crate::desk::evaluate::{Progress, TextQuality, evaluate};
+use crate::desk::evaluate::{Progress, Subject, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::plan::{Architecture, CommDType};
@@ -31,7 +31,7 @@ pub struct Args {
     /// Residual wirings (as in `run`), a case each: A,B,...
     #[arg(long, value_delimiter = ',', default_value = "standard")]
     pub architecture: Vec<Architecture>,
-    /// Who computes: cpu
+    /// Who computes: cpu, cuda
     #[arg(long, default_value = "cpu")]
     pub backend: Backend,
     /// Format in which partial sums are sent: activations, f8, int8
@@ -52,8 +52,16 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel)?;
     let mut shown = Shower::new();
-    let evaluated =
-        evaluate(&asked, backend, &Store::open(dir), &cancel, &mut |progress| shown.show(progress));
+    let evaluated = evaluate(
+        &asked,
+        &mut Subject::default(),
+        backend,
+        &Store::open(dir),
+        &cancel,
+        &mut |progress| {
+            shown.show(progress);
+        },
+    );
     shown.finish();
     let evaluated = evaluated?;
     for note in &evaluated.notes {

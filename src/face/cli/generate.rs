@@ -81,14 +81,15 @@ fn temperature(text: &str) -> Result<f32> {
 pub fn run(args: &Args) -> Result<u8> {
     let model = model(args)?;
     let directory = model.dir.clone();
-    if let Some(problem) = model.shape.tp_problem(args.tp) {
+    let architecture = args.architecture.clone().unwrap_or_else(|| {
+        model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
+    });
+    let problem = model.shape.tp_problem(args.tp);
+    if let Some(problem) = problem.or_else(|| architecture.layer_problem(model.shape.layers)) {
         return Err(Error::input(problem));
     }
     let tokenizer = directory.as_deref().map(open_tokenizer).transpose()?.flatten();
     let prompts = prompts(args, &model, tokenizer.as_ref())?;
-    let architecture = args.architecture.clone().unwrap_or_else(|| {
-        model.ladder_layers.as_ref().map_or(Architecture::Standard, Architecture::from_ladder_layers)
-    });
     if args.stop_at_eos && model.eos.is_empty() {
         report::warn("--stop-at-eos: the model's config names no end-of-text token");
     }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use safetensors::Dtype;
 
 use super::{
-    CONFIG, LOADED, Stored, all_tensors, config_with, fixture_number, model_dir, numbers, refusal,
-    resolve, safetensors, stored, weight_of,
+    CONFIG, LOADED, Stored, config_with, fixture_number, model_dir, numbers, refusal, resolve,
+    safetensors, stored, weight_of,
 };
 use crate::base::error::Error;
 use crate::model::{Model, WeightSource};
@@ -33,7 +33,7 @@ fn single(config: &str, tensors: &[Stored]) -> tempfile::TempDir {
 /// Asserts that the source yields the fixture's numbers, whole, in both formats.
 fn assert_is_fixture(source: &WeightSource, shape: &ModelShape) {
     assert!(!source.is_random());
-    for (nth, tensor) in all_tensors(shape).into_iter().enumerate() {
+    for (nth, tensor) in Tensor::all(shape).into_iter().enumerate() {
         let weight = weight_of(tensor, Shard::Whole, shape, 1);
         let count = weight.outputs as usize * weight.inputs as usize;
         let wanted: Vec<f32> = (0..count).map(|i| fixture_number(nth, i)).collect();
@@ -289,7 +289,7 @@ proptest! {
             Err(error) => prop_assert_eq!(error.exit_code(), 2),
             Ok(source) => {
                 let shape = shape();
-                for tensor in all_tensors(&shape) {
+                for tensor in Tensor::all(&shape) {
                     let weight = weight_of(tensor, Shard::Columns, &shape, 2);
                     for dtype in LOADED {
                         prop_assert!(source.load(&weight, 1, 2, dtype).is_ok());

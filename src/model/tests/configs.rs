@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{CONFIG, config_with, model_dir, refusal, resolve};
 use crate::base::error::Error;
 use crate::model::Model;
-use crate::plan::{DType, LayerSet, Rope, RopeScaling};
+use crate::plan::{DType, HeadStep, LayerSet, Rope, RopeScaling};
 
 fn with(key: &str, value: &str) -> Result<Model, Error> {
     resolve(model_dir(&config_with(key, value)).path())
@@ -151,10 +151,44 @@ fn what_is_not_llama_is_refused_by_key() {
     ] {
         accepted(key, value);
     }
+    assert_eq!(accepted("model_type", "null").shape.qkv, HeadStep::Plain);
     let mut windowed: serde_json::Value = serde_json::from_str(CONFIG).expect("valid");
     windowed["sliding_window"] = 4096.into();
     windowed["max_position_embeddings"] = 4096.into();
     resolve(model_dir(&windowed.to_string()).path()).expect("the window holds the whole context");
+}
+
+#[test]
+fn families_are_told_apart_by_name_and_others_refused() {
+    for (name, qkv) in [
+        ("llama", HeadStep::Plain),
+        ("mistral", HeadStep::Plain),
+        ("qwen2", HeadStep::Biased),
+        ("qwen3", HeadStep::Normed),
+    ] {
+        let model = accepted("model_type", &format!("\"{name}\""));
+        assert_eq!(model.shape.qkv, qkv);
+        // its heads are 128 wide unless its config says otherwise, whatever the hidden size
+        assert_eq!(model.shape.head_dim, if name == "qwen3" { 128 } else { 2 }, "{name}");
+    }
+    for name in ["\"gemma2\"", "\"qwen2_moe\"", "\"phi3\"", "3"] {
+        let message = refusal(with("model_type", name));
+        let says = format!("\"model_type\" is {name}; not supported: llama, ");
+        assert!(message.contains(&says) && message.contains("qwen3 are read"), "{message}");
+    }
+    let window = |family: &str, used: Option<bool>| {
+        let mut config: serde_json::Value = serde_json::from_str(CONFIG).expect("valid");
+        config["model_type"] = family.into();
+        config["sliding_window"] = 4096.into();
+        config["max_position_embeddings"] = 32768.into();
+        if let Some(used) = used {
+            config["use_sliding_window"] = used.into();
+        }
+        resolve(model_dir(&config.to_string()).path()).is_ok()
+    };
+    // Qwen's window is off unless it is switched on; Mistral's is on where there is one
+    assert!(window("qwen2", None) && window("qwen3", Some(false)) && !window("qwen2", Some(true)));
+    assert!(!window("mistral", None));
 }
 
 #[test]

@@ -58,24 +58,6 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
-/// All tensors of a model, tied or not.
-fn all_tensors(shape: &ModelShape) -> Vec<Tensor> {
-    let layers = (0..shape.layers).flat_map(|l| {
-        [
-            Tensor::InputNorm(l),
-            Tensor::Query(l),
-            Tensor::Key(l),
-            Tensor::Value(l),
-            Tensor::Output(l),
-            Tensor::PostAttentionNorm(l),
-            Tensor::Gate(l),
-            Tensor::Up(l),
-            Tensor::Down(l),
-        ]
-    });
-    layers.chain([Tensor::Embedding, Tensor::FinalNorm, Tensor::Head]).collect()
-}
-
 /// The number at `index` of the `nth` tensor of the fixture: exact in every format, different for every
 /// tensor and for neighbours.
 fn fixture_number(nth: usize, index: usize) -> f32 {
@@ -87,7 +69,7 @@ type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
 
 /// The fixture's tensors in one format.
 fn stored(shape: &ModelShape, dtype: Dtype) -> Vec<Stored> {
-    let all = all_tensors(shape);
+    let all = Tensor::all(shape);
     let store = |(nth, tensor): (usize, &Tensor)| {
         let (rows, columns) = tensor.dimensions(shape);
         let count = rows as usize * columns as usize;
@@ -101,8 +83,10 @@ fn stored(shape: &ModelShape, dtype: Dtype) -> Vec<Stored> {
                 }
             })
             .collect();
-        let dimensions =
-            if rows == 1 { vec![columns as usize] } else { vec![rows as usize, columns as usize] };
+        let dimensions = match (rows as usize, columns as usize) {
+            (1, length) | (length, 1) => vec![length],
+            (rows, columns) => vec![rows, columns],
+        };
         (tensor.hf_name(), dtype, dimensions, bytes)
     };
     all.iter().enumerate().map(store).collect()

@@ -3,8 +3,7 @@
 use safetensors::Dtype;
 
 use super::{
-    CONFIG, LOADED, all_tensors, model_dir, numbers, resolve, safetensors, stored, weight_of,
-    weight_of_all,
+    CONFIG, LOADED, model_dir, numbers, resolve, safetensors, stored, weight_of, weight_of_all,
 };
 use crate::model::{Matrix, MatrixData, Model, WeightSource};
 use crate::plan::{Architecture, DType, ModelShape, Phase, Plan, PlanSpec, Precision, Shard, Tensor};
@@ -37,7 +36,7 @@ fn ranks_together_hold_the_whole() {
     let (_dir, model, sources) = sources();
     let shape = &model.shape;
     for source in &sources {
-        for tensor in all_tensors(shape) {
+        for tensor in Tensor::all(shape) {
             let whole = load(source, shape, tensor, Shard::Whole, 0, 1);
             for tp in [1, 2, 4] {
                 let (rows, columns) = tensor.dimensions(shape);
@@ -145,7 +144,7 @@ fn plans_of_every_tp_load() {
 fn bf16_weights_are_the_f32_ones_rounded() {
     let model = Model::resolve("tiny").expect("built in");
     let source = WeightSource::open(&model, 5).expect("random");
-    for tensor in all_tensors(&model.shape) {
+    for tensor in Tensor::all(&model.shape) {
         let weight = weight_of(tensor, Shard::Columns, &model.shape, 2);
         let exact = source.load(&weight, 1, 2, DType::F32).expect("loads");
         let rounded = source.load(&weight, 1, 2, DType::Bf16).expect("loads");

@@ -108,6 +108,51 @@ impl Heads {
     }
 }
 
+/// What is done to one head of queries, keys or values before queries and keys are rotated.
+#[derive(Clone, Copy, Debug)]
+pub enum Before<'a> {
+    /// Nothing is done: heads are what was projected.
+    Nothing,
+    /// These biases are added: a number for each column of q, k and v.
+    Bias(&'a [f32]),
+    /// RMSNorm of queries and keys, with these weights, `[2, dim]`, and this epsilon.
+    Norm(&'a [f32], f32),
+}
+
+impl Before<'_> {
+    /// Does it to a head, whose number counts queries first, then keys, then values.
+    fn apply(self, heads: Heads, number: usize, head: &mut [f32]) {
+        let Heads { query, kv, dim } = heads;
+        match self {
+            Self::Bias(bias) => {
+                for (x, bias) in head.iter_mut().zip(&bias[number * dim..]) {
+                    *x += bias;
+                }
+            }
+            Self::Norm(weight, eps) if number < query + kv => {
+                let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
+                let squares: f32 = head.iter().map(|x| x * x).sum();
+                let scale = 1.0 / (squares / dim as f32 + eps).sqrt();
+                for (x, weight) in head.iter_mut().zip(weight) {
+                    *x *= scale * weight;
+                }
+            }
+            Self::Nothing | Self::Norm(..) => {}
+        }
+    }
+}
+
+/// Rows of a projection that start with q, k, v of a rank's heads.
+#[derive(Clone, Copy, Debug)]
+pub struct Projected<'a> {
+    /// The numbers, row by row.
+    pub x: &'a [f32],
+    /// How many numbers a row has.
+    pub columns: usize,
+    /// What is done to them first.
+    pub before: Before<'a>,
+}
+
 /// Cosines and sines of all positions: `[positions, dim / 2]` each.
 #[derive(Debug)]
 pub struct RopeTable {
@@ -190,33 +235,37 @@ impl KvCache {
     }
 
     /// Rotates queries and keys of the step's rows, appends keys and values of `layer`, and writes the
-    /// queries. `x` has rows of `columns`, starting with q, k, v of this rank's heads.
+    /// queries.
     pub fn append(
         &mut self,
         layer: usize,
         rows: &StepRows,
         rope: &RopeTable,
-        x: &[f32],
-        columns: usize,
+        projected: Projected<'_>,
         queries: &mut [f32],
     ) {
-        let Heads { query, kv, dim } = self.heads;
+        let Projected { x, columns, before } = projected;
+        let heads = self.heads;
+        let Heads { query, kv, dim } = heads;
         let mut row = 0;
         for run in &rows.runs {
             for position in run.position..run.position + run.count {
                 let x = &x[row * columns..][..(query + 2 * kv) * dim];
                 let queries = &mut queries[row * query * dim..][..query * dim];
                 queries.copy_from_slice(&x[..query * dim]);
-                for head in queries.chunks_exact_mut(dim) {
+                for (number, head) in queries.chunks_exact_mut(dim).enumerate() {
+                    before.apply(heads, number, head);
                     rope.rotate(position, head);
                 }
                 for head in 0..kv {
                     let at = self.start(run.sequence, head) + position * dim;
                     let key = &mut self.keys[layer][at..at + dim];
                     key.copy_from_slice(&x[(query + head) * dim..][..dim]);
+                    before.apply(heads, query + head, key);
                     rope.rotate(position, key);
-                    self.values[layer][at..at + dim]
-                        .copy_from_slice(&x[(query + kv + head) * dim..][..dim]);
+                    let value = &mut self.values[layer][at..at + dim];
+                    value.copy_from_slice(&x[(query + kv + head) * dim..][..dim]);
+                    before.apply(heads, query + kv + head, value);
                 }
                 row += 1;
             }

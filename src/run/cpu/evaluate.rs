@@ -14,6 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::attention::{RowRun, StepRows};
+use super::backend::CpuBackend;
 use super::engine::{self, Loaded, Setup, Worker};
 use super::loss::Loss;
 use super::placement::Placement;
@@ -22,6 +23,7 @@ use super::rank::{Bound, Kept, Place};
 use crate::base::error::{Error, Result};
 use crate::machine::environment::available_memory;
 use crate::plan::{Architecture, CommDType, Plan, Precision, Tensor, Variant, Weight};
+use crate::run::PlanBackend;
 use crate::run::comm::Broken;
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 use crate::run::sample::Sampling;
@@ -262,7 +264,9 @@ impl Plans {
     fn of(request: &EvaluateRequest) -> Result<Self> {
         let plan = |architecture: &Architecture, sent: CommDType| {
             let precision = Precision::cpu(request.dtype);
-            evaluation_plan(&request.model, architecture, request.tp, precision, sent)
+            // logits of a slice of positions at a time follow from what `Plan::selected_from` names
+            let lowering = CpuBackend.evaluation_lowering();
+            evaluation_plan(&request.model, architecture, request.tp, precision, sent, lowering)
         };
         let mut plans = vec![plan(&Architecture::Standard, CommDType::Activations)?];
         let mut of = Vec::with_capacity(request.architectures.len());

@@ -5,7 +5,7 @@ use super::generate::generate;
 use super::tests::{ALL, Reference, SEED, request, tiny};
 use crate::base::error::Result;
 use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, DType, HeadStep};
 use crate::run::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
 
 const CONTEXT: usize = 12;
@@ -55,12 +55,22 @@ fn log_softmax(logits: &[f64]) -> Vec<f64> {
 }
 
 /// Likelihood, divergence and agreement of every architecture are those of the independent forward pass, where
-/// the reference is `standard` on one rank; also where heads are split in three.
+/// the reference is `standard` on one rank; also where heads are split in three, and whatever is done to heads.
 #[test]
 fn every_architecture_loses_what_an_independent_forward_pass_says() {
     let architectures: Vec<&str> = ALL.into_iter().filter(|a| *a != "upper-bound").collect();
-    for tp in [1, 2, 3] {
+    let all = [
+        (1, HeadStep::Plain),
+        (2, HeadStep::Plain),
+        (3, HeadStep::Plain),
+        (1, HeadStep::Biased),
+        (3, HeadStep::Biased),
+        (1, HeadStep::Normed),
+        (3, HeadStep::Normed),
+    ];
+    for (tp, qkv) in all {
         let mut model = tiny();
+        model.shape.qkv = qkv;
         if tp == 3 {
             (model.shape.heads, model.shape.kv_heads, model.shape.intermediate) = (12, 3, 192);
         }
@@ -83,7 +93,7 @@ fn every_architecture_loses_what_an_independent_forward_pass_says() {
                     kl += p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
                 }
                 let one = found.iter().find(|e| e.window == at && e.architecture == which).unwrap();
-                let told = format!("{architecture} tp {tp}: {one:?}, not {nll} and {kl}");
+                let told = format!("{architecture} tp {tp} {qkv:?}: {one:?}, not {nll} and {kl}");
                 assert_eq!(one.quality.predicted as usize, CONTEXT - 1);
                 assert!((one.quality.nll - nll).abs() < 1e-4, "{told}");
                 assert!((one.quality.kl - kl).abs() < 1e-5 && one.quality.kl >= 0.0, "{told}");

@@ -51,6 +51,8 @@ fn refuse_f16(dtype: DType) -> Result<()> {
 #[cfg(test)]
 mod evaluate_tests;
 #[cfg(test)]
+mod family_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod variant_tests;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::attention::{Attention, Heads, KvCache, RopeTable, StepPart, StepRows};
+use super::attention::{Attention, Before, Heads, KvCache, Projected, RopeTable, StepPart, StepRows};
 use super::kernels::Kernels;
 use super::lane::{Answer, Ask};
 use super::program::Program;
@@ -345,9 +345,18 @@ impl Rank {
                 quantize(read(0), columns, *to, &mut out);
             }
             (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
-            (Kind::RopeAppend, _) => {
+            (kind @ (Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend), weight) => {
+                let weight = weight.map(Matrix::numbers);
+                let before = match (kind, &weight) {
+                    (Kind::BiasRopeAppend, Some(bias)) => Before::Bias(bias),
+                    (Kind::NormRopeAppend, Some(norms)) => {
+                        Before::Norm(norms, self.shape.norm_eps as f32)
+                    }
+                    _ => Before::Nothing,
+                };
                 let columns = bound.columns(operation.reads[0]);
-                self.cache.append(layer, rows, &self.rope, read(0), columns, &mut out);
+                let projected = Projected { x: read(0), columns, before };
+                self.cache.append(layer, rows, &self.rope, projected, &mut out);
             }
             (Kind::Attend, _) => {
                 self.attention.attend(&self.kernels, &self.cache, layer, rows, read(0), &mut out);

@@ -4,7 +4,7 @@
 use super::generate::generate;
 use super::run::run;
 use crate::model::{MatrixData, Model, WeightSource};
-use crate::plan::{Architecture, DType, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
+use crate::plan::{Architecture, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
 use crate::run::{GenerateRequest, Generated, Job, RunEvent};
 use crate::table::{Backend, Link, Spec};
 
@@ -46,23 +46,47 @@ impl Reference<'_> {
             [Tensor::Query(layer), Tensor::Key(layer), Tensor::Value(layer), Tensor::Output(layer)]
                 .map(|t| self.tensor(t));
         let frequencies = s.rope.frequencies(s.head_dim);
-        let project = |w: &Whole, head: usize, x: &[f64], position: Option<usize>| -> Vec<f64> {
-            let mut y: Vec<f64> = (0..dim)
-                .map(|i| {
-                    let row = &w.data[(head * dim + i) * w.columns..][..w.columns];
-                    row.iter().zip(x).map(|(a, b)| a * b).sum()
-                })
-                .collect();
-            if let Some(position) = position {
-                for (i, f) in frequencies.iter().enumerate() {
-                    let (sin, cos) = (position as f64 * f).sin_cos();
-                    let (a, b) = (y[i], y[i + dim / 2]);
-                    y[i] = a * cos - b * sin;
-                    y[i + dim / 2] = b * cos + a * sin;
-                }
+        // biases of queries, keys and values, or norms of queries and keys
+        let own: Vec<Vec<f64>> = match s.qkv {
+            HeadStep::Plain => vec![],
+            HeadStep::Biased => {
+                vec![Tensor::QueryBias(layer), Tensor::KeyBias(layer), Tensor::ValueBias(layer)]
             }
-            y
-        };
+            HeadStep::Normed => vec![Tensor::QueryNorm(layer), Tensor::KeyNorm(layer)],
+        }
+        .into_iter()
+        .map(|tensor| self.tensor(tensor).data)
+        .collect();
+        // `part`: 0 queries, 1 keys, 2 values
+        let project =
+            |part: usize, w: &Whole, head: usize, x: &[f64], position: Option<usize>| -> Vec<f64> {
+                let mut y: Vec<f64> = (0..dim)
+                    .map(|i| {
+                        let row = &w.data[(head * dim + i) * w.columns..][..w.columns];
+                        row.iter().zip(x).map(|(a, b)| a * b).sum()
+                    })
+                    .collect();
+                match s.qkv {
+                    HeadStep::Biased => {
+                        y.iter_mut().zip(&own[part][head * dim..]).for_each(|(y, bias)| *y += bias);
+                    }
+                    HeadStep::Normed if part < 2 => {
+                        let mean = y.iter().map(|y| y * y).sum::<f64>() / dim as f64;
+                        let root = (mean + s.norm_eps).sqrt();
+                        y.iter_mut().zip(&own[part]).for_each(|(y, weight)| *y *= weight / root);
+                    }
+                    _ => {}
+                }
+                if let Some(position) = position {
+                    for (i, f) in frequencies.iter().enumerate() {
+                        let (sin, cos) = (position as f64 * f).sin_cos();
+                        let (a, b) = (y[i], y[i + dim / 2]);
+                        y[i] = a * cos - b * sin;
+                        y[i + dim / 2] = b * cos + a * sin;
+                    }
+                }
+                y
+            };
         (0..self.tp)
             .map(|rank| {
                 let x = &inputs[rank];
@@ -70,10 +94,10 @@ impl Reference<'_> {
                 for head in rank * heads / self.tp..(rank + 1) * heads / self.tp {
                     let kv = head * kv_heads / heads;
                     for position in 0..x.len() {
-                        let query = project(&q, head, &x[position], Some(position));
+                        let query = project(0, &q, head, &x[position], Some(position));
                         let scores: Vec<f64> = (0..=position)
                             .map(|p| {
-                                let key = project(&k, kv, &x[p], Some(p));
+                                let key = project(1, &k, kv, &x[p], Some(p));
                                 query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
                                     / (dim as f64).sqrt()
                             })
@@ -82,7 +106,7 @@ impl Reference<'_> {
                         let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
                         let mut mixed = vec![0.0; dim];
                         for (p, score) in scores.iter().enumerate() {
-                            let value = project(&v, kv, &x[p], None);
+                            let value = project(2, &v, kv, &x[p], None);
                             for (m, value) in mixed.iter_mut().zip(value) {
                                 *m += (score - max).exp() / total * value;
                             }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::gpus::Gpus;
+use super::program::Program;
 use super::usable;
 use crate::base::error::Result;
 use crate::base::text::counted;
@@ -12,9 +13,10 @@ use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
 use crate::machine::hardware::{MemoryNeed, profile_of};
 use crate::model::Model;
-use crate::plan::{CommDType, DType, ModelShape, Variant};
+use crate::plan::{CommDType, DType, Lowering, ModelShape, Variant};
 use crate::run::backend::{PlanBackend, Suits, usual};
 use crate::run::comm::nccl::{self, Nccl};
+use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::launcher::too_few as too_few_ranks;
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
@@ -144,6 +146,19 @@ impl PlanBackend for CudaBackend {
             }
             Err(error) => Err(error.to_string().split(';').next().unwrap_or_default().to_owned()),
         }
+    }
+
+    fn evaluation_lowering(&self) -> Lowering {
+        Program::lowering(true)
+    }
+
+    fn evaluate(
+        &self,
+        request: &EvaluateRequest,
+        stop: &(dyn Fn() -> bool + Sync),
+        emit: &mut Emit<'_>,
+    ) -> Result<()> {
+        super::evaluate::evaluate(request, stop, emit)
     }
 
     fn generate(

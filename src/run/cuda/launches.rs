@@ -244,7 +244,24 @@ impl Binder<'_> {
                 one(self.kernel("mean_share", self.elementwise(elements), arguments))
             }
             Kind::MatMul => one(self.matmul(at, operation, size, weight()?)),
-            Kind::RopeAppend => self.rope_append(operation, size),
+            Kind::RopeAppend => one(self.rope_append(operation, size)),
+            Kind::BiasRopeAppend => {
+                let (heads, kv_heads) = self.heads();
+                let columns = (heads + 2 * kv_heads) * self.shape.head_dim;
+                arguments.pointer(read(0)).pointer(weight()?);
+                arguments.u32(self.columns(operation.reads[0])).u32(columns);
+                let geometry = geometry::bias_heads(size.rows(), columns);
+                let bias = self.kernel("bias_heads", geometry, arguments)?;
+                Ok(vec![bias, self.rope_append(operation, size)?])
+            }
+            Kind::NormRopeAppend => {
+                let (heads, kv_heads) = self.heads();
+                arguments.pointer(read(0)).pointer(weight()?).u32(self.columns(operation.reads[0]));
+                arguments.u32(heads).u32(kv_heads).f32(eps);
+                let geometry = geometry::norm_heads(size.rows(), heads + kv_heads);
+                let norm = self.kernel("norm_heads", geometry, arguments)?;
+                Ok(vec![norm, self.rope_append(operation, size)?])
+            }
             Kind::Attend => self.attend(operation, size),
             Kind::SiluMul { offset } => {
                 let stride = self.columns(operation.reads[0]);
@@ -362,7 +379,7 @@ impl Binder<'_> {
         self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
     }
 
-    fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+    fn rope_append(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
         let (heads, kv_heads) = self.heads();
         let (keys, values) = self.cache(operation, size)?;
         let mut arguments = Arguments::new();
@@ -371,7 +388,7 @@ impl Binder<'_> {
         arguments.pointer(self.rank.rope.ptr()).u32(self.columns(operation.reads[0]));
         arguments.u32(heads).u32(kv_heads).u32(size.tokens).u32(size.first_token).u32(self.capacity);
         let geometry = geometry::rope_append(size.rows(), heads, kv_heads, self.shape.head_dim);
-        Ok(vec![self.kernel("rope_append", geometry, arguments)?])
+        self.kernel("rope_append", geometry, arguments)
     }
 
     fn attend(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {

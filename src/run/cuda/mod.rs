@@ -23,6 +23,7 @@
 //! | `ranks` | the ranks of a run: those of this process, and how they meet |
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
+//! | `evaluate` | what architectures lose on a text |
 //! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
 //! | `instrumented` | the instrumented generation of a run: its trace, and what timing cost |
 
@@ -32,6 +33,7 @@ mod choose;
 mod collective;
 pub mod cupti;
 pub mod engine;
+mod evaluate;
 mod generate;
 mod generation;
 pub mod gpus;

@@ -1,6 +1,8 @@
 //! Shapes, specs and plans for tests.
 
-use crate::plan::{Architecture, DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision, Rope};
+use crate::plan::{
+    Architecture, DType, HeadStep, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision, Rope,
+};
 use crate::table::Spec;
 
 /// A cell on sim: TP 2, batch 1, prompt 1024, output 512, f16, h100_sxm, P2P on.
@@ -27,6 +29,7 @@ pub(crate) fn shape_70b() -> ModelShape {
         heads: 64,
         kv_heads: 8,
         head_dim: 128,
+        qkv: HeadStep::Plain,
         intermediate: 28672,
         vocab: 128_256,
         rope: Rope { theta: 500_000.0, scaling: None },
@@ -43,6 +46,7 @@ pub(crate) fn shape_tiny() -> ModelShape {
         heads: 8,
         kv_heads: 4,
         head_dim: 8,
+        qkv: HeadStep::Plain,
         intermediate: 160,
         vocab: 256,
         ..shape_70b()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::error::{Error, Result};
 use crate::base::text::same_name;
 use crate::model::{MAX_LAYERS, MAX_SIZE};
-use crate::plan::{ModelShape, Rope};
+use crate::plan::{HeadStep, ModelShape, Rope};
 use crate::study::rows::{Row, Sheet, delimiter};
 use crate::table::options::option;
 use crate::table::{Backend, CellOptions, Spec};
@@ -313,6 +313,7 @@ fn shape(row: &Row<'_>) -> Result<ModelShape> {
         heads,
         kv_heads,
         head_dim: hidden / heads,
+        qkv: HeadStep::Plain,
         intermediate: of(intermediate)?,
         vocab: of(vocab)?,
         rope: Rope { theta: 10_000.0, scaling: None },

@@ -44,6 +44,16 @@ pub fn rope_append(rows: u32, heads: u32, kv_heads: u32, head_dim: u32) -> Launc
     parts(rows, rotations + kv_heads * head_dim.div_ceil(PACK))
 }
 
+/// The launch of `bias_heads` over `rows` rows that begin with `columns` numbers of q, k and v.
+pub fn bias_heads(rows: u32, columns: u32) -> Launch {
+    parts(rows, columns)
+}
+
+/// The launch of `norm_heads` over `rows` rows that begin with so many heads of queries and keys, a warp a head.
+pub fn norm_heads(rows: u32, heads: u32) -> Launch {
+    parts(rows, heads * WARP)
+}
+
 /// Pieces of work of each row, a thread each.
 fn parts(rows: u32, pieces: u32) -> Launch {
     Launch::grid([rows, pieces.div_ceil(PART).max(1), 1], PART)
@@ -114,7 +124,8 @@ mod tests {
         ) {
             let all = [
                 rows(many, columns), elements(n, sms), silu_mul(many, columns),
-                rope_append(many, heads, heads, head_dim * 8), sample_part(sample_parts(columns), many % 4096),
+                rope_append(many, heads, heads, head_dim * 8), bias_heads(many, 3 * heads * head_dim * 8),
+                norm_heads(many, 2 * heads), sample_part(sample_parts(columns), many % 4096),
                 sample_greedy(many), sample_random(many), emulated_all_reduce(sms),
             ];
             for Launch { grid, block, shared_bytes, .. } in all {

@@ -41,7 +41,7 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("embed.cu", ["embed", "select_last"], []),
     unit!("norm.cu", ["rms_norm", "add_norm", "join_norm"], []),
     unit!("elementwise.cu", ["add", "add_mean", "join", "mean_share", "silu_mul"], []),
-    unit!("rope.cu", ["rope_append"], [HeadDim]),
+    unit!("rope.cu", ["rope_append", "bias_heads", "norm_heads"], [HeadDim]),
     unit!("attend_decode.cu", ["attend_decode", "attend_combine"], [HeadDim, Group]),
     unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
     unit!("matvec.cu", ["matvec", "matvec_logits"], []),

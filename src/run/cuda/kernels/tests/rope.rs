@@ -1,12 +1,15 @@
-//! Checks of `rope_append`.
+//! Checks of `rope_append`, and of what is done to heads before it.
 
 use super::{Bench, DTYPES, assert_close, checks, random};
 use crate::model::Model;
 use crate::plan::ModelShape;
-use crate::run::cpu::attention::{Heads, KvCache, RopeTable, RowRun, StepRows};
+use crate::run::cpu::attention::{Before, Heads, KvCache, Projected, RopeTable, RowRun, StepRows};
 use crate::run::cuda::kernels::geometry;
 
-checks!(rope_rotates_and_appends_as_the_cpu_backend_does);
+checks!(
+    rope_rotates_and_appends_as_the_cpu_backend_does,
+    biases_and_norms_of_heads_are_the_cpu_backends,
+);
 
 const CAPACITY: usize = 40;
 
@@ -81,7 +84,9 @@ fn one(
         count: tokens,
     });
     let step = StepRows { runs: runs.collect() };
-    cache.append(0, &step, &rope, &bench.read_numbers(qkv), stride, &mut queries);
+    let x = bench.read_numbers(qkv);
+    let projected = Projected { x: &x, columns: stride, before: Before::Nothing };
+    cache.append(0, &step, &rope, projected, &mut queries);
     let what = format!("{heads:?} at {positions:?}, {tokens} tokens, {extra} more");
     assert_close(&what, dtype, &bench.read_numbers(q), &queries);
     let (mut want_keys, mut want_values) = (held.clone(), held);
@@ -96,4 +101,57 @@ fn one(
     }
     assert_close(&what, dtype, &bench.read_numbers(keys), &want_keys);
     assert_eq!(bench.read_numbers(values), want_values, "{what}, {dtype}");
+}
+
+/// At position 0 nothing is rotated: what the cpu backend appends there is what was done to the heads before.
+fn biases_and_norms_of_heads_are_the_cpu_backends(bench: &mut Bench<'_>) {
+    const EPS: f32 = 1e-6;
+    for dtype in DTYPES {
+        for (query, kv, dim, extra) in [(1, 1, 8, 0), (8, 2, 64, 5), (3, 3, 72, 24), (5, 1, 128, 3)] {
+            for normed in [false, true] {
+                let heads = Heads { query, kv, dim };
+                bench.start(dtype);
+                bench.options.head_dim = dim as u32;
+                let (rows, columns) = (3, (query + 2 * kv) * dim);
+                let stride = columns + extra;
+                let before = random(1, rows * stride);
+                let qkv = bench.numbers_to_change(&before);
+                let weight = bench.numbers(&random(2, if normed { 2 * dim } else { columns }));
+                let (x, weights) = (bench.read_numbers(qkv), bench.read_numbers(weight));
+                let number = |n: usize| n as u32;
+                let shared = [qkv.into(), weight.into(), number(stride).into()];
+                if normed {
+                    let geometry = geometry::norm_heads(number(rows), number(query + kv));
+                    let own = [number(query).into(), number(kv).into(), EPS.into()];
+                    bench.launch("norm_heads", &geometry, &[shared, own].concat());
+                } else {
+                    let geometry = geometry::bias_heads(number(rows), number(columns));
+                    let own = [number(columns).into()];
+                    bench.launch("bias_heads", &geometry, &[&shared[..], &own].concat());
+                }
+                let before = if normed { Before::Norm(&weights, EPS) } else { Before::Bias(&weights) };
+                let shape = shape(number(dim));
+                let mut cache = KvCache::new(heads, 1, rows, 1);
+                let runs = (0..rows).map(|sequence| RowRun { sequence, position: 0, count: 1 });
+                let mut queries = vec![0.0; rows * query * dim];
+                let step = StepRows { runs: runs.collect() };
+                let projected = Projected { x: &x, columns: stride, before };
+                cache.append(0, &step, &RopeTable::new(&shape, 1), projected, &mut queries);
+                let (keys, values) = cache.layer(0);
+                let part = |numbers: &[f32], row: usize, heads: usize| {
+                    numbers[row * heads * dim..(row + 1) * heads * dim].to_vec()
+                };
+                let want: Vec<f32> = (0..rows)
+                    .flat_map(|row| {
+                        let rest = &x[row * stride + columns..(row + 1) * stride];
+                        let all =
+                            [part(&queries, row, query), part(keys, row, kv), part(values, row, kv)];
+                        [all.concat(), rest.to_vec()].concat()
+                    })
+                    .collect();
+                let what = format!("{heads:?}, {extra} more, normed: {normed}");
+                assert_close(&what, dtype, &bench.read_numbers(qkv), &want);
+            }
+        }
+    }
 }

@@ -1,0 +1,150 @@
+//! Checkpoints of each family that is read, against `transformers` on small random models: `tests/families/make.py`
+//! made the golden numbers. Weights come from the same seed here, and are written as a checkpoint has them: in its format,
+//! in one file or several.
+
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use serde::Deserialize;
+
+use super::generate::generate;
+use super::tests::{Reference, request};
+use crate::model::{Model, WeightSource};
+use crate::plan::{Architecture, DType, ModelShape, Shard, Tensor, Weight, WeightPart};
+use crate::run::GenerateRequest;
+
+/// What the script wrote.
+#[derive(Deserialize)]
+struct Golden {
+    seed: u64,
+    tokens: Vec<u32>,
+    cases: Vec<Case>,
+}
+
+/// One model: its config and tensors by name, and what `transformers` computes.
+#[derive(Deserialize)]
+struct Case {
+    config: serde_json::Value,
+    stored: DType,
+    files: usize,
+    tensors: Vec<String>,
+    /// Of each token but the first.
+    nll: Vec<f64>,
+    last_logits: Vec<f64>,
+}
+
+impl Case {
+    fn label(&self) -> String {
+        let Self { config, stored, files, .. } = self;
+        format!(
+            "{}, {stored}, {files} files, tied: {}",
+            config["model_type"], config["tie_word_embeddings"]
+        )
+    }
+
+    /// The model's tensor of a name, as bytes of the stored format.
+    fn bytes(&self, source: &WeightSource, shape: &ModelShape, name: &str) -> (Vec<usize>, Vec<u8>) {
+        let all = Tensor::all(shape);
+        let tensor = *all.iter().find(|t| t.hf_name() == name).unwrap_or_else(|| panic!("{name}"));
+        let (outputs, inputs) = tensor.dimensions(shape);
+        let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
+        let weight = Weight { name: name.into(), parts, outputs, inputs };
+        let bytes = source.bytes(&weight, 0, 1, self.stored, 0..outputs as usize).unwrap();
+        let dimensions = match (outputs as usize, inputs as usize) {
+            (1, length) | (length, 1) => vec![length],
+            (rows, columns) => vec![rows, columns],
+        };
+        (dimensions, bytes)
+    }
+
+    /// Writes the checkpoint; tensors go to its files in turn.
+    fn write(&self, dir: &Path, seed: u64) {
+        std::fs::write(dir.join("config.json"), self.config.to_string()).unwrap();
+        let model = Model::resolve(&dir.to_string_lossy()).unwrap();
+        let source = WeightSource::open(&model, seed).unwrap();
+        let dtype = match self.stored {
+            DType::F32 => Dtype::F32,
+            DType::Bf16 => Dtype::BF16,
+            DType::F16 => Dtype::F16,
+        };
+        let tensors: Vec<_> =
+            self.tensors.iter().map(|name| (name, self.bytes(&source, &model.shape, name))).collect();
+        let mut map = serde_json::Map::new();
+        for file in 0..self.files {
+            let name = match self.files {
+                1 => "model.safetensors".to_owned(),
+                files => format!("model-{:05}-of-{files:05}.safetensors", file + 1),
+            };
+            let own: Vec<_> = tensors.iter().skip(file).step_by(self.files).collect();
+            let views = own.iter().map(|(tensor, (dimensions, bytes))| {
+                (tensor.as_str(), TensorView::new(dtype, dimensions.clone(), bytes).unwrap())
+            });
+            std::fs::write(dir.join(&name), safetensors::serialize(views, None).unwrap()).unwrap();
+            map.extend(own.iter().map(|(tensor, _)| ((*tensor).clone(), name.clone().into())));
+        }
+        if self.files > 1 {
+            let index = serde_json::json!({ "metadata": {}, "weight_map": map });
+            std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+        }
+    }
+}
+
+/// The independent forward pass in f64 and the cpu backend on one rank and on three compute what `transformers` does.
+#[test]
+fn every_family_computes_what_transformers_does() {
+    let golden = include_str!("../../../tests/families/golden.json");
+    let Golden { seed, tokens, cases } = serde_json::from_str(golden).unwrap();
+    assert!(cases.len() >= 7);
+    for case in &cases {
+        let what = case.label();
+        let dir = tempfile::tempdir().unwrap();
+        case.write(dir.path(), seed);
+        let model = Model::resolve(&dir.path().to_string_lossy()).unwrap();
+        assert!(model.has_weights, "{what}");
+        // another seed: it is the checkpoint that is read
+        let source = WeightSource::open(&model, seed + 1).unwrap();
+        let reference = Reference { shape: &model.shape, source: &source, tp: 1 };
+        let logits = reference.logits(&Architecture::Standard, &tokens);
+        for (position, (logits, golden)) in logits.iter().zip(&case.nll).enumerate() {
+            let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+            let nll = total - logits[tokens[position + 1] as usize];
+            assert!((nll - golden).abs() < 2e-5, "{what}: token {position}: {nll}, not {golden}");
+        }
+        for (id, (logit, golden)) in logits[tokens.len() - 1].iter().zip(&case.last_logits).enumerate() {
+            assert!((logit - golden).abs() < 2e-5, "{what}: logit {id}: {logit}, not {golden}");
+        }
+        let nll = case.nll.iter().sum::<f64>() / case.nll.len() as f64;
+        for tp in [1, 3] {
+            let asked = request("standard", tp, vec![tokens.clone()]);
+            let asked = GenerateRequest { model: model.clone(), output_tokens: 1, ..asked };
+            let found = generate(&asked, &mut |_| ()).unwrap();
+            let told = found.nll[0].unwrap();
+            assert!((told - nll).abs() < 1e-5, "{what}, TP {tp}: nll {told}, not {nll}");
+            for (id, logit) in &found.top_logits[0] {
+                let golden = case.last_logits[*id as usize];
+                let off = (f64::from(*logit) - golden).abs();
+                assert!(off < 1e-4, "{what}, TP {tp}: logit {id} is {logit}, not {golden}");
+            }
+        }
+    }
+}
+
+/// What only another family has is not left out silently.
+#[test]
+fn a_tensor_of_another_family_is_refused_by_name() {
+    let golden = include_str!("../../../tests/families/golden.json");
+    let Golden { seed, cases, .. } = serde_json::from_str(golden).unwrap();
+    for (family, tensor) in [("qwen2", "self_attn.k_proj.bias"), ("qwen3", "self_attn.k_norm.weight")] {
+        let case = cases.iter().find(|case| case.config["model_type"] == family).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        case.write(dir.path(), seed);
+        let mut config = case.config.clone();
+        // Llama's arithmetic would leave them out
+        config["model_type"] = "llama".into();
+        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        let model = Model::resolve(&dir.path().to_string_lossy()).unwrap();
+        let error = WeightSource::open(&model, 0).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains(tensor), "{error}");
+    }
+}

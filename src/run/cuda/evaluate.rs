@@ -1,0 +1,168 @@
+//! Quality of architectures on a text, on one GPU that all ranks share.
+//!
+//! `standard` on one rank, which the others are compared with, stays on the GPU; they come beside it one after the
+//! other. Windows go through prefill in chunks, of which the logits of every position are read and compared here.
+
+use std::sync::Arc;
+
+use super::collective::Collective;
+use super::engine::{Engine, Local, Programs, Setup};
+use super::launches::MatvecChoice;
+use super::tuning::Tuning;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::Gpu;
+use crate::plan::{Architecture, CommDType, Phase, Variant};
+use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
+use crate::run::generate::{CHUNK, GenerateOptions};
+use crate::run::sample::Sampling;
+
+/// Evaluates on the first GPU; results go to `emit` as they come. Begins no window after `stop` says so.
+///
+/// # Errors
+///
+/// An input error for a request that no backend could do and for messages in 8 bits; a failure where no GPU answers,
+/// where the models do not fit beside one another, or where it stops answering; whatever `emit` fails with.
+pub fn evaluate(
+    request: &EvaluateRequest,
+    stop: &(dyn Fn() -> bool + Sync),
+    emit: &mut Emit<'_>,
+) -> Result<()> {
+    request.check()?;
+    if request.comm_dtype != CommDType::Activations {
+        return Err(Error::input_help(
+            format!("the cuda backend has no messages in {}", request.comm_dtype),
+            "evaluate on the cpu backend",
+        ));
+    }
+    let gpu = Gpu::open(0)?;
+    let standard = engine(&gpu, request, &Architecture::Standard, 1)?;
+    for (index, architecture) in request.architectures.iter().enumerate() {
+        let windows = request.windows.iter().enumerate();
+        let mut windows = windows.filter(|(_, window)| window.wanted.contains(&index)).peekable();
+        if windows.peek().is_none() {
+            continue;
+        }
+        let is_reference = *architecture == Architecture::Standard && request.tp == 1;
+        let other =
+            if is_reference { None } else { Some(engine(&gpu, request, architecture, request.tp)?) };
+        for (at, window) in windows {
+            if stop() {
+                return Ok(());
+            }
+            let quality = quality(&standard, other.as_ref(), &window.tokens, request)?;
+            emit(Evaluated { window: at, architecture: index, quality })?;
+        }
+    }
+    Ok(())
+}
+
+/// An architecture's prefill on the GPU, with the logits of every position.
+fn engine(gpu: &Gpu, request: &EvaluateRequest, architecture: &Architecture, tp: u32) -> Result<Engine> {
+    let context = request.windows.iter().map(|window| window.tokens.len()).max().unwrap_or(0);
+    let capacity = u32::try_from(context + 1)
+        .map_err(|_| Error::input(format!("windows of {context} tokens are too long")))?;
+    let setup = Setup {
+        model: request.model.clone(),
+        architecture: architecture.clone(),
+        dtype: request.dtype,
+        tp,
+        seed: request.seed,
+        sampling: Sampling::Greedy,
+        sequences: 1,
+        capacity,
+        output_tokens: 1,
+        prefill: (1, context.min(CHUNK) as u32),
+        all_logits: true,
+        variant: Variant::default(),
+        graph: false,
+        tuning: Tuning::of_process()?,
+        matvec: MatvecChoice::usual(request.dtype),
+        timeout: GenerateOptions::default().timeout,
+        progress: Arc::default(),
+    };
+    let collective = if tp == 1 { Collective::None } else { Collective::Loopback };
+    let local = Local { ranks: 0..tp, collective };
+    let programs = Arc::new(Programs::new(&setup)?);
+    Engine::new(gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
+}
+
+/// What `other` (`standard` itself without) says of a window, and how far that is from what `standard` says.
+fn quality(
+    standard: &Engine,
+    other: Option<&Engine>,
+    tokens: &[u32],
+    request: &EvaluateRequest,
+) -> Result<WindowQuality> {
+    let vocab = request.model.shape.vocab as usize;
+    let mut sum = WindowQuality::default();
+    for engine in [Some(standard), other].into_iter().flatten() {
+        engine.reset()?;
+    }
+    for first in (0..tokens.len()).step_by(CHUNK) {
+        let chunk = &tokens[first..(first + CHUNK).min(tokens.len())];
+        let expected = logits(standard, chunk)?;
+        let found = other.map(|engine| logits(engine, chunk)).transpose()?;
+        let found = found.as_ref().unwrap_or(&expected);
+        let rows = expected.chunks_exact(vocab).zip(found.chunks_exact(vocab));
+        for ((expected, found), following) in rows.zip(&tokens[first + 1..]) {
+            sum += position(expected, found, *following);
+        }
+    }
+    Ok(sum)
+}
+
+/// The logits of the next tokens of an engine's one sequence, `[tokens, vocab]`.
+fn logits(engine: &Engine, tokens: &[u32]) -> Result<Vec<f32>> {
+    // what the chunk before was followed by is no part of the text
+    engine.forget_tokens(0)?;
+    engine.set_prompt(1, tokens)?;
+    let mut step = engine.prefill_step(0, 1, tokens.len() as u32, None)?;
+    engine.run(&mut step)?;
+    engine.logits(Phase::Prefill, tokens.len())
+}
+
+/// One predicted token, by the logits of its position: the reference's and the ones to be judged.
+fn position(expected: &[f32], found: &[f32], following: u32) -> WindowQuality {
+    let (best, log_total) = of_logits(expected);
+    let (found_best, found_log_total) = of_logits(found);
+    let kl: f64 = expected
+        .iter()
+        .zip(found)
+        .map(|(p, q)| {
+            let (p, q) = (f64::from(*p) - log_total, f64::from(*q) - found_log_total);
+            p.exp() * (p - q)
+        })
+        .sum();
+    WindowQuality {
+        predicted: 1,
+        nll: found_log_total - f64::from(found[following as usize]),
+        kl: kl.max(0.0),
+        agreed: u32::from(best == found_best),
+    }
+}
+
+/// Whose logit is the greatest (of equal ones the first), and the logarithm of the sum of all exponentials.
+fn of_logits(logits: &[f32]) -> (usize, f64) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = logits.iter().map(|logit| f64::from(logit - max).exp()).sum();
+    let best = logits.iter().position(|logit| *logit == max).unwrap_or(0);
+    (best, f64::from(max) + total.ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn likelihood_divergence_and_agreement_are_those_of_known_answers() {
+        // probabilities 1/4, 1/4, 1/2 against 1/2, 1/4, 1/4, whatever is added to all logits
+        let logits = |p: [f32; 3], more: f32| p.map(|p| p.ln() + more);
+        let (p, q) = (logits([0.25, 0.25, 0.5], 80.0), logits([0.5, 0.25, 0.25], -3.0));
+        let found = position(&p, &q, 1);
+        assert!((found.nll - 4f64.ln()).abs() < 1e-5, "{found:?}");
+        assert!((found.kl - 0.25 * 2f64.ln()).abs() < 1e-5, "{found:?}");
+        assert_eq!((found.predicted, found.agreed), (1, 0));
+        let same = position(&p, &p, 2);
+        assert!((same.nll - 2f64.ln()).abs() < 1e-5 && same.kl == 0.0 && same.agreed == 1, "{same:?}");
+    }
+}
