@@ -1,4 +1,4 @@
-// All-reduces on one device: the sum over ranks that share it, and one that only takes what a real one would.
+// Collectives on one device: over ranks that share it, and one that only takes what a real one would.
 // As NCCL's kernels they do not let the next kernel start before they end.
 
 #include "block.cuh"
@@ -28,13 +28,34 @@ KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
     }
 }
 
-// Packs that a thread of the emulated all-reduce has in flight. With their addresses they take 96 registers,
+// The same, of which each rank gets its share: outputs[i / each][i % each] = sum over ranks of inputs[rank][i].
+KERNEL(loopback_scatter, const u64* inputs, const u64* outputs, u32 ranks, u64 each, u64 n) {
+    wait_for_previous();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    for (u64 i = first; i < n; i += step) {
+        float sum = 0.0f;
+        for (u32 rank = 0; rank < ranks; rank++) sum += to_float(reinterpret_cast<const T*>(inputs[rank])[i]);
+        reinterpret_cast<T*>(outputs[i / each])[i % each] = to_number(sum);
+    }
+}
+
+// Every rank gets the shares of all: outputs[rank][i] = inputs[i / each][i % each].
+KERNEL(loopback_gather, const u64* inputs, const u64* outputs, u32 ranks, u64 each, u64 n) {
+    wait_for_previous();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    for (u64 i = first; i < n; i += step) {
+        T x = reinterpret_cast<const T*>(inputs[i / each])[i % each];
+        for (u32 rank = 0; rank < ranks; rank++) reinterpret_cast<T*>(outputs[rank])[i] = x;
+    }
+}
+
+// Packs that a thread of the emulated collective has in flight. With their addresses they take 96 registers,
 // which is assumed (not measured) to be what NCCL's kernels take, so that its blocks fit beside others as little as NCCL's.
 // The compiler needs more of them for sm_100's wider instructions.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr u32 FLIGHT = 8;
+constexpr u32 FLIGHT = 10;
 #else
-constexpr u32 FLIGHT = 16;
+constexpr u32 FLIGHT = 12;
 #endif
 
 // Copies `packs` packs with all threads of the grid.
@@ -50,27 +71,33 @@ DEVICE void copy_packs(const T* from, T* to, u64 packs) {
     for (; i < packs; i += step) store_pack(to + i * PACK, load_pack(from + i * PACK));
 }
 
-// Rank 0's part of an all-reduce over `ranks`, without the others: out = in, and then the kernel stays until
-// alpha_ns + bytes x ns_per_byte have passed since its first block could run.
+// Rank 0's part of a collective, without the other ranks: out = in, `copies` times one behind the other (a gather, of
+// whose ranks all hold what this one does), and then the kernel stays until `lasts_ns` have passed since its first
+// block could run.
 //
-// It takes what NCCL's ring takes: its blocks (grid = NCCL's CTAs, 512 threads each, spinning), and 2 (p - 1) / p x
-// bytes of reads and as many of writes: bytes from in to out, the other (p - 2) / p x bytes from in to scratch (as
-// large as in). `state`: 2 numbers, 0 before the first launch, and again after each, so that a graph can be replayed:
-// the start (ns, 0: none yet) and how many blocks are done. Blocks that only find room later share the start.
-BOUNDED_KERNEL(emulated_all_reduce, 512, 1, const T* in, T* out, T* scratch, u64 n, u64 alpha_ns,
-               double ns_per_byte, u32 ranks, u64* state) {
+// It takes what NCCL's ring takes: its blocks (grid = NCCL's CTAs, 512 threads each, spinning), and its reads and
+// writes: those of what it copies and, from in to scratch, those of `more` numbers which a ring would pass on.
+// `state`: 2 numbers, 0 before the first launch, and again after each, so that a graph can be replayed: the start (ns,
+// 0: none yet) and how many blocks are done. Blocks that only find room later share the start.
+BOUNDED_KERNEL(emulated_collective, 512, 1, const T* in, T* out, T* scratch, u64 n, u32 copies, u64 more, u64 lasts_ns,
+               u64* state) {
     wait_for_previous();
     u64 end = 0;
     if (threadIdx.x == 0) {
         u64 now = global_time(), start = atomicCAS(&state[0], 0ull, now);
-        end = (start == 0 ? now : start) + alpha_ns + u64(double(n * sizeof(T)) * ns_per_byte);
+        end = (start == 0 ? now : start) + lasts_ns;
     }
-    u64 packs = n / PACK;
-    copy_packs(in, out, packs);
-    for (u64 i = packs * PACK + u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += u64(gridDim.x) * blockDim.x) {
-        out[i] = in[i];
+    // copies begin on 16 bytes where one has whole packs
+    u64 packs = copies == 1 || packs_fit(n) ? n / PACK : 0;
+#pragma unroll 1
+    for (u32 copy = 0; copy <= copies; copy++) {
+        bool passes_on = copy == copies;
+        copy_packs(in, passes_on ? scratch : out + copy * n, passes_on ? more / PACK : packs);
     }
-    if (ranks > 2) copy_packs(in, scratch, packs * (ranks - 2) / ranks);
+    u64 step = u64(gridDim.x) * blockDim.x;
+    for (u64 i = packs * PACK + u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+        for (u32 copy = 0; copy < copies; copy++) out[copy * n + i] = in[i];
+    }
     if (threadIdx.x == 0) {
         while (global_time() < end) __nanosleep(64);
         __threadfence();

@@ -34,6 +34,13 @@ pub struct Variant {
     pub sequence_parallel: bool,
 }
 
+impl Variant {
+    /// The same where sequences are processed one by one: a single one is not divided into groups.
+    pub fn undivided(self) -> Self {
+        Self { micro_batches: 1, ..self }
+    }
+}
+
 impl Default for Variant {
     fn default() -> Self {
         Self { micro_batches: 1, comm_dtype: CommDType::Activations, sequence_parallel: false }

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::model::Model;
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, DType, Variant};
 
 use super::BACKENDS;
 use super::backend::PlanBackend;
@@ -38,6 +38,8 @@ pub struct GenerateRequest {
     pub seed: u64,
     /// Tokens that end a sequence; empty: none does.
     pub stop_at: Vec<u32>,
+    /// What options change in the plans; micro-batches divide decode steps alone, since prompts come one by one.
+    pub variant: Variant,
 }
 
 /// How a generation runs, as far as its backend heeds that.
@@ -122,6 +124,13 @@ impl GenerateRequest {
                     vocab - 1
                 )));
             }
+        }
+        let (groups, count) = (self.variant.micro_batches as usize, self.prompts.len());
+        if groups > count {
+            return Err(Error::input(format!(
+                "{count} prompt{} cannot be divided into {groups} micro-batches; give at least {groups}",
+                if count == 1 { "" } else { "s" }
+            )));
         }
         if self.output_tokens == 0 {
             return Err(Error::input("output tokens must be at least 1"));

@@ -128,6 +128,79 @@ fn what_families_do_to_heads_is_done_as_on_the_cpu() {
     }
 }
 
+/// What options change in the plan, on ranks that share a device and on ranks over NCCL: the cpu backend's numbers,
+/// and where they are to change nothing the plain tokens.
+fn every_variant(architectures: &[&str], devices: &str, variants: &[&[&str]]) {
+    let device = device!();
+    let place = Place::new();
+    // more sequences than ranks, of different lengths; a share of no row in the last one's prefill
+    place.write("prompts.txt", "1 2 3 4 5 6 7 8 9 10 11\n200 100 50\n7\n9 8 7 6 5\n31 41\n");
+    for architecture in architectures {
+        for variant in variants {
+            let plain = ["--tp", "4", "--architecture", architecture, "--dtype", "f32", "--seed", "2"];
+            let options: Vec<&str> = plain.iter().chain(*variant).copied().collect();
+            let what = format!("{architecture} {variant:?} on {devices} devices");
+            let variables = [("FAKE_CUDA_DEVICES", devices), ("FAKE_CUDA_SEED", "5")];
+            let found = cuda(device, &place, &options, &variables).exits(0).json();
+            let expected = cpu(&place, &options);
+            assert_eq!(found["tokens"], expected["tokens"], "{what}");
+            close(&expected, &found, 1e-5, &what);
+            let whole = cpu(&place, &plain);
+            if variant.contains(&"--comm-dtype") {
+                assert_ne!(found["top_logits"], whole["top_logits"], "{what}: nothing was rounded");
+            } else {
+                assert_eq!(found["tokens"], whole["tokens"], "{what}");
+            }
+        }
+    }
+}
+
+const GROUPS: &[&str] = &["--micro-batches", "2"];
+const SCATTERED: &[&str] = &["--sequence-parallel"];
+const BOTH: &[&str] = &["--sequence-parallel", "--micro-batches", "3"];
+const INT8: &[&str] = &["--comm-dtype", "int8"];
+const F8: &[&str] = &["--comm-dtype", "f8", "--micro-batches", "2"];
+
+#[test]
+fn variants_on_one_device_yield_what_the_cpu_backend_yields() {
+    every_variant(&["standard", "ladder"], "1", &[GROUPS, SCATTERED, BOTH, INT8, F8]);
+}
+
+#[test]
+fn variants_over_nccl_yield_what_the_cpu_backend_yields() {
+    every_variant(&["standard"], "4", &[SCATTERED, BOTH, INT8, F8]);
+}
+
+#[test]
+fn diverging_residuals_join_what_the_messages_in_8_bits_say() {
+    for devices in ["1", "4"] {
+        every_variant(&["delayed:2", "desync:2", "sync-drop:2"], devices, &[INT8]);
+    }
+}
+
+#[test]
+fn variants_that_no_backend_can_do_are_told() {
+    let device = device!();
+    let place = place();
+    for (options, why) in [
+        (
+            ["--micro-batches", "4", "--tp", "2"].as_slice(),
+            "3 prompts cannot be divided into 4 micro-batches",
+        ),
+        (
+            &["--sequence-parallel", "--comm-dtype", "f8", "--tp", "2"],
+            "no reduce-scatter of f8 messages",
+        ),
+        (
+            &["--sequence-parallel", "--architecture", "desync:2", "--tp", "2"],
+            "desync:2 have residuals of",
+        ),
+    ] {
+        let told = cuda(device, &place, options, &[]).exits(2).stderr;
+        assert!(told.contains(why), "{told}");
+    }
+}
+
 #[test]
 fn short_formats_are_near() {
     let device = device!();
@@ -198,8 +271,10 @@ fn log(device: &Device, place: &Place, architecture: &str, more: &[&str]) -> Vec
 fn every_value_is_written_before_it_is_read_and_read_before_it_is_written_over() {
     let device = device!();
     let place = place();
-    for architecture in ["standard", "ladder", "parallel", "desync:2", "stale:2"] {
-        let lines = log(device, &place, architecture, &[]);
+    let plain = ["standard", "ladder", "parallel", "desync:2", "stale:2"].map(|it| (it, [].as_slice()));
+    let variants = [("ladder", SCATTERED), ("delayed:2", INT8), ("ladder", F8)];
+    for (architecture, options) in plain.into_iter().chain(variants) {
+        let lines = log(device, &place, architecture, options);
         cuda_order::edges_agree(&lines);
         let replays = lines.iter().filter(|line| line.call == "graph_launch").count();
         assert_eq!(replays, 4, "{architecture}");

@@ -49,6 +49,34 @@ fn a_run_on_one_gpu_leaves_a_record_and_a_trace() {
     assert!(shown.contains("TPOT") && shown.contains("matmul"), "{shown}");
 }
 
+/// One rank over an emulated link and ranks over NCCL move what the plan says: halves of an all-reduce, 8 bits.
+#[test]
+fn shares_of_rows_and_messages_in_8_bits_take_their_time() {
+    let device = device!();
+    let comm_ms = |more: &[&str], variables: &[(&str, &str)]| {
+        let place = Place::new();
+        let all: Vec<&str> = ["--tp", "2"].iter().chain(more).copied().collect();
+        let record = run(device, &place, &all, variables).exits(0).json();
+        assert_eq!(record["status"], "ok", "{record}");
+        number(&record["overlap"]["comm_ms"])
+    };
+    // 2 rows of 64 numbers: of 512 bytes a quarter is left, and a scale a row
+    let link = ["--link", "emulated:alpha_us=0,gb_s=0.002"];
+    let emulated = |more: &[&str]| {
+        let all: Vec<&str> = link.iter().chain(more).copied().collect();
+        comm_ms(&all, &[])
+    };
+    let whole = emulated(&[]);
+    let eight = emulated(&["--comm-dtype", "int8"]);
+    assert!((0.24..0.45).contains(&(eight / whole)), "{eight} of {whole}");
+    // two halves, and a gather more behind the last layer's
+    let halves = emulated(&["--sequence-parallel"]);
+    assert!((0.95..1.3).contains(&(halves / whole)), "{halves} of {whole}");
+    for more in [["--sequence-parallel"].as_slice(), &["--comm-dtype", "f8"]] {
+        assert!(comm_ms(more, &[("FAKE_CUDA_DEVICES", "2")]) > 0.0);
+    }
+}
+
 /// Groups of a batch have rows, tokens and a part of the cache of their own; a prompt is divided by its tokens.
 #[test]
 fn a_batch_is_divided_into_micro_batches() {

@@ -66,6 +66,8 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "staleness",
         "delayed",
         "micro-batches",
+        "micro-by-latency",
+        "sequence-parallel",
         "gain-by-latency",
         "quality",
         "rivals",

@@ -11,7 +11,7 @@ use super::patience::Patience;
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::model::{Model, Tokenizer, read_prompts};
-use crate::plan::{Architecture, DType};
+use crate::plan::{Architecture, CommDType, DType, Variant};
 use crate::run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
 use crate::table::render::{Shown, Table};
 use crate::table::{Backend, CellOptions};
@@ -52,6 +52,15 @@ pub struct Args {
     /// Sample among the K likeliest tokens
     #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
     pub top_k: Option<u32>,
+    /// Divide decode steps into M groups of sequences whose operations alternate
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub micro_batches: u32,
+    /// Format in which partial sums are sent: activations, f8, int8
+    #[arg(long, value_name = "FORMAT", default_value = "activations")]
+    pub comm_dtype: CommDType,
+    /// Scatter the residual's rows over the ranks instead of all-reducing them
+    #[arg(long)]
+    pub sequence_parallel: bool,
     /// Seed of sampling, and of random weights
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -117,6 +126,11 @@ pub fn run(args: &Args) -> Result<u8> {
         temperature: args.temperature,
         top_k: args.top_k,
         seed: args.seed,
+        variant: Variant {
+            micro_batches: args.micro_batches,
+            comm_dtype: args.comm_dtype,
+            sequence_parallel: args.sequence_parallel,
+        },
     };
     let bar = if report::stderr_is_terminal() {
         ProgressBar::new(u64::from(args.output_tokens))

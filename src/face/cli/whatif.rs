@@ -7,11 +7,9 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
-use crate::plan::Architecture;
 use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant};
-use crate::table::Backend;
-use crate::table::CellOptions;
 use crate::table::render::{Shown, Table};
+use crate::table::{Backend, CellOptions, Spec};
 
 /// The command line's arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
@@ -63,8 +61,8 @@ pub fn run(args: &Args) -> Result<u8> {
         Format::Csv => output::emit(&rows(slider, &points).csv())?,
         Format::Table => {
             let mut text = output::aligned(&rows(slider, &points));
-            for (architecture, found) in &found {
-                text += &format!("{architecture} {}\n", in_words(found));
+            for (cell, found) in &found {
+                text += &format!("{} {}\n", cell.architecture_label(), in_words(found));
             }
             text += "all numbers are simulated\n";
             output::emit(&text)?;
@@ -119,21 +117,37 @@ fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
     Ok((name, values.clone()))
 }
 
-/// Of every architecture that hides communication.
-fn break_evens(engine: &Engine, variant: &Variant, hidden_pct: f64) -> Vec<(Architecture, BreakEven)> {
-    let mut architectures: Vec<Architecture> =
-        ["ladder", "stale:2", "parallel+ladder"].iter().filter_map(|name| name.parse().ok()).collect();
-    if !architectures.contains(&variant.cell.architecture) {
-        architectures.insert(0, variant.cell.architecture.clone());
+/// What hides communication, whatever the cell of a what-if is of: architectures, and `standard` in two micro-batches.
+const HIDING: [(&str, u32); 7] = [
+    ("ladder", 1),
+    ("stale:2", 1),
+    ("parallel+ladder", 1),
+    ("delayed:2", 1),
+    ("delayed:4", 1),
+    ("sync-drop", 1),
+    ("standard", 2),
+];
+
+/// The break-evens of the cell and of what else hides communication, by their cells.
+fn break_evens(engine: &Engine, variant: &Variant, hidden_pct: f64) -> Vec<(Spec, BreakEven)> {
+    let own = &variant.cell;
+    let mut cells: Vec<Spec> = HIDING
+        .iter()
+        .filter_map(|(name, groups)| {
+            let micro_batches = own.micro_batches.max(*groups);
+            Some(Spec { architecture: name.parse().ok()?, micro_batches, ..own.clone() })
+        })
+        .collect();
+    if !cells.contains(own) {
+        cells.insert(0, own.clone());
     }
     let mut found = Vec::new();
-    for architecture in architectures {
-        let mut variant = variant.clone();
-        variant.cell.architecture = architecture.clone();
+    for cell in cells {
+        let variant = Variant { cell: cell.clone(), ..variant.clone() };
         for over in [Over::AlphaUs, Over::GbS] {
             // one that does not communicate, or cannot run, has none: its row says why
             if let Ok(at) = engine.break_even(&variant, over, hidden_pct) {
-                found.push((architecture.clone(), at));
+                found.push((cell.clone(), at));
             }
         }
     }
@@ -159,13 +173,13 @@ fn in_words(found: &BreakEven) -> String {
 fn object(
     slider: &str,
     points: &[(Option<f64>, Answer)],
-    found: &[(Architecture, BreakEven)],
+    found: &[(Spec, BreakEven)],
 ) -> serde_json::Value {
     let rows: Vec<serde_json::Value> = points
         .iter()
         .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
         .map(|(value, answer, row)| {
-            let chosen = row.architecture == answer.spec.architecture;
+            let chosen = answer.is_chosen(row);
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
             let mut point = json!({
                 "value": value, "architecture": row.architecture, "command": command,
@@ -179,7 +193,10 @@ fn object(
         .collect();
     let found: Vec<serde_json::Value> = found
         .iter()
-        .map(|(architecture, found)| json!({ "architecture": architecture, "break_even": found }))
+        .map(|(cell, found)| {
+            let label = cell.architecture_label();
+            json!({ "architecture": cell.architecture, "label": label, "break_even": found })
+        })
         .collect();
     json!({ "over": slider, "provenance": "simulated", "points": rows, "break_even": found })
 }
@@ -241,15 +258,15 @@ mod tests {
         let found = break_evens(&engine, &variant, 95.0);
         let object = object("alpha_us", &points, &found);
         assert_eq!(object["provenance"], "simulated");
-        assert_eq!(object["points"].as_array().map(Vec::len), Some(14));
+        assert_eq!(object["points"].as_array().map(Vec::len), Some(16));
         let commands = object["points"].as_array().unwrap().iter().filter_map(|p| p["command"].as_str());
         let command = commands.into_iter().next().unwrap();
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
-        assert!(tpot(7) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points).csv().lines().count(), 15);
+        assert!(tpot(8) > tpot(0), "standard, at the higher latency");
+        assert_eq!(rows("alpha_us", &points).csv().lines().count(), 17);
         assert!(
-            !found.is_empty() && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
+            found.len() == 12 && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
         );
     }
 }

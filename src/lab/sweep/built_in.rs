@@ -7,7 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::same_name;
 
 /// Name and text of each, quickstart first.
-pub const BUILT_IN: [(&str, &str); 12] = [
+pub const BUILT_IN: [(&str, &str); 14] = [
     ("quickstart", include_str!("../../../experiments/quickstart.toml")),
     ("p2p", include_str!("../../../experiments/p2p.toml")),
     ("paper-70b", include_str!("../../../experiments/paper-70b.toml")),
@@ -17,6 +17,8 @@ pub const BUILT_IN: [(&str, &str); 12] = [
     ("staleness", include_str!("../../../experiments/staleness.toml")),
     ("delayed", include_str!("../../../experiments/delayed.toml")),
     ("micro-batches", include_str!("../../../experiments/micro-batches.toml")),
+    ("micro-by-latency", include_str!("../../../experiments/micro-by-latency.toml")),
+    ("sequence-parallel", include_str!("../../../experiments/sequence-parallel.toml")),
     ("gain-by-latency", include_str!("../../../experiments/gain-by-latency.toml")),
     ("quality", include_str!("../../../experiments/quality.toml")),
     ("rivals", include_str!("../../../experiments/rivals.toml")),

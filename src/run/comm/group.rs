@@ -32,8 +32,17 @@ pub enum Exchange {
 }
 
 impl Exchange {
+    /// The name in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::ReduceScatter { .. } => "reduce-scatter",
+            Self::AllGather => "all-gather",
+        }
+    }
+
     /// The bytes for which the link's bandwidth is paid: of a ring's all-reduce, the other two are one half each.
-    fn link_bytes(self, message: u64) -> u64 {
+    pub fn link_bytes(self, message: u64) -> u64 {
         match self {
             Self::AllReduce => message,
             Self::ReduceScatter { .. } | Self::AllGather => message / 2,

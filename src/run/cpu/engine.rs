@@ -35,8 +35,10 @@ pub(super) struct Setup<'a> {
     pub capacity: usize,
     /// Prefill yields the logits of every position.
     pub all_logits: bool,
-    /// What options change in the plan.
+    /// What options change in the plan of a decode step.
     pub variant: Variant,
+    /// What they change in the prefill's, which is not divided where prompts are processed one by one.
+    pub prefill_variant: Variant,
 }
 
 /// What a rank's body works with.
@@ -109,7 +111,7 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
             phase,
             precision: Precision::cpu(setup.dtype),
             lowering: Lowering { all_logits, ..Lowering::default() },
-            variant: setup.variant,
+            variant: if phase == Phase::Prefill { setup.prefill_variant } else { setup.variant },
             batch: setup.sequences as u32,
         };
         Program::new(&spec, base)

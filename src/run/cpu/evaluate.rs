@@ -156,6 +156,7 @@ pub fn evaluate(
         capacity: context,
         all_logits: false,
         variant: Variant::default(),
+        prefill_variant: Variant::default(),
     };
     let given_up = AtomicBool::new(false);
     let stop = || given_up.load(Ordering::Relaxed) || stop();

@@ -4,7 +4,6 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::Place;
 use crate::base::error::Result;
-use crate::plan::Variant;
 use crate::run::comm::Broken;
 use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 
@@ -29,7 +28,8 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
         sequences: request.prompts.len(),
         capacity: request.capacity(),
         all_logits: true,
-        variant: Variant::default(),
+        variant: request.variant,
+        prefill_variant: request.variant.undivided(),
     };
     let shared = engine::prepare(&setup)?;
     let body = |worker: &mut Worker<'_>, progress: &crossbeam_channel::Sender<usize>| {

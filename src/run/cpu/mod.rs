@@ -33,6 +33,8 @@ mod watch;
 pub(in crate::run) use attention::RopeTable;
 pub use backend::CpuBackend;
 pub use kernels::{FEW_ROWS, Kernels};
+#[cfg(test)]
+pub(in crate::run) use quantize::quantize;
 
 use crate::base::error::{Error, Result};
 use crate::plan::DType;

@@ -12,7 +12,7 @@ const E4M3_LEAST_EXPONENT: i32 = -6;
 /// Writes what each number of `x` becomes in messages of a format. Rows have so many columns; each
 /// [`SCALED_TOGETHER`] columns of a row share a scale, which makes the largest of them the largest number of the
 /// format. Reads x twice.
-pub(super) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
+pub(in crate::run) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
     let together = SCALED_TOGETHER as usize;
     for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
         for (x, y) in x.chunks(together).zip(y.chunks_mut(together)) {

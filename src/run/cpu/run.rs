@@ -56,6 +56,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         capacity: (spec.prompt_tokens + spec.output_tokens) as usize,
         all_logits: false,
         variant: spec.variant(),
+        prefill_variant: spec.variant(),
     };
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });

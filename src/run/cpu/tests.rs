@@ -326,6 +326,7 @@ pub(super) fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> Ge
         top_k: None,
         seed: SEED,
         stop_at: vec![],
+        variant: crate::plan::Variant::default(),
     }
 }
 

@@ -56,6 +56,7 @@ fn logits(architecture: &str, tp: u32, batch: usize, variant: Variant) -> Logits
         capacity: PROMPT + STEPS,
         all_logits: true,
         variant,
+        prefill_variant: variant,
     };
     let token = |sequence: usize, at: usize| (sequence * 31 + at * 17 + 5) as u32 % 256;
     let body = |worker: &mut Worker<'_>, _: &crossbeam_channel::Sender<()>| {

@@ -88,14 +88,12 @@ impl PlanBackend for CudaBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        let lacks = match spec.variant() {
-            Variant { sequence_parallel: true, .. } if spec.tp > 1 => {
-                "no reduce-scatter and no all-gather"
-            }
-            Variant { comm_dtype: CommDType::F8 | CommDType::Int8, .. } => "no messages in 8 bits",
-            _ => return Ok(on_gpus(spec, shape, shared.gpus(), shared)),
-        };
-        Ok(Feasibility::Skipped(format!("the cuda backend has {lacks}")))
+        // NCCL scatters sums of the formats that it sums
+        if spec.tp > 1 && spec.sequence_parallel && spec.comm_dtype != CommDType::Activations {
+            let why = format!("the cuda backend has no reduce-scatter of {} messages", spec.comm_dtype);
+            return Ok(Feasibility::Skipped(why));
+        }
+        Ok(on_gpus(spec, shape, shared.gpus(), shared))
     }
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, _: &Shared) -> MemoryNeed {

@@ -1,9 +1,8 @@
-//! All-reduces, wherever the ranks are: on one device, elsewhere behind NCCL, or not at all (emulated).
+//! Who executes collectives, wherever the ranks are: on one device, elsewhere behind NCCL, or not at all (emulated).
 
-use super::kernels::{Kernels, geometry};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Arguments, DevicePtr, Function, Gpu, Launch, Memory, Stream};
-use crate::plan::DType;
+use super::transfer::Transfer;
+use crate::base::error::Result;
+use crate::machine::driver::{DevicePtr, Gpu, Memory, Stream};
 use crate::run::comm::EmulatedLink;
 use crate::run::comm::nccl::Communicator;
 
@@ -26,11 +25,11 @@ pub(super) fn blocks(message_bytes: u64) -> u32 {
 pub enum Collective {
     /// There is one rank, and nothing to reduce.
     None,
-    /// A kernel that reads the summands of all ranks, which share the device.
+    /// A kernel that reads what all ranks give, which share the device.
     Loopback,
-    /// A kernel that takes what the sum would take over this link; the other ranks do not exist.
+    /// A kernel that takes what the collective would take over this link; the other ranks do not exist.
     Emulated(EmulatedLink),
-    /// NCCL's all-reduce over the ranks of this communicator, one of which is this.
+    /// NCCL's collectives over the ranks of this communicator, one of which is this.
     Nccl(Communicator),
 }
 
@@ -57,14 +56,7 @@ impl Collective {
     }
 }
 
-/// One all-reduce: for each local rank its summand and where the sum goes, and how many numbers.
-#[derive(Clone, Debug)]
-pub(super) struct Reduction {
-    pub operands: Vec<(DevicePtr, DevicePtr)>,
-    pub elements: u64,
-}
-
-/// What an emulated all-reduce works with beside its operands.
+/// What an emulated collective works with beside its operands.
 #[derive(Debug)]
 pub(super) struct EmulatedScratch {
     scratch: Memory,
@@ -74,14 +66,19 @@ pub(super) struct EmulatedScratch {
 impl EmulatedScratch {
     /// For operands of up to so many bytes.
     pub fn new(gpu: &Gpu, stream: &Stream, bytes: u64) -> Result<Self> {
-        let scratch = gpu.allocate(bytes, "scratch of emulated all-reduces")?;
-        let state = gpu.allocate(16, "the state of emulated all-reduces")?;
+        let scratch = gpu.allocate(bytes, "scratch of emulated collectives")?;
+        let state = gpu.allocate(16, "the state of emulated collectives")?;
         stream.fill(state.ptr(), 0, 16)?;
         Ok(Self { scratch, state })
     }
+
+    /// Where its scratch and its state lie.
+    pub fn places(&self) -> [DevicePtr; 2] {
+        [self.scratch.ptr(), self.state.ptr()]
+    }
 }
 
-/// Device addresses of all local ranks' summands and sums: `[reduction][summands, sums][rank]`.
+/// Device addresses of what all local ranks give and get: `[transfer][given, got][rank]`.
 #[derive(Debug)]
 pub(super) struct LoopbackTable {
     memory: Memory,
@@ -89,61 +86,24 @@ pub(super) struct LoopbackTable {
 }
 
 impl LoopbackTable {
-    /// Makes the table of all reductions of a phase; it is written before later work of `stream` runs.
-    pub fn new(gpu: &Gpu, stream: &Stream, reductions: &[Reduction]) -> Result<Self> {
-        let addresses = reductions.iter().flat_map(|reduction| {
-            let summands = reduction.operands.iter().map(|(send, _)| send.0);
-            summands.chain(reduction.operands.iter().map(|(_, receive)| receive.0))
+    /// Makes the table of all transfers of a phase; it is written before later work of `stream` runs.
+    pub fn new(gpu: &Gpu, stream: &Stream, transfers: &[Transfer]) -> Result<Self> {
+        let addresses = transfers.iter().flat_map(|transfer| {
+            let given = transfer.operands.iter().map(|(send, _)| send.0);
+            given.chain(transfer.operands.iter().map(|(_, receive)| receive.0))
         });
         let bytes: Vec<u8> = addresses.flat_map(u64::to_ne_bytes).collect();
         let memory = gpu.allocate(bytes.len() as u64, "addresses of loopback sums")?;
         stream.copy_to_device(memory.ptr(), &bytes)?;
-        let ranks = reductions.first().map_or(0, |reduction| reduction.operands.len() as u64);
+        let ranks = transfers.first().map_or(0, |transfer| transfer.operands.len() as u64);
         Ok(Self { memory, ranks })
     }
 
-    /// The launch of reduction `index`.
-    pub fn call(
-        &self,
-        kernels: &Kernels,
-        gpu: &Gpu,
-        index: usize,
-        elements: u64,
-    ) -> Result<(Function, Launch, Arguments)> {
-        let summands = self.memory.ptr().offset(index as u64 * 2 * self.ranks * 8);
-        let mut arguments = Arguments::new();
-        arguments.pointer(summands).pointer(summands.offset(self.ranks * 8));
-        arguments.u32(self.ranks as u32).u64(elements);
-        let geometry = geometry::elements(elements, gpu.info().multiprocessors);
-        Ok((kernels.get("loopback_sum")?, geometry, arguments))
+    /// Where the addresses of transfer `index` lie: of what the ranks give, and of where they get the result.
+    pub fn of(&self, index: usize) -> [DevicePtr; 2] {
+        let given = self.memory.ptr().offset(index as u64 * 2 * self.ranks * 8);
+        [given, given.offset(self.ranks * 8)]
     }
-}
-
-/// The launch of an emulated all-reduce.
-pub(super) fn emulated_call(
-    kernels: &Kernels,
-    scratch: &EmulatedScratch,
-    link: &EmulatedLink,
-    dtype: DType,
-    ranks: u32,
-    reduction: &Reduction,
-) -> Result<(Function, Launch, Arguments)> {
-    let bytes = reduction.elements * dtype.bytes();
-    let &[(send, receive)] = reduction.operands.as_slice() else {
-        return Err(Error::failed("an emulated all-reduce has one rank's operands"));
-    };
-    if bytes > scratch.scratch.bytes() {
-        return Err(Error::failed(format!(
-            "an emulated all-reduce of {bytes} bytes has scratch for {}",
-            scratch.scratch.bytes()
-        )));
-    }
-    let mut arguments = Arguments::new();
-    arguments.pointer(send).pointer(receive).pointer(scratch.scratch.ptr()).u64(reduction.elements);
-    arguments.u64((link.alpha_us * 1e3) as u64).f64(1.0 / link.gb_s).u32(ranks);
-    arguments.pointer(scratch.state.ptr());
-    let geometry = geometry::emulated_all_reduce(blocks(bytes));
-    Ok((kernels.get("emulated_all_reduce")?, geometry, arguments))
 }
 
 #[cfg(test)]

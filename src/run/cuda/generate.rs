@@ -46,7 +46,7 @@ pub fn generate(
         output_tokens: request.output_tokens,
         prefill: (1, longest.min(CHUNK) as u32),
         all_logits: true,
-        variant: crate::plan::Variant::default(),
+        variant: request.variant,
         graph: options.graph,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),

@@ -49,6 +49,7 @@ fn request(model: &str, architecture: &str, tp: u32, dtype: DType) -> GenerateRe
         top_k: None,
         seed: 5,
         stop_at: Vec::new(),
+        variant: crate::plan::Variant::default(),
     }
 }
 

@@ -5,9 +5,11 @@ use super::blas::MatMul;
 use super::kernels::{Kernels, attention, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
+use super::size::StepSize;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
-use crate::plan::{DType, Element, Groups, Kind, ModelShape, Operation, Phase, Rows, ValueId};
+use crate::plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
+use crate::run::comm::Exchange;
 use crate::run::sample::Sampling;
 
 /// What is enqueued for an operation, in order on its stream.
@@ -17,50 +19,8 @@ pub(super) enum Call {
     Kernel { function: Function, launch: Launch, arguments: Arguments },
     /// `out = x w^T`, by cuBLASLt.
     MatMul { shape: MatMul, x: DevicePtr, w: DevicePtr, out: DevicePtr },
-    /// The sum of `elements` activations over the ranks; how depends on where the ranks are.
-    AllReduce { send: DevicePtr, receive: DevicePtr, elements: u64 },
-}
-
-/// Which tokens a step, or a group's part of one, processes: `tokens` new ones of each of `sequences` sequences
-/// from `first_sequence` on, behind `first_token` others of the step. Their positions lie in the step's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StepSize {
-    pub first_sequence: u32,
-    pub sequences: u32,
-    pub first_token: u32,
-    pub tokens: u32,
-}
-
-impl StepSize {
-    /// One new token of each sequence.
-    pub fn decode(sequences: u32) -> Self {
-        Self { first_sequence: 0, sequences, first_token: 0, tokens: 1 }
-    }
-
-    /// The part of the step that a group of the batch processes.
-    pub fn of_group(&self, groups: Groups, group: u32) -> Self {
-        let whole = if groups.of_tokens { self.tokens } else { self.sequences };
-        let (first, count) = groups.part(whole.into(), group);
-        let (first, count) = (first as u32, count as u32);
-        match groups.of_tokens {
-            true => Self { first_token: self.first_token + first, tokens: count, ..*self },
-            false => Self { first_sequence: self.first_sequence + first, sequences: count, ..*self },
-        }
-    }
-
-    /// Rows that an activation of the step has: one for each new token of each sequence.
-    pub fn rows(&self) -> u32 {
-        self.sequences * self.tokens
-    }
-
-    /// Rows that a value of the plan has in the step on one of `tp` ranks, by what the plan says it has a row for.
-    pub fn rows_of(&self, rows: Rows, tp: u32) -> u32 {
-        match rows {
-            Rows::Tokens => self.rows(),
-            Rows::Sequences => self.sequences,
-            Rows::Share => self.rows().div_ceil(tp),
-        }
-    }
+    /// An exchange with the other ranks through NCCL of `count` activations, or bytes.
+    Exchange { exchange: Exchange, send: DevicePtr, receive: DevicePtr, count: u64, bytes: bool },
 }
 
 /// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
@@ -194,21 +154,32 @@ impl Binder<'_> {
         let eps = self.shape.norm_eps as f32;
         let mut arguments = Arguments::new();
         let one = |call: Result<Call>| call.map(|call| vec![call]);
+        let written = &plan.values[operation.writes[0].index()];
+        let rows = size.rows_of(written.rows, self.rank.index, plan.tp);
+        // shares are rounded up: the last ranks may have none
+        if rows == 0 {
+            return Ok(Vec::new());
+        }
         match &operation.kind {
             Kind::Embed => {
                 let columns = self.columns(operation.writes[0]);
+                let tokens = match written.rows {
+                    Rows::Share => {
+                        let share = Rows::share(size.rows() as usize, self.rank.index, plan.tp);
+                        tokens.offset(4 * share.start as u64)
+                    }
+                    _ => tokens,
+                };
                 arguments.pointer(tokens).pointer(weight()?).pointer(write(0)).u32(columns);
-                one(self.kernel("embed", geometry::rows(size.rows(), columns), arguments))
+                one(self.kernel("embed", geometry::rows(rows, columns), arguments))
             }
             Kind::Norm => {
                 let columns = self.columns(operation.writes[0]);
-                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows, plan.tp);
                 arguments.pointer(read(0)).pointer(weight()?).pointer(write(0)).u32(columns).f32(eps);
                 one(self.kernel("rms_norm", geometry::rows(rows, columns), arguments))
             }
             Kind::AddNorm => {
                 let columns = self.columns(operation.writes[0]);
-                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows, plan.tp);
                 arguments.pointer(read(0)).pointer(read(1)).pointer(weight()?);
                 arguments.pointer(write(0)).pointer(write(1)).u32(columns).f32(eps);
                 one(self.kernel("add_norm", geometry::rows(rows, columns), arguments))
@@ -226,17 +197,18 @@ impl Binder<'_> {
             }
             Kind::Join { root } => {
                 let elements = self.elements(operation.writes[0], size);
-                self.joined(operation, &mut arguments);
+                let mut calls = self.joined(operation, size, &mut arguments)?;
                 arguments.pointer(write(0)).f32(own_scale(*root, plan.tp)).u64(elements);
-                one(self.kernel("join", self.elementwise(elements), arguments))
+                calls.push(self.kernel("join", self.elementwise(elements), arguments)?);
+                Ok(calls)
             }
             Kind::JoinNorm { root } => {
                 let columns = self.columns(operation.writes[0]);
-                let rows = size.rows_of(plan.values[operation.writes[0].index()].rows, plan.tp);
-                self.joined(operation, &mut arguments);
+                let mut calls = self.joined(operation, size, &mut arguments)?;
                 arguments.pointer(weight()?).pointer(write(0)).pointer(write(1)).u32(columns);
                 arguments.f32(own_scale(*root, plan.tp)).f32(eps);
-                one(self.kernel("join_norm", geometry::rows(rows, columns), arguments))
+                calls.push(self.kernel("join_norm", geometry::rows(rows, columns), arguments)?);
+                Ok(calls)
             }
             Kind::MeanShare => {
                 let elements = self.elements(operation.writes[0], size);
@@ -282,37 +254,53 @@ impl Binder<'_> {
                 arguments.pointer(read(0)).pointer(write(0)).u32(size.tokens).u32(columns);
                 one(self.kernel("select_last", geometry::rows(size.sequences, columns), arguments))
             }
-            Kind::AllReduce => {
-                let elements = self.elements(operation.writes[0], size);
-                Ok(vec![Call::AllReduce { send: read(0), receive: write(0), elements }])
+            Kind::AllGather if plan.values[operation.reads[0].index()].rows != Rows::Share => {
+                Err(Error::failed(format!("{}: the cuda backend gathers rows alone", operation.name)))
             }
+            // how depends on where the ranks are: the engine knows
+            Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => Ok(Vec::new()),
             Kind::Sample => self.sample(operation, size),
-            Kind::Quantize { .. } => Err(Error::failed(format!(
-                "{}: the cuda backend sends no 8-bit messages",
-                operation.name
-            ))),
+            Kind::Quantize { .. } => {
+                let elements = self.elements(operation.writes[0], size);
+                arguments.pointer(read(0)).pointer(write(0));
+                self.program.eight(written.columns).tell(&mut arguments, elements);
+                one(self.kernel("quantize", self.elementwise(elements), arguments))
+            }
             Kind::AllReduceAddNorm => Err(Error::failed(format!(
                 "{}: the cuda backend has no all-reduce that is fused with a norm",
                 operation.name
             ))),
-            Kind::ReduceScatter | Kind::AllGather => {
-                let (name, kind) = (&operation.name, operation.kind.as_str());
-                Err(Error::failed(format!("{name}: the cuda backend has no {kind}")))
-            }
         }
     }
 
-    /// The operands of a join: residual, own part, and the sum with the part in it, null where none is due.
-    fn joined(&self, operation: &Operation, arguments: &mut Arguments) {
+    /// The operands of a join: residual, own part, and the sum with the part in it, null where none is due. What is
+    /// to be done before it: the part as its message in 8 bits says it.
+    fn joined(
+        &self,
+        operation: &Operation,
+        size: &StepSize,
+        arguments: &mut Arguments,
+    ) -> Result<Vec<Call>> {
+        let eight = self.program.eight_of_join(operation);
+        let own_part = self.activations.buffer(self.program.own_part());
         for operand in 0..4 {
-            let value = operation.reads.get(operand).map(|&value| self.value(value));
+            let value = operation.reads.get(operand).map(|&value| match eight {
+                Some(part) if part == value => own_part,
+                _ => self.value(value),
+            });
             arguments.pointer(value.unwrap_or(DevicePtr(0)));
         }
+        let said = eight.map(|part| {
+            let (message, numbers) = (self.value(part), self.elements(part, size));
+            let eight = self.program.eight(self.columns(part));
+            eight.sum(self.kernels, message, own_part, 1, numbers, self.multiprocessors)
+        });
+        said.into_iter().collect()
     }
 
     fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
         let v = &self.program.plan.values[value.index()];
-        u64::from(size.rows_of(v.rows, self.program.plan.tp)) * u64::from(v.columns)
+        u64::from(size.rows_of(v.rows, self.rank.index, self.program.plan.tp)) * u64::from(v.columns)
     }
 
     fn elementwise(&self, elements: u64) -> Launch {
@@ -336,7 +324,7 @@ impl Binder<'_> {
         let plan = &self.program.plan;
         let out = &plan.values[operation.writes[0].index()];
         let (inputs, outputs) = (self.columns(operation.reads[0]), out.columns);
-        let rows = size.rows_of(out.rows, plan.tp);
+        let rows = size.rows_of(out.rows, self.rank.index, plan.tp);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let most = matvec::most_rows(self.program.dtype, inputs);

@@ -10,8 +10,9 @@
 //! | `measure` | what a GPU does at best |
 //! | `program` | a plan made ready: lowered, buffers assigned |
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
+//! | `size` | how many rows of which sequences a step processes |
 //! | `launches` | from an operation to kernels with arguments and geometry |
-//! | `collective` | all-reduces: loopback, emulated, NCCL |
+//! | `collective`, `transfer` | who executes collectives: loopback, emulated, NCCL; and what each moves |
 //! | `choose` | who multiplies few rows by a matrix, as timed |
 //! | `rank`, `load` | a rank's memory, and its weights |
 //! | `backend`, `gpus` | what the rest of the house knows of this backend; the GPUs of this machine |
@@ -48,9 +49,11 @@ mod rank;
 mod ranks;
 mod run;
 pub mod schedule;
+mod size;
 mod stopwatch;
 mod threads;
 pub mod timing;
+mod transfer;
 mod tuning;
 pub mod usable;
 

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use super::launches::StepSize;
+use super::size::StepSize;
 use crate::base::error::{Error, Result};
 #[cfg(test)]
 use crate::plan::{Architecture, ModelShape, Phase};
-use crate::plan::{Buffer, BufferId, DType, Element, Lane, Lowering, Plan, PlanSpec, ValueId};
+use crate::plan::{
+    Buffer, BufferId, CommDType, DType, Element, Kind, Lane, Lowering, Operation, Plan, PlanSpec, Rows,
+    ValueId,
+};
 
 /// A plan and what all ranks share about it.
 #[derive(Clone, Debug)]
@@ -15,6 +18,8 @@ pub struct Program {
     pub plan: Plan,
     /// Format of weights, activations and KV cache.
     pub dtype: DType,
+    /// The format of the messages of all-reduces.
+    pub(super) comm_dtype: CommDType,
     /// The buffers into which values are placed, as the plan's liveness allows.
     pub(super) buffers: Vec<Buffer>,
     /// The buffer of each value.
@@ -34,7 +39,16 @@ impl Program {
         let assigned = plan.buffers();
         let phase = plan.phase.as_str();
         let names = plan.operations.iter().map(|o| format!("{phase}/{}", o.name)).collect();
-        Ok(Self { buffers: assigned.buffers, buffer_of: assigned.of_value, names, dtype, base, plan })
+        let comm_dtype = spec.variant.comm_dtype;
+        Ok(Self {
+            buffers: assigned.buffers,
+            buffer_of: assigned.of_value,
+            names,
+            dtype,
+            comm_dtype,
+            base,
+            plan,
+        })
     }
 
     /// How plans are lowered for GPUs; `all_logits` for the logits of every position of a prefill.
@@ -85,20 +99,46 @@ impl Program {
         self.buffer_of[value.index()].0 as usize
     }
 
-    /// Bytes of each buffer in a step of this size; 0 for tokens, which the step's state holds.
+    /// The buffer, behind all values', of a rank's own part as its message in 8 bits says it, which joins read.
+    pub(super) fn own_part(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// What a join reads as a message in 8 bits.
+    pub(super) fn eight_of_join(&self, operation: &Operation) -> Option<ValueId> {
+        let is_join = matches!(operation.kind, Kind::Join { .. } | Kind::JoinNorm { .. });
+        let part = operation.reads.get(3).copied().filter(|_| is_join)?;
+        (self.plan.values[part.index()].element == Element::Eight).then_some(part)
+    }
+
+    /// Bytes of each buffer in a step of this size; 0 for tokens, which the step's state holds. The last one is
+    /// [`Program::own_part`].
     pub(super) fn buffer_bytes(&self, size: &StepSize) -> Vec<u64> {
+        // a collective takes equal shares of all ranks, and gives them
+        let shares = if self.buffers.iter().any(|b| b.rows == Rows::Share) { self.plan.tp } else { 1 };
         let bytes = |buffer: &Buffer| {
             let size = size.of_group(self.plan.groups, buffer.group);
-            let rows = u64::from(size.rows_of(buffer.rows, self.plan.tp));
-            let each = match buffer.element {
-                Element::Activation => self.dtype.bytes(),
-                Element::Logit => 4,
-                // tokens are the state's, and no message is of 8 bits here
-                Element::Token | Element::Eight => 0,
+            let rows = match buffer.rows {
+                Rows::Tokens => size.rows().next_multiple_of(shares),
+                rows => size.rows_of(rows, 0, self.plan.tp),
             };
-            rows.saturating_mul(u64::from(buffer.columns)).saturating_mul(each)
+            let numbers = u64::from(rows).saturating_mul(u64::from(buffer.columns));
+            match buffer.element {
+                Element::Activation => numbers.saturating_mul(self.dtype.bytes()),
+                Element::Logit => numbers.saturating_mul(4),
+                Element::Eight => self.eight(buffer.columns).bytes(numbers),
+                // tokens are the state's
+                Element::Token => 0,
+            }
         };
-        self.buffers.iter().map(bytes).collect()
+        let parts = self.plan.operations.iter().filter_map(|operation| self.eight_of_join(operation));
+        let own_part = parts.map(|part| {
+            let value = &self.plan.values[part.index()];
+            let rows = size.of_group(self.plan.groups, value.group).rows();
+            u64::from(rows) * u64::from(value.columns) * self.dtype.bytes()
+        });
+        let own_part = own_part.max().unwrap_or(0);
+        self.buffers.iter().map(bytes).chain([own_part]).collect()
     }
 }
 

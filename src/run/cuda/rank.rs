@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::kernels::{attention, geometry};
-use super::launches::StepSize;
 use super::program::Program;
+use super::size::StepSize;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{DevicePtr, Gpu, Memory};
 use crate::machine::hardware::MemoryNeed;
@@ -63,13 +63,25 @@ impl Sizes {
         u64::from(self.capacity) * u64::from(shape.head_dim) * 4
     }
 
-    /// Bytes of each buffer of a phase.
-    pub fn buffers(&self, program: &Program) -> Vec<u64> {
+    /// The largest step of a phase.
+    fn step(&self, program: &Program) -> StepSize {
         let (sequences, tokens) = match program.plan.phase {
             crate::plan::Phase::Prefill => self.prefill,
             crate::plan::Phase::Decode => (self.batch, 1),
         };
-        program.buffer_bytes(&StepSize { first_sequence: 0, sequences, first_token: 0, tokens })
+        StepSize { first_sequence: 0, sequences, first_token: 0, tokens }
+    }
+
+    /// Bytes of each buffer of a phase.
+    pub fn buffers(&self, program: &Program) -> Vec<u64> {
+        program.buffer_bytes(&self.step(program))
+    }
+
+    /// Bytes of all ranks' messages in 8 bits, which a rank gathers to sum them where the others are elsewhere.
+    pub fn gathered_bytes(&self, prefill: &Program, decode: &Program, local_ranks: u32) -> u64 {
+        let longest =
+            prefill.eight_bytes(&self.step(prefill)).max(decode.eight_bytes(&self.step(decode)));
+        if local_ranks == 1 { longest * u64::from(self.tp) } else { 0 }
     }
 
     /// What all local ranks need together; `workspace` is what libraries need beside it.
@@ -104,7 +116,8 @@ impl Sizes {
             scores: 0,
             workspace: workspace
                 .saturating_add(scratch.saturating_mul(ranks))
-                .saturating_add(self.rope_bytes(shape)),
+                .saturating_add(self.rope_bytes(shape))
+                .saturating_add(self.gathered_bytes(prefill, decode, local_ranks)),
         }
     }
 }

@@ -24,8 +24,9 @@ pub struct GainPoint {
 pub struct GainGroup {
     /// What the points have in common: `llama-3-70b tp8 b1`, and what else tells the group from others.
     pub name: String,
-    /// By architecture its points, the fastest link first.
-    pub lines: BTreeMap<Architecture, Vec<GainPoint>>,
+    /// By architecture, and by what its cells change in any plan (`micro2`, else nothing), the points, the fastest link
+    /// first.
+    pub lines: BTreeMap<(Architecture, String), Vec<GainPoint>>,
     /// What all-reduces of the same message take on built-in machines, the fastest first.
     pub marks: Vec<GainMark>,
 }
@@ -66,7 +67,7 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
             let marks = marks(spec.tp, bytes, scale);
             (rest, GainGroup { name: String::new(), lines: BTreeMap::new(), marks })
         });
-        let line = group.lines.entry(spec.architecture.clone()).or_default();
+        let line = group.lines.entry((spec.architecture.clone(), spec.variant_label())).or_default();
         line.push(GainPoint { all_reduce_us, pair });
     }
     name(&mut groups);
@@ -83,15 +84,15 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     }
 }
 
-/// A cell without what decides how long its all-reduces take, and without its architecture: cells that are alike
-/// in the rest are points of one chart.
+/// A cell without what decides how long its all-reduces take, and without its architecture and the options that
+/// change any plan: cells that are alike in the rest are points of one chart.
 fn but_for_its_link(spec: &Spec) -> Spec {
     let mut rest = Spec {
         architecture: Architecture::Standard,
         link: Link::Native,
         p2p: P2p::On,
         collective: Collective::Nccl,
-        ..spec.clone()
+        ..spec.plain()
     };
     rest.set.retain(|key, _| !key.starts_with("link."));
     rest
@@ -168,14 +169,44 @@ mod tests {
     use crate::table::Backend;
 
     fn simulated(architecture: &str, alpha_us: f64) -> Record {
+        simulated_with(architecture, alpha_us, |_| ())
+    }
+
+    fn simulated_with(architecture: &str, alpha_us: f64, change: impl Fn(&mut Spec)) -> Record {
         let text = format!(
             r#"{{"architecture":"{architecture}","model":"llama-3-8b","dtype":"bf16","tp":8,"batch":1,"prompt_tokens":64,"output_tokens":4,"p2p":"on","backend":"sim","link":"emulated:alpha_us={alpha_us},gb_s=300","hardware":"h100_sxm","stack":"native","samples":1,"warmup":0,"seed":0}}"#
         );
-        let spec: Spec = serde_json::from_str(&text).unwrap();
+        let mut spec: Spec = serde_json::from_str(&text).unwrap();
+        change(&mut spec);
         let shape = Model::resolve(&spec.model).unwrap().shape;
         let (outcome, _) = sim::simulate(&spec, &shape, &Target::of(&spec).unwrap(), false).unwrap();
         let sample = &outcome.samples[0];
         sim_record(architecture, |s| *s = spec.clone(), sample.prefill_ms, sample.steps_ms[0])
+    }
+
+    /// The line of a plain architecture.
+    fn line(architecture: &str) -> (Architecture, String) {
+        (architecture.parse().unwrap(), String::new())
+    }
+
+    /// Micro-batches are a line of the chart in which the architectures are, over the same plain standard.
+    #[test]
+    fn micro_batches_are_drawn_beside_architectures() {
+        let mut cells = Vec::new();
+        for (architecture, groups) in [("standard", 1), ("ladder", 1), ("standard", 2)] {
+            cells.push(simulated_with(architecture, 10.0, |spec| {
+                (spec.batch, spec.micro_batches) = (4, groups);
+            }));
+        }
+        let groups = gains(&cells).unwrap();
+        assert_eq!(groups.len(), 1);
+        let divided = (Architecture::Standard, "micro2".to_owned());
+        assert_eq!(groups[0].lines.keys().collect::<Vec<_>>(), [&divided, &line("ladder")]);
+        let of = |key| &groups[0].lines[key][0];
+        let tpot = |record: &Record| record.metrics.as_ref().unwrap().decode_ms;
+        let faster = tpot(&cells[0]) > tpot(&cells[2]);
+        assert_eq!(of(&divided).pair.speedup > 1.0, faster, "{:?}", of(&divided));
+        assert_eq!(of(&divided).all_reduce_us, of(&line("ladder")).all_reduce_us);
     }
 
     /// Where all-reduces take nothing there is nothing to hide; the slower they are, the more there is, until
@@ -187,7 +218,7 @@ mod tests {
         let groups = gains(&cells.collect::<Vec<_>>()).unwrap();
         assert_eq!(groups.len(), 1);
         assert_eq!(groups[0].name, "llama-3-8b tp8 b1");
-        let line = &groups[0].lines[&"ladder".parse::<Architecture>().unwrap()];
+        let line = &groups[0].lines[&line("ladder")];
         let us: Vec<f64> = line.iter().map(|point| point.all_reduce_us).collect();
         // 4096 numbers of 2 bytes at 300 GB/s
         let wanted = alphas.map(|alpha| alpha + 8192.0 / 300e3);
@@ -219,7 +250,7 @@ mod tests {
         let mut cells = ["standard", "ladder"].map(|architecture| simulated(architecture, 10.0));
         cells.iter_mut().for_each(|cell| cell.spec.link = Link::Native);
         let group = gains(&cells).unwrap().remove(0);
-        let point = &group.lines[&"ladder".parse::<Architecture>().unwrap()][0];
+        let point = &group.lines[&line("ladder")][0];
         let mark = group.marks.iter().find(|mark| mark.name == "h100_sxm NCCL").unwrap();
         assert!((mark.us - point.all_reduce_us).abs() < 1e-9, "{mark:?} {}", point.all_reduce_us);
     }

@@ -1,16 +1,19 @@
 //! The gain figure: speed-up over `standard` over the latency of one all-reduce, a line for each architecture, a
 //! chart for cells that differ in their links alone; on the axis what all-reduces take on known machines.
 
+use std::collections::BTreeSet;
+
 use super::axis::{self, Axis};
 use super::figure::Figure;
 use super::font;
-use super::layout::{self, Sheet};
+use super::layout::{self, Entry, Key, Sheet};
 use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Point, Scene, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
 use super::{MOST_CHARTS, series_legend, too_many};
 use crate::base::error::{Error, Result};
+use crate::plan::Architecture;
 use crate::study::analysis::{GainGroup, GainPoint};
 
 /// Lays out the gain figure, a chart for each group. Fails where there is no group, where there are more than a
@@ -26,7 +29,17 @@ pub fn gain_figure(
     if groups.len() > MOST_CHARTS {
         return Err(too_many(groups.len(), "batch"));
     }
-    let looks = looks(groups.iter().flat_map(|group| group.lines.keys()));
+    let lines = || groups.iter().flat_map(|group| group.lines.keys());
+    let looks = looks(lines().map(|(architecture, _)| architecture));
+    let plain =
+        looks.iter().filter(|(name, _)| lines().any(|line| *line == ((*name).clone(), String::new())));
+    let mut legend = series_legend(&plain.map(|(name, look)| (name.clone(), *look)).collect(), false);
+    let variants: BTreeSet<&(Architecture, String)> =
+        lines().filter(|line| !line.1.is_empty()).collect();
+    legend.extend(variants.iter().map(|(architecture, variant)| {
+        let key = Key::Series { look: looks[architecture], filled: false, dashed: true };
+        Entry::new(key, format!("{architecture} {variant}"))
+    }));
     let sheet = Sheet {
         options,
         provenance,
@@ -36,7 +49,7 @@ pub fn gain_figure(
             _ => String::new(),
         },
         remark: "On the axis: one all-reduce of the same message on machines with a profile".into(),
-        legend: series_legend(&looks, false),
+        legend,
     };
     let width = options.size.width * POINTS;
     let (columns, rows) = layout::shape(groups.len(), if width < 300.0 { 1 } else { 2 });
@@ -61,7 +74,11 @@ fn draw_chart(
     sizes: &Sizes,
 ) {
     let points = || group.lines.values().flatten();
-    let values = points().flat_map(|point| {
+    // a limit goes far where others no longer can: it leaves the chart, which is of what can be chosen
+    let is_limit =
+        |line: &Line<'_>| line.0.0.is_limit() && group.lines.keys().any(|key| !key.0.is_limit());
+    let chosen = group.lines.iter().filter(|line| !is_limit(line)).flat_map(|(_, points)| points);
+    let values = chosen.flat_map(|point| {
         let pair = &point.pair;
         pair.speedup_ci95.into_iter().flatten().chain([pair.speedup])
     });
@@ -79,16 +96,24 @@ fn draw_chart(
     marks(scene, group, &x, &area, sizes);
     let place =
         |point: &GainPoint| -> Point { (x.place(point.all_reduce_us), y.place(point.pair.speedup)) };
-    for (architecture, line) in &group.lines {
+    for ((architecture, variant), line) in &group.lines {
         let look = looks[architecture];
-        scene.line(line.iter().map(place).collect(), look.color, sizes.line);
+        let points = within(line.iter().map(place).collect(), area.top);
+        match variant.is_empty() {
+            true => scene.line(points, look.color, sizes.line),
+            false => scene.dashed(&points, look.color, sizes.line),
+        }
         for point in line {
             let at = place(point);
+            if at.1 < area.top {
+                continue;
+            }
             if let Some([low, high]) = point.pair.speedup_ci95 {
-                let ends = ((at.0, y.place(low)), (at.0, y.place(high)));
+                // a limit's may be wider than the chart
+                let ends = ((at.0, y.place(low).min(area.bottom)), (at.0, y.place(high).max(area.top)));
                 scene.interval(ends.0, ends.1, look.color, sizes.line * 0.6);
             }
-            scene.marker(at, look, sizes.marker, true);
+            scene.marker(at, look, sizes.marker, variant.is_empty());
             let text = format!(
                 "{}: {:.3}x where an all-reduce takes {:.2} us ({})",
                 point.pair.side.spec.label(),
@@ -100,6 +125,20 @@ fn draw_chart(
         }
     }
     layout::frame(scene, area, sizes);
+}
+
+/// An architecture with its option, and its points.
+type Line<'a> = (&'a (Architecture, String), &'a Vec<GainPoint>);
+
+/// A line up to where it leaves the chart at its top, below which all that comes before lies.
+fn within(points: Vec<Point>, top: f64) -> Vec<Point> {
+    let inside = points.iter().take_while(|at| at.1 >= top).count();
+    let mut line = points[..inside].to_vec();
+    if let (Some(last), Some(next)) = (line.last().copied(), points.get(inside)) {
+        let part = (last.1 - top) / (last.1 - next.1);
+        line.push((last.0 + part * (next.0 - last.0), top));
+    }
+    line
 }
 
 /// The machines: a thin line from the axis up, at its head the name where there is room; a tip has it in any case.

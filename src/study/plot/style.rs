@@ -204,18 +204,20 @@ fn number(architecture: &Architecture) -> usize {
         LayerSet::Last(count) => *count,
         LayerSet::Only(layers) => layers.iter().sum::<u32>().wrapping_add(4),
     };
-    // the variant that is known best is number 0
+    // the variant that is known best is number 0; the rivals that stand side by side, with desync:2, delayed:2, delayed:4
+    // and sync-drop, have eight colours
     let (family, variant) = match architecture {
         Architecture::Standard => (0, 0),
         // standard has no variants, and leaves theirs
-        Architecture::SyncDrop(which) => (0, 1 + layers(which) % 7),
+        Architecture::SyncDrop(which) => (0, 1 + (5 + layers(which)) % 7),
         Architecture::Ladder(which) => (1, layers(which)),
         Architecture::Parallel => (2, 0),
-        Architecture::Desync(every) => (3, every.wrapping_sub(4)),
+        Architecture::Desync(every) => (3, every.wrapping_sub(2)),
         Architecture::UpperBound => (4, 0),
         Architecture::Stale(staleness) => (5, staleness.wrapping_sub(2)),
         Architecture::ParallelLadder => (6, 0),
-        Architecture::Delayed(delay) => (7, delay.wrapping_sub(1)),
+        // thrice, so that delayed:4 has no colour of ladder's
+        Architecture::Delayed(delay) => (7, delay.wrapping_sub(2).wrapping_mul(3)),
     };
     let variant = (variant % 8) as usize;
     PALETTE.len() * variant + (family + variant) % PALETTE.len()
@@ -242,4 +244,26 @@ pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {
         Provenance::Simulated => "simulated (not a measurement)",
     });
     words.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rivals_of_ladder_have_colours_of_their_own() {
+        let names = [
+            "standard",
+            "ladder",
+            "parallel",
+            "desync:2",
+            "delayed:2",
+            "delayed:4",
+            "sync-drop",
+            "upper-bound",
+        ];
+        let all: Vec<Architecture> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let colors: BTreeSet<Color> = looks(&all).values().map(|look| look.color).collect();
+        assert_eq!(colors.len(), names.len());
+    }
 }

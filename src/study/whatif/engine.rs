@@ -100,6 +100,15 @@ impl Numbers {
 }
 
 impl Row {
+    /// The row's cell, of the cell that the answer is about.
+    fn of(&self, spec: &Spec) -> Spec {
+        Spec {
+            architecture: self.architecture.clone(),
+            micro_batches: self.micro_batches,
+            ..spec.clone()
+        }
+    }
+
     /// The number of a name as a table shows it: with the decimals of its measure.
     pub fn shown(&self, name: &str) -> Shown {
         let number = self.numbers.as_ref().ok().and_then(|numbers| numbers.of(name));
@@ -117,6 +126,8 @@ impl Row {
 pub struct Row {
     /// The architecture that the row is of.
     pub architecture: Architecture,
+    /// Into how many micro-batches its batch is divided.
+    pub micro_batches: u32,
     /// Its numbers; else why it cannot run, for people.
     pub numbers: std::result::Result<Numbers, String>,
 }
@@ -188,7 +199,8 @@ pub struct Answer {
     pub spec: Spec,
     /// The values that the profile and the stack have where no slider changes them.
     pub profile_values: ProfileValues,
-    /// Every architecture, the chosen one among them.
+    /// Every architecture, the chosen one among them; and `standard` in two micro-batches, their rival that needs no
+    /// new model, where the variant's batch is not divided itself.
     pub rows: Vec<Row>,
     /// `standard`, then the chosen one where it is another.
     pub strips: Vec<Strip>,
@@ -201,12 +213,19 @@ pub struct Answer {
 impl Answer {
     /// The row of an architecture.
     pub fn row(&self, architecture: &Architecture) -> Option<&Row> {
-        self.rows.iter().find(|row| row.architecture == *architecture)
+        self.rows.iter().find(|row| {
+            (&row.architecture, row.micro_batches) == (architecture, self.spec.micro_batches)
+        })
+    }
+
+    /// Whether a row is of the chosen architecture.
+    pub fn is_chosen(&self, row: &Row) -> bool {
+        self.row(&self.spec.architecture) == Some(row)
     }
 
     /// What a row is of: its architecture, and what sets the variant's cells apart from plain ones: `ladder micro2`.
     pub fn label(&self, row: &Row) -> String {
-        Spec { architecture: row.architecture.clone(), ..self.spec.clone() }.architecture_label()
+        row.of(&self.spec).architecture_label()
     }
 
     /// The numbers of the chosen architecture.
@@ -257,13 +276,20 @@ impl Engine {
             // before upper-bound, which is a limit and no choice
             shown.insert(shown.len() - 1, chosen.clone());
         }
+        let own = ready.spec.micro_batches;
+        let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, own)).collect();
+        if own == 1 {
+            shown.insert(shown.len() - 1, (standard.clone(), 2));
+        }
         let mut frontier = vec![standard.clone(), chosen.clone(), bound.clone()];
         frontier.dedup();
         let batches = self.batches(&ready);
         let ((rows, mut strips), frontiers) = rayon::join(
             || {
-                let both: Vec<(Row, Option<Strip>)> =
-                    shown.par_iter().map(|architecture| self.row(&ready, architecture)).collect();
+                let both: Vec<(Row, Option<Strip>)> = shown
+                    .par_iter()
+                    .map(|(architecture, groups)| self.row(&ready, architecture, *groups))
+                    .collect();
                 both.into_iter().unzip::<Row, Option<Strip>, Vec<Row>, Vec<Option<Strip>>>()
             },
             || {
@@ -278,7 +304,8 @@ impl Engine {
             },
         );
         let mut strip = |wanted: &Architecture| {
-            let at = rows.iter().position(|row| row.architecture == *wanted)?;
+            let at =
+                rows.iter().position(|row| (&row.architecture, row.micro_batches) == (wanted, own))?;
             strips.get_mut(at)?.take()
         };
         let mut two: Vec<Strip> = strip(&standard).into_iter().collect();
@@ -374,12 +401,14 @@ impl Engine {
         Ok((numbers, strip(&spec.architecture, &plans.decode, &step, shape.layers)))
     }
 
-    fn row(&self, ready: &Ready, architecture: &Architecture) -> (Row, Option<Strip>) {
-        let (numbers, strip) = match self.simulate(ready, architecture) {
-            Ok((numbers, strip)) => (Ok(numbers), Some(strip)),
-            Err(why) => (Err(why), None),
-        };
-        (Row { architecture: architecture.clone(), numbers }, strip)
+    fn row(&self, ready: &Ready, architecture: &Architecture, groups: u32) -> (Row, Option<Strip>) {
+        let architecture = architecture.clone();
+        let mut row = Row { architecture, micro_batches: groups, numbers: Err(String::new()) };
+        let (numbers, strip) = self
+            .simulate_cell(ready, row.of(&ready.spec))
+            .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));
+        row.numbers = numbers;
+        (row, strip)
     }
 
     /// The batches of the frontier: those of `standard` that fit in memory, and the variant's own.
@@ -421,7 +450,9 @@ impl Engine {
     fn with_hidden_share(&self, ready: &Ready, mut rows: Vec<Row>) -> Vec<Row> {
         let plain = ready.spec.plain();
         let tpot = |wanted: Architecture| {
-            let of_row = || rows.iter().find(|row| row.architecture == wanted)?.numbers.clone().ok();
+            let is_of =
+                |row: &&Row| row.architecture == wanted && row.micro_batches == plain.micro_batches;
+            let of_row = || rows.iter().find(is_of)?.numbers.clone().ok();
             let numbers = match plain == ready.spec {
                 true => of_row(),
                 false => {

@@ -115,8 +115,20 @@ fn divided_batches_are_compared_with_plain_cells() {
         let row = answer.row(&name.parse().unwrap()).unwrap();
         row.numbers.as_ref().unwrap().tpot_ms
     };
+    // the rival that needs no new model stands in the table of a plain cell, and is nobody's standard
+    let rival = plain.rows.iter().find(|row| plain.label(row) == "standard micro2").unwrap().clone();
+    assert!(!plain.is_chosen(&rival));
     variant.cell.micro_batches = 2;
     let divided = engine.answer(&variant).unwrap();
+    assert_eq!(
+        rival.numbers.as_ref().unwrap().tpot_ms,
+        tpot(&divided, "standard"),
+        "as where all are divided"
+    );
+    assert_eq!(
+        rival.numbers.as_ref().unwrap().hidden_share,
+        divided.row(&Architecture::Standard).unwrap().numbers.as_ref().unwrap().hidden_share
+    );
     assert_ne!(tpot(&divided, "standard"), tpot(&plain, "standard"));
     let labels: Vec<String> = divided.rows.iter().map(|row| divided.label(row)).collect();
     assert!(labels.iter().all(|label| label.ends_with(" micro2")), "{labels:?}");

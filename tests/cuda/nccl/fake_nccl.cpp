@@ -1,4 +1,4 @@
-// libnccl.so.2 for tests: sums over ranks on streams of the software device, non-blocking communicators,
+// libnccl.so.2 for tests: all-reduces, reduce-scatters and all-gathers on streams of the software device, non-blocking communicators,
 // and what can go wrong with them. Names and numbers are those of NVIDIA's documentation of NCCL.
 //   FAKE_NCCL_FOLDER        where ranks meet (/dev/shm)
 //   FAKE_NCCL_VERSION       22703
@@ -23,7 +23,9 @@
 
 namespace {
 enum Result { SUCCESS, CUDA_ERROR, SYSTEM_ERROR, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, IN_PROGRESS };
-enum Type { F16 = 6, F32 = 7, BF16 = 9 };
+enum Type { BYTE = 1, F16 = 6, F32 = 7, BF16 = 9 };
+// What the ranks do together: of a sum each gets all, or its share; or each gets what all give.
+enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER };
 
 struct UniqueId {
     char bytes[128];
@@ -99,22 +101,38 @@ void look_for_doubles(Communicator &comm) {
     }
 }
 
+// `count`: the numbers of a sum, of a share of one, or of what a rank gives to a gather.
 struct Sum {
     Comm comm;
     uint64_t send, receive, count;
     int type;
+    Kind kind;
+    uint64_t given() const { return count * (kind == REDUCE_SCATTER ? comm->ranks : 1); }
+    uint64_t got() const { return count * (kind == ALL_GATHER ? comm->ranks : 1); }
 };
 
-uint64_t width(int type) { return type == F32 ? 4 : 2; }
+uint64_t width(int type) { return type == BYTE ? 1 : type == F32 ? 4 : 2; }
+
+struct Byte {
+    uint8_t bits;
+    operator float() const { return bits; }
+    static Byte of(float x) { return {uint8_t(x)}; }
+};
 
 template <class N> void put(float *to, uint64_t from, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) to[i] = float(reinterpret_cast<const N *>(from)[i]);
 }
-template <class N> void take(Group &group, int slot, int ranks, uint64_t to, uint64_t count) {
-    for (uint64_t i = 0; i < count; i++) {
-        float sum = group.numbers(slot, 0)[i];
-        for (int rank = 1; rank < ranks; rank++) sum += group.numbers(slot, rank)[i];
-        reinterpret_cast<N *>(to)[i] = N::of(sum);
+template <class N> void take(Group &group, int slot, const Sum &sum) {
+    auto *to = reinterpret_cast<N *>(sum.receive);
+    uint64_t first = sum.kind == REDUCE_SCATTER ? sum.count * sum.comm->rank : 0;
+    for (uint64_t i = 0; i < sum.got(); i++) {
+        if (sum.kind == ALL_GATHER) {
+            to[i] = N::of(group.numbers(slot, int(i / sum.count))[i % sum.count]);
+            continue;
+        }
+        float all = group.numbers(slot, 0)[first + i];
+        for (int rank = 1; rank < sum.comm->ranks; rank++) all += group.numbers(slot, rank)[first + i];
+        to[i] = N::of(all);
     }
 }
 
@@ -130,11 +148,12 @@ struct Execution {
         Group &group = *sum.comm->group;
         Slot &at = group.meeting().slots[slot()];
         float *to = group.numbers(slot(), sum.comm->rank);
-        if (sum.type == F32) put<floats::F32>(to, sum.send, sum.count);
-        else if (sum.type == BF16) put<floats::Bf16>(to, sum.send, sum.count);
-        else put<floats::F16>(to, sum.send, sum.count);
+        if (sum.type == F32) put<floats::F32>(to, sum.send, sum.given());
+        else if (sum.type == BF16) put<floats::Bf16>(to, sum.send, sum.given());
+        else if (sum.type == F16) put<floats::F16>(to, sum.send, sum.given());
+        else put<Byte>(to, sum.send, sum.given());
         at.count[sum.comm->rank] = sum.count;
-        at.type[sum.comm->rank] = sum.type;
+        at.type[sum.comm->rank] = sum.type + 16 * sum.kind;
         uint64_t latest = at.latest.load();
         while (latest < now && !at.latest.compare_exchange_weak(latest, now)) {}
         at.arrived++;
@@ -145,16 +164,17 @@ struct Execution {
     bool agreed() {
         Slot &at = sum.comm->group->meeting().slots[slot()];
         for (int rank = 0; rank < sum.comm->ranks; rank++)
-            if (at.count[rank] != sum.count || at.type[rank] != sum.type) return false;
+            if (at.count[rank] != sum.count || at.type[rank] != sum.type + 16 * sum.kind) return false;
         return true;
     }
 
     void leave() {
         Communicator &comm = *sum.comm;
         Slot &at = comm.group->meeting().slots[slot()];
-        if (sum.type == F32) take<floats::F32>(*comm.group, slot(), comm.ranks, sum.receive, sum.count);
-        else if (sum.type == BF16) take<floats::Bf16>(*comm.group, slot(), comm.ranks, sum.receive, sum.count);
-        else take<floats::F16>(*comm.group, slot(), comm.ranks, sum.receive, sum.count);
+        if (sum.type == F32) take<floats::F32>(*comm.group, slot(), sum);
+        else if (sum.type == BF16) take<floats::Bf16>(*comm.group, slot(), sum);
+        else if (sum.type == F16) take<floats::F16>(*comm.group, slot(), sum);
+        else take<Byte>(*comm.group, slot(), sum);
         if (++at.left == uint32_t(comm.ranks)) {
             at.arrived = 0;
             at.left = 0;
@@ -286,27 +306,29 @@ EXPORT int ncclCommGetAsyncError(void *handle, int *out) {
     return SUCCESS;
 }
 
-EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type, int operation, void *handle,
-                         void *stream) {
+static int enqueue(Kind kind, const void *send, void *receive, size_t count, int type, void *handle, void *stream) {
     Comm comm = get(handle);
     if (!comm) return fail(INVALID_ARGUMENT, "no such communicator");
     if (comm->error != SUCCESS) return fail(comm->error, comm->last);
     if (!all_joined(*comm)) return fail(INVALID_USAGE, "the communicator is not ready");
-    if ((type != F16 && type != F32 && type != BF16) || operation != 0)
+    if (type != F16 && type != F32 && type != BF16 && (type != BYTE || kind != ALL_GATHER))
         return fail(INVALID_ARGUMENT, "only sums of float16, float32 and bfloat16 are offered");
     fake::Driver driver = fake::driver();
-    uint64_t bytes = count * width(type);
     auto from = reinterpret_cast<uint64_t>(send), to = reinterpret_cast<uint64_t>(receive);
-    if (!driver || !driver.holds(from, bytes) || !driver.holds(to, bytes))
+    Sum sum{comm, from, to, count, type, kind};
+    uint64_t sent = sum.given() * width(type), received = sum.got() * width(type);
+    uint64_t bytes = sent > received ? sent : received;
+    if (!driver || !driver.holds(from, sent) || !driver.holds(to, received))
         return fail(INVALID_ARGUMENT, "AllReduce : the buffers are not in a GPU's memory");
     if (driver.device() != comm->device)
         return fail(INVALID_USAGE, "the communicator is of another device than the current one");
-    if (count > comm->group->most_numbers())
+    if (sum.given() > comm->group->most_numbers())
         return fail(INVALID_ARGUMENT, "more numbers than FAKE_NCCL_MOST");
     comm->debug.sums(bytes);
     FakeWork work = {};
-    work.name = "all_reduce";
-    work.user = new Sum{comm, from, to, count, type};
+    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather"};
+    work.name = names[kind];
+    work.user = new Sum(sum);
     work.start = begin;
     work.poll = [](void *given, uint64_t *end) {
         auto *execution = static_cast<Execution *>(given);
@@ -315,7 +337,7 @@ EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type
         return 1;
     };
     work.release = [](void *user) { delete static_cast<Sum *>(user); };
-    FakeRange read = {from, bytes}, written = {to, bytes};
+    FakeRange read = {from, sent}, written = {to, received};
     work.reads = &read;
     work.read_count = 1;
     work.writes = &written;
@@ -326,6 +348,20 @@ EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type
     if (comm->first) comm->progress = 1;
     bool first = std::exchange(comm->first, false);
     return first ? IN_PROGRESS : SUCCESS;
+}
+
+EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type, int operation, void *handle,
+                         void *stream) {
+    if (operation != 0) return fail(INVALID_ARGUMENT, "only sums are offered");
+    return enqueue(ALL_REDUCE, send, receive, count, type, handle, stream);
+}
+EXPORT int ncclReduceScatter(const void *send, void *receive, size_t count, int type, int operation, void *handle,
+                             void *stream) {
+    if (operation != 0) return fail(INVALID_ARGUMENT, "only sums are offered");
+    return enqueue(REDUCE_SCATTER, send, receive, count, type, handle, stream);
+}
+EXPORT int ncclAllGather(const void *send, void *receive, size_t count, int type, void *handle, void *stream) {
+    return enqueue(ALL_GATHER, send, receive, count, type, handle, stream);
 }
 
 EXPORT int ncclCommCount(void *handle, int *out) {

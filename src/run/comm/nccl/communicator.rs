@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::library::Nccl;
-use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, SUM, UniqueId, data_type};
+use super::library::{Functions, Nccl};
+use super::types::{BYTE, Comm, Config, IN_PROGRESS, SUCCESS, SUM, UniqueId, data_type};
 use crate::base::error::{Error, Result};
 use crate::plan::DType;
-use crate::run::comm::Peers;
+use crate::run::comm::{Exchange, Peers};
 
 /// NCCL hands what is asked of a non-blocking communicator to a thread of its own, every all-reduce too:
 /// for so long that is looked for without a pause, since a decode step asks a hundred times.
@@ -99,37 +99,41 @@ impl Communicator {
         Ok(joined)
     }
 
-    /// Enqueues the sum over all ranks of `count` numbers at `send` into `receive` (device addresses; they
-    /// may be the same) on `stream` (a `CUstream`). Returns when it is enqueued.
+    /// Enqueues an exchange of numbers at `send` into `receive` (device addresses; of an all-reduce they may be the
+    /// same) on `stream` (a `CUstream`). `count`: those of a sum, of a rank's share of one, or what a rank gives to
+    /// a gather; without `dtype` they are bytes, which no sum takes. Returns when it is enqueued.
     ///
     /// # Safety
-    /// Both addresses have `count` numbers of `dtype` in the memory of this communicator's GPU, and live
-    /// until the stream has done the sum; the stream is one of that GPU.
+    /// Both addresses have as many numbers of `dtype` as that asks for (the share of every rank where all ranks' are
+    /// read or written) in the memory of this communicator's GPU, and live until the stream has done it; the stream
+    /// is one of that GPU.
     ///
     /// # Errors
     ///
     /// A failure with NCCL's reason, and its last debug line where it printed one.
-    pub unsafe fn all_reduce(
+    pub unsafe fn exchange(
         &self,
-        send: u64,
-        receive: u64,
+        exchange: Exchange,
+        [send, receive]: [u64; 2],
         count: usize,
-        dtype: DType,
+        dtype: Option<DType>,
         stream: *mut c_void,
     ) -> Result<()> {
+        let what = exchange.as_str();
         let code = {
             let state = self.alive()?;
+            let (from, to) = (send as *const c_void, receive as *mut c_void);
+            let (format, comm) = (dtype.map_or(BYTE, data_type), state.comm);
+            let Functions { ncclAllReduce, ncclReduceScatter, ncclAllGather, .. } = self.nccl.functions;
             // SAFETY: the communicator is alive while the state is locked; the rest is the caller's promise.
             unsafe {
-                (self.nccl.functions.ncclAllReduce)(
-                    send as *const c_void,
-                    receive as *mut c_void,
-                    count,
-                    data_type(dtype),
-                    SUM,
-                    state.comm,
-                    stream,
-                )
+                match exchange {
+                    Exchange::AllReduce => ncclAllReduce(from, to, count, format, SUM, comm, stream),
+                    Exchange::ReduceScatter { .. } => {
+                        ncclReduceScatter(from, to, count, format, SUM, comm, stream)
+                    }
+                    Exchange::AllGather => ncclAllGather(from, to, count, format, comm, stream),
+                }
             }
         };
         match code {
@@ -138,14 +142,14 @@ impl Communicator {
             IN_PROGRESS => {
                 let late = || {
                     format!(
-                        "rank {}: an all-reduce of {count} numbers was not enqueued within {:.0} s",
+                        "rank {}: the {what} of {count} numbers was not enqueued within {:.0} s",
                         self.rank,
                         self.timeout.as_secs_f64()
                     )
                 };
-                self.until_done("all-reduce", &|| Ok(()), &late)
+                self.until_done(what, &|| Ok(()), &late)
             }
-            code => Err(self.give_up(code, &format!("all-reduce on rank {}", self.rank))),
+            code => Err(self.give_up(code, &format!("{what} on rank {}", self.rank))),
         }
     }
 

@@ -19,6 +19,8 @@ functions! {
     fn ncclCommInitRankConfig(comm: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config) -> c_int;
     fn ncclCommGetAsyncError(comm: Comm, error: *mut c_int) -> c_int;
     fn ncclAllReduce(from: *const c_void, to: *mut c_void, count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: Stream) -> c_int;
+    fn ncclReduceScatter(from: *const c_void, to: *mut c_void, receive_count: usize, data_type: c_int, operation: c_int, comm: Comm, stream: Stream) -> c_int;
+    fn ncclAllGather(from: *const c_void, to: *mut c_void, send_count: usize, data_type: c_int, comm: Comm, stream: Stream) -> c_int;
     fn ncclCommFinalize(comm: Comm) -> c_int;
     fn ncclCommDestroy(comm: Comm) -> c_int;
     fn ncclCommAbort(comm: Comm) -> c_int;
@@ -172,6 +174,6 @@ mod tests {
         let problem = version(&libc, "libc.so.6").err().unwrap_or_default();
         assert!(problem.contains("libc.so.6") && problem.contains("ncclGetVersion"), "{problem}");
         let missing = Functions::load(&libc).err().unwrap_or_default();
-        assert_eq!((missing.len(), missing[0]), (9, "ncclGetUniqueId"), "{missing:?}");
+        assert_eq!((missing.len(), missing[0]), (11, "ncclGetUniqueId"), "{missing:?}");
     }
 }

@@ -19,6 +19,9 @@ pub(super) const IN_PROGRESS: c_int = 7;
 /// The reduction that adds (`ncclSum` of `ncclRedOp_t`).
 pub(super) const SUM: c_int = 0;
 
+/// What has no numbers to NCCL (`ncclUint8` of `ncclDataType_t`).
+pub(super) const BYTE: c_int = 1;
+
 /// Lets NCCL choose a number of the configuration.
 const UNDEFINED: c_int = c_int::MIN;
 

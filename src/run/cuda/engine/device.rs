@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::setup::{can_overlap, check_memory, sizes};
-use super::step::reductions;
+use super::step::transfers;
 use super::{Local, Programs, Setup};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Gpu, Memory, Priority, Stream};
@@ -16,11 +16,12 @@ use crate::run::cuda::blas::Blas;
 use crate::run::cuda::choose::Product;
 use crate::run::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
 use crate::run::cuda::kernels::{KernelOptions, Kernels};
-use crate::run::cuda::launches::{MatvecChoice, StepSize};
+use crate::run::cuda::launches::MatvecChoice;
 use crate::run::cuda::load::Loader;
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::{Activations, RankMemory};
 use crate::run::cuda::schedule::{Layout, Schedule, StreamId};
+use crate::run::cuda::size::StepSize;
 
 /// One phase's memory, and what is the same for all its steps.
 pub(super) struct PhaseState {
@@ -35,6 +36,8 @@ pub struct Engine {
     pub(super) programs: Arc<Programs>,
     pub(super) collective: Collective,
     pub(super) emulated: Option<EmulatedScratch>,
+    /// Where all ranks' messages in 8 bits are gathered.
+    pub(super) gathered: Option<Memory>,
     pub(super) prefill: PhaseState,
     pub(super) decode: PhaseState,
     pub(super) ranks: Vec<RankMemory>,
@@ -152,11 +155,11 @@ impl Engine {
                 (0..ranks).map(|_| Activations::new(gpu, &bytes, &what)).collect();
             let activations = activations?;
             let table = match local.collective {
-                Collective::Loopback => Some(LoopbackTable::new(
-                    gpu,
-                    main,
-                    &reductions(program, &activations, &StepSize::decode(0)),
-                )?),
+                Collective::Loopback => {
+                    let all = transfers(program, &activations, &StepSize::decode(0));
+                    let all: Vec<_> = all.into_iter().map(|(_, transfer)| transfer).collect();
+                    Some(LoopbackTable::new(gpu, main, &all)?)
+                }
                 _ => None,
             };
             Ok(PhaseState { schedule, activations, table })
@@ -172,12 +175,17 @@ impl Engine {
             }
             _ => None,
         };
+        let gathered = match sizes.gathered_bytes(&programs.prefill, &programs.decode, ranks) {
+            0 => None,
+            bytes => Some(gpu.allocate(bytes, "messages of all ranks")?),
+        };
         let prompt = gpu.allocate(rows * 4, "prompt tokens")?;
         let engine = Self {
             setup: setup.clone(),
             programs,
             collective: local.collective,
             emulated,
+            gathered,
             prefill,
             decode,
             ranks: memories,
@@ -259,7 +267,8 @@ impl Engine {
             let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
             let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
             let out = &plan.values[operation.writes[0].index()];
-            let (rows, logits) = (size.rows_of(out.rows, plan.tp), out.element == Element::Logit);
+            let (rows, logits) =
+                (size.rows_of(out.rows, rank.index, plan.tp), out.element == Element::Logit);
             let address = rank.weight(&weight.name)?;
             let same = |p: &&mut Product| {
                 (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)

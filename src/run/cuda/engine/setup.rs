@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
 use crate::model::Model;
-use crate::plan::{Architecture, DType, Kind, Phase, PlanSpec, Precision, Variant};
+use crate::plan::{Architecture, CommDType, DType, Kind, Phase, PlanSpec, Precision, Variant};
 use crate::run::comm::Progress;
 use crate::run::cuda::blas;
 use crate::run::cuda::collective::Collective;
@@ -80,7 +80,15 @@ pub struct Programs {
 impl Programs {
     /// Builds both plans as the setup asks.
     pub fn new(setup: &Setup) -> Result<Self> {
+        let Variant { comm_dtype, sequence_parallel, .. } = setup.variant;
+        if sequence_parallel && setup.tp > 1 && comm_dtype != CommDType::Activations {
+            return Err(Error::input(format!(
+                "the cuda backend has no reduce-scatter of {comm_dtype} messages"
+            )));
+        }
         let program = |phase, all_logits, base| {
+            // prompts that are processed one by one are not divided
+            let alone = phase == Phase::Prefill && setup.prefill.0 < setup.sequences;
             let spec = PlanSpec {
                 shape: setup.model.shape.clone(),
                 architecture: setup.architecture.clone(),
@@ -88,7 +96,7 @@ impl Programs {
                 phase,
                 precision: Precision::uniform(setup.dtype),
                 lowering: Program::lowering(all_logits),
-                variant: setup.variant,
+                variant: if alone { setup.variant.undivided() } else { setup.variant },
                 batch: setup.sequences,
             };
             Program::new(&spec, base)

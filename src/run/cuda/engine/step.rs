@@ -6,14 +6,16 @@ use std::sync::Arc;
 use super::setup::{can_overlap, needed, taken};
 use super::{Engine, PhaseState};
 use crate::base::error::{Error, Result};
-use crate::machine::driver::{Arguments, Event, Function, Graph, GraphExec, Launch, Stream};
-use crate::plan::{Kind, Phase};
-use crate::run::cuda::collective::{Collective, Reduction, emulated_call};
+use crate::machine::driver::{Event, Graph, GraphExec, Memory, Stream};
+use crate::plan::Phase;
+use crate::run::cuda::collective::Collective;
 use crate::run::cuda::cupti;
-use crate::run::cuda::launches::{Binder, Call, StepSize};
+use crate::run::cuda::launches::{Binder, Call};
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Activations;
 use crate::run::cuda::schedule::{Item, Marks, Schedule, StreamId};
+use crate::run::cuda::size::StepSize;
+use crate::run::cuda::transfer::Transfer;
 use crate::run::recorder::range;
 
 /// A step that is ready to run: bound to memory, scheduled, perhaps captured.
@@ -23,8 +25,8 @@ pub struct Step {
     events: Vec<Event>,
     /// For each local rank and operation.
     calls: Vec<Vec<Vec<Call>>>,
-    /// For each operation that is a collective of all local ranks, or emulated: its launch.
-    reductions: HashMap<usize, (Function, Launch, Arguments)>,
+    /// For each collective what is launched, once for all local ranks.
+    collectives: HashMap<usize, Vec<Call>>,
     /// Timed events, by local rank and mark.
     marks: Vec<Vec<Event>>,
     graph: Option<(Graph, GraphExec)>,
@@ -39,7 +41,8 @@ impl Step {
     /// The operations for which a local rank launches something.
     pub fn launches(&self, local_rank: usize) -> Vec<u32> {
         let calls = self.calls.get(local_rank).map_or(&[][..], Vec::as_slice).iter().enumerate();
-        let launched = calls.filter(|(at, calls)| !calls.is_empty() || self.reductions.contains_key(at));
+        let launched =
+            calls.filter(|(at, calls)| !calls.is_empty() || self.collectives.contains_key(at));
         launched.map(|(at, _)| at as u32).collect()
     }
 
@@ -125,7 +128,7 @@ impl Engine {
                 self.blas.prepare(shape)?;
             }
         }
-        let reductions = self.reductions(program, state, size)?;
+        let collectives = self.collectives(program, state, size)?;
         let (schedule, marks) = match marks {
             None => (state.schedule.clone(), Vec::new()),
             Some((marks, count)) => {
@@ -155,7 +158,7 @@ impl Engine {
             }
         }
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
-        Ok(Step { phase, schedule, events, calls, reductions, marks, graph: None })
+        Ok(Step { phase, schedule, events, calls, collectives, marks, graph: None })
     }
 
     /// Whether kernels may start before those before them have ended.
@@ -176,35 +179,31 @@ impl Engine {
         }
     }
 
-    /// The launches of collectives that are kernels of ours.
-    fn reductions(
+    /// What is launched for each collective.
+    fn collectives(
         &self,
         program: &Program,
         state: &PhaseState,
         size: &StepSize,
-    ) -> Result<HashMap<usize, (Function, Launch, Arguments)>> {
-        let all = reductions(program, &state.activations, size);
-        let operations = program.plan.operations.iter().enumerate();
-        let places = operations.filter(|(_, o)| o.kind == Kind::AllReduce).map(|(at, _)| at);
-        let mut launches = HashMap::new();
-        for (index, (at, reduction)) in places.zip(&all).enumerate() {
-            let launch = match (&self.collective, &state.table, &self.emulated) {
+    ) -> Result<HashMap<usize, Vec<Call>>> {
+        let (kernels, multiprocessors) = (&self.kernels, self.gpu.info().multiprocessors);
+        let gathered = self.gathered.as_ref().map(Memory::ptr);
+        let calls =
+            |index: usize, transfer: &Transfer| match (&self.collective, &state.table, &self.emulated) {
                 (Collective::Loopback, Some(table), _) => {
-                    table.call(&self.kernels, &self.gpu, index, reduction.elements)?
+                    transfer.on_one_device(kernels, table.of(index), multiprocessors)
                 }
-                (Collective::Emulated(link), _, Some(scratch)) => emulated_call(
-                    &self.kernels,
-                    scratch,
-                    link,
-                    self.setup.dtype,
-                    self.setup.tp,
-                    reduction,
-                )?,
-                _ => continue,
+                (Collective::Emulated(link), _, Some(scratch)) => {
+                    let places = scratch.places();
+                    transfer.emulated(kernels, (program, link), places, gathered, multiprocessors)
+                }
+                _ => transfer.over_nccl(kernels, gathered, self.setup.tp, multiprocessors),
             };
-            launches.insert(at, launch);
-        }
-        Ok(launches)
+        let all = transfers(program, &state.activations, size);
+        all.iter()
+            .enumerate()
+            .map(|(index, (at, transfer))| Ok((*at, calls(index, transfer)?)))
+            .collect()
     }
 
     /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
@@ -241,7 +240,7 @@ impl Engine {
 
     /// Enqueues every item of a step on its stream.
     fn enqueue(&self, step: &mut Step) -> Result<()> {
-        let Step { phase, schedule, events, calls, reductions, marks, .. } = step;
+        let Step { phase, schedule, events, calls, collectives, marks, .. } = step;
         let names = Arc::clone(&self.programs.of(*phase).names);
         let plan = &self.programs.of(*phase).plan;
         for item in &schedule.items {
@@ -269,8 +268,8 @@ impl Engine {
                     let operation = operation as usize;
                     let _range = range(&names[operation]);
                     let on = &self.streams[&stream];
-                    let launched = match reductions.get_mut(&operation) {
-                        Some((function, launch, arguments)) => on.launch(function, launch, arguments),
+                    let launched = match collectives.get_mut(&operation) {
+                        Some(calls) => self.launch(on, calls),
                         None => self.launch(on, &mut calls[stream.rank as usize][operation]),
                     };
                     launched.map_err(|error| {
@@ -290,18 +289,20 @@ impl Engine {
                     stream.launch(function, launch, arguments)?;
                 }
                 Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
-                Call::AllReduce { send, receive, elements } => {
+                Call::Exchange { exchange, send, receive, count, bytes } => {
                     let Collective::Nccl(communicator) = &self.collective else {
-                        return Err(Error::failed("an all-reduce, and nobody to sum"));
+                        return Err(Error::failed("a collective, and nobody to exchange with"));
                     };
-                    // SAFETY: both are buffers of `elements` activations in the setup's format, on the
-                    // communicator's GPU, which live as long as the engine; so does the stream.
+                    let dtype = (!*bytes).then_some(self.setup.dtype);
+                    // SAFETY: both are buffers of so many activations in the setup's format, or bytes, and of all
+                    // ranks' where those are meant, on the communicator's GPU, which live as long as the engine;
+                    // so does the stream.
                     unsafe {
-                        communicator.all_reduce(
-                            send.0,
-                            receive.0,
-                            *elements as usize,
-                            self.setup.dtype,
+                        communicator.exchange(
+                            *exchange,
+                            [send.0, receive.0],
+                            *count as usize,
+                            dtype,
                             stream.raw().cast(),
                         )?;
                     }
@@ -312,23 +313,19 @@ impl Engine {
     }
 }
 
-/// Every all-reduce of a phase, with its operands on each local rank, for a step of this size.
-pub(super) fn reductions(
+/// Every collective of a phase, by its operation's index, for a step of this size.
+pub(super) fn transfers(
     program: &Program,
     activations: &[Activations],
     size: &StepSize,
-) -> Vec<Reduction> {
-    let reduces = program.plan.operations.iter().filter(|o| o.kind == Kind::AllReduce);
-    reduces
-        .map(|operation| {
-            let (from, to) = (operation.reads[0], operation.writes[0]);
-            let operands = activations
-                .iter()
-                .map(|a| (a.buffer(program.buffer(from)), a.buffer(program.buffer(to))))
-                .collect();
-            let to = &program.plan.values[to.index()];
-            let rows = size.of_group(program.plan.groups, to.group).rows_of(to.rows, program.plan.tp);
-            Reduction { operands, elements: u64::from(rows) * u64::from(to.columns) }
+) -> Vec<(usize, Transfer)> {
+    let operations = program.plan.operations.iter().enumerate().filter(|(_, o)| o.kind.is_collective());
+    operations
+        .filter_map(|(at, operation)| {
+            let [from, to] =
+                [operation.reads[0], operation.writes[0]].map(|value| program.buffer(value));
+            let operands = activations.iter().map(|a| (a.buffer(from), a.buffer(to))).collect();
+            Some((at, Transfer::of(program, operation, size, operands)?))
         })
         .collect()
 }

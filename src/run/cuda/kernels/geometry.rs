@@ -27,7 +27,7 @@ pub fn rows(rows: u32, columns: u32) -> Launch {
     Launch::flat(rows, threads)
 }
 
-/// `add`, `add_mean`, `loopback_sum`, `random_fill`: 16 bytes a thread, up to what fills the GPU eight times.
+/// `add`, `add_mean`, `random_fill`, sums of messages and what ranks on one device do: 16 bytes a thread, up to what fills the GPU eight times.
 pub fn elements(n: u64, multiprocessors: u32) -> Launch {
     let blocks = n.div_ceil(u64::from(FLAT * PACK)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
     Launch::flat(blocks as u32, FLAT)
@@ -88,8 +88,8 @@ pub fn sample_scratch(vocab: u32, top_k: u32, sequences: u32) -> u64 {
     u64::from(candidates.next_power_of_two()) * u64::from(sequences) * 8
 }
 
-/// `emulated_all_reduce` with so many blocks (what NCCL would take: its CTAs).
-pub fn emulated_all_reduce(blocks: u32) -> Launch {
+/// `emulated_collective` with so many blocks (what NCCL would take: its CTAs).
+pub fn emulated_collective(blocks: u32) -> Launch {
     Launch::flat(blocks.max(1), 512)
 }
 
@@ -126,7 +126,7 @@ mod tests {
                 rows(many, columns), elements(n, sms), silu_mul(many, columns),
                 rope_append(many, heads, heads, head_dim * 8), bias_heads(many, 3 * heads * head_dim * 8),
                 norm_heads(many, 2 * heads), sample_part(sample_parts(columns), many % 4096),
-                sample_greedy(many), sample_random(many), emulated_all_reduce(sms),
+                sample_greedy(many), sample_random(many), emulated_collective(sms),
             ];
             for Launch { grid, block, shared_bytes, .. } in all {
                 prop_assert!(block[0] % WARP == 0 && block[0] <= 1024 && block[1..] == [1, 1]);

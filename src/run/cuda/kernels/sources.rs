@@ -46,7 +46,12 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("attend_prefill.cu", ["attend_prefill"], [HeadDim]),
     unit!("matvec.cu", ["matvec", "matvec_logits"], []),
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
-    unit!("collective.cu", ["loopback_sum", "emulated_all_reduce"], []),
+    unit!(
+        "collective.cu",
+        ["loopback_sum", "loopback_scatter", "loopback_gather", "emulated_collective"],
+        []
+    ),
+    unit!("eight.cu", ["quantize", "sum_eight", "loopback_eight"], []),
     unit!("random.cu", ["random_fill"], []),
     unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
 ];

@@ -18,7 +18,7 @@ use crate::face::tui::widgets::paint::{line, put, select};
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::study::analysis::XAxis;
 use crate::study::plot::look_numbers;
-use crate::study::whatif::{Answer, Crossing, Over, Slider};
+use crate::study::whatif::{Answer, Crossing, Over, Row, Slider};
 use crate::table::P2p;
 
 /// Where the parts of the screen lie.
@@ -193,9 +193,14 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let most = if most > 0.0 { most } else { 1.0 };
     for (index, row) in answer.rows.iter().enumerate() {
         let y = area.y + 1 + index as u16;
-        let chosen = row.architecture == answer.spec.architecture;
+        let chosen = answer.is_chosen(row);
         let mark = if chosen { "▸" } else { " " };
-        let name = cut(&row.architecture.to_string(), 11);
+        // standard's micro-batches by their own word, for which there is room
+        let name = match row.micro_batches == answer.spec.micro_batches {
+            true => row.architecture.to_string(),
+            false => format!("micro{}", row.micro_batches),
+        };
+        let name = cut(&name, 11);
         let style = if chosen { theme.style(Role::Title) } else { text };
         put(buf, area, area.x, y, &format!("{mark}{name}"), style);
         let n = match &row.numbers {
@@ -212,7 +217,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let all = (of(n.tpot_ms).round() as usize).max(exposed);
         let x = put(buf, area, area.x + 13, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
         put(buf, area, x, y, &"╱".repeat(exposed), theme.style(Role::Exposed));
-        let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, &row.architecture));
+        let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
         let mut words = format!(" {:>6} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
         if wide {
             words += &format!("{:>9}", percent(n.overlap_pct));
@@ -225,9 +230,12 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     }
 }
 
-/// TPOT of the same architecture in the base.
-fn tpot(base: &Answer, architecture: &crate::plan::Architecture) -> Option<f64> {
-    base.row(architecture)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
+/// TPOT of the same architecture and micro-batches in the base.
+fn tpot(base: &Answer, row: &Row) -> Option<f64> {
+    let same = |other: &&Row| {
+        other.architecture == row.architecture && other.micro_batches == row.micro_batches
+    };
+    base.rows.iter().find(same)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
 }
 
 fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {

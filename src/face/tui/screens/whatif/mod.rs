@@ -300,9 +300,9 @@ fn csv(answers: &[(String, &Answer)]) -> String {
     for (name, answer) in answers {
         for row in &answer.rows {
             // the command is the chosen architecture's
-            let chosen = row.architecture == answer.spec.architecture;
+            let chosen = answer.is_chosen(row);
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
-            let texts = [name, &row.architecture.to_string(), "simulated"];
+            let texts = [name, &answer.label(row), "simulated"];
             let mut cells: Vec<Shown> = texts.map(Shown::text).into();
             cells.extend(Numbers::NAMES.iter().map(|name| row.shown(name)));
             cells.extend([row.reason(), command.into()]);

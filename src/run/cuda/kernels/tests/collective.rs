@@ -1,15 +1,16 @@
-//! Checks of `loopback_sum` and `emulated_all_reduce`.
+//! Checks of collectives on one device, `loopback_*`, and of `emulated_collective`.
 
 use std::time::Duration;
 
-use super::{Argument, Bench, DTYPES, assert_close, checks, random, rounded};
+use super::{Argument, Bench, DTYPES, checks, random, rounded};
 use crate::plan::DType;
 use crate::run::cuda::kernels::geometry;
 
 checks!(
     loopback_sums_in_the_order_of_ranks,
     loopback_sums_in_place,
-    the_emulated_all_reduce_copies_and_takes_its_time,
+    loopback_scatters_and_gathers_shares,
+    the_emulated_collective_copies_and_takes_its_time,
 );
 
 const COUNTS: [usize; 4] = [1, 8, 4099, 8192];
@@ -69,45 +70,82 @@ fn loopback_sums_in_place(bench: &mut Bench<'_>) {
     }
 }
 
-fn the_emulated_all_reduce_copies_and_takes_its_time(bench: &mut Bench<'_>) {
+/// Shares of unlike size, and one rank without any.
+fn loopback_scatters_and_gathers_shares(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
-        for ranks in [2, 3, 8] {
-            for count in COUNTS {
+        for (ranks, each, count) in [(2, 8, 16), (3, 37, 100), (4, 64, 190), (4, 10, 25)] {
+            let parts = |x: &[f32]| -> Vec<Vec<f32>> {
+                let mut parts: Vec<Vec<f32>> = x.chunks(each).map(<[f32]>::to_vec).collect();
+                parts.resize(ranks, Vec::new());
+                parts
+            };
+            let x: Vec<Vec<f32>> = (0..ranks).map(|rank| random(rank as u64, count)).collect();
+            let shares = parts(&random(9, count).iter().map(|x| rounded(dtype, *x)).collect::<Vec<_>>());
+            let all: Vec<Vec<f32>> = vec![shares.concat(); ranks];
+            for (kernel, inputs, want) in
+                [("loopback_scatter", &x, parts(&sum(dtype, &x))), ("loopback_gather", &shares, all)]
+            {
                 bench.start(dtype);
-                let x = bench.numbers(&random(ranks, count));
-                let (out, scratch) = (bench.output_numbers(count), bench.output_numbers(count));
-                let state = bench.state(&[0u64; 2]);
-                let (alpha_ns, ns_per_byte) = (2_000_000u64, 50.0f64);
-                let arguments: [Argument; 8] = [
-                    x.into(),
-                    out.into(),
-                    scratch.into(),
-                    (count as u64).into(),
-                    alpha_ns.into(),
-                    ns_per_byte.into(),
+                let from: Vec<_> = inputs.iter().map(|x| bench.numbers(x)).collect();
+                let to: Vec<_> = want.iter().map(|part| bench.output_numbers(part.len())).collect();
+                let [from, places] = [&from, &to]
+                    .map(|list| list.iter().map(|at| bench.address(*at)).collect::<Vec<u64>>());
+                let arguments = [
+                    bench.input(&from).into(),
+                    bench.input(&places).into(),
                     (ranks as u32).into(),
-                    state.into(),
+                    (each as u64).into(),
+                    (count as u64).into(),
                 ];
-                // twice, as a graph is replayed: the state must be as it was
-                for _ in 0..2 {
-                    let geometry = geometry::emulated_all_reduce(5);
-                    let took = bench.launch("emulated_all_reduce", &geometry, &arguments);
-                    let bytes = count as u64 * dtype.bytes();
-                    let least = Duration::from_nanos(alpha_ns + 50 * bytes);
-                    assert!(took >= least, "{took:?}, not {least:?}");
-                    // nobody else uses the shim's clock; a GPU may be late
-                    assert!(took < least + Duration::from_millis(100), "{took:?}, not {least:?}");
-                    assert_eq!(bench.read::<u64>(state), [0, 0]);
+                bench.launch(kernel, &geometry::elements(count as u64, 2), &arguments);
+                for (to, want) in to.into_iter().zip(&want) {
+                    assert_eq!(&bench.read_numbers(to), want, "{kernel}, {ranks} x {each}, {dtype}");
                 }
-                let what = format!("{ranks} ranks, {count}");
-                assert_close(&what, dtype, &bench.read_numbers(out), &bench.read_numbers(x));
-                // (p - 2) / p of the packs went to the scratch, too, and nothing more
-                let pack = 16 / dtype.bytes() as usize;
-                let copied = count / pack * (ranks as usize - 2) / ranks as usize * pack;
-                let got = bench.read_numbers(scratch);
-                assert_eq!(got[..copied], bench.read_numbers(x)[..copied], "{what}");
-                assert!(got[copied..].iter().all(|x| x.is_nan()), "{what}");
             }
+        }
+    }
+}
+
+fn the_emulated_collective_copies_and_takes_its_time(bench: &mut Bench<'_>) {
+    let pack = |dtype: DType| 16 / dtype.bytes() as usize;
+    for dtype in DTYPES {
+        for (copies, count) in [1, 3].into_iter().flat_map(|copies| COUNTS.map(|count| (copies, count)))
+        {
+            bench.start(dtype);
+            let x = bench.numbers(&random(copies, count));
+            let (out, scratch) =
+                (bench.output_numbers(count * copies as usize), bench.output_numbers(count));
+            let state = bench.state(&[0u64; 2]);
+            let lasts_ns = 2_000_000u64;
+            // what a ring of three passes on
+            let more = count / 3;
+            let arguments: [Argument; 8] = [
+                x.into(),
+                out.into(),
+                scratch.into(),
+                (count as u64).into(),
+                (copies as u32).into(),
+                (more as u64).into(),
+                lasts_ns.into(),
+                state.into(),
+            ];
+            // twice, as a graph is replayed: the state must be as it was
+            for _ in 0..2 {
+                let geometry = geometry::emulated_collective(5);
+                let took = bench.launch("emulated_collective", &geometry, &arguments);
+                let least = Duration::from_nanos(lasts_ns);
+                assert!(took >= least, "{took:?}, not {least:?}");
+                // nobody else uses the shim's clock; a GPU may be late
+                assert!(took < least + Duration::from_millis(100), "{took:?}, not {least:?}");
+                assert_eq!(bench.read::<u64>(state), [0, 0]);
+            }
+            let given = bench.read_numbers(x);
+            assert_eq!(bench.read_numbers(out), given.repeat(copies as usize), "{copies} x {count}");
+            // whole packs went to the scratch, too, and nothing more
+            let passed = more / pack(dtype) * pack(dtype);
+            let got = bench.read_numbers(scratch);
+            assert_eq!(got[..passed], given[..passed], "{count}");
+            assert!(got[passed..].iter().all(|x| x.is_nan()), "{count}");
         }
     }
 }

@@ -13,6 +13,7 @@ mod bench;
 mod collective;
 mod compile;
 mod convert;
+mod eight;
 mod elementwise;
 mod fill;
 mod gpu;

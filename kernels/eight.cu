@@ -1,0 +1,115 @@
+// Messages of all-reduces in 8 bits: what a rank sends of its part, and the sum of what all ranks sent.
+//
+// A message of n numbers, in rows of `columns`: n bytes, up to the next 16 of them nothing, and then an f32 scale for
+// each TOGETHER columns of each row, row by row. A warp takes what shares a scale. `is_float`: a byte is a number of
+// e4m3, else an integer from -127 to 127.
+
+#include "block.cuh"
+
+constexpr u32 TOGETHER = 128;
+
+DEVICE u64 scales_at(u64 n) { return (n + 15) / 16 * 16; }
+
+// The numbers that share a scale, one stretch after the other, divided among the warps of the grid.
+struct Stretch {
+    u32 columns, parts;
+    u64 all, index;
+
+    DEVICE Stretch(u32 columns, u64 n) : columns(columns), parts((columns + TOGETHER - 1) / TOGETHER) {
+        all = n / columns * parts;
+        index = u64(blockIdx.x) * (blockDim.x / WARP) + warp_index();
+    }
+    DEVICE bool is_there() const { return index < all; }
+    DEVICE void next() { index += u64(gridDim.x) * (blockDim.x / WARP); }
+    DEVICE u32 column() const { return u32(index % parts) * TOGETHER; }
+    DEVICE u64 first() const { return index / parts * columns + column(); }
+    DEVICE u32 count() const { return columns - column() < TOGETHER ? columns - column() : TOGETHER; }
+};
+
+// The nearest number of e4m3, of two the even one; beyond 448 it saturates.
+DEVICE u8 to_e4m3(float x) {
+    u32 bits = __float_as_uint(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u) return 0x7f;        // NaN
+    if (size > 0x43e00000u) return u8(sign | 0x7e); // 448
+    // subnormal: units of 2^-9; 8 of them are the least normal number
+    if (size < 0x3c800000u) return u8(sign | u32(rintf(__uint_as_float(size) * 512.0f)));
+    return u8(sign | (((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3)));
+}
+
+DEVICE float from_e4m3(u8 bits) {
+    u32 sign = u32(bits & 0x80) << 24, size = bits & 0x7f;
+    if (size == 0x7f) return __uint_as_float(0x7fc00000u);
+    float x = size < 8 ? float(size) / 512.0f : __uint_as_float((size + (120 << 3)) << 20);
+    return __uint_as_float(sign | __float_as_uint(x));
+}
+
+// message = x, its bytes and its scales: the largest number of each stretch is the largest of the format. Where one is
+// not finite, nor is the scale, nor anything that it scales. Grid: as for n numbers one after the other.
+// Moves a number and a byte a number, 4 FLOPs.
+KERNEL(quantize, const T* x, u8* message, u32 columns, u32 is_float, u64 n) {
+    wait_for_previous();
+    let_next_start();
+    float* scales = reinterpret_cast<float*>(message + scales_at(n));
+    for (Stretch s(columns, n); s.is_there(); s.next()) {
+        float number[TOGETHER / WARP];
+        // sizes are ordered as their bits are, NaN above all
+        u32 largest = 0;
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER / WARP; k++) {
+            u32 i = k * WARP + lane_index();
+            number[k] = i < s.count() ? to_float(x[s.first() + i]) : 0.0f;
+            u32 size = __float_as_uint(number[k]) & 0x7fffffffu;
+            largest = size > largest ? size : largest;
+        }
+#pragma unroll
+        for (u32 by = WARP / 2; by > 0; by /= 2) {
+            u32 other = shuffle_xor(largest, by);
+            largest = other > largest ? other : largest;
+        }
+        float scale = __uint_as_float(largest) / (is_float ? 448.0f : 127.0f);
+        bool says = scale > 0.0f && largest < 0x7f800000u;
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER / WARP; k++) {
+            u32 i = k * WARP + lane_index();
+            float y = says ? number[k] / scale : 0.0f;
+            if (i < s.count()) message[s.first() + i] = is_float ? to_e4m3(y) : u8(int(rintf(y)));
+        }
+        if (lane_index() == 0) scales[s.index] = scale;
+    }
+}
+
+// What a message says of number `at`, in stretch `s`.
+DEVICE float said(const u8* message, const Stretch& s, u64 at, u32 is_float, u64 n) {
+    float scale = reinterpret_cast<const float*>(message + scales_at(n))[s.index];
+    return (is_float ? from_e4m3(message[at]) : float(static_cast<signed char>(message[at]))) * scale;
+}
+
+// out = the sum of `ranks` messages of n numbers, `stride` bytes apart, in f32 and in the order of ranks, rounded once.
+// With one rank, what its message says. Grid as above. Moves `ranks` bytes and a number a number, 2 x ranks FLOPs.
+KERNEL(sum_eight, const u8* messages, u64 stride, T* out, u32 ranks, u32 columns, u32 is_float, u64 n) {
+    wait_for_previous();
+    for (Stretch s(columns, n); s.is_there(); s.next()) {
+        for (u32 i = lane_index(); i < s.count(); i += WARP) {
+            u64 at = s.first() + i;
+            float sum = 0.0f;
+            for (u32 rank = 0; rank < ranks; rank++) sum += said(messages + rank * stride, s, at, is_float, n);
+            out[at] = to_number(sum);
+        }
+    }
+}
+
+// The same where the ranks share a device: `inputs` and `outputs` are arrays of addresses, of their messages and of
+// where each of them wants the sum.
+KERNEL(loopback_eight, const u64* inputs, const u64* outputs, u32 ranks, u32 columns, u32 is_float, u64 n) {
+    wait_for_previous();
+    for (Stretch s(columns, n); s.is_there(); s.next()) {
+        for (u32 i = lane_index(); i < s.count(); i += WARP) {
+            u64 at = s.first() + i;
+            float sum = 0.0f;
+            for (u32 rank = 0; rank < ranks; rank++) {
+                sum += said(reinterpret_cast<const u8*>(inputs[rank]), s, at, is_float, n);
+            }
+            for (u32 rank = 0; rank < ranks; rank++) reinterpret_cast<T*>(outputs[rank])[at] = to_number(sum);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a collective of the plan moves in a step: operands of the local ranks, numbers, bytes; and the kernels that
+//! execute it where ranks share a device, are emulated, or send messages in 8 bits.
+
+use super::kernels::{Kernels, geometry};
+use super::launches::Call;
+use super::program::Program;
+use super::size::StepSize;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{Arguments, DevicePtr};
+use crate::plan::{CommDType, Element, Kind, Operation, SCALED_TOGETHER};
+use crate::run::comm::{EmulatedLink, Exchange};
+
+/// Messages of `quantize`: numbers in 8 bits, then their scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Eight {
+    /// Whether numbers are of e4m3, else integers.
+    pub is_float: bool,
+    /// Columns of a row, of which each [`SCALED_TOGETHER`] share a scale.
+    pub columns: u32,
+}
+
+impl Eight {
+    /// Bytes of a message of so many numbers as `kernels/eight.cu` lays it out, to the next 16.
+    pub fn bytes(self, numbers: u64) -> u64 {
+        let rows = numbers / u64::from(self.columns.max(1));
+        let scales = rows * u64::from(self.columns.div_ceil(SCALED_TOGETHER));
+        (numbers.next_multiple_of(16) + 4 * scales).next_multiple_of(16)
+    }
+
+    /// What its kernels are told of it, last of all.
+    pub fn tell(self, arguments: &mut Arguments, numbers: u64) {
+        arguments.u32(self.columns).u32(u32::from(self.is_float)).u64(numbers);
+    }
+
+    /// `out` = the sum of so many messages, one behind the other.
+    pub fn sum(
+        self,
+        kernels: &Kernels,
+        messages: DevicePtr,
+        out: DevicePtr,
+        ranks: u32,
+        numbers: u64,
+        multiprocessors: u32,
+    ) -> Result<Call> {
+        let mut arguments = Arguments::new();
+        arguments.pointer(messages).u64(self.bytes(numbers)).pointer(out).u32(ranks);
+        self.tell(&mut arguments, numbers);
+        let launch = geometry::elements(numbers, multiprocessors);
+        Ok(Call::Kernel { function: kernels.get("sum_eight")?, launch, arguments })
+    }
+}
+
+/// One collective in a step of some size.
+#[derive(Clone, Debug)]
+pub(super) struct Transfer {
+    pub exchange: Exchange,
+    /// For each local rank what it gives, and where it gets the result.
+    pub operands: Vec<(DevicePtr, DevicePtr)>,
+    /// Numbers of all ranks' rows.
+    pub whole: u64,
+    /// Numbers of a rank's share of the rows, of the largest share.
+    pub share: u64,
+    /// The format of messages in 8 bits.
+    pub eight: Option<Eight>,
+    /// Bytes of the plan's message.
+    bytes: u64,
+}
+
+impl Transfer {
+    /// What an operation moves in a step of this size, if it is a collective.
+    pub fn of(
+        program: &Program,
+        operation: &Operation,
+        size: &StepSize,
+        operands: Vec<(DevicePtr, DevicePtr)>,
+    ) -> Option<Self> {
+        let plan = &program.plan;
+        let read = &plan.values[operation.reads.first()?.index()];
+        let columns = read.columns as usize;
+        let exchange = match operation.kind {
+            Kind::AllReduce => Exchange::AllReduce,
+            Kind::ReduceScatter => Exchange::ReduceScatter { columns },
+            Kind::AllGather => Exchange::AllGather,
+            _ => return None,
+        };
+        let rows = u64::from(size.of_group(plan.groups, operation.group).rows());
+        let whole = rows * columns as u64;
+        let share = rows.div_ceil(u64::from(plan.tp)) * columns as u64;
+        let eight = (read.element == Element::Eight).then(|| program.eight(read.columns));
+        let scales = rows * u64::from(read.columns.div_ceil(SCALED_TOGETHER));
+        let bytes = eight.map_or(whole * program.dtype.bytes(), |_| whole + 4 * scales);
+        Some(Self { exchange, operands, whole, share, eight, bytes })
+    }
+
+    /// The kernel that does it for ranks on one device, whose addresses lie in two tables.
+    pub fn on_one_device(
+        &self,
+        kernels: &Kernels,
+        [from, to]: [DevicePtr; 2],
+        multiprocessors: u32,
+    ) -> Result<Vec<Call>> {
+        let mut arguments = Arguments::new();
+        arguments.pointer(from).pointer(to).u32(self.operands.len() as u32);
+        let name = match (self.eight, self.exchange) {
+            (Some(eight), _) => {
+                eight.tell(&mut arguments, self.whole);
+                "loopback_eight"
+            }
+            (None, Exchange::AllReduce) => {
+                arguments.u64(self.whole);
+                "loopback_sum"
+            }
+            (None, exchange) => {
+                arguments.u64(self.share).u64(self.whole);
+                if exchange == Exchange::AllGather { "loopback_gather" } else { "loopback_scatter" }
+            }
+        };
+        let launch = geometry::elements(self.whole, multiprocessors);
+        Ok(vec![Call::Kernel { function: kernels.get(name)?, launch, arguments }])
+    }
+
+    /// What NCCL and a kernel behind it do; messages in 8 bits, which it does not sum, are gathered at `gathered`.
+    pub fn over_nccl(
+        &self,
+        kernels: &Kernels,
+        gathered: Option<DevicePtr>,
+        ranks: u32,
+        multiprocessors: u32,
+    ) -> Result<Vec<Call>> {
+        let (send, receive) = self.one()?;
+        let Some(eight) = self.eight else {
+            let count = if self.exchange == Exchange::AllReduce { self.whole } else { self.share };
+            return Ok(vec![Call::Exchange {
+                exchange: self.exchange,
+                send,
+                receive,
+                count,
+                bytes: false,
+            }]);
+        };
+        let messages = gathered.ok_or_else(no_room)?;
+        let count = eight.bytes(self.whole);
+        Ok(vec![
+            Call::Exchange {
+                exchange: Exchange::AllGather,
+                send,
+                receive: messages,
+                count,
+                bytes: true,
+            },
+            eight.sum(kernels, messages, receive, ranks, self.whole, multiprocessors)?,
+        ])
+    }
+
+    /// The kernel that takes what the collective would take over a link, with its scratch and its state, and what
+    /// becomes of a message in 8 bits, which lies at `gathered` then.
+    pub fn emulated(
+        &self,
+        kernels: &Kernels,
+        (program, link): (&Program, &EmulatedLink),
+        [scratch, state]: [DevicePtr; 2],
+        gathered: Option<DevicePtr>,
+        multiprocessors: u32,
+    ) -> Result<Vec<Call>> {
+        let (send, receive) = self.one()?;
+        let ranks = program.plan.tp;
+        let (to, numbers) = match self.eight {
+            Some(eight) => {
+                (gathered.ok_or_else(no_room)?, eight.bytes(self.whole) / program.dtype.bytes())
+            }
+            None if self.exchange == Exchange::AllReduce => (receive, self.whole),
+            None => (receive, self.share),
+        };
+        let copies = if self.exchange == Exchange::AllGather { ranks } else { 1 };
+        // a ring passes on what is neither the rank's own nor meant for it
+        let passed = |numbers: u64| numbers * u64::from(ranks.saturating_sub(2)) / u64::from(ranks);
+        let more = match self.exchange {
+            Exchange::AllReduce => passed(numbers),
+            Exchange::ReduceScatter { .. } => passed(self.whole),
+            Exchange::AllGather => 0,
+        };
+        let lasts = link.alpha_us * 1e3 + self.exchange.link_bytes(self.bytes) as f64 / link.gb_s;
+        let mut arguments = Arguments::new();
+        arguments.pointer(send).pointer(to).pointer(scratch).u64(numbers).u32(copies).u64(more);
+        arguments.u64(lasts as u64).pointer(state);
+        let launch = geometry::emulated_collective(super::collective::blocks(self.bytes));
+        let waits = Call::Kernel { function: kernels.get("emulated_collective")?, launch, arguments };
+        let said =
+            self.eight.map(|eight| eight.sum(kernels, to, receive, 1, self.whole, multiprocessors));
+        Ok([Ok(waits)].into_iter().chain(said).collect::<Result<_>>()?)
+    }
+
+    /// The operands where there is one local rank.
+    fn one(&self) -> Result<(DevicePtr, DevicePtr)> {
+        match self.operands.as_slice() {
+            &[operands] => Ok(operands),
+            _ => Err(Error::failed("a collective with other ranks has one local rank's operands")),
+        }
+    }
+}
+
+fn no_room() -> Error {
+    Error::failed("messages in 8 bits, and no room for those of the other ranks")
+}
+
+impl Program {
+    /// The format of its messages in 8 bits, of rows of so many columns.
+    pub(super) fn eight(&self, columns: u32) -> Eight {
+        Eight { is_float: self.comm_dtype == CommDType::F8, columns }
+    }
+
+    /// Bytes of the longest message in 8 bits of a step of this size; 0 where none is sent.
+    pub(super) fn eight_bytes(&self, size: &StepSize) -> u64 {
+        let sent = self.plan.values.iter().filter(|value| value.element == Element::Eight);
+        let bytes = sent.map(|value| {
+            let size = size.of_group(self.plan.groups, value.group);
+            self.eight(value.columns).bytes(u64::from(size.rows()) * u64::from(value.columns))
+        });
+        bytes.max().unwrap_or(0)
+    }
+}
