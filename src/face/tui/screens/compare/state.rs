@@ -3,8 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use unicode_width::UnicodeWidthStr;
-
+use super::told::Told;
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -14,7 +13,6 @@ use crate::study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Varied,
     compared_rows, first_equal, slices,
 };
-use crate::table::Provenance;
 
 /// What is to be compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,26 +40,20 @@ pub struct Compared {
     pub report: ComparisonReport,
     /// What a map could hold fixed.
     pub slices: Vec<HeatSlice>,
-    /// The provenance of all pairs, if it is one: said once, above them.
-    pub provenance: Option<Provenance>,
-    /// What tells pairs apart, beside the axis.
-    pub settings: Varied,
-    /// What all cells have in common, in words.
-    pub common: String,
+    /// What tells all pairs apart, and what they have in common.
+    pub told: Told,
     /// The runs that are compared.
     runs: Arc<Snapshot>,
     /// The baseline of all pairs, if it is one: said once, above them.
     pub baseline: Option<String>,
     /// Of each slice its name: what is compared, and what tells it from other slices.
     pub slice_names: Vec<String>,
-    /// Columns of the window that the longest value, and the longest cell, take.
-    pub widths: (usize, usize),
     /// Of each pair the first that gives the same numbers.
     equal: Vec<usize>,
 }
 
 /// The one value that all have, if it is one.
-fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
     all.next().filter(|first| all.all(|other| other == *first))
 }
 
@@ -69,27 +61,22 @@ impl Compared {
     /// Compares cells; not for the thread that draws.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-        let varied = Varied::of(sides);
-        let common = report.pairs.first().map(|pair| varied.common(&pair.side.spec));
-        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-        let settings = varied.without(&asked.axis).model_last(sides);
+        let told = Told::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
         let slices = slices(&report);
         let mut compared = Self {
             axis: asked.axis.clone(),
             axes: cells.axes.clone(),
-            slice_names: slice_names(&report, &slices, &settings),
+            slice_names: slice_names(&report, &slices, &told.settings),
             slices,
-            settings,
-            common: common.unwrap_or_default(),
+            told: Told::default(),
             runs: Arc::clone(&cells.runs),
-            provenance: one_of(report.pairs.iter().map(|pair| pair.provenance)),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
-            widths: (0, 0),
             equal: first_equal(&report),
             report,
         };
-        compared.widths = compared.longest();
+        let rows: Vec<Row> =
+            compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
+        compared.told = told.measured(&compared, &rows);
         Ok(compared)
     }
 
@@ -99,23 +86,6 @@ impl Compared {
             Some(_) => pair.value.clone(),
             None => format!("{} → {}", pair.baseline, pair.value),
         }
-    }
-
-    /// The cell of a pair, or of all pairs of a row: what varies, beside what is compared.
-    pub fn cell(&self, row: &Row) -> String {
-        let words = self.settings.words_of(row.all().map(|at| &self.report.pairs[at].side.spec));
-        match row.folded.len() {
-            0 => words,
-            more => format!("{} equal: {words}", more + 1),
-        }
-    }
-
-    fn longest(&self) -> (usize, usize) {
-        let pairs = &self.report.pairs;
-        let values = pairs.iter().map(|pair| self.values(pair).width()).max();
-        let folded = |_: &Comparison| false;
-        let cells = self.rows(0..pairs.len(), &folded).map(|row| self.cell(&row).width()).max();
-        (values.unwrap_or(0), cells.unwrap_or(0))
     }
 
     /// The rows that show these pairs, in their order: equal ones are one row, unless that is `opened`, told
@@ -322,6 +292,8 @@ pub struct Compare {
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
     /// The rows of the table, in order.
     pub shown: Vec<Row>,
+    /// What tells the pairs apart that the filter leaves; `None` where it leaves all.
+    pub narrowed: Option<Told>,
     /// What is counted of the pairs that the rows show.
     pub counts: Counts,
     /// The flags about cells that the filter leaves: their places in the report.
@@ -393,6 +365,11 @@ impl Compare {
         }
     }
 
+    /// What is said of the pairs that the filter leaves.
+    pub fn told<'a>(&'a self, compared: &'a Compared) -> &'a Told {
+        self.narrowed.as_ref().unwrap_or(&compared.told)
+    }
+
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
         let chosen_runs = self.chosen();
@@ -423,10 +400,17 @@ impl Compare {
         };
         let flagged = (0..flags.len()).filter(|at| is_of(&flags[*at])).collect();
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
-        self.shown = match self.compared() {
-            Some(compared) => compared.rows(shown.into_iter(), &opened).collect(),
-            None => Vec::new(),
+        let (rows, narrowed) = match self.compared() {
+            Some(compared) => {
+                let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
+                let told = (left.len() < pairs.len()).then(|| Told::of(&left, &compared.axis));
+                let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
+                let told = told.map(|told| told.measured(compared, &rows));
+                (rows, told)
+            }
+            None => Default::default(),
         };
+        (self.shown, self.narrowed) = (rows, narrowed);
         (self.counts, self.flagged) = (counts, flagged);
         if self.map.is_some() {
             self.open_map();
