@@ -84,7 +84,7 @@ fn a_wrong_name_of_an_experiment_is_told_the_nearest() {
 }
 
 #[test]
-fn a_sweep_of_which_nothing_can_run_ends_as_a_cell_that_cannot() {
+fn a_sweep_of_which_nothing_can_run_does_not_end_well() {
     let place = Place::new();
     let file = |tp: &str| {
         format!(
@@ -93,7 +93,7 @@ fn a_sweep_of_which_nothing_can_run_ends_as_a_cell_that_cannot() {
         )
     };
     place.write("none.toml", &file("[3, 5]"));
-    let done = place.run(&["sweep", "none.toml"]).exits(2);
+    let done = place.run(&["sweep", "none.toml"]).exits(3);
     assert!(done.stdout.contains("2 cells cannot run ("), "{done:?}");
     place.write("one.toml", &file("[2, 3]"));
     let done = place.run(&["sweep", "one.toml"]).exits(0);

@@ -19,11 +19,8 @@ use crate::study::analysis::Gate;
 use crate::study::answer::Answer;
 use crate::table::Status;
 
-/// Exit status when some cells failed and the others are stored.
+/// Exit status when some cells failed and the others are stored, or none can run.
 const SOME_FAILED: u8 = 3;
-
-/// Exit status when no cell can run: as where one cell was asked for that cannot.
-const NONE_CAN_RUN: u8 = 2;
 
 /// The command line's arguments of `ladderscope sweep`.
 #[derive(Debug, clap::Args)]
@@ -118,10 +115,10 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         report::line(&format!("to go on: {}", again(args, start)));
         report::print(&Error::Interrupted);
         INTERRUPTED
-    } else if outcome.failed + outcome.unevaluated > 0 {
+    } else if outcome.failed + outcome.unevaluated > 0
+        || count(Status::Skipped) + count(Status::Oom) == experiment.cells.len()
+    {
         SOME_FAILED
-    } else if count(Status::Skipped) + count(Status::Oom) == experiment.cells.len() {
-        NONE_CAN_RUN
     } else if let Some(baseline) = &baseline {
         judged(args, start, &experiment, baseline)?
     } else {

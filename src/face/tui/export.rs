@@ -26,7 +26,7 @@ pub fn ask(state: &mut State, figure: bool) {
     let path = state.cx.dir.join("exports").join(format!("{screen}{name}.svg"));
     let prompt = Prompt::new(
         format!("{title} {screen} to"),
-        format!("the ending decides: {endings}; Enter writes, Esc closes; nothing is overwritten"),
+        format!("the ending decides: {endings}; nothing is overwritten"),
         path.display().to_string(),
         Box::new(move |state, typed| to(state, figure, typed)),
     );

@@ -98,7 +98,8 @@ pub fn bound(cx: &mut Context) {
     let (rows, body) = (super::widgets::overlay::text_rows(cx.size), cx.body());
     match cx.overlays.last_mut() {
         Some(Overlay::Help { scroll, search }) => {
-            let lines = super::widgets::overlay::help_found(&cx.keys, cx.tab, search.value()).len();
+            let lines =
+                super::widgets::overlay::help_rows(&cx.keys, cx.tab, search.value(), cx.size).len();
             // the line that is searched for takes one
             let searched = usize::from(search.typing || !search.value().is_empty());
             *scroll = (*scroll).min(lines.saturating_sub(rows.saturating_sub(searched)));

@@ -14,7 +14,7 @@ use crate::table::Record;
 const RECENT: usize = 20;
 
 /// The titles of the two lists.
-const FILES: &str = "open a trace: Tab completes, a path lists its folder";
+const FILES: &str = "open a trace: a path lists its folder";
 const RUNS: &str = "open a run: a filter, or the path of a trace";
 
 impl Context {

@@ -68,7 +68,7 @@ impl Overlay {
             Self::Prompt(_) => {
                 &[("Enter", "take it"), ("Tab", "complete"), ("↑", "typed before"), ("Esc", "close")]
             }
-            Self::Picture { .. } => &[("Enter", "close"), ("Esc", "close")],
+            Self::Picture { .. } => &[("Esc", "close")],
             Self::Conversions(shown) => shown.hints(),
         }
     }

@@ -215,7 +215,7 @@ fn ask_size(state: &mut State, source: Source, kind: Kind) {
 fn ask_file(cx: &mut Context, source: Source, kind: Kind, size: Size) {
     let (name, _) = kind.words();
     let path = source.dir.join("exports").join(format!("{name}.svg"));
-    let hint = "the ending decides: .svg or .png; Enter draws and writes it, Esc closes; nothing is overwritten";
+    let hint = "the ending decides: .svg or .png; nothing is overwritten";
     cx.ask_line(Prompt::new(
         format!("{name} figure to"),
         hint.into(),
@@ -247,7 +247,7 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
         // who was asked something meanwhile is not interrupted
         if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let title = format!("{name}: Esc closes");
+            let title = name.into_owned();
             cx.overlays.push(Overlay::Picture { title, picture });
         }
     });

@@ -13,7 +13,7 @@ use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
 use crate::machine::hardware::{MemoryNeed, profile_of};
 use crate::model::Model;
-use crate::plan::{CommDType, DType, Lowering, ModelShape, Variant};
+use crate::plan::{CommDType, DType, Lowering, ModelShape};
 use crate::run::backend::{PlanBackend, Suits, usual};
 use crate::run::comm::nccl::{self, Nccl};
 use crate::run::evaluate::{Emit, EvaluateRequest};

@@ -63,7 +63,7 @@ fn a_set_that_no_checkpoint_can_have_is_told_before_a_place_is_asked_for() {
     press(&mut driver, KeyCode::Enter);
     let screen = driver.screen();
     assert!(screen.contains("config.json has a word for ladder layers alone"), "{screen}");
-    assert!(!screen.contains("Enter writes"), "{screen}");
+    assert!(!screen.contains("a directory that is not there yet"), "{screen}");
     assert!(screen.lines().last().unwrap_or_default().contains("write a checkpoint"), "{screen}");
 }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 
-use super::fixtures::{Driver, ended, news, rounds};
+use super::fixtures::{Driver, ended, news, records, rounds, spec};
 use super::sweeping::{SIZES, keys, press, read, send};
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screens::experiments::entries::Entry;
+use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Theme;
 use crate::lab::sweep::{Experiment, SweepEvent};
+use crate::table::{Backend, P2p};
 
 /// A sweep of three architectures over a link each for P2P on and off, run to its end.
 fn ended_sweep(size: (u16, u16)) -> Driver {
@@ -34,14 +36,20 @@ fn ended_sweep(size: (u16, u16)) -> Driver {
             send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
         }
     }
-    for effect in send(&mut driver, ended(0, false)) {
+    let effects = send(&mut driver, ended(0, false));
+    answered(&mut driver, effects);
+    driver
+}
+
+/// Answers what was asked of results.
+fn answered(driver: &mut Driver, effects: Vec<Effect>) {
+    for effect in effects {
         if let Effect::Ask(task) = effect
             && task.slot.name == "answer"
         {
-            send(&mut driver, Message::Answered(task.run()));
+            send(driver, Message::Answered(task.run()));
         }
     }
-    driver
 }
 
 #[test]
@@ -80,4 +88,51 @@ fn the_answer_to_an_older_sweep_is_not_told_of_a_newer_one() {
     keys(&mut driver, "r");
     send(&mut driver, Message::Answered(asked.expect("asked at the end").run()));
     assert!(driver.state.live.is_running() && driver.state.live.answers.is_none());
+}
+
+#[test]
+fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
+    let mut driver = ended_sweep((80, 24));
+    let last = driver.state.live.told.1.last().unwrap().0.trim().to_owned();
+    assert!(last.starts_with("upper-bound"), "{last}");
+    let screen = driver.screen();
+    assert!(screen.contains("[ ] scroll") && screen.contains("more rows"), "{screen}");
+    assert!(!screen.contains(&last), "{screen}");
+    keys(&mut driver, &"]".repeat(90));
+    let screen = driver.screen();
+    assert!(screen.contains(&last) && !screen.contains("more rows"), "{screen}");
+    // no key is lost beyond the end
+    let lines = driver.state.live.told.1.len();
+    keys(&mut driver, &"[".repeat(lines));
+    assert!(driver.screen().contains("emulated-link: 6 cells"), "{}", driver.screen());
+}
+
+#[test]
+fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
+    let mut driver = Driver::empty(100, 30);
+    driver.read(Vec::new());
+    keys(&mut driver, "2");
+    assert!(
+        driver.screen().contains("no sweep runs: press 1; r runs the experiment"),
+        "{}",
+        driver.screen()
+    );
+    let cell = |architecture, step| {
+        rounds(architecture, &spec(architecture, 2, P2p::On, Backend::Cpu), step, 3)
+    };
+    let mut runs = [records(), cell("standard", 5.0), cell("ladder", 4.0)].concat();
+    for run in &mut runs[6..] {
+        run.experiment = Some("hide".into());
+    }
+    let effects = send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    answered(&mut driver, effects);
+    let screen = driver.screen();
+    assert!(
+        screen.contains("what the runs of hide say") && screen.contains("no sweep runs"),
+        "{screen}"
+    );
+    assert!(screen.contains("ladder reaches 1.25x"), "of its own runs alone: {screen}");
+    // there is no cell to turn to
+    keys(&mut driver, "a");
+    assert!(driver.screen().contains("ladder reaches 1.25x"), "{}", driver.screen());
 }

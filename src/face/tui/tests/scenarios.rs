@@ -516,3 +516,19 @@ fn a_long_list_scrolls_with_the_selection() {
     driver.press(KeyCode::PageDown);
     assert!(driver.state.runs.list.selected > 10);
 }
+
+#[test]
+fn help_is_not_cut_in_the_smallest_window() {
+    for screen in Tab::ALL {
+        let mut driver = Driver::full(80, 24);
+        driver.state.cx.tab = screen;
+        driver.keys("?");
+        for _ in 0..12 {
+            let help = driver.screen();
+            // the right edge of what lies on top
+            let edge = |line: &&str| line.chars().skip(76).take(2).eq("…│".chars());
+            assert_eq!(help.lines().find(edge), None, "{help}");
+            driver.press(KeyCode::PageDown);
+        }
+    }
+}

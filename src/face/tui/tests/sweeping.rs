@@ -122,7 +122,7 @@ fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
     press(&mut driver, KeyCode::Enter);
     press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "4");
-    assert!(driver.screen().contains("Enter takes it"));
+    assert!(driver.screen().contains("Enter take it"));
     press(&mut driver, KeyCode::Enter);
     assert!(text(&driver).contains("tp = [2, 4, 8]\n") && text(&driver).contains("# few: it is a test"));
     assert!(driver.screen().contains("36 cells, 24 can run"), "{}", driver.screen());

@@ -18,6 +18,9 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::field::FilterBox;
 
+/// Columns of the keys in help.
+const HELP_KEYS: usize = 14;
+
 /// A line of help: keys and what they do, or a heading without keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelpLine {
@@ -50,8 +53,20 @@ pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
     lines
 }
 
+/// The rows of help in a window of this size: the lines that hold all words, none cut.
+pub fn help_rows(keys: &Keymap, tab: Tab, words: &str, size: (u16, u16)) -> Vec<HelpLine> {
+    let width = usize::from(inside(text_area(size)).width);
+    let rows = |found: HelpLine| {
+        let HelpLine { mut keys, text, is_heading } = found;
+        let room = width.saturating_sub(keys.width().max(HELP_KEYS) + 2);
+        let row = move |text| HelpLine { keys: std::mem::take(&mut keys), text, is_heading };
+        wrap(&text, room).into_iter().map(row).collect::<Vec<_>>()
+    };
+    help_found(keys, tab, words).into_iter().flat_map(rows).collect()
+}
+
 /// The lines of [`help_lines`] that hold all words, in their keys or in what they do, under their headings.
-pub fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
+fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
     let words: Vec<String> = words.split_whitespace().map(folded).collect();
     let mut found: Vec<HelpLine> = Vec::new();
     for line in help_lines(keys, tab) {
@@ -108,7 +123,7 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
 
 fn help(buf: &mut Buffer, cx: &Context, scroll: usize, search: &FilterBox) {
     let theme = cx.theme;
-    let lines = help_found(&cx.keys, cx.tab, search.value());
+    let lines = help_rows(&cx.keys, cx.tab, search.value(), cx.size);
     let area = popup(buf, text_area(cx.size), "help", theme);
     let (top, area) = cut_top(area, u16::from(search.typing || !search.value().is_empty()));
     let hint = " words of what a key does, or a key";
@@ -120,7 +135,7 @@ fn help(buf: &mut Buffer, cx: &Context, scroll: usize, search: &FilterBox) {
         if help.is_heading {
             line(buf, area, row as u16, &[(&help.text, theme.style(Role::Title))]);
         } else {
-            let keys = format!("  {:<14}", help.keys);
+            let keys = format!("  {:<HELP_KEYS$}", help.keys);
             line(
                 buf,
                 area,

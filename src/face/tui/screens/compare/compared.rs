@@ -4,14 +4,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use unicode_width::UnicodeWidthStr;
-
+use super::told::Told;
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatSlice, Varied, first_equal, slices,
 };
-use crate::table::Provenance;
 
 /// What is to be compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,26 +37,20 @@ pub struct Compared {
     pub report: ComparisonReport,
     /// What a map could hold fixed.
     pub slices: Vec<HeatSlice>,
-    /// The provenance of all pairs, if it is one: said once, above them.
-    pub provenance: Option<Provenance>,
-    /// What tells pairs apart, beside the axis.
-    pub settings: Varied,
-    /// What all cells have in common, in words.
-    pub common: String,
+    /// What tells all pairs apart, and what they have in common.
+    pub told: Told,
     /// The runs that are compared.
     pub(super) runs: Arc<Snapshot>,
     /// The baseline of all pairs, if it is one: said once, above them.
     pub baseline: Option<String>,
     /// Of each slice its name: what is compared, and what tells it from other slices.
     pub slice_names: Vec<String>,
-    /// Columns of the window that the longest value, and the longest cell, take.
-    pub widths: (usize, usize),
     /// Of each pair the first that gives the same numbers.
     pub(super) equal: Vec<usize>,
 }
 
 /// The one value that all have, if it is one.
-fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
     all.next().filter(|first| all.all(|other| other == *first))
 }
 
@@ -66,27 +58,22 @@ impl Compared {
     /// Compares cells; not for the thread that draws.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
-        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-        let varied = Varied::of(sides);
-        let common = report.pairs.first().map(|pair| varied.common(&pair.side.spec));
-        let sides = report.pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-        let settings = varied.without(&asked.axis).model_last(sides);
+        let told = Told::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
         let slices = slices(&report);
         let mut compared = Self {
             axis: asked.axis.clone(),
             axes: cells.axes.clone(),
-            slice_names: slice_names(&report, &slices, &settings),
+            slice_names: slice_names(&report, &slices, &told.settings),
             slices,
-            settings,
-            common: common.unwrap_or_default(),
+            told: Told::default(),
             runs: Arc::clone(&cells.runs),
-            provenance: one_of(report.pairs.iter().map(|pair| pair.provenance)),
             baseline: one_of(report.pairs.iter().map(|pair| pair.baseline.clone())),
-            widths: (0, 0),
             equal: first_equal(&report),
             report,
         };
-        compared.widths = compared.longest();
+        let rows: Vec<Row> =
+            compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
+        compared.told = told.measured(&compared, &rows);
         Ok(compared)
     }
 
@@ -96,23 +83,6 @@ impl Compared {
             Some(_) => pair.value.clone(),
             None => format!("{} → {}", pair.baseline, pair.value),
         }
-    }
-
-    /// The cell of a pair, or of all pairs of a row: what varies, beside what is compared.
-    pub fn cell(&self, row: &Row) -> String {
-        let words = self.settings.words_of(row.all().map(|at| &self.report.pairs[at].side.spec));
-        match row.folded.len() {
-            0 => words,
-            more => format!("{} equal: {words}", more + 1),
-        }
-    }
-
-    fn longest(&self) -> (usize, usize) {
-        let pairs = &self.report.pairs;
-        let values = pairs.iter().map(|pair| self.values(pair).width()).max();
-        let folded = |_: &Comparison| false;
-        let cells = self.rows(0..pairs.len(), &folded).map(|row| self.cell(&row).width()).max();
-        (values.unwrap_or(0), cells.unwrap_or(0))
     }
 
     /// The rows that show these pairs, in their order: equal ones are one row, unless that is `opened`, told

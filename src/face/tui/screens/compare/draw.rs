@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::Compare;
 use super::compared::{Compared, Row};
 use super::state::Order;
+use super::told::Told;
 use super::{Act, areas, detail, heat};
 use crate::base::text::counted;
 use crate::face::tui::context::Context;
@@ -51,19 +52,19 @@ const PROVENANCE: usize = 11;
 
 /// The table's columns in a window of so many columns, as wide as their content asks for: of each its number,
 /// and how it is drawn. Those in which nothing is said are not there.
-fn columns(compared: &Compared, width: u16) -> Vec<(usize, Column)> {
-    let simulated = compared.provenance == Some(Provenance::Simulated);
+fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)> {
+    let simulated = told.provenance == Some(Provenance::Simulated);
     let says = |column: &usize| match *column {
-        PROVENANCE => compared.provenance.is_none(),
-        CELL => !compared.settings.is_empty(),
+        PROVENANCE => told.provenance.is_none(),
+        CELL => !told.settings.is_empty(),
         // nothing of a simulation is left to chance
         INTERVAL | ADJUSTED => !simulated,
         _ => true,
     };
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
     let fixed = |column: usize| match column {
-        VALUE => widest(compared.widths.0.max(compared.report.by.len()), width / 3),
-        CELL => widest(compared.widths.1, width * 2 / 5),
+        VALUE => widest(told.widths.0.max(compared.report.by.len()), width / 3),
+        CELL => widest(told.widths.1, width * 2 / 5),
         // without its interval a share is short
         HIDDEN if simulated => 13,
         _ => COLUMNS[column].width,
@@ -74,7 +75,8 @@ fn columns(compared: &Compared, width: u16) -> Vec<(usize, Column)> {
 
 /// What of the columns is shown.
 fn scrolled(compare: &Compare, compared: &Compared, width: u16) -> Scrolled {
-    let columns: Vec<Column> = columns(compared, width).into_iter().map(|(_, column)| column).collect();
+    let columns: Vec<Column> =
+        columns(compared, compare.told(compared), width).into_iter().map(|(_, column)| column).collect();
     table::scrolled_to(&columns, width, compare.scrolled)
 }
 
@@ -159,7 +161,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         ],
     );
     let mut x = area.x;
-    if let Some(provenance) = compared.provenance {
+    if let Some(provenance) = compare.told(compared).provenance {
         let label = format!(" [{provenance}]");
         x = put(buf, area, x, area.y + 1, &label, theme.provenance(provenance));
     }
@@ -197,7 +199,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         let rest = Rect { x: x + 2, width: right.saturating_sub(x + 2), ..rest };
         compare.filter.draw(buf, rest, theme, "");
     } else {
-        put(buf, rest, x, rest.y, &format!("; all {}", compared.common), dim);
+        put(buf, rest, x, rest.y, &format!("; all {}", compare.told(compared).common), dim);
     }
 }
 
@@ -222,7 +224,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
     let theme = cx.theme;
     let way = if compare.descending { "▼" } else { "▲" };
     let (kept, mut columns): (Vec<usize>, Vec<Column>) =
-        columns(compared, area.width).into_iter().unzip();
+        columns(compared, compare.told(compared), area.width).into_iter().unzip();
     columns[VALUE].title = match (&compared.baseline, &compared.axis) {
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
@@ -266,7 +268,7 @@ fn content(
             (format!("{mark}{fold}"), theme.style(Role::Active))
         }
         VALUE => (compared.values(pair), text),
-        CELL => (compared.cell(row), text),
+        CELL => (compare.told(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         4 => match pair.verdict() {
             Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),

@@ -78,7 +78,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
         .map(|pair| pair.provenance)
         .max();
     // what holds for all pairs stands above, once
-    let said = compare.compared().is_some_and(|compared| compared.provenance.is_some());
+    let said = compare.compared().is_some_and(|compared| compare.told(compared).provenance.is_some());
     let label = match provenance.filter(|_| !said) {
         Some(provenance) => format!(" [{provenance}] "),
         None => " ".into(),

@@ -7,6 +7,7 @@ mod heat;
 pub mod state;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::compared::{Asked, Compared, KeptCells, Row};
+use super::told::Told;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::filter::Filter;
@@ -117,6 +118,8 @@ pub struct Compare {
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
     /// The rows of the table, in order.
     pub shown: Vec<Row>,
+    /// What tells the pairs apart that the filter leaves; `None` where it leaves all.
+    pub narrowed: Option<Told>,
     /// What is counted of the pairs that the rows show.
     pub counts: Counts,
     /// The flags about cells that the filter leaves: their places in the report.
@@ -188,6 +191,11 @@ impl Compare {
         }
     }
 
+    /// What is said of the pairs that the filter leaves.
+    pub fn told<'a>(&'a self, compared: &'a Compared) -> &'a Told {
+        self.narrowed.as_ref().unwrap_or(&compared.told)
+    }
+
     /// Chooses and orders the pairs shown anew.
     pub fn arrange(&mut self) {
         let chosen_runs = self.chosen();
@@ -218,10 +226,17 @@ impl Compare {
         };
         let flagged = (0..flags.len()).filter(|at| is_of(&flags[*at])).collect();
         let opened = |pair: &Comparison| self.opened.contains(&runs_of(pair));
-        self.shown = match self.compared() {
-            Some(compared) => compared.rows(shown.into_iter(), &opened).collect(),
-            None => Vec::new(),
+        let (rows, narrowed) = match self.compared() {
+            Some(compared) => {
+                let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
+                let told = (left.len() < pairs.len()).then(|| Told::of(&left, &compared.axis));
+                let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
+                let told = told.map(|told| told.measured(compared, &rows));
+                (rows, told)
+            }
+            None => Default::default(),
         };
+        (self.shown, self.narrowed) = (rows, narrowed);
         (self.counts, self.flagged) = (counts, flagged);
         if self.map.is_some() {
             self.open_map();
@@ -283,8 +298,8 @@ impl Compare {
         left
     }
 
-    /// Shows the map of the chosen slice, or of another where the filter leaves none of it;
-    /// its cursor is on a cell that exists.
+    /// Shows the map of the chosen slice, or of another where the filter leaves none of it; its cursor is on a cell
+    /// that exists.
     pub fn open_map(&mut self) {
         let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
         let slices = self.slices_shown();

@@ -425,3 +425,20 @@ fn what_was_compared_is_compared_at_the_next_start() {
     next.state.compare.recall(&serde_json::json!({ "by": "nothing", "order": 3 }), &mut next.state.cx);
     assert_eq!(next.state.compare.asked.axis.to_string(), "p2p");
 }
+
+#[test]
+fn a_cell_is_what_varies_among_the_pairs_that_the_filter_leaves() {
+    let mut larger = compared();
+    for record in &mut larger {
+        record.spec.batch = 8;
+        record.run.push_str("-b8");
+    }
+    let mut driver = on([compared(), larger].concat(), (80, 24));
+    let titles = |driver: &Driver| driver.screen().lines().nth(3).unwrap_or_default().to_owned();
+    assert!(titles(&driver).contains(" cell "), "batches differ: {}", driver.screen());
+    press(&mut driver, "/batch:4");
+    enter(&mut driver);
+    assert!(!titles(&driver).contains(" cell "), "nothing but the axis differs: {}", driver.screen());
+    driver.press(KeyCode::Esc);
+    assert!(titles(&driver).contains(" cell "), "{}", driver.screen());
+}

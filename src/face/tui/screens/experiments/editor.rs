@@ -292,7 +292,11 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
             Ok(experiment) => {
                 for answer in &checked.answers {
                     lines.push((format!("stored runs answer ({})", answer.basis), dim));
-                    lines.extend(answer.sentences.iter().map(|sentence| (sentence.clone(), text)));
+                    let sentences = answer.sentences.iter().enumerate();
+                    lines.extend(sentences.map(|(at, sentence)| {
+                        let warns = at == 0 && answer.doubtful;
+                        (sentence.clone(), if warns { theme.style(Role::Warn) } else { text })
+                    }));
                 }
                 if let Some(forecast) = &checked.forecast {
                     lines.push((counts(forecast), text));

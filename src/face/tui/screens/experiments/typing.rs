@@ -69,12 +69,12 @@ impl Typing {
     /// What may be typed, in words.
     pub fn hint(&self) -> String {
         let how = match self.what {
-            What::Value(_) | What::Setting => "Enter takes it, Esc leaves it as it was",
+            What::Value(_) | What::Setting => "",
             What::NewValue(_) | What::Values => {
-                "Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
+                ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
             }
         };
-        format!("{}: {}. {how}", self.name, self.about)
+        format!("{}: {}{how}", self.name, self.about)
     }
 }
 
@@ -139,8 +139,7 @@ pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Con
     let known = experiments.entries.iter().flatten();
     let known = known.map(|entry| Offer::new(&entry.name, &entry.place)).collect();
     let title = if moves { "save as" } else { "copy to" };
-    let hint =
-        "a name; the file goes to experiments/NAME.toml; Tab completes, Enter writes it, Esc leaves it";
+    let hint = "a name; the file goes to experiments/NAME.toml";
     cx.prompt_completing(
         Completing::Words(known),
         title,

@@ -14,15 +14,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::state::{CellState, Live, LiveCell, Pause};
-use super::{Act, detail};
+use super::{Act, detail, result};
 use crate::base::text::counted;
-use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
 use crate::face::tui::format::{clock, digits};
-use crate::face::tui::screens::experiments;
-use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, empty, frame, line, put, select};
+use crate::face::tui::widgets::paint::{bar, frame, line, put, select};
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::run::Feasibility;
 use crate::table::Provenance;
@@ -51,18 +48,10 @@ fn common_provenance(live: &Live) -> Option<Provenance> {
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
-    let Some(name) = &live.experiment else {
-        let screen = cx.keys.label(Action::Show(Tab::Experiments));
-        let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
-        empty(
-            buf,
-            body,
-            &format!("no sweep yet: press {screen}; {run} runs the selected experiment"),
-            theme,
-        );
-        return;
-    };
     let areas = live.areas(body);
+    let Some(name) = &live.experiment else {
+        return result::draw_earlier(buf, body, &areas, live, cx);
+    };
     header(buf, areas.top, live, cx, name);
     let rows = Rows { list: &live.list, len: live.cells.len(), mark: None, scrolled: None };
     let told = common_provenance(live).is_some();
@@ -77,35 +66,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         queue(buf, areas.queue, live, cx);
     }
     match live.selected() {
-        _ if live.shows_answer() => result(buf, areas.detail, live, cx),
+        _ if live.shows_answer() => result::draw(buf, areas.detail, live, cx),
         Some(cell) => detail::draw(buf, areas.detail, live, cx, cell),
         None => {}
-    }
-}
-
-/// What the sweep answers, since it has ended.
-fn result(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
-    let key = cx.key::<Live>(Act::Result);
-    let name = live.experiment.as_deref().unwrap_or_default();
-    let title = format!("what the runs of {name} say ({key}: the selected cell)");
-    let inner = frame(buf, area, &title, cx.theme);
-    let told = &live.told.1;
-    // the last row says what there is no room for
-    let fits = match told.len() <= usize::from(inner.height) {
-        true => inner.height,
-        false => inner.height.saturating_sub(1),
-    };
-    for (row, (words, role)) in (0..fits).zip(told) {
-        line(buf, inner, row, &[(" ", cx.theme.style(*role)), (words, cx.theme.style(*role))]);
-    }
-    let left = told.len().saturating_sub(usize::from(fits));
-    if left > 0 && inner.height > 0 {
-        let more = format!(
-            " … {}: screen {} has all pairs and what looks wrong",
-            counted(left, "more row"),
-            Tab::Compare.title()
-        );
-        line(buf, inner, fits, &[(&more, cx.theme.style(Role::Dim))]);
     }
 }
 

@@ -4,6 +4,7 @@ mod detail;
 mod draw;
 mod look;
 mod progress;
+mod result;
 pub mod state;
 
 use std::sync::Arc;
@@ -24,7 +25,6 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::study::answer::{Answer, MOST_RUNS};
 use crate::table::render::{Shown, Table};
 use crate::table::{Record, Status, aggregate};
 
@@ -41,8 +41,8 @@ acts! {
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all");
     RetryFailed: "retry-failed", "F", "run again what failed or was interrupted", Some("retry");
     Follow: "follow", "f", "follow the cell under way, or stay on this one", Some("follow");
-    LogUp: "log-up", "[", "scroll the log up", None;
-    LogDown: "log-down", "]", "scroll the log down", None;
+    LogUp: "log-up", "[", "scroll the result or the log up", None;
+    LogDown: "log-down", "]", "scroll the result or the log down", None;
     Result: "result", "a", "what the sweep answers, or the selected cell", Some("result");
     Queue: "queue", "Q", "into the queue of sweeps, and back", Some("queue");
     Earlier: "earlier", "<", "queue: the sweep earlier", None;
@@ -85,10 +85,10 @@ impl Acts for Live {
             Act::CancelAll | Act::CancelCell | Act::Pause => cx.inform("nothing runs"),
             Act::RetryFailed => self.retry(cx),
             Act::Follow => self.toggle_follow(cx),
-            Act::Result if self.answers.is_some() => self.show_cell = !self.show_cell,
+            Act::Result if self.can(act) => self.show_cell = !self.show_cell,
             Act::Result => cx.inform("a sweep answers when it has ended"),
-            Act::LogUp => self.scroll_log(1),
-            Act::LogDown => self.scroll_log(-1),
+            Act::LogUp => self.scroll(1),
+            Act::LogDown => self.scroll(-1),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove if self.queue.is_empty() => {
                 cx.inform("no sweep waits: start one more on screen 1 while one runs");
             }
@@ -126,8 +126,8 @@ impl Acts for Live {
             Act::Pause => running || !self.queue.is_empty(),
             Act::CancelCell | Act::CancelAll | Act::Follow => running,
             Act::RetryFailed => self.cells.iter().any(|cell| !cell.bad.is_empty()),
-            Act::LogUp | Act::LogDown => self.selected().is_some(),
-            Act::Result => self.answers.is_some(),
+            Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
+            Act::Result => self.answers.is_some() && !self.cells.is_empty(),
             Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
         }
     }
@@ -168,7 +168,7 @@ impl Screen for Live {
         let areas = self.areas(body);
         match event.kind {
             PointerKind::Wheel(notches) if areas.detail.contains(event.at) => {
-                self.scroll_log(-notches * 3);
+                self.scroll(-notches * 3);
                 return true;
             }
             PointerKind::Click | PointerKind::DoubleClick if areas.queue.contains(event.at) => {
@@ -211,8 +211,8 @@ impl Screen for Live {
             );
         }
         self.pool(cx);
-        let most = usize::from(Self::most_rows(body).saturating_sub(2));
-        self.tell((areas.detail.width.saturating_sub(4).into(), most));
+        self.ask_earlier(cx);
+        self.tell(areas.detail);
         self.hand_over(cx);
         cx.sweeps = Sweeps {
             running: self.experiment.clone().filter(|_| self.is_running()),
@@ -303,6 +303,9 @@ struct Areas {
 
 impl Live {
     fn areas(&self, body: Rect) -> Areas {
+        if self.experiment.is_none() {
+            return Areas::of_earlier(body);
+        }
         let (top, rest) = cut_top(body, 2);
         let detail = match self.shows_answer() {
             true => (self.told.1.len() as u16 + 2).clamp(11, Self::most_rows(body)),
@@ -350,15 +353,7 @@ impl Live {
         if let Some(Ended { failed: failed @ 1.., .. }) = cx.told(result) {
             cx.fail(format!("{failed} of the sweep's runs failed; the others are stored"));
         }
-        if self.cells.len() * self.rounds as usize <= MOST_RUNS {
-            let results = self.results();
-            let work = move |_: &_| {
-                Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()))
-            };
-            cx.ask("answer", work, |live: &mut Self, answers, cx| {
-                (live.answers, live.told) = (cx.told(answers), Default::default());
-            });
-        }
+        self.ask_result(cx);
         cx.perform(Effect::Store(StoreTask::Read));
         self.next_sweep(ended.interrupted, cx);
     }
@@ -423,11 +418,6 @@ impl Live {
 }
 
 impl Live {
-    /// Whether the answer stands where else the selected cell does.
-    fn shows_answer(&self) -> bool {
-        !self.show_cell && self.answers.as_ref().is_some_and(|answers| !answers.is_empty())
-    }
-
     fn toggle_follow(&mut self, cx: &mut Context) {
         self.follow = !self.follow;
         let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
@@ -449,12 +439,6 @@ impl Live {
             return;
         }
         self.sweep(experiment, Choice::Failed, cx)
-    }
-
-    fn scroll_log(&mut self, up: isize) {
-        let lines = self.selected().map_or(0, |cell| cell.log.len());
-        let scroll = self.log_scroll.saturating_add_signed(up);
-        self.log_scroll = scroll.min(lines.saturating_sub(1));
     }
 
     /// The sweep's cells as CSV.

@@ -7,7 +7,6 @@ use super::progress::Doing;
 use crate::face::tui::message::Ended;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::wrap;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::{RunEvent, StepLanes};
@@ -71,8 +70,12 @@ pub struct Live {
     pub unpooled: Vec<usize>,
     /// What the sweep answers, since it has ended; `None` until that is known.
     pub answers: Option<Vec<Answer>>,
-    /// The lines that say so in so many columns and rows.
-    pub told: ((usize, usize), Vec<(String, Role)>),
+    /// The experiment that was run last, while no sweep was started and the answer is of its stored runs.
+    pub earlier: Option<String>,
+    /// The lines that say what is answered, in so many columns.
+    pub told: (usize, Vec<(String, Role)>),
+    /// How many of them lie above the first one shown.
+    pub result_scroll: usize,
     /// The selected cell is described although there is an answer.
     pub show_cell: bool,
 }
@@ -150,9 +153,6 @@ impl CellState {
         }
     }
 }
-
-/// Lines of an answer's table, titles and rule among them, without which it says too little to be begun.
-const LEAST_TABLE: usize = 8;
 
 /// A cell of the sweep.
 #[derive(Clone, Debug, Default)]
@@ -252,39 +252,6 @@ impl Live {
     /// Whether a sweep is under way.
     pub fn is_running(&self) -> bool {
         self.experiment.is_some() && self.ended.is_none()
-    }
-
-    /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
-    pub fn results(&self) -> Vec<Arc<Record>> {
-        let of = |cell: &LiveCell| match (&cell.record, cell.state) {
-            _ if !cell.rounds.is_empty() => cell.rounds.values().cloned().collect(),
-            (Some(record), _) => vec![Arc::clone(record)],
-            (None, CellState::Done(status)) => {
-                vec![Arc::new(Record::new(cell.spec.clone(), status, Some(cell.note.clone())))]
-            }
-            (None, _) => Vec::new(),
-        };
-        self.cells.iter().flat_map(of).collect()
-    }
-
-    /// Lays the answer out in so many columns and rows, where that has not been done. A table that has room for few
-    /// of its rows is left out.
-    pub fn tell(&mut self, (width, height): (usize, usize)) {
-        let told = self.told.0 == (width, height);
-        let Some(answers) = self.answers.as_ref().filter(|_| !told) else { return };
-        let mut lines = Vec::new();
-        for answer in answers {
-            lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
-            let sentences = answer.sentences.iter().flat_map(|sentence| wrap(sentence, width));
-            lines.extend(sentences.map(|words| (words, Role::Text)));
-            let (table, _) = answer.table.fitted(width);
-            let rows: Vec<(String, Role)> =
-                table.lines().map(|line| (line.to_owned(), Role::Text)).collect();
-            if lines.len() + rows.len().min(LEAST_TABLE) <= height {
-                lines.extend(rows);
-            }
-        }
-        self.told = ((width, height), lines);
     }
 
     /// A cell by what sets it apart from the others of the sweep.

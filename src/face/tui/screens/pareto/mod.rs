@@ -390,7 +390,7 @@ impl Pareto {
     fn ask_for_overlay(&mut self, cx: &mut Context) {
         let file = self.overlay_file.as_ref().map(|file| file.display().to_string());
         let columns = analysis::OVERLAY_COLUMNS.join(", ");
-        let hint = format!("Enter reads it, nothing typed takes its points away; columns: {columns}");
+        let hint = format!("nothing typed takes its points away; columns: {columns}");
         let title = "points from a CSV file beside the runs";
         let text = file.unwrap_or_default();
         cx.prompt_completing(

@@ -410,7 +410,7 @@ impl Runs {
         let Some(first) = runs.first() else { return };
         let note = stored.annotations.of(first).map(|a| a.note.clone()).unwrap_or_default();
         let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
-        let hint = "Enter keeps it with the run, an empty one takes it away, Esc closes";
+        let hint = "it is kept with the run; an empty one takes it away";
         let text = if same { note } else { String::new() };
         cx.prompt(format!("note on {}", named(&runs)), hint, text, move |_: &mut Self, typed, cx| {
             annotate(&runs, store::Edit::note(typed), cx);
@@ -430,7 +430,7 @@ impl Runs {
         let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
         let has = has.into_iter().collect::<Vec<_>>().join(" ");
         let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
-        let hint = format!("words, -word takes one away; Enter keeps them, Esc closes{has}");
+        let hint = format!("words, -word takes one away{has}");
         let title = format!("tag {}", named(&runs));
         cx.prompt_completing(known, title, hint, "", move |_: &mut Self, typed, cx| {
             let edit = store::Edit::tags(typed).map_err(|error| format::error(&error))?;

@@ -111,8 +111,7 @@ fn proposed(view: &View) -> Result<(String, String), String> {
         true => "the run's own hardware".into(),
         false => format!("'{}', on which it ran, has no profile: this one stands in", spec.hardware),
     };
-    let hint =
-        format!("a hardware profile and a stack, names or files. Proposed: {why}. Enter simulates");
+    let hint = format!("a hardware profile and a stack, names or files. Proposed: {why}");
     Ok((format!("{} {}", on.hardware, on.stack), hint))
 }
 

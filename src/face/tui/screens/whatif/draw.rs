@@ -14,7 +14,7 @@ use crate::face::tui::format::{cut, digits, percent};
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put, select};
+use crate::face::tui::widgets::paint::{line, put, select, wrap};
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::study::analysis::XAxis;
 use crate::study::plot::look_numbers;
@@ -30,7 +30,7 @@ pub struct Areas {
     bars: Rect,
     strip: Rect,
     frontier: Rect,
-    /// Break-even, and the selected slider's meaning.
+    /// Break-even, and the selected slider's meaning: under the sliders, or at the bottom.
     notes: Rect,
     pins: Rect,
 }
@@ -38,19 +38,34 @@ pub struct Areas {
 /// Rows of kept variants, their header with them.
 const PINS: u16 = 4;
 
-/// Where things are in a body, with or without a strip, where a table has so many architectures.
-pub fn areas(body: Rect, strip: bool, architectures: usize) -> Areas {
+/// Rows under the sliders from which what is said of them stands there, not cut to a line each.
+const NOTES: u16 = 6;
+
+/// Where things are in a body, with or without a strip, where a table has so many architectures and so many variants
+/// are kept.
+pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
-    let (rest, notes) = cut_bottom(rest, 2);
+    let large = body.height >= 34;
+    let all = Slider::ALL.len() as u16;
     // a large window has a place for kept variants; a small one shows them instead of the frontier
-    let (rest, pins) = if body.height >= 34 { cut_bottom(rest, PINS + 3) } else { cut_bottom(rest, 0) };
+    let pins = if !large {
+        0
+    } else if kept == 0 {
+        3
+    } else {
+        PINS + 3
+    };
+    let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
+    let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
+    let (rest, pins) = cut_bottom(rest, pins);
     let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 40 });
     let (_, right) = cut_left(right, 1);
-    let (bars, right) = cut_top(right, architectures as u16 + if body.height >= 34 { 2 } else { 1 });
+    let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
     let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     let (_, sliders) = cut_top(left, 1);
-    let sliders = Rect { height: sliders.height.min(Slider::ALL.len() as u16), ..sliders };
+    let (sliders, under) = cut_top(sliders, all);
+    let notes = if beside { cut_top(under, 1).1 } else { below };
     Areas { header, sliders, bars, strip, frontier, notes, pins }
 }
 
@@ -63,7 +78,7 @@ pub fn tracks(sliders: Rect) -> (u16, u16) {
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    let areas = areas(body, whatif.strip != StripView::Hidden, architectures);
+    let areas = areas(body, whatif.strip != StripView::Hidden, architectures, whatif.pins.len());
     header(buf, areas.header, theme, whatif);
     sliders(buf, &areas, theme, whatif);
     let Some(answer) = &whatif.answer else {
@@ -329,22 +344,16 @@ fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
 
 fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    if let Some(why) = &whatif.error {
-        line(buf, area, 0, &[(" ✘ ", theme.style(Role::Bad)), (why, theme.style(Role::Bad))]);
-    } else {
-        line(
-            buf,
-            area,
-            0,
-            &[(" break-even: ", theme.style(Role::Title)), (&break_even(whatif, answer), text)],
-        );
-    }
+    let said = match &whatif.error {
+        Some(why) => ("✘", Role::Bad, why.clone()),
+        None => ("break-even:", Role::Title, break_even(whatif, answer)),
+    };
     let slider = whatif.slider();
-    let mut about = format!(" {}: {}", slider.name(), slider.about());
+    let mut about = slider.about().to_owned();
     match slider {
         Slider::Alpha if answer.profile_values.latency_scale != 1.0 => {
             about = format!(
-                " alpha: latency of a small all-reduce inside a node; stack {} takes {} x of a measured one",
+                "latency of a small all-reduce inside a node; stack {} takes {} x of a measured one",
                 answer.spec.stack, answer.profile_values.latency_scale
             );
         }
@@ -355,7 +364,26 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
         }
         _ => {}
     }
-    line(buf, area, 1, &[(&about, dim)]);
+    let name = format!("{}:", slider.name());
+    // a line each, or as many as there is room for
+    let width = usize::from(area.width.saturating_sub(1));
+    let mut row = 0;
+    for (head, role, words, style) in
+        [(said.0, said.1, said.2, text), (name.as_str(), Role::Dim, about, dim)]
+    {
+        let whole = format!("{head} {words}");
+        let lines = if area.height > 2 { wrap(&whole, width) } else { vec![whole] };
+        for (at, words) in lines.iter().enumerate() {
+            let (head, words) = match words.split_at_checked(head.len()) {
+                Some(split) if at == 0 => split,
+                _ => ("", words.as_str()),
+            };
+            let style = if role == Role::Bad { theme.style(role) } else { style };
+            line(buf, area, row, &[(" ", text), (head, theme.style(role)), (words, style)]);
+            row += 1;
+        }
+        row += u16::from(area.height > 2);
+    }
 }
 
 /// Up to where communication overlaps with computation so far, in words.

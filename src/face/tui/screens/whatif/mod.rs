@@ -75,10 +75,7 @@ impl Acts for WhatIf {
                 let is = if now.is_empty() { "as the stack has it" } else { &now };
                 let gap = if unit.is_empty() || now.is_empty() { "" } else { " " };
                 let unit = if now.is_empty() { "" } else { unit };
-                let hint = format!(
-                    "{}. Now {is}{gap}{unit}{range}. Enter takes it, Esc leaves it as it was",
-                    slider.about()
-                );
+                let hint = format!("{}. Now {is}{gap}{unit}{range}", slider.about());
                 let take = move |whatif: &mut Self, typed: &str, _: &mut Context| {
                     let mut outcome = Ok(());
                     whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
@@ -202,7 +199,7 @@ impl Screen for WhatIf {
     }
 
     fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((Slider::ALL.len(), draw::areas(body, true, 0).sliders))
+        Some((Slider::ALL.len(), draw::areas(body, true, 0, self.pins.len()).sliders))
     }
 
     fn list(&mut self) -> Option<&mut List> {
@@ -210,7 +207,7 @@ impl Screen for WhatIf {
     }
 
     fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let area = draw::areas(body, true, 0).sliders;
+        let area = draw::areas(body, true, 0, self.pins.len()).sliders;
         let (x, columns) = draw::tracks(area);
         // a drag that began on a track moves its slider, wherever the pointer is by now
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);

@@ -1,192 +1,30 @@
-//! What a set of runs answers, in sentences and a small table: who wins, by how much, how much of the
-//! communication was hidden, what P2P changed, what cannot be told from chance and what could not run.
-//!
-//! The sentences are made by rules over comparisons, so that they are the same wherever they stand: where a
-//! sweep ends, beside a stored experiment, at the head of the report. `upper-bound` is a limit and no choice:
-//! it never wins.
+//! A comparison along one axis in sentences, and as a small table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Varied, Verdict,
-};
 use crate::base::statistics::median;
 use crate::base::text::counted;
+use crate::study::analysis::{Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict};
 use crate::table::render::{Shown, Table};
-use crate::table::{P2p, Provenance, Record, Status, host};
-
-/// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
-pub const MOST_RUNS: usize = 10_000;
+use crate::table::{P2p, Provenance};
 
 /// Rows of the table; the sentences are about all of them.
 const MOST_ROWS: usize = 12;
 
 /// Things of one kind that a sentence names; others are counted.
-const MOST_NAMED: usize = 3;
-
-/// What runs of one provenance answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// What the sentences rest on: provenance, cells, samples, and what all cells have in common.
-    pub basis: String,
-    /// The answer, what matters most first.
-    pub sentences: Vec<String>,
-    /// The cells with their ratios, in the order in which they were compared; twelve at most.
-    pub table: Table,
-    /// How many rows the table leaves out.
-    pub left_out: usize,
-}
+pub(super) const MOST_NAMED: usize = 3;
 
 /// Titles of columns of the table that a narrow window does without, the first to go last.
 const LEAST: [&str; 3] = ["exposed %", "differs", "TPOT ms"];
 
-impl Answer {
-    /// What these runs answer, for each provenance and machine among them: numbers of different origin are
-    /// never compared. Runs without numbers are counted in the first answer.
-    pub fn of(records: Vec<Record>) -> Vec<Self> {
-        let numbers = |record: &Record| record.status == Status::Ok && record.metrics.is_some();
-        let (with, without): (Vec<Record>, Vec<Record>) = records.into_iter().partition(numbers);
-        let mut origins: BTreeMap<(Provenance, Option<String>), Vec<Record>> = BTreeMap::new();
-        for record in with {
-            origins.entry((record.provenance, host(&record))).or_default().push(record);
-        }
-        let several = origins.len() > 1;
-        let of = |((_, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
-            Self::of_origin(records, host.as_deref().filter(|_| several))
-        };
-        let mut answers: Vec<Self> = origins.iter().map(of).collect();
-        let unfinished = unfinished(&without);
-        match answers.first_mut() {
-            Some(first) => first.sentences.extend(unfinished),
-            None => answers.extend(unfinished.map(|sentence| Self {
-                basis: "no run has numbers".into(),
-                sentences: vec![sentence],
-                table: Table::default(),
-                left_out: 0,
-            })),
-        }
-        answers
-    }
-
-    /// What runs of one provenance and machine answer; the machine's name, where there are several.
-    fn of_origin(records: &[Record], host: Option<&str>) -> Self {
-        let cells = Cells::of(records);
-        let specs = || cells.specs();
-        let varied = Varied::of(specs());
-        let mut basis = basis(records, &cells, &varied);
-        basis.extend(host.map(|host| format!(" on {host}")));
-        let axes = cells.axes();
-        let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
-        let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
-        let first = || axes.iter().find(|count| count.pairs > 0).map(|count| count.axis.clone());
-        let compared = natural.or_else(first).and_then(|axis| {
-            let report = cells.compare(&axis, None).ok()?;
-            Some((axis, report))
-        });
-        let Some((axis, report)) = compared else {
-            return Self { basis, sentences: alone(records), table: Table::default(), left_out: 0 };
-        };
-        let settings = varied.without(&axis);
-        let question = Question { axis: &axis, report: &report, settings: &settings };
-        let mut sentences = question.winner();
-        if axis == Axis::ARCHITECTURE {
-            if has(&Axis::P2P)
-                && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
-            {
-                let settings = varied.without(&Axis::P2P);
-                sentences.extend(
-                    Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings }.without_p2p(),
-                );
-            }
-            sentences.extend(question.hidden());
-        }
-        sentences.extend(question.unclear());
-        sentences.extend(warnings(&report.flags));
-        let (table, left_out) = question.table();
-        Self { basis, sentences, table, left_out }
-    }
-}
-
-/// What the numbers rest on.
-fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
-    let samples: Vec<usize> = cells.samples().collect();
-    let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
-    let samples = match (least, most) {
-        // a prediction is the same each time
-        _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => String::new(),
-        (Some(least), Some(most)) if least == most => format!(", {} each", counted(most, "sample")),
-        (Some(least), Some(most)) => format!(", {least} to {most} samples each"),
-        _ => String::new(),
-    };
-    let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
-    let provenance = records.first().map_or("", |record| record.provenance.as_str());
-    // a prediction is of a machine, also where that is the usual one
-    let machine = records.first().filter(|record| {
-        let (hardware, stack) = (&record.spec.hardware, &record.spec.stack);
-        record.provenance == Provenance::Simulated
-            && !common.contains(hardware.as_str())
-            && cells.specs().all(|spec| spec.hardware == *hardware && spec.stack == *stack)
-    });
-    let machine = machine.map_or(String::new(), |record| {
-        format!(", predicted for {} with the stack {}", record.spec.hardware, record.spec.stack)
-    });
-    format!("{provenance}: {}{samples}; {common}{machine}", counted(cells.specs().count(), "cell"))
-}
-
-/// Cells that cannot be compared with one another: what each took.
-fn alone(records: &[Record]) -> Vec<String> {
-    let cells = crate::table::aggregate(records);
-    let took = cells.iter().filter_map(|cell| {
-        let metrics = cell.metrics.as_ref()?;
-        let (tpot, ci) = (metrics.tpot_ms.p50, metrics.tpot_ms_ci95);
-        let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
-        Some(format!("{} takes {tpot:.2} ms{ci} a token.", cell.spec.label()))
-    });
-    let mut sentences: Vec<String> = took.take(MOST_NAMED).collect();
-    sentences.push(match cells.len() {
-        1 => "There is one cell alone: nothing is compared.".into(),
-        _ => "No two cells differ in one option alone: nothing is compared.".into(),
-    });
-    sentences
-}
-
-/// What has no numbers, and why.
-fn unfinished(records: &[Record]) -> Option<String> {
-    let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
-    records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
-    let part = |(status, records): (&Status, &Vec<&Record>)| {
-        let count = counted(records.len(), "cell");
-        let what = match status {
-            Status::Oom => "would not fit in memory",
-            Status::Skipped => "cannot run",
-            Status::Interrupted => "did not end",
-            Status::Running => "still running",
-            Status::Failed => "failed",
-            Status::Ok => "left no numbers",
-        };
-        let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
-        let why = why.map_or(String::new(), |why| format!(" ({}: {why})", records[0].spec.label()));
-        format!("{count} {what}{why}")
-    };
-    let parts: Vec<String> = by.iter().map(part).collect();
-    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
-}
-
-fn warnings(flags: &[Flag]) -> Option<String> {
-    let first = &flags.first()?.text;
-    let end = if first.ends_with(['.', '?']) { "" } else { "." };
-    Some(match flags.len() {
-        1 => format!("One thing looks wrong: {first}{end}"),
-        more => format!("{more} things look wrong, the first: {first}{end}"),
-    })
-}
-
 /// A comparison whose result is to be told.
-struct Question<'a> {
-    axis: &'a Axis,
-    report: &'a ComparisonReport,
+pub(super) struct Question<'a> {
+    /// The axis along which cells are compared.
+    pub axis: &'a Axis,
+    /// What the comparison says of them.
+    pub report: &'a ComparisonReport,
     /// What varies beside the axis.
-    settings: &'a Varied,
+    pub settings: &'a Varied,
 }
 
 impl Question<'_> {
@@ -196,7 +34,7 @@ impl Question<'_> {
     }
 
     /// What it was compared with.
-    fn baseline(&self, pair: &Comparison) -> String {
+    pub fn baseline(&self, pair: &Comparison) -> String {
         self.axis.label(&pair.baseline_side.spec)
     }
 
@@ -228,7 +66,7 @@ impl Question<'_> {
     }
 
     /// Who is fastest, where, and by how much.
-    fn winner(&self) -> Vec<String> {
+    pub fn winner(&self) -> Vec<String> {
         let choices = self.choices();
         let total = choices.len();
         let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
@@ -295,7 +133,7 @@ impl Question<'_> {
     }
 
     /// How much of the communication the winner (or else the first choice) hid.
-    fn hidden(&self) -> Option<String> {
+    pub fn hidden(&self) -> Option<String> {
         let limits =
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
         if limits == 0 {
@@ -338,12 +176,14 @@ impl Question<'_> {
                 format!("{:.0} %{sure}", 100.0 * share)
             },
         );
+        let beyond = with.iter().any(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
+        let beyond = if beyond { "; more than 100 % is noise: nothing hides more than all" } else { "" };
         let of = "of the time that communication costs standard (the hidden share)";
-        Some(format!("{value} won back {shares} {of}{nothing}."))
+        Some(format!("{value} won back {shares} {of}{nothing}{beyond}."))
     }
 
     /// What is left of each architecture's throughput without P2P.
-    fn without_p2p(&self) -> Vec<String> {
+    pub fn without_p2p(&self) -> Vec<String> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         let off = |pair: &&Comparison| {
             pair.side.spec.p2p == P2p::Off && !pair.side.spec.architecture.is_limit()
@@ -370,7 +210,10 @@ impl Question<'_> {
         });
         let kept = listed(kept.collect());
         let mut sentences: Vec<String> = kept
-            .map(|list| format!("Without P2P each keeps a part of its tokens/s: {list}."))
+            .map(|list| match faster.is_empty() {
+                true => format!("Without P2P each keeps a part of its tokens/s: {list}."),
+                false => format!("Without P2P the tokens/s are these times those with it: {list}."),
+            })
             .into_iter()
             .collect();
         if !faster.is_empty() {
@@ -383,7 +226,7 @@ impl Question<'_> {
     }
 
     /// What cannot be told from chance, or is too small to matter.
-    fn unclear(&self) -> Option<String> {
+    pub fn unclear(&self) -> Option<String> {
         let choices = self.choices();
         let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
         let of = |verdict: Verdict| -> Vec<String> {
@@ -405,7 +248,7 @@ impl Question<'_> {
     }
 
     /// A pair by its value and, where several settings were run, its setting.
-    fn named(&self, pair: &Comparison) -> String {
+    pub fn named(&self, pair: &Comparison) -> String {
         match self.settings.words(&pair.side.spec) {
             setting if setting.is_empty() => self.value(pair),
             setting => format!("{} at {setting}", self.value(pair)),
@@ -448,7 +291,7 @@ impl Question<'_> {
     }
 
     /// The cells with their ratios, the baseline of each setting first; and how many are left out.
-    fn table(&self) -> (Table, usize) {
+    pub fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
         let baseline = self.report.pairs.first().map(|pair| self.baseline(pair)).unwrap_or_default();
         let ratio = format!("x {baseline}'s tokens/s");
@@ -519,7 +362,3 @@ fn listed(mut parts: Vec<String>) -> Option<String> {
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     (!parts.is_empty()).then(|| format!("{}{more}", parts.join(", ")))
 }
-
-#[cfg(test)]
-#[path = "answer_tests.rs"]
-mod tests;

@@ -1,0 +1,165 @@
+//! What a sweep answers, once it has ended; before any has run here, what the experiment answers that was run last.
+
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::state::{CellState, Live};
+use super::{Act, Areas};
+use crate::base::text::counted;
+use crate::face::tui::action::Action;
+use crate::face::tui::context::Context;
+use crate::face::tui::layout::cut_top;
+use crate::face::tui::screens::experiments;
+use crate::face::tui::state::Tab;
+use crate::face::tui::theme::Role;
+use crate::face::tui::widgets::paint::{empty, frame, line, wrap};
+use crate::study::answer::{Answer, MOST_RUNS};
+use crate::table::Record;
+
+impl Live {
+    /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
+    pub fn results(&self) -> Vec<Arc<Record>> {
+        let of = |cell: &super::state::LiveCell| match (&cell.record, cell.state) {
+            _ if !cell.rounds.is_empty() => cell.rounds.values().cloned().collect(),
+            (Some(record), _) => vec![Arc::clone(record)],
+            (None, CellState::Done(status)) => {
+                vec![Arc::new(Record::new(cell.spec.clone(), status, Some(cell.note.clone())))]
+            }
+            (None, _) => Vec::new(),
+        };
+        self.cells.iter().flat_map(of).collect()
+    }
+
+    /// Asks what the sweep that has ended answers.
+    pub(super) fn ask_result(&self, cx: &mut Context) {
+        if self.cells.len() * self.rounds as usize > MOST_RUNS {
+            return;
+        }
+        let results = self.results();
+        let work =
+            move |_: &_| Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()));
+        cx.ask("answer", work, |live: &mut Self, answers, cx| {
+            (live.answers, live.told) = (cx.told(answers), Default::default());
+        });
+    }
+
+    /// Asks what the stored runs answer of the experiment that was run last, as long as no sweep was started.
+    pub(super) fn ask_earlier(&mut self, cx: &mut Context) {
+        if self.experiment.is_some() || cx.tab != Tab::Live {
+            return;
+        }
+        let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };
+        let Some(name) = records.iter().rev().find_map(|record| record.experiment.clone()) else {
+            return;
+        };
+        let key = (name.clone(), records.len());
+        let work = move |_: &_| {
+            let of = records.iter().filter(|record| record.experiment.as_ref() == Some(&name));
+            let runs: Vec<Record> = of.take(MOST_RUNS + 1).cloned().collect();
+            Ok((if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(runs) }, name))
+        };
+        cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
+            if let Some((answers, name)) = cx.told(answers) {
+                (live.answers, live.earlier, live.told) =
+                    (Some(answers), Some(name), Default::default());
+            }
+        });
+    }
+
+    /// Whether the answer stands where else the selected cell does.
+    pub(super) fn shows_answer(&self) -> bool {
+        !self.show_cell && self.answers.as_ref().is_some_and(|answers| !answers.is_empty())
+    }
+
+    /// Lays the answer out in so many columns, where that has not been done, and keeps what is scrolled within it.
+    pub(super) fn tell(&mut self, detail: Rect) {
+        let width = usize::from(detail.width.saturating_sub(4));
+        if let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != width) {
+            self.told = (width, lines(answers, width));
+        }
+        let rows = usize::from(detail.height.saturating_sub(2));
+        self.result_scroll = self.result_scroll.min(self.told.1.len().saturating_sub(rows));
+    }
+
+    /// Scrolls the answer, or else the log of the selected cell, by rows up.
+    pub(super) fn scroll(&mut self, up: isize) {
+        if self.shows_answer() {
+            // bounded when the state settles
+            self.result_scroll = self.result_scroll.saturating_add_signed(-up);
+            return;
+        }
+        let lines = self.selected().map_or(0, |cell| cell.log.len());
+        self.log_scroll = self.log_scroll.saturating_add_signed(up).min(lines.saturating_sub(1));
+    }
+}
+
+/// Answers as lines of so many columns.
+fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for answer in answers {
+        lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
+        for (at, sentence) in answer.sentences.iter().enumerate() {
+            let role = if at == 0 && answer.doubtful { Role::Warn } else { Role::Text };
+            lines.extend(wrap(sentence, width).into_iter().map(|words| (words, role)));
+        }
+        let (table, _) = answer.table.fitted(width);
+        lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
+        if answer.left_out > 0 {
+            let compare = Tab::Compare.title();
+            let more = counted(answer.left_out, "more row");
+            lines.push((format!("… and {more}: screen {compare} has all"), Role::Dim));
+        }
+    }
+    lines
+}
+
+/// Draws what the sweep answers, since it has ended.
+pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
+    let told = &live.told.1;
+    let mut keys = Vec::new();
+    if told.len() + 2 > usize::from(area.height) {
+        keys.push(format!("{} {} scroll", cx.key::<Live>(Act::LogUp), cx.key::<Live>(Act::LogDown)));
+    }
+    if !live.cells.is_empty() {
+        keys.push(format!("{}: the selected cell", cx.key::<Live>(Act::Result)));
+    }
+    let keys = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
+    let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
+    let inner = frame(buf, area, &format!("what the runs of {name} say{keys}"), cx.theme);
+    let rows = usize::from(inner.height);
+    let left = told.len().saturating_sub(live.result_scroll);
+    // the last row says how much is below
+    let fits = if left > rows { rows.saturating_sub(1) } else { rows };
+    for (row, (words, role)) in told.iter().skip(live.result_scroll).take(fits).enumerate() {
+        let style = cx.theme.style(*role);
+        line(buf, inner, row as u16, &[(" ", style), (words, style)]);
+    }
+    if left > fits {
+        let more = format!(" ↓ {}", counted(left - fits, "more row"));
+        line(buf, inner, fits as u16, &[(&more, cx.theme.style(Role::Dim))]);
+    }
+}
+
+/// Draws the screen while no sweep was started: how one is, and what was found last.
+pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &Live, cx: &Context) {
+    let screen = cx.keys.label(Action::Show(Tab::Experiments));
+    let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
+    let how = format!("no sweep runs: press {screen}; {run} runs the experiment that is selected there");
+    if live.shows_answer() {
+        line(buf, areas.top, 0, &[(" ", cx.theme.style(Role::Text)), (&how, cx.theme.style(Role::Dim))]);
+        return draw(buf, areas.detail, live, cx);
+    }
+    let then = "Here stand then its cells with their medians so far, the lanes of the last step, memory and log, \
+                and in the end what the sweep answers.";
+    empty(buf, body, &format!("{how}\n{then}"), cx.theme);
+}
+
+impl Areas {
+    /// The parts of the page while no sweep was started.
+    pub(super) fn of_earlier(body: Rect) -> Self {
+        let (top, detail) = cut_top(body, 1);
+        Self { top, table: Rect::ZERO, queue: Rect::ZERO, detail }
+    }
+}

@@ -1,0 +1,177 @@
+//! The answer to a set of runs: their origins apart, what the numbers rest on, and the sentences in their order.
+
+use std::collections::BTreeMap;
+
+use super::doubt::doubt;
+use super::question::{MOST_NAMED, Question};
+use crate::base::text::counted;
+use crate::study::analysis::{Axis, Cells, Flag, Varied};
+use crate::table::render::Table;
+use crate::table::{Provenance, Record, Status, aggregate, host};
+
+/// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
+pub const MOST_RUNS: usize = 10_000;
+
+/// What runs of one provenance answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What the sentences rest on: provenance, cells, samples, and what all cells have in common.
+    pub basis: String,
+    /// The answer, what matters most first.
+    pub sentences: Vec<String>,
+    /// The first sentence says that the numbers cannot be believed.
+    pub doubtful: bool,
+    /// The cells with their ratios, in the order in which they were compared; twelve at most.
+    pub table: Table,
+    /// How many rows the table leaves out.
+    pub left_out: usize,
+}
+
+impl Answer {
+    /// What these runs answer, for each provenance and machine among them: numbers of different origin are
+    /// never compared. Runs without numbers are counted in the first answer.
+    pub fn of(records: Vec<Record>) -> Vec<Self> {
+        let numbers = |record: &Record| record.status == Status::Ok && record.metrics.is_some();
+        let (with, without): (Vec<Record>, Vec<Record>) = records.into_iter().partition(numbers);
+        let mut origins: BTreeMap<(Provenance, Option<String>), Vec<Record>> = BTreeMap::new();
+        for record in with {
+            origins.entry((record.provenance, host(&record))).or_default().push(record);
+        }
+        let several = origins.len() > 1;
+        let of = |((_, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
+            Self::of_origin(records, host.as_deref().filter(|_| several))
+        };
+        let mut answers: Vec<Self> = origins.iter().map(of).collect();
+        let unfinished = unfinished(&without);
+        match answers.first_mut() {
+            Some(first) => first.sentences.extend(unfinished),
+            None => answers.extend(unfinished.map(|sentence| Self {
+                basis: "no run has numbers".into(),
+                sentences: vec![sentence],
+                doubtful: false,
+                table: Table::default(),
+                left_out: 0,
+            })),
+        }
+        answers
+    }
+
+    /// What runs of one provenance and machine answer; the machine's name, where there are several.
+    fn of_origin(records: &[Record], host: Option<&str>) -> Self {
+        let cells = Cells::of(records);
+        let specs = || cells.specs();
+        let varied = Varied::of(specs());
+        let mut basis = basis(records, &cells, &varied);
+        basis.extend(host.map(|host| format!(" on {host}")));
+        let axes = cells.axes();
+        let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
+        let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
+        let first = || axes.iter().find(|count| count.pairs > 0).map(|count| count.axis.clone());
+        let compared = natural.or_else(first).and_then(|axis| {
+            let report = cells.compare(&axis, None).ok()?;
+            Some((axis, report))
+        });
+        let Some((axis, report)) = compared else {
+            let doubt = doubt(records, &varied, None);
+            let (doubtful, left_out) = (doubt.is_some(), 0);
+            let sentences = doubt.into_iter().chain(alone(records)).collect();
+            return Self { basis, sentences, doubtful, table: Table::default(), left_out };
+        };
+        let settings = varied.without(&axis);
+        let question = Question { axis: &axis, report: &report, settings: &settings };
+        let doubt = doubt(records, &varied, Some(&question));
+        let doubtful = doubt.is_some();
+        let mut sentences: Vec<String> = doubt.into_iter().chain(question.winner()).collect();
+        if axis == Axis::ARCHITECTURE {
+            if has(&Axis::P2P)
+                && let Ok(by_p2p) = cells.compare(&Axis::P2P, None)
+            {
+                let settings = varied.without(&Axis::P2P);
+                sentences.extend(
+                    Question { axis: &Axis::P2P, report: &by_p2p, settings: &settings }.without_p2p(),
+                );
+            }
+            sentences.extend(question.hidden());
+        }
+        sentences.extend(question.unclear());
+        sentences.extend(warnings(&report.flags));
+        let (table, left_out) = question.table();
+        Self { basis, sentences, doubtful, table, left_out }
+    }
+}
+
+/// What the numbers rest on.
+fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
+    let samples: Vec<usize> = cells.samples().collect();
+    let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
+    let samples = match (least, most) {
+        // a prediction is the same each time
+        _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => String::new(),
+        (Some(least), Some(most)) if least == most => format!(", {} each", counted(most, "sample")),
+        (Some(least), Some(most)) => format!(", {least} to {most} samples each"),
+        _ => String::new(),
+    };
+    let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
+    let provenance = records.first().map_or("", |record| record.provenance.as_str());
+    // a prediction is of a machine, also where that is the usual one
+    let machine = records.first().filter(|record| {
+        let (hardware, stack) = (&record.spec.hardware, &record.spec.stack);
+        record.provenance == Provenance::Simulated
+            && !common.contains(hardware.as_str())
+            && cells.specs().all(|spec| spec.hardware == *hardware && spec.stack == *stack)
+    });
+    let machine = machine.map_or(String::new(), |record| {
+        let stack = Some(&record.spec.stack).filter(|stack| !common.contains(stack.as_str()));
+        let stack = stack.map_or(String::new(), |stack| format!(" with the stack {stack}"));
+        format!(", predicted for {}{stack}", record.spec.hardware)
+    });
+    format!("{provenance}: {}{samples}; {common}{machine}", counted(cells.specs().count(), "cell"))
+}
+
+/// Cells that cannot be compared with one another: what each took.
+fn alone(records: &[Record]) -> Vec<String> {
+    let cells = aggregate(records);
+    let took = cells.iter().filter_map(|cell| {
+        let metrics = cell.metrics.as_ref()?;
+        let (tpot, ci) = (metrics.tpot_ms.p50, metrics.tpot_ms_ci95);
+        let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        Some(format!("{} takes {tpot:.2} ms{ci} a token.", cell.spec.label()))
+    });
+    let mut sentences: Vec<String> = took.take(MOST_NAMED).collect();
+    sentences.push(match cells.len() {
+        1 => "There is one cell alone: nothing is compared.".into(),
+        _ => "No two cells differ in one option alone: nothing is compared.".into(),
+    });
+    sentences
+}
+
+/// What has no numbers, and why.
+fn unfinished(records: &[Record]) -> Option<String> {
+    let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
+    records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
+    let part = |(status, records): (&Status, &Vec<&Record>)| {
+        let count = counted(records.len(), "cell");
+        let what = match status {
+            Status::Oom => "would not fit in memory",
+            Status::Skipped => "cannot run",
+            Status::Interrupted => "did not end",
+            Status::Running => "still running",
+            Status::Failed => "failed",
+            Status::Ok => "left no numbers",
+        };
+        let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());
+        let why = why.map_or(String::new(), |why| format!(" ({}: {why})", records[0].spec.label()));
+        format!("{count} {what}{why}")
+    };
+    let parts: Vec<String> = by.iter().map(part).collect();
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+}
+
+fn warnings(flags: &[Flag]) -> Option<String> {
+    let first = &flags.first()?.text;
+    let end = if first.ends_with(['.', '?']) { "" } else { "." };
+    Some(match flags.len() {
+        1 => format!("One thing looks wrong: {first}{end}"),
+        more => format!("{more} things look wrong, the first: {first}{end}"),
+    })
+}
