@@ -24,7 +24,7 @@ struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 the input was wrong or the cell cannot run, \
-3 some cells of a sweep failed, 4 a gate did not hold, 130 interrupted (what was done is stored).";
+3 some cells of a sweep failed or none could run, 4 a gate did not hold, 130 interrupted (what was done is stored).";
 
 /// Makes the verbs of the command: of each the line that help has of it, its name, its arguments, and what
 /// runs it with them and the directory of runs.

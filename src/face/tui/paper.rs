@@ -247,7 +247,8 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
         // who was asked something meanwhile is not interrupted
         if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let title = name.into_owned();
+            // the footer tells meanwhile what was written
+            let title = format!("{name}: Esc closes");
             cx.overlays.push(Overlay::Picture { title, picture });
         }
     });

@@ -6,7 +6,7 @@
 use super::question::Question;
 use crate::base::statistics::median;
 use crate::base::text::counted;
-use crate::study::analysis::Varied;
+use crate::study::analysis::{Comparison, Varied};
 use crate::table::{Backend, CellRuns, Provenance, Record, Sample, Spec};
 
 /// `upper-bound` does the work of `standard` without its communication: what it is slower by is noise, and from this
@@ -35,10 +35,11 @@ pub(super) fn doubt(records: &[Record], varied: &Varied, question: Option<&Quest
     Some(format!("{verdict}: {}. Run the sweep again when nothing else runs.", reasons.join("; ")))
 }
 
-/// The setting in which `upper-bound` is slower than its baseline by most.
+/// The setting in which `upper-bound` is slower than its baseline by most, its whole interval below 1 where it has one.
 fn slow_limit(question: &Question) -> Option<String> {
     let limits = question.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit());
-    let slow = limits.filter(|pair| pair.speedup < 1.0 - NOISE);
+    let surely = |pair: &&Comparison| pair.speedup_ci95.is_none_or(|[_, most]| most < 1.0);
+    let slow = limits.filter(|pair| pair.speedup < 1.0 - NOISE).filter(surely);
     let worst = slow.min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     Some(format!(
         "{}, which does not communicate, has {:.2}x the tokens/s of {}",

@@ -146,7 +146,7 @@ fn a_terminal_with_pictures_shows_the_figure() {
         draw(&mut driver, &file);
         assert!(file.exists());
         let shown = driver.screen();
-        assert!(shown.contains("Esc close") && shown.contains(".svg"), "{shown}");
+        assert!(shown.contains("Esc closes") && shown.contains(".svg"), "{shown}");
         let buffer = driver.buffer();
         let light =
             |color| matches!(color, ratatui::style::Color::Rgb(r, g, b) if r.min(g).min(b) > 200);
