@@ -54,7 +54,7 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
     let answer = place.run(&over).exits(0).json();
     assert_eq!(answer["provenance"], "simulated");
     let points = answer["points"].as_array().cloned().unwrap_or_default();
-    assert_eq!(points.len(), 2 * 7, "{answer}");
+    assert_eq!(points.len(), 2 * 8, "{answer}");
     let chosen: Vec<_> = points.iter().filter(|point| point["command"].is_string()).collect();
     assert_eq!(chosen.len(), 2);
     for point in chosen {

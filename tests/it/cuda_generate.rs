@@ -144,9 +144,11 @@ fn every_variant(architectures: &[&str], devices: &str, variants: &[&[&str]]) {
             let found = cuda(device, &place, &options, &variables).exits(0).json();
             let expected = cpu(&place, &options);
             assert_eq!(found["tokens"], expected["tokens"], "{what}");
-            close(&expected, &found, 1e-5, &what);
+            // sums in another order move a few values over the border between two codes
+            let rounds = variant.contains(&"--comm-dtype");
+            close(&expected, &found, if rounds { 1e-3 } else { 1e-5 }, &what);
             let whole = cpu(&place, &plain);
-            if variant.contains(&"--comm-dtype") {
+            if rounds {
                 assert_ne!(found["top_logits"], whole["top_logits"], "{what}: nothing was rounded");
             } else {
                 assert_eq!(found["tokens"], whole["tokens"], "{what}");

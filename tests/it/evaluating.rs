@@ -188,7 +188,7 @@ fn wrong_input_is_told_with_what_would_be_right() {
             "beyond.toml",
             &format!("backend = \"sim\"\n[model]\npath = \"model\"\n[grid]\narchitecture = [\"{beyond}\"]\ntp = [2]\n"),
         );
-        let done = place.run(&["sweep", "beyond.toml"]).exits(2);
+        let done = place.run(&["sweep", "beyond.toml"]).exits(3);
         assert!((done.stdout.clone() + &done.stderr).contains(named), "{done:?}");
         std::fs::remove_dir_all(place.path().join("runs")).ok();
     }

@@ -219,7 +219,7 @@ fn bash_completes_names_values_and_stored_runs() {
     assert_eq!(completed(&place, "ladderscope runs --filter arch:up"), ["upper-bound"]);
     assert_eq!(completed(&place, "ladderscope sweep quick"), ["quickstart"]);
     place.write("experiments/mine.toml", "");
-    assert_eq!(completed(&place, "ladderscope sweep mi"), ["mine", "micro-batches"]);
+    assert_eq!(completed(&place, "ladderscope sweep mi"), ["mine", "micro-batches", "micro-by-latency"]);
     let run =
         ["run", "--backend", "sim", "--model", "tiny", "--hardware", "h100_sxm", "--format", "json"];
     let id = place.run(&run).exits(0).json()["run"].as_str().expect("an id").to_owned();
