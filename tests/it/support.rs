@@ -72,15 +72,24 @@ impl Place {
         finish(self.command(arguments))
     }
 
-    /// Starts `ladderscope` and lets it run.
+    /// Starts `ladderscope` and lets it run. It heeds signals also where the tests run under `nohup`, whose
+    /// children are born deaf to SIGHUP.
     pub fn start(&self, arguments: &[&str]) -> Started {
-        Started::of(self.command(arguments))
+        let mut command = self.prepared(Command::new("env"));
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_ladderscope")]).args(arguments);
+        Started::of(command)
     }
 
     /// `ladderscope` with these arguments, in this directory, to be run.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ladderscope"));
-        command.current_dir(self.path()).args(arguments);
+        let mut command = self.prepared(Command::new(env!("CARGO_BIN_EXE_ladderscope")));
+        command.args(arguments);
+        command
+    }
+
+    /// A command in this directory, without the variables that change what is printed.
+    fn prepared(&self, mut command: Command) -> Command {
+        command.current_dir(self.path());
         for variable in
             ["NO_COLOR", "COLUMNS", "RUST_BACKTRACE", "NVTX_INJECTION64_PATH", "LADDERSCOPE_NCCL"]
         {
