@@ -71,7 +71,13 @@ impl Column {
             Values::Text { texts, .. } => texts.iter().map(|text| text.chars().count()).max(),
             Values::Number(_) => None,
         };
-        Self { field, values, ranks: OnceLock::new(), longest: longest.unwrap_or(0) }
+        Self {
+            field,
+            values,
+            ranks: OnceLock::new(),
+            blank: OnceLock::new(),
+            longest: longest.unwrap_or(0),
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Column {
     /// Of each row the place of its value among the column's different values, or [`NOTHING`]; made when
     /// the order is first asked for: most columns are never sorted by.
     pub(super) ranks: OnceLock<Vec<u32>>,
+    /// Whether no row has a value, once that was asked for.
+    pub(super) blank: OnceLock<bool>,
     /// Letters of its longest text.
     pub longest: usize,
 }
@@ -47,6 +49,14 @@ pub enum Cell<'a> {
 impl Column {
     fn ranks(&self) -> &[u32] {
         self.ranks.get_or_init(|| build::ranks(&self.values))
+    }
+
+    /// Whether no row has a value. Looks at the rows once: a hundred thousand of them take longer than a frame may.
+    pub fn is_blank(&self) -> bool {
+        *self.blank.get_or_init(|| match &self.values {
+            Values::Text { codes, .. } => codes.iter().all(|code| *code == NOTHING),
+            Values::Number(values) => values.iter().all(|value| value.is_nan()),
+        })
     }
 
     /// The value of a run, by its place.

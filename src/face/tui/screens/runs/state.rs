@@ -245,7 +245,8 @@ impl Runs {
         let says = |name: &&String| {
             let column = table.find(name).and_then(|at| table.columns().get(at));
             column.is_some_and(|column| {
-                self.rows().any(|row| column.cell(row as usize) != RunCell::Nothing)
+                !column.is_blank()
+                    && self.rows().any(|row| column.cell(row as usize) != RunCell::Nothing)
             })
         };
         self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
