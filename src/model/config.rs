@@ -240,12 +240,10 @@ impl Config {
 
     /// Errors on attention that does not see the whole context.
     fn refuse_windows(&self) -> Result<()> {
-        // Qwen's is off unless it is switched on
-        let is_qwen =
-            self.get("model_type").and_then(Value::as_str).is_some_and(|t| t.starts_with("qwen"));
         let off = match self.get("use_sliding_window") {
             Some(used) => *used == Value::Bool(false),
-            None => is_qwen,
+            // Qwen's is off unless it is switched on
+            None => self.family()? != HeadStep::Plain,
         };
         if let Some(value) = self.get("sliding_window").filter(|_| !off) {
             let context = self.get("max_position_embeddings").and_then(Value::as_u64);

@@ -202,9 +202,10 @@ mod tests {
     #[test]
     fn spreads_are_those_of_the_table() {
         let shape = shape("tiny");
-        for tensor in
-            [Tensor::Embedding, Tensor::Query(0), Tensor::Down(3), Tensor::Head, Tensor::FinalNorm]
-        {
+        let families = [Tensor::QueryBias(0), Tensor::KeyBias(2), Tensor::QueryNorm(1)];
+        let all =
+            [Tensor::Embedding, Tensor::Query(0), Tensor::Down(3), Tensor::Head, Tensor::FinalNorm];
+        for tensor in all.into_iter().chain(families) {
             let (mean, deviation) = mean_and_deviation(&numbers(7, tensor, &shape, 0, 100_000));
             let (wanted_mean, wanted) = distribution(tensor, &shape);
             assert!((deviation / wanted - 1.0).abs() < 0.02, "{tensor:?}: {deviation}, not {wanted}");

@@ -82,7 +82,10 @@ fn draw_chart(
         let pair = &point.pair;
         pair.speedup_ci95.into_iter().flatten().chain([pair.speedup])
     });
-    let y = Axis::fit(values.chain([1.0]));
+    // one that is slower than all others is wrong, and seen
+    let slow = group.lines.iter().filter(is_limit).flat_map(|(_, points)| points);
+    let slow = slow.map(|point| point.pair.speedup).filter(|speedup| *speedup < 1.0);
+    let y = Axis::fit(values.chain(slow).chain([1.0]));
     let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
     let area = layout::data_area(cell, header, y_width, 1.2 * sizes.tick, sizes);
     let y = y.over(area.bottom, area.top);
@@ -110,8 +113,9 @@ fn draw_chart(
             }
             if let Some([low, high]) = point.pair.speedup_ci95 {
                 // a limit's may be wider than the chart
-                let ends = ((at.0, y.place(low).min(area.bottom)), (at.0, y.place(high).max(area.top)));
-                scene.interval(ends.0, ends.1, look.color, sizes.line * 0.6);
+                let [low, high] =
+                    [low, high].map(|end| (at.0, y.place(end).clamp(area.top, area.bottom)));
+                scene.interval(low, high, look.color, sizes.line * 0.6);
             }
             scene.marker(at, look, sizes.marker, variant.is_empty());
             let text = format!(

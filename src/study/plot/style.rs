@@ -202,14 +202,14 @@ fn number(architecture: &Architecture) -> usize {
     let layers = |which: &LayerSet| match which {
         LayerSet::All => 0,
         LayerSet::Last(count) => *count,
-        LayerSet::Only(layers) => layers.iter().sum::<u32>().wrapping_add(4),
+        LayerSet::Only(layers) => layers.iter().fold(4u32, |sum, layer| sum.wrapping_add(*layer)),
     };
     // the variant that is known best is number 0; the rivals that stand side by side, with desync:2, delayed:2, delayed:4
     // and sync-drop, have eight colours
     let (family, variant) = match architecture {
         Architecture::Standard => (0, 0),
         // standard has no variants, and leaves theirs
-        Architecture::SyncDrop(which) => (0, 1 + (5 + layers(which)) % 7),
+        Architecture::SyncDrop(which) => (0, 1 + (5 + layers(which) % 7) % 7),
         Architecture::Ladder(which) => (1, layers(which)),
         Architecture::Parallel => (2, 0),
         Architecture::Desync(every) => (3, every.wrapping_sub(2)),

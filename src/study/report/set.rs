@@ -92,9 +92,8 @@ fn in_short(html: &mut Html, records: &[Record]) {
     html.element("h3", "In short");
     for answer in answers {
         html.element("p class=\"soft\"", &answer.basis).raw("<ul>\n");
-        for (at, sentence) in answer.sentences.iter().enumerate() {
-            let doubt = at == 0 && answer.doubtful;
-            html.element(if doubt { "li class=\"doubt\"" } else { "li" }, sentence);
+        for (sentence, doubts) in answer.told() {
+            html.element(if doubts { "li class=\"doubt\"" } else { "li" }, sentence);
         }
         html.raw("</ul>\n");
     }
