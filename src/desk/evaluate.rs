@@ -12,7 +12,7 @@ pub use crate::lab::sweep::Text;
 use crate::model::{Model, Tokenizer, read_tokens};
 use crate::plan::{Architecture, CommDType, DType};
 use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
-use crate::table::{FEW_WINDOWS, Quality, quality};
+use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
 
 /// What is to be evaluated.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct Asked {
 /// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct TextQuality {
+    /// The backend that computed it: activations of cpu are in f32, those of cuda in the format of the weights.
+    pub backend: Backend,
     /// Tokens of a window.
     pub context: usize,
     /// Tokens of the text, after the limit.
@@ -203,6 +205,7 @@ pub fn evaluate(
         store.evaluated(&model.name, (&text, *context), backend.name(), keys.clone(), &files)?;
     }
     Ok(TextQuality {
+        backend: backend.name(),
         context: *context,
         tokens: tokens.len(),
         windows: windows.len(),

@@ -24,6 +24,13 @@ pub struct EvaluateRequest {
     pub windows: Vec<Window>,
 }
 
+impl EvaluateRequest {
+    /// Tokens of the longest window; 0 where there is none.
+    pub fn context(&self) -> usize {
+        self.windows.iter().map(|window| window.tokens.len()).max().unwrap_or(0)
+    }
+}
+
 /// A piece of the text that stands alone: its first token is predicted by nobody, and predicts the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {

@@ -191,7 +191,12 @@ impl PromptLogits {
 
 /// Log-probability of one token, in f64.
 fn log_softmax(logits: &[f32], token: u32) -> f64 {
+    f64::from(logits[token as usize]) - log_total(logits).1
+}
+
+/// The greatest logit, and the logarithm of the sum of all exponentials, in f64.
+pub(super) fn log_total(logits: &[f32]) -> (f32, f64) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let total: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
-    f64::from(logits[token as usize] - max) - total.ln()
+    let total: f64 = logits.iter().map(|logit| f64::from(logit - max).exp()).sum();
+    (max, f64::from(max) + total.ln())
 }

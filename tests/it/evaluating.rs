@@ -145,7 +145,10 @@ fn tables_and_csv_have_a_row_a_case() {
     let place = place();
     let both = ["--text", "text.txt", "--architecture", "standard,ladder"];
     let table = evaluate(&place, &both).exits(0).stdout;
-    assert!(table.starts_with("6 windows of 16 tokens, 90 predicted; nll and kl in nats"), "{table}");
+    assert!(
+        table.starts_with("measured on cpu: 6 windows of 16 tokens, 90 predicted; nll and kl in nats"),
+        "{table}"
+    );
     assert!(table.lines().any(|line| line.contains("ladder") && line.contains(" [")), "{table}");
     let csv = evaluate(&place, &[&both[..], &["--format", "csv"]].concat()).exits(0).stdout;
     let lines: Vec<&str> = csv.lines().collect();

@@ -129,6 +129,7 @@ impl Shower {
 /// What `--format json` has of an evaluation.
 #[derive(Serialize)]
 struct Printed<'a> {
+    backend: Backend,
     context: usize,
     tokens: usize,
     windows: usize,
@@ -153,6 +154,7 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
             quality: &case.quality,
         });
         return output::json_line(&Printed {
+            backend: evaluated.backend,
             context: evaluated.context,
             tokens: evaluated.tokens,
             windows: evaluated.windows,
@@ -177,7 +179,8 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
     }
     let windows = crate::base::text::counted(evaluated.windows, "window");
     output::emit(&format!(
-        "{} of {} tokens, {} predicted; nll and kl in nats a token, kl against standard\n{}",
+        "measured on {}: {} of {} tokens, {} predicted; nll and kl in nats a token, kl against standard\n{}",
+        evaluated.backend,
         windows,
         evaluated.context,
         evaluated.predicted,

@@ -101,8 +101,7 @@ impl<'a> Work<'a> {
                 most = most.max(self.kept_columns(programs));
             }
         }
-        let context = self.request.windows.iter().map(|window| window.tokens.len()).max();
-        most * context.unwrap_or(0) as u64 * size_of::<f32>() as u64
+        most * self.request.context() as u64 * size_of::<f32>() as u64
     }
 
     /// The same of programs that are executed on one window, in numbers for each of its tokens.
@@ -138,9 +137,10 @@ pub fn evaluate(
 ) -> Result<()> {
     request.check()?;
     super::refuse_f16(request.dtype)?;
-    let Some(context) = request.windows.iter().map(|window| window.tokens.len()).max() else {
+    let context = request.context();
+    if context == 0 {
         return Ok(());
-    };
+    }
     let plans = Plans::of(request)?;
     let weights = weight_bytes(&plans.plans, request);
     let standard = Architecture::Standard;

@@ -13,7 +13,7 @@ use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
 use crate::machine::hardware::{MemoryNeed, profile_of};
 use crate::model::Model;
-use crate::plan::{CommDType, DType, Lowering, ModelShape};
+use crate::plan::{DType, Lowering, ModelShape};
 use crate::run::backend::{PlanBackend, Suits, usual};
 use crate::run::comm::nccl::{self, Nccl};
 use crate::run::evaluate::{Emit, EvaluateRequest};
@@ -88,9 +88,7 @@ impl PlanBackend for CudaBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        // NCCL scatters sums of the formats that it sums
-        if spec.tp > 1 && spec.sequence_parallel && spec.comm_dtype != CommDType::Activations {
-            let why = format!("the cuda backend has no reduce-scatter of {} messages", spec.comm_dtype);
+        if let Some(why) = super::engine::lacks(spec.tp, spec.variant()) {
             return Ok(Feasibility::Skipped(why));
         }
         Ok(on_gpus(spec, shape, shared.gpus(), shared))

@@ -9,33 +9,28 @@ use super::collective::Collective;
 use super::engine::{Engine, Local, Programs, Setup};
 use super::launches::MatvecChoice;
 use super::tuning::Tuning;
+use rayon::prelude::*;
+
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
 use crate::plan::{Architecture, CommDType, Phase, Variant};
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
-use crate::run::generate::{CHUNK, GenerateOptions};
+use crate::run::generate::{CHUNK, GenerateOptions, log_total};
 use crate::run::sample::Sampling;
 
 /// Evaluates on the first GPU; results go to `emit` as they come. Begins no window after `stop` says so.
 ///
 /// # Errors
 ///
-/// An input error for a request that no backend could do and for messages in 8 bits; a failure where no GPU answers,
-/// where the models do not fit beside one another, or where it stops answering; whatever `emit` fails with.
+/// An input error for a request that no backend could do; a failure where no GPU answers, where the models do not fit beside one another, or where it stops answering; whatever `emit` fails with.
 pub fn evaluate(
     request: &EvaluateRequest,
     stop: &(dyn Fn() -> bool + Sync),
     emit: &mut Emit<'_>,
 ) -> Result<()> {
     request.check()?;
-    if request.comm_dtype != CommDType::Activations {
-        return Err(Error::input_help(
-            format!("the cuda backend has no messages in {}", request.comm_dtype),
-            "evaluate on the cpu backend",
-        ));
-    }
     let gpu = Gpu::open(0)?;
-    let standard = engine(&gpu, request, &Architecture::Standard, 1)?;
+    let standard = engine(&gpu, request, (&Architecture::Standard, 1), CommDType::Activations)?;
     for (index, architecture) in request.architectures.iter().enumerate() {
         let windows = request.windows.iter().enumerate();
         let mut windows = windows.filter(|(_, window)| window.wanted.contains(&index)).peekable();
@@ -43,8 +38,11 @@ pub fn evaluate(
             continue;
         }
         let is_reference = *architecture == Architecture::Standard && request.tp == 1;
-        let other =
-            if is_reference { None } else { Some(engine(&gpu, request, architecture, request.tp)?) };
+        let other = if is_reference {
+            None
+        } else {
+            Some(engine(&gpu, request, (architecture, request.tp), request.comm_dtype)?)
+        };
         for (at, window) in windows {
             if stop() {
                 return Ok(());
@@ -57,8 +55,13 @@ pub fn evaluate(
 }
 
 /// An architecture's prefill on the GPU, with the logits of every position.
-fn engine(gpu: &Gpu, request: &EvaluateRequest, architecture: &Architecture, tp: u32) -> Result<Engine> {
-    let context = request.windows.iter().map(|window| window.tokens.len()).max().unwrap_or(0);
+fn engine(
+    gpu: &Gpu,
+    request: &EvaluateRequest,
+    (architecture, tp): (&Architecture, u32),
+    comm_dtype: CommDType,
+) -> Result<Engine> {
+    let context = request.context();
     let capacity = u32::try_from(context + 1)
         .map_err(|_| Error::input(format!("windows of {context} tokens are too long")))?;
     let setup = Setup {
@@ -73,7 +76,7 @@ fn engine(gpu: &Gpu, request: &EvaluateRequest, architecture: &Architecture, tp:
         output_tokens: 1,
         prefill: (1, context.min(CHUNK) as u32),
         all_logits: true,
-        variant: Variant::default(),
+        variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
@@ -103,10 +106,13 @@ fn quality(
         let expected = logits(standard, chunk)?;
         let found = other.map(|engine| logits(engine, chunk)).transpose()?;
         let found = found.as_ref().unwrap_or(&expected);
-        let rows = expected.chunks_exact(vocab).zip(found.chunks_exact(vocab));
-        for ((expected, found), following) in rows.zip(&tokens[first + 1..]) {
-            sum += position(expected, found, *following);
-        }
+        // side by side, and added in the order of the text: the same digits on any number of cores
+        let rows = expected.par_chunks_exact(vocab).zip(found.par_chunks_exact(vocab));
+        let positions: Vec<WindowQuality> = rows
+            .zip(&tokens[first + 1..])
+            .map(|((expected, found), following)| position(expected, found, *following))
+            .collect();
+        positions.into_iter().for_each(|position| sum += position);
     }
     Ok(sum)
 }
@@ -136,17 +142,16 @@ fn position(expected: &[f32], found: &[f32], following: u32) -> WindowQuality {
     WindowQuality {
         predicted: 1,
         nll: found_log_total - f64::from(found[following as usize]),
-        kl: kl.max(0.0),
+        // what is no number stays so
+        kl: if kl < 0.0 { 0.0 } else { kl },
         agreed: u32::from(best == found_best),
     }
 }
 
 /// Whose logit is the greatest (of equal ones the first), and the logarithm of the sum of all exponentials.
 fn of_logits(logits: &[f32]) -> (usize, f64) {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let total: f64 = logits.iter().map(|logit| f64::from(logit - max).exp()).sum();
-    let best = logits.iter().position(|logit| *logit == max).unwrap_or(0);
-    (best, f64::from(max) + total.ln())
+    let (max, log_total) = log_total(logits);
+    (logits.iter().position(|logit| *logit == max).unwrap_or(0), log_total)
 }
 
 #[cfg(test)]
@@ -164,5 +169,7 @@ mod tests {
         assert_eq!((found.predicted, found.agreed), (1, 0));
         let same = position(&p, &p, 2);
         assert!((same.nll - 2f64.ln()).abs() < 1e-5 && same.kl == 0.0 && same.agreed == 1, "{same:?}");
+        // a reference that is no number is no perfect agreement
+        assert!(position(&[f32::NAN, 0.0], &[0.0, 1.0], 1).kl.is_nan());
     }
 }

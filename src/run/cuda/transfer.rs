@@ -7,7 +7,7 @@ use super::program::Program;
 use super::size::StepSize;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Arguments, DevicePtr};
-use crate::plan::{CommDType, Element, Kind, Operation, SCALED_TOGETHER};
+use crate::plan::{CommDType, Element, Kind, Operation, Rows, SCALED_TOGETHER, Step};
 use crate::run::comm::{EmulatedLink, Exchange};
 
 /// Messages of `quantize`: numbers in 8 bits, then their scales.
@@ -83,12 +83,13 @@ impl Transfer {
             Kind::AllGather => Exchange::AllGather,
             _ => return None,
         };
-        let rows = u64::from(size.of_group(plan.groups, operation.group).rows());
-        let whole = rows * columns as u64;
-        let share = rows.div_ceil(u64::from(plan.tp)) * columns as u64;
+        let part = size.of_group(plan.groups, operation.group);
+        let numbers = |rows| u64::from(part.rows_of(rows, 0, plan.tp)) * u64::from(read.columns);
+        let (whole, share) = (numbers(Rows::Tokens), numbers(Rows::Share));
         let eight = (read.element == Element::Eight).then(|| program.eight(read.columns));
-        let scales = rows * u64::from(read.columns.div_ceil(SCALED_TOGETHER));
-        let bytes = eight.map_or(whole * program.dtype.bytes(), |_| whole + 4 * scales);
+        // a message has so many bytes a row, whatever the rows are of
+        let rows = Step::prefill(part.sequences.into(), part.tokens.into());
+        let bytes = operation.cost.message_bytes.at(&rows);
         Some(Self { exchange, operands, whole, share, eight, bytes })
     }
 

@@ -164,7 +164,6 @@ fn join(behaviour: u8, timeout: Duration) -> Result<Communicator> {
 }
 
 fn sum(communicator: &Communicator) -> Result<()> {
-    // SAFETY: nothing here looks behind the addresses.
     let (sum, bf16) = (Exchange::AllReduce, Some(DType::Bf16));
     // SAFETY: the functions here look at no address.
     unsafe { communicator.exchange(sum, [8, 8], 4, bf16, std::ptr::null_mut()) }

@@ -114,15 +114,16 @@ pub fn settle(
     let mut times = Vec::with_capacity(found.len());
     for (operation, span) in found.iter().enumerate() {
         let lane = &mut lane_end[skeleton.lanes[operation] as usize];
+        let read = skeleton.reads_from[operation].iter().filter_map(|from| ends[*from as usize]).max();
         let time = span.map(|span| {
-            let read = skeleton.reads_from[operation].iter().filter_map(|from| ends[*from as usize]);
             let started = span.start_ns.max(*lane);
             let end_ns = span.end_ns.max(started);
-            let ready_ns = read.max().unwrap_or(start_ns).min(started);
+            let ready_ns = read.unwrap_or(start_ns).min(started);
             *lane = end_ns;
             OperationTime { ready_ns, start_ns: started, end_ns }
         });
-        ends.push(time.map(|time| time.end_ns));
+        // of an empty share nothing is launched: what reads it waits for what came before
+        ends.push(time.map(|time| time.end_ns).or(read));
         times.push(time);
     }
     times

@@ -15,5 +15,5 @@ mod step;
 
 use device::PhaseState;
 pub use device::{Alive, Engine};
-pub use setup::{Local, Programs, Setup};
+pub use setup::{Local, Programs, Setup, lacks};
 pub use step::Step;

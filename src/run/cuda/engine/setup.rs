@@ -80,11 +80,8 @@ pub struct Programs {
 impl Programs {
     /// Builds both plans as the setup asks.
     pub fn new(setup: &Setup) -> Result<Self> {
-        let Variant { comm_dtype, sequence_parallel, .. } = setup.variant;
-        if sequence_parallel && setup.tp > 1 && comm_dtype != CommDType::Activations {
-            return Err(Error::input(format!(
-                "the cuda backend has no reduce-scatter of {comm_dtype} messages"
-            )));
+        if let Some(why) = lacks(setup.tp, setup.variant) {
+            return Err(Error::input(why));
         }
         let program = |phase, all_logits, base| {
             // prompts that are processed one by one are not divided
@@ -113,6 +110,13 @@ impl Programs {
             Phase::Decode => &self.decode,
         }
     }
+}
+
+/// Why a variant cannot be executed on GPUs, if so: NCCL scatters sums of the formats that it sums.
+pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
+    let Variant { comm_dtype, sequence_parallel, .. } = variant;
+    (tp > 1 && sequence_parallel && comm_dtype != CommDType::Activations)
+        .then(|| format!("the cuda backend has no reduce-scatter of {comm_dtype} messages"))
 }
 
 /// Multiprocessors that a collective of so many rows needs.

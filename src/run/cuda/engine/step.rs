@@ -21,6 +21,7 @@ use crate::run::recorder::range;
 /// A step that is ready to run: bound to memory, scheduled, perhaps captured.
 pub struct Step {
     phase: Phase,
+    size: StepSize,
     schedule: Schedule,
     events: Vec<Event>,
     /// For each local rank and operation.
@@ -44,6 +45,17 @@ impl Step {
         let launched =
             calls.filter(|(at, calls)| !calls.is_empty() || self.collectives.contains_key(at));
         launched.map(|(at, _)| at as u32).collect()
+    }
+
+    /// Whether `rank`, an index among all ranks, has rows of what an operation of the step's plan writes, or takes part
+    /// in it as a collective.
+    pub fn concerns(&self, program: &Program, operation: u32, rank: u32) -> bool {
+        let (plan, at) = (&program.plan, operation as usize);
+        let Some(found) = plan.operations.get(at) else { return false };
+        let rows = found.writes.first().map(|written| plan.values[written.index()].rows);
+        let size = self.size.of_group(plan.groups, found.group);
+        self.collectives.contains_key(&at)
+            || rows.is_none_or(|rows| size.rows_of(rows, rank, plan.tp) > 0)
     }
 
     /// The graph that was captured; `None` where it runs eagerly.
@@ -158,7 +170,7 @@ impl Engine {
             }
         }
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
-        Ok(Step { phase, schedule, events, calls, collectives, marks, graph: None })
+        Ok(Step { phase, size: *size, schedule, events, calls, collectives, marks, graph: None })
     }
 
     /// Whether kernels may start before those before them have ended.

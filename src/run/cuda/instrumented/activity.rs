@@ -12,7 +12,6 @@ use crate::base::error::Result;
 use crate::machine::driver::Event;
 use crate::plan::Phase;
 use crate::run::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble, settle};
-use crate::run::cuda::engine::Step;
 use crate::run::cuda::generation::step_ends;
 use crate::run::cuda::timing::Skeleton;
 use crate::run::measure::Times;
@@ -73,18 +72,23 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
             true => (0..spec.tp).collect(),
             false => vec![context.rank()],
         };
-        let expected = |step: StepId| {
-            let of = |step: Option<&Step>| step.map(|step| step.launches(0)).unwrap_or_default();
-            let operations = of(if step == StepId(0) { Some(&prefill) } else { decode.as_ref() });
-            let ranks = ranks.iter();
-            ranks
-                .flat_map(|rank| {
-                    operations.iter().map(|operation| Label { rank: *rank as u8, operation: *operation })
-                })
-                .collect()
+        let programs = engine.programs();
+        let expected = |id: StepId| {
+            let (step, program) = match id {
+                StepId(0) => (Some(&prefill), &programs.prefill),
+                _ => (decode.as_ref(), &programs.decode),
+            };
+            let Some(step) = step else { return Vec::new() };
+            // the first rank has rows wherever another one has
+            let operations = step.launches(0);
+            let of_rank = |rank: &u32| {
+                let rank = *rank;
+                let operations = operations.iter().filter(move |at| step.concerns(program, **at, rank));
+                operations.map(move |at| Label { rank: rank as u8, operation: *at })
+            };
+            ranks.iter().flat_map(of_rank).collect()
         };
         let assembled = assemble(&recording, expected);
-        let programs = engine.programs();
         let (prefill, decode) =
             (Skeleton::of(&programs.prefill.plan), Skeleton::of(&programs.decode.plan));
         let kept = assembled.steps.iter().filter(|(step, _)| step.0 as usize <= steps);
