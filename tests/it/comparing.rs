@@ -49,7 +49,18 @@ fn by_a_variable_with_a_baseline_and_as_maps() {
 #[test]
 fn what_if_another_link_and_its_command_gives_the_same_number() {
     let place = Place::new();
-    let cell = ["--model", "llama-3.2-1b", "--tp", "8", "--stack", "gpt-fast", "--output-tokens", "16"];
+    let cell = [
+        "--model",
+        "llama-3.2-1b",
+        "--tp",
+        "8",
+        "--stack",
+        "gpt-fast",
+        "--output-tokens",
+        "16",
+        "--batch",
+        "2",
+    ];
     let over = [&["whatif", "--alpha-us", "5,40", "--format", "json"], &cell[..]].concat();
     let answer = place.run(&over).exits(0).json();
     assert_eq!(answer["provenance"], "simulated");

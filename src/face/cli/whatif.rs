@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_object_has_a_point_a_value_and_architecture_and_says_simulated() {
-        let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --alpha-us 5,50");
+        let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --batch 2 --alpha-us 5,50");
         let (variant, engine) = (variant(&args.cell).unwrap(), Engine::default());
         let mut points: Vec<(Option<f64>, Answer)> = [5.0, 50.0]
             .map(|alpha| {
@@ -266,7 +266,7 @@ mod tests {
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
         assert_eq!(rows("alpha_us", &points).csv().lines().count(), 17);
         assert!(
-            found.len() == 12 && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
+            found.len() == 14 && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
         );
     }
 }

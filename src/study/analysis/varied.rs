@@ -20,6 +20,14 @@ fn joined(words: impl Iterator<Item = String>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether the first link met of each setting of P2P is that of all cells with it.
+fn link_follows<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> bool {
+    let link_of = |p2p| specs.clone().find(|spec| spec.p2p == p2p).map(|spec| spec.link);
+    let [on, off] = [P2p::On, P2p::Off].map(link_of);
+    let own = |spec: &Spec| Some(spec.link) == if spec.p2p == P2p::On { on } else { off };
+    on.is_some() && off.is_some() && specs.clone().all(own)
+}
+
 /// The axes in which cells differ, in the order of the table of options, variables and profile values last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Varied {
@@ -53,13 +61,23 @@ impl Varied {
             let value = axis.value(first);
             specs.clone().any(|spec| axis.value(spec) != value)
         }));
-        // whether the first link met of each setting of P2P is that of all
-        let link_of = |p2p| specs.clone().find(|spec| spec.p2p == p2p).map(|spec| spec.link);
-        let link_follows = axes.contains(&Axis::Option("link")) && {
-            let [on, off] = [P2p::On, P2p::Off].map(link_of);
-            let own = |spec: &Spec| Some(spec.link) == if spec.p2p == P2p::On { on } else { off };
-            on.is_some() && off.is_some() && specs.clone().all(own)
+        let link_follows = axes.contains(&Axis::Option("link")) && link_follows(specs);
+        Self { axes, link_follows }
+    }
+
+    /// What of it varies among some of these cells. Looks at no option that does not vary among all.
+    pub fn among<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
+        let Some(first) = specs.clone().next() else { return Self::default() };
+        let varies = |axis: &&Axis| match axis {
+            Axis::Option(name) => options::option(name)
+                .is_some_and(|option| specs.clone().any(|spec| !option.same(spec, first))),
+            axis => {
+                let value = axis.value(first);
+                specs.clone().any(|spec| axis.value(spec) != value)
+            }
         };
+        let axes: Vec<Axis> = self.axes.iter().filter(varies).cloned().collect();
+        let link_follows = axes.contains(&Axis::Option("link")) && link_follows(specs.clone());
         Self { axes, link_follows }
     }
 

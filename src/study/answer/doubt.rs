@@ -3,11 +3,13 @@
 //!
 //! Predictions know no neighbours, and are never doubted.
 
+use std::collections::BTreeMap;
+
 use super::question::Question;
 use crate::base::statistics::median;
 use crate::base::text::counted;
 use crate::study::analysis::{Comparison, Varied};
-use crate::table::{Backend, CellRuns, Provenance, Record, Sample, Spec};
+use crate::table::{Backend, CellRuns, Provenance, Record, Spec, limit};
 
 /// `upper-bound` does the work of `standard` without its communication: what it is slower by is noise, and from this
 /// share of the throughput on it is told.
@@ -24,20 +26,26 @@ pub(super) fn doubt(records: &[Record], varied: &Varied, question: Option<&Quest
     if records.iter().all(|record| record.provenance == Provenance::Simulated) {
         return None;
     }
-    let limit = question.and_then(slow_limit);
-    let busy: Vec<String> = wide_rounds(records, varied).into_iter().chain(load(records)).collect();
-    let verdict = match (busy.is_empty(), &limit) {
-        (true, None) => return None,
-        (true, Some(_)) => "These numbers cannot be believed as they are",
-        (false, _) => "The machine was too busy for these numbers to be believed",
+    let (limit, wide, busy) =
+        (question.and_then(slow_limit), wide_rounds(records, varied), load(records));
+    let verdict = match busy {
+        Some(_) => "The machine was too busy for these numbers to be believed",
+        None => "These numbers cannot be believed as they are",
     };
-    let reasons: Vec<String> = limit.into_iter().chain(busy).collect();
+    let reasons: Vec<String> = [limit, wide, busy].into_iter().flatten().collect();
+    if reasons.is_empty() {
+        return None;
+    }
     Some(format!("{verdict}: {}. Run the sweep again when nothing else runs.", reasons.join("; ")))
 }
 
-/// The setting in which `upper-bound` is slower than its baseline by most, its whole interval below 1 where it has one.
+/// The setting in which a plain `upper-bound` is slower than a plain `standard` by most, its whole interval below 1
+/// where it has one. Two micro-batches read the weights twice: such a bound may well be slower.
 fn slow_limit(question: &Question) -> Option<String> {
-    let limits = question.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit());
+    let plain = |pair: &&Comparison| {
+        (limit(&pair.baseline_side.spec), limit(&pair.side.spec)) == (Some(0), Some(1))
+    };
+    let limits = question.report.pairs.iter().filter(plain);
     let surely = |pair: &&Comparison| pair.speedup_ci95.is_none_or(|[_, most]| most < 1.0);
     let slow = limits.filter(|pair| pair.speedup < 1.0 - NOISE).filter(surely);
     let worst = slow.min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
@@ -51,14 +59,18 @@ fn slow_limit(question: &Question) -> Option<String> {
 
 /// The cell whose rounds differ most in the time of a step.
 fn wide_rounds(records: &[Record], varied: &Varied) -> Option<String> {
-    let spreads = CellRuns::group(records).into_iter().filter_map(|cell| {
+    let cells = CellRuns::group(records);
+    let count = cells.len();
+    let spreads = cells.into_iter().filter_map(|cell| {
         let spec = &cell.ok().next()?.spec;
         let steps = spec.output_tokens.saturating_sub(1).max(1);
-        let round = |samples: &Vec<Sample>| {
-            let decode_ms: Vec<f64> = samples.iter().map(|sample| sample.decode_ms).collect();
-            median(&decode_ms).map(|middle| middle / f64::from(steps))
-        };
-        let times: Vec<f64> = cell.rounds().values().filter_map(round).collect();
+        let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for run in cell.ok() {
+            let decode_ms = run.samples.iter().map(|sample| sample.decode_ms);
+            rounds.entry(run.round).or_default().extend(decode_ms);
+        }
+        let middles = rounds.values().filter_map(|decode_ms| median(decode_ms));
+        let times: Vec<f64> = middles.map(|middle| middle / f64::from(steps)).collect();
         let least = times.iter().copied().reduce(f64::min).filter(|least| *least > 0.0)?;
         let most = times.iter().copied().reduce(f64::max)?;
         Some((most / least, least, most, spec))
@@ -66,18 +78,22 @@ fn wide_rounds(records: &[Record], varied: &Varied) -> Option<String> {
     let wide: Vec<(f64, f64, f64, &Spec)> = spreads.filter(|spread| spread.0 >= WIDE).collect();
     let (_, least, most, spec) = wide.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
     let cell = Some(varied.words(spec)).filter(|words| !words.is_empty()).unwrap_or(spec.label());
-    let widest = if wide.len() > 1 { format!(", the widest of {}", wide.len()) } else { String::new() };
+    let widest = match (wide.len(), count) {
+        (_, 1) => String::new(),
+        (1, _) => format!(", the only one of {count} cells whose rounds differ so"),
+        (more, _) => format!(", the widest of {more} such cells among {count}"),
+    };
     Some(format!("rounds of {cell} took {least:.2} to {most:.2} ms a token{widest}"))
 }
 
 /// The load under which runs on CPUs began, where it was more than the cores can bear.
 fn load(records: &[Record]) -> Option<String> {
-    let loads: Vec<f64> = records.iter().filter_map(load_of).collect();
-    let load = median(&loads)?;
-    let least = |a: &Record, b: &Record| bearable(a).total_cmp(&bearable(b));
-    let record = records.iter().filter(|record| load_of(record).is_some()).min_by(|a, b| least(a, b))?;
-    let cores = counted(cores(record)?, "core");
-    (load > bearable(record)).then(|| format!("the load was {load:.1} on {cores}"))
+    let load = median(&records.iter().filter_map(load_of).collect::<Vec<f64>>())?;
+    // runs of more ranks are load for those that follow: what the largest ones bear, a sweep makes by itself
+    let on_cpus = records.iter().filter(|record| load_of(record).is_some());
+    let bearable = on_cpus.clone().filter_map(bearable).fold(0.0, f64::max);
+    let cores = counted(on_cpus.filter_map(cores).max()?, "core");
+    (load > bearable).then(|| format!("the load was {load:.1} on {cores}"))
 }
 
 /// The load of a machine's last minute as a run on its CPUs began.
@@ -87,19 +103,11 @@ fn load_of(record: &Record) -> Option<f64> {
 }
 
 /// The load up to which a run finds the cores that it needs: the runs before it are part of it, a lane a thread.
-fn bearable(record: &Record) -> f64 {
-    let threads = 2.0 * f64::from(record.spec.tp);
-    BUSY * cores(record).map_or(0.0, |cores| cores as f64).max(threads)
+fn bearable(record: &Record) -> Option<f64> {
+    Some(BUSY * (cores(record)? as f64).max(2.0 * f64::from(record.spec.tp)))
 }
 
-/// How many cores a run was allowed, of their list: `0-3,6`.
+/// How many cores the machine has: its load is of all of them, whichever a run was allowed.
 fn cores(record: &Record) -> Option<usize> {
-    let ranges = record.environment.get("allowed_cpus")?.as_str()?;
-    let count = |range: &str| match range.split_once('-') {
-        Some((first, last)) => {
-            Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.saturating_add(1))
-        }
-        None => range.parse::<usize>().ok().map(|_| 1),
-    };
-    ranges.split(',').map(count).sum()
+    usize::try_from(record.environment.get("cpu")?.get("threads")?.as_u64()?).ok()
 }

@@ -56,6 +56,12 @@ impl Answer {
         answers
     }
 
+    /// The sentences, each with whether it says that the numbers cannot be believed.
+    pub fn told(&self) -> impl Iterator<Item = (&str, bool)> {
+        let doubts = |at| at == 0 && self.doubtful;
+        self.sentences.iter().enumerate().map(move |(at, sentence)| (sentence.as_str(), doubts(at)))
+    }
+
     /// What runs of one provenance and machine answer; the machine's name, where there are several.
     fn of_origin(records: &[Record], host: Option<&str>) -> Self {
         let cells = Cells::of(records);

@@ -217,7 +217,7 @@ fn runs_of_two_machines_are_answered_apart() {
 fn under_load(mut records: Vec<Record>, load: f64) -> Vec<Record> {
     for record in &mut records {
         record.environment.insert("load_average".into(), json!([load, 1.0, 1.0]));
-        record.environment.insert("allowed_cpus".into(), "0-1".into());
+        record.environment.insert("cpu".into(), json!({ "threads": 2 }));
     }
     records
 }
@@ -239,7 +239,7 @@ fn a_busy_machine_is_what_is_told_first() {
     assert_eq!(
         answer.sentences[0],
         "The machine was too busy for these numbers to be believed: rounds of standard p2p-on took 25.00 to 40.00 ms \
-         a token, the widest of 2; the load was 7.5 on 2 cores. Run the sweep again when nothing else runs."
+         a token, the widest of 2 such cells among 6; the load was 7.5 on 2 cores. Run the sweep again when nothing else runs."
     );
     assert!(answer.sentences[1].starts_with("ladder "), "who won still follows: {answer:?}");
 }
@@ -260,4 +260,43 @@ fn a_quiet_machine_and_predictions_are_not_doubted() {
         .map(|(a, step)| sim_record(&a.to_string(), |spec| spec.architecture = a.clone(), 0.0, step));
     let answer = one(&under_load(predicted.to_vec(), 12.0));
     assert!(!answer.doubtful, "{answer:?}");
+}
+
+/// What is noise by itself, and what follows from what was asked for, is no reason to doubt.
+#[test]
+fn noise_and_what_was_asked_for_are_not_doubted() {
+    let said = |records: &[Record]| Answer::of(records.to_vec()).remove(0);
+    // a bound that is 4 % slower, whose rounds differ by 22 %
+    let mut noisy = quickstart([25.0, 22.0, 26.0], [35.0, 25.0, 20.0]);
+    let bounds = noisy.iter_mut().filter(|record| record.run.starts_with("upper-bound-on"));
+    for record in bounds {
+        let factor = [0.9, 1.0, 1.1][record.round as usize % 3];
+        record.samples.iter_mut().for_each(|sample| sample.decode_ms *= factor);
+    }
+    let answer = said(&noisy);
+    assert!(answer.table.csv().contains("0.96"), "it is slower: {}", answer.table.csv());
+    assert!(!answer.doubtful, "{answer:?}");
+    // two micro-batches read the weights twice, also where nothing is communicated
+    let mut divided = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    divided.retain(|record| record.spec.architecture == Architecture::Standard);
+    let mut bound = quickstart([25.0, 22.0, 50.0], [35.0, 25.0, 60.0]);
+    bound.retain(|record| record.spec.architecture == Architecture::UpperBound);
+    bound.iter_mut().for_each(|record| (record.spec.batch, record.spec.micro_batches) = (2, 2));
+    divided.iter_mut().for_each(|record| record.spec.batch = 2);
+    let answer = said(&[divided, bound.clone()].concat());
+    assert!(!answer.doubtful, "{answer:?}");
+    // and bounds of two batches are no standard and its bound
+    let larger = bound.iter().cloned().map(|mut record| {
+        (record.spec.batch, record.run) = (16, format!("{}-16", record.run));
+        record.samples.iter_mut().for_each(|sample| sample.decode_ms *= 3.0);
+        record
+    });
+    let answer = said(&bound.iter().cloned().chain(larger).collect::<Vec<_>>());
+    assert!(!answer.doubtful, "{answer:?}");
+    // ranks of the sweep's own larger cells are no neighbours
+    let mut ranks = under_load(quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]), 6.5);
+    assert!(said(&ranks).doubtful);
+    let last = ranks.len() - 1;
+    ranks[last].spec.tp = 8;
+    assert!(!said(&ranks).doubtful);
 }

@@ -200,7 +200,7 @@ pub struct Answer {
     /// The values that the profile and the stack have where no slider changes them.
     pub profile_values: ProfileValues,
     /// Every architecture, the chosen one among them; and `standard` in two micro-batches, their rival that needs no
-    /// new model, where the variant's batch is not divided itself.
+    /// new model, where the variant's batch can be divided and is not divided itself.
     pub rows: Vec<Row>,
     /// `standard`, then the chosen one where it is another.
     pub strips: Vec<Strip>,
@@ -278,7 +278,8 @@ impl Engine {
         }
         let own = ready.spec.micro_batches;
         let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, own)).collect();
-        if own == 1 {
+        // a decode step of one sequence cannot be divided, a prompt can
+        if own == 1 && (ready.spec.batch > 1 || ready.spec.output_tokens == 1) {
             shown.insert(shown.len() - 1, (standard.clone(), 2));
         }
         let mut frontier = vec![standard.clone(), chosen.clone(), bound.clone()];

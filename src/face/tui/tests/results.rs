@@ -13,7 +13,7 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Theme;
 use crate::lab::sweep::{Experiment, SweepEvent};
-use crate::table::{Backend, P2p};
+use crate::table::{Backend, P2p, Status};
 
 /// A sweep of three architectures over a link each for P2P on and off, run to its end.
 fn ended_sweep(size: (u16, u16)) -> Driver {
@@ -121,6 +121,10 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
         rounds(architecture, &spec(architecture, 2, P2p::On, Backend::Cpu), step, 3)
     };
     let mut runs = [records(), cell("standard", 5.0), cell("ladder", 4.0)].concat();
+    // interrupted once, and finished: no cell of it is left
+    let mut earlier = runs[6].clone();
+    (earlier.run, earlier.status, earlier.metrics) = ("interrupted".into(), Status::Interrupted, None);
+    runs.insert(6, earlier);
     for run in &mut runs[6..] {
         run.experiment = Some("hide".into());
     }
@@ -132,7 +136,9 @@ fn before_any_sweep_screen_2_says_how_one_is_started_and_what_was_found_last() {
         "{screen}"
     );
     assert!(screen.contains("ladder reaches 1.25x"), "of its own runs alone: {screen}");
-    // there is no cell to turn to
+    assert!(!screen.contains("did not end"), "it ended later: {screen}");
+    // there is no cell to turn to, and none to go to
     keys(&mut driver, "a");
+    press(&mut driver, KeyCode::Down);
     assert!(driver.screen().contains("ladder reaches 1.25x"), "{}", driver.screen());
 }

@@ -195,11 +195,13 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         put(buf, area, right, area.y + 1, &flags, theme.style(Role::Warn));
     }
     let rest = Rect { y: area.y + 1, height: 1, width: right.saturating_sub(area.x), ..area };
+    let mut end = x;
     if compare.filter.typing || !compare.filter.value().is_empty() {
         let rest = Rect { x: x + 2, width: right.saturating_sub(x + 2), ..rest };
-        compare.filter.draw(buf, rest, theme, "");
-    } else {
-        put(buf, rest, x, rest.y, &format!("; all {}", compare.told(compared).common), dim);
+        end = compare.filter.draw(buf, rest, theme, "").saturating_sub(1);
+    }
+    if !compare.filter.typing {
+        put(buf, rest, end, rest.y, &format!("; all {}", compare.told(compared).common), dim);
     }
 }
 

@@ -229,7 +229,8 @@ impl Compare {
         let (rows, narrowed) = match self.compared() {
             Some(compared) => {
                 let left: Vec<&Comparison> = shown.iter().map(|at| &pairs[*at]).collect();
-                let told = (left.len() < pairs.len()).then(|| Told::of(&left, &compared.axis));
+                let told =
+                    (left.len() < pairs.len()).then(|| compared.told.narrowed(&left, &compared.axis));
                 let rows: Vec<Row> = compared.rows(shown.into_iter(), &opened).collect();
                 let told = told.map(|told| told.measured(compared, &rows));
                 (rows, told)

@@ -4,11 +4,17 @@ use unicode_width::UnicodeWidthStr;
 
 use super::compared::{Compared, Row, one_of};
 use crate::study::analysis::{Axis, Comparison, Varied};
-use crate::table::Provenance;
+use crate::table::{Provenance, Spec};
+
+fn sides<'a>(pairs: &'a [&Comparison]) -> impl Iterator<Item = &'a Spec> + Clone {
+    pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
+}
 
 /// What tells pairs apart, and what they have in common.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
+    /// Everything that varies among the pairs.
+    varied: Varied,
     /// What tells pairs apart, beside the axis.
     pub settings: Varied,
     /// What all cells have in common, in words.
@@ -22,13 +28,21 @@ pub struct Told {
 impl Told {
     /// What these pairs have in common and what not, beside an axis; widths are not known yet.
     pub fn of(pairs: &[&Comparison], axis: &Axis) -> Self {
-        let sides = pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
-        let varied = Varied::of(sides.clone());
+        Self::with(Varied::of(sides(pairs)), pairs, axis)
+    }
+
+    /// The same of some of the pairs: only what varies among all is looked at, as this is done while keys are typed.
+    pub fn narrowed(&self, pairs: &[&Comparison], axis: &Axis) -> Self {
+        Self::with(self.varied.among(sides(pairs)), pairs, axis)
+    }
+
+    fn with(varied: Varied, pairs: &[&Comparison], axis: &Axis) -> Self {
         Self {
             common: pairs.first().map_or(String::new(), |pair| varied.common(&pair.side.spec)),
-            settings: varied.without(axis).model_last(sides),
+            settings: varied.without(axis).model_last(sides(pairs)),
             provenance: one_of(pairs.iter().map(|pair| pair.provenance)),
             widths: (0, 0),
+            varied,
         }
     }
 

@@ -292,10 +292,8 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
             Ok(experiment) => {
                 for answer in &checked.answers {
                     lines.push((format!("stored runs answer ({})", answer.basis), dim));
-                    let sentences = answer.sentences.iter().enumerate();
-                    lines.extend(sentences.map(|(at, sentence)| {
-                        let warns = at == 0 && answer.doubtful;
-                        (sentence.clone(), if warns { theme.style(Role::Warn) } else { text })
+                    lines.extend(answer.told().map(|(sentence, doubts)| {
+                        (sentence.to_owned(), if doubts { theme.style(Role::Warn) } else { text })
                     }));
                 }
                 if let Some(forecast) = &checked.forecast {

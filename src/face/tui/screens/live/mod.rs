@@ -156,6 +156,8 @@ impl Screen for Live {
     fn step(&mut self, rows: isize, _cx: &mut Context) {
         if self.in_queue {
             self.queue_list.move_by(rows, self.queue.len());
+        } else if self.cells.is_empty() {
+            self.scroll(-rows);
         } else {
             self.list.move_by(rows, self.cells.len());
             self.follow = false;

@@ -1,5 +1,6 @@
 //! What a sweep answers, once it has ended; before any has run here, what the experiment answers that was run last.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
@@ -16,7 +17,7 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{empty, frame, line, wrap};
 use crate::study::answer::{Answer, MOST_RUNS};
-use crate::table::Record;
+use crate::table::{Record, Status};
 
 impl Live {
     /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
@@ -41,7 +42,8 @@ impl Live {
         let work =
             move |_: &_| Ok(Answer::of(results.iter().map(|record| Record::clone(record)).collect()));
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
-            (live.answers, live.told) = (cx.told(answers), Default::default());
+            live.answers = cx.told(answers);
+            (live.told, live.result_scroll) = Default::default();
         });
     }
 
@@ -51,19 +53,25 @@ impl Live {
             return;
         }
         let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };
-        let Some(name) = records.iter().rev().find_map(|record| record.experiment.clone()) else {
-            return;
+        let last = records.iter().rev().find_map(|record| {
+            let name = record.experiment.clone()?;
+            Some((name, record.run.clone(), records.len()))
+        });
+        // none where all were deleted
+        let work = {
+            let name = last.as_ref().map(|(name, ..)| name.clone());
+            move |_: &_| {
+                let of = records.iter().filter(|record| record.experiment == name && name.is_some());
+                let runs: Vec<&Record> = of.take(MOST_RUNS + 1).collect();
+                let answers =
+                    if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(concluded(&runs)) };
+                Ok((answers, name))
+            }
         };
-        let key = (name.clone(), records.len());
-        let work = move |_: &_| {
-            let of = records.iter().filter(|record| record.experiment.as_ref() == Some(&name));
-            let runs: Vec<Record> = of.take(MOST_RUNS + 1).cloned().collect();
-            Ok((if runs.len() > MOST_RUNS { Vec::new() } else { Answer::of(runs) }, name))
-        };
-        cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
+        cx.want("answer", &last, work, |live: &mut Self, answers, cx| {
             if let Some((answers, name)) = cx.told(answers) {
-                (live.answers, live.earlier, live.told) =
-                    (Some(answers), Some(name), Default::default());
+                (live.answers, live.earlier) = (Some(answers), name);
+                (live.told, live.result_scroll) = Default::default();
             }
         });
     }
@@ -95,13 +103,25 @@ impl Live {
     }
 }
 
+/// The runs with numbers, and of each cell without any the last one that has none.
+fn concluded(runs: &[&Record]) -> Vec<Record> {
+    let has_numbers = |run: &&&Record| run.status == Status::Ok && run.metrics.is_some();
+    let mut cells: HashSet<String> = runs.iter().filter(has_numbers).map(|run| run.spec.key()).collect();
+    let newest = runs.iter().rev();
+    let kept = newest.filter(|run| has_numbers(run) || cells.insert(run.spec.key()));
+    let mut kept: Vec<Record> = kept.map(|run| Record::clone(run)).collect();
+    // as they were stored
+    kept.reverse();
+    kept
+}
+
 /// Answers as lines of so many columns.
 fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
         lines.extend(wrap(&answer.basis, width).into_iter().map(|words| (words, Role::Dim)));
-        for (at, sentence) in answer.sentences.iter().enumerate() {
-            let role = if at == 0 && answer.doubtful { Role::Warn } else { Role::Text };
+        for (sentence, doubts) in answer.told() {
+            let role = if doubts { Role::Warn } else { Role::Text };
             lines.extend(wrap(sentence, width).into_iter().map(|words| (words, role)));
         }
         let (table, _) = answer.table.fitted(width);
@@ -151,8 +171,8 @@ pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &L
         line(buf, areas.top, 0, &[(" ", cx.theme.style(Role::Text)), (&how, cx.theme.style(Role::Dim))]);
         return draw(buf, areas.detail, live, cx);
     }
-    let then = "Here stand then its cells with their medians so far, the lanes of the last step, memory and log, \
-                and in the end what the sweep answers.";
+    let then = "Its cells stand here then, with medians so far, the lanes of the last step, memory and log; in the end, \
+                what the sweep answers.";
     empty(buf, body, &format!("{how}\n{then}"), cx.theme);
 }
 

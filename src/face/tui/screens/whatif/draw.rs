@@ -35,9 +35,6 @@ pub struct Areas {
     pins: Rect,
 }
 
-/// Rows of kept variants, their header with them.
-const PINS: u16 = 4;
-
 /// Rows under the sliders from which what is said of them stands there, not cut to a line each.
 const NOTES: u16 = 6;
 
@@ -48,13 +45,7 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     let large = body.height >= 34;
     let all = Slider::ALL.len() as u16;
     // a large window has a place for kept variants; a small one shows them instead of the frontier
-    let pins = if !large {
-        0
-    } else if kept == 0 {
-        3
-    } else {
-        PINS + 3
-    };
+    let pins = if large { (kept as u16 + 1).max(3) } else { 0 };
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
     let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
     let (rest, pins) = cut_bottom(rest, pins);
