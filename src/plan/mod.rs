@@ -15,6 +15,7 @@ mod fuse;
 #[cfg(test)]
 mod fuse_tests;
 mod graph;
+mod infer;
 mod lower;
 mod operation;
 mod shape;

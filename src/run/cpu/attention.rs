@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use pulp::{Simd, WithSimd};
 
 use super::exponential::{exponentials, max};
-use super::kernels::{Kernels, View, dot, gemm};
+use super::gemm::{View, gemm};
+use super::kernels::{Kernels, dot};
 use crate::plan::{Groups, ModelShape, Quantity};
 
 /// Queries of one sequence that are handled together in prefill.

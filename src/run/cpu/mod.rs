@@ -8,7 +8,7 @@
 //! | `lane` | the communication thread |
 //! | `placement` | which core each thread runs on |
 //! | `program` | a plan made ready: buffers, waits, weights |
-//! | `kernels`, `attention`, `quantize` | the arithmetic |
+//! | `kernels`, `gemm`, `attention`, `quantize` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 //! | `evaluate` | quality of architectures on a text |
@@ -18,7 +18,9 @@ pub(super) mod attention;
 mod backend;
 mod engine;
 mod evaluate;
+mod evaluate_work;
 mod exponential;
+mod gemm;
 mod generate;
 pub(super) mod kernels;
 mod lane;

@@ -5,6 +5,7 @@
 //! in some milliseconds, and finds up to where communication stays hidden ([`BreakEven`]). Everything
 //! here is the simulator's: no number may be shown without `simulated`.
 
+mod answer;
 mod break_even;
 mod engine;
 mod slider;
@@ -13,9 +14,10 @@ mod variant;
 #[cfg(test)]
 mod tests;
 
-pub use break_even::{BreakEven, Crossing, HIDDEN_PCT, Over};
-pub use engine::{
-    Answer, Engine, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
+pub use answer::{
+    Answer, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
 };
+pub use break_even::{BreakEven, Crossing, HIDDEN_PCT, Over};
+pub use engine::Engine;
 pub use slider::{ARCHITECTURES, Slider};
 pub use variant::Variant;

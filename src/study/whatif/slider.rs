@@ -1,6 +1,6 @@
 //! Sliders: what of a variant can be changed, by how much at a time, and from what text.
 
-use super::engine::ProfileValues;
+use super::answer::ProfileValues;
 use super::variant::Variant;
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{Profile, STACKS};

@@ -1,0 +1,202 @@
+//! What groups of ranks work on: the programs of the plans that differ, what these have in common, and the windows
+//! that nobody has begun.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::backend::CpuBackend;
+use super::program::Program;
+use crate::base::error::Result;
+use crate::plan::{Architecture, CommDType, Plan, Precision};
+use crate::run::PlanBackend;
+use crate::run::evaluate::{EvaluateRequest, Window, evaluation_plan};
+
+/// The place among the programs of what the others are compared with.
+pub(super) const REFERENCE: usize = 0;
+
+/// What all groups of ranks work on.
+pub(super) struct Work<'a> {
+    pub(super) request: &'a EvaluateRequest,
+    /// The programs that are executed, `standard` first, and which of them is each architecture's.
+    pub(super) programs: Vec<Program>,
+    pub(super) program_of: Vec<usize>,
+    /// Of each pair of programs what the first one has in common with the second.
+    common: Vec<OnceLock<usize>>,
+    pub(super) queue: Queue<'a>,
+}
+
+impl<'a> Work<'a> {
+    /// For one group, until its queue is another.
+    pub(super) fn new(
+        request: &'a EvaluateRequest,
+        plans: Plans,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Self {
+        let programs: Vec<Program> = plans.plans.into_iter().map(|plan| Program::of(plan, 0)).collect();
+        let common = (0..programs.len().pow(2)).map(|_| OnceLock::new()).collect();
+        let queue = Queue::new(1, request.windows.len(), stop);
+        Self { request, programs, program_of: plans.of, common, queue }
+    }
+
+    /// The programs of a window, the reference first.
+    pub(super) fn programs_of(&self, window: &Window) -> Vec<usize> {
+        let mut programs = vec![REFERENCE];
+        for program in window.wanted.iter().map(|wanted| self.program_of[*wanted]) {
+            if !programs.contains(&program) {
+                programs.push(program);
+            }
+        }
+        programs
+    }
+
+    /// Where others leave the first of these programs, and which they are.
+    pub(super) fn leaving(&self, programs: &[usize]) -> BTreeMap<usize, Vec<usize>> {
+        let mut leave: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let Some((first, others)) = programs.split_first() else { return leave };
+        for other in others {
+            let common = &self.common[first * self.programs.len() + other];
+            let plan = |program: usize| &self.programs[program].plan;
+            let at = *common.get_or_init(|| plan(*first).common_with(plan(*other)));
+            leave.entry(at).or_default().push(*other);
+        }
+        leave
+    }
+
+    /// The most bytes that a rank keeps at a time of what architectures have in common, over all windows.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        let mut seen: HashSet<Vec<usize>> = HashSet::new();
+        let mut most = 0;
+        for window in &self.request.windows {
+            let programs = self.programs_of(window);
+            if seen.insert(programs.clone()) {
+                most = most.max(self.kept_columns(programs));
+            }
+        }
+        most * self.request.context() as u64 * size_of::<f32>() as u64
+    }
+
+    /// The same of programs that are executed on one window, in numbers for each of its tokens.
+    fn kept_columns(&self, programs: Vec<usize>) -> u64 {
+        let (mut branches, mut kept, mut most) = (vec![(programs, 0)], 0, 0);
+        while let Some((programs, columns)) = branches.pop() {
+            let plan = &self.programs[programs[0]].plan;
+            for (at, programs) in self.leaving(&programs) {
+                let live = plan.live_after(at);
+                let columns = live.iter().map(|v| u64::from(plan.values[v.index()].columns)).sum();
+                kept += columns;
+                branches.push((programs, columns));
+            }
+            most = most.max(kept);
+            // in place of the buffers of its program from now on
+            kept -= columns;
+        }
+        most
+    }
+}
+
+/// The plans that differ, `standard`'s first, and which of them is each architecture's.
+pub(super) struct Plans {
+    pub(super) plans: Vec<Plan>,
+    of: Vec<usize>,
+}
+
+impl Plans {
+    pub(super) fn of(request: &EvaluateRequest) -> Result<Self> {
+        let plan = |architecture: &Architecture, sent: CommDType| {
+            let precision = Precision::cpu(request.dtype);
+            // logits of a slice of positions at a time follow from what `Plan::selected_from` names
+            let lowering = CpuBackend.evaluation_lowering();
+            evaluation_plan(&request.model, architecture, request.tp, precision, sent, lowering)
+        };
+        let mut plans = vec![plan(&Architecture::Standard, CommDType::Activations)?];
+        let mut of = Vec::with_capacity(request.architectures.len());
+        for architecture in &request.architectures {
+            let plan = plan(architecture, request.comm_dtype)?;
+            let there = plans.iter().position(|known| *known == plan);
+            of.push(there.unwrap_or(plans.len()));
+            if there.is_none() {
+                plans.push(plan);
+            }
+        }
+        Ok(Self { plans, of })
+    }
+}
+
+/// Windows that nobody has begun; groups take one after another.
+pub(super) struct Queue<'a> {
+    next: AtomicUsize,
+    count: usize,
+    /// Of each group what its ranks do, turn by turn: they come one by one and must all do the same.
+    taken: Vec<Mutex<Vec<Option<usize>>>>,
+    stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Queue<'a> {
+    pub(super) fn new(groups: usize, count: usize, stop: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        let taken = (0..groups).map(|_| Mutex::default()).collect();
+        Self { next: AtomicUsize::new(0), count, taken, stop }
+    }
+
+    /// The window that a group takes at its `turn`; `None` where there is no more to do.
+    pub(super) fn take(&self, group: usize, turn: &mut usize) -> Option<usize> {
+        let next = || Some(self.next.fetch_add(1, Ordering::Relaxed)).filter(|next| *next < self.count);
+        self.agree(group, turn, next)
+    }
+
+    /// Whether a group goes on with its window at its `turn`.
+    pub(super) fn goes_on(&self, group: usize, turn: &mut usize) -> bool {
+        self.agree(group, turn, || Some(0)).is_some()
+    }
+
+    /// What the first rank of a group that comes to a turn, from 0, decides for all of them; `None` once it is to stop.
+    fn agree(
+        &self,
+        group: usize,
+        turn: &mut usize,
+        decide: impl FnOnce() -> Option<usize>,
+    ) -> Option<usize> {
+        let mut taken = self.taken[group].lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.len() == *turn {
+            taken.push(if (self.stop)() { None } else { decide() });
+        }
+        *turn += 1;
+        taken.get(*turn - 1).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+    use crate::plan::DType;
+
+    #[test]
+    fn what_is_kept_for_architectures_that_go_on_is_counted() {
+        let kept = |architectures: &[&str], lengths: &[usize]| {
+            let model = Model::resolve("tiny").unwrap();
+            let wanted: Vec<usize> = (0..architectures.len()).collect();
+            let window = |length: &usize| Window { tokens: vec![1; *length], wanted: wanted.clone() };
+            let request = EvaluateRequest {
+                model,
+                architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
+                dtype: DType::F32,
+                tp: 1,
+                comm_dtype: CommDType::Activations,
+                seed: 0,
+                windows: lengths.iter().map(window).collect(),
+            };
+            Work::new(&request, Plans::of(&request).unwrap(), &|| false).kept_bytes()
+        };
+        let hidden = u64::from(Model::resolve("tiny").unwrap().shape.hidden);
+        // the residual and the output of the module before, at each point where ladders leave standard
+        let point = 2 * hidden * 4 * 10;
+        assert_eq!(kept(&["standard"], &[10]), 0);
+        assert_eq!(kept(&["ladder:[1]"], &[10, 3]), point);
+        assert_eq!(kept(&["ladder:[1]", "ladder:[2]", "ladder:[3]"], &[10]), 3 * point);
+        // those that leave together keep once until they part, with a ladder's two outputs under way: where the other
+        // one has ended, this and what they came from
+        let ladders = hidden * 4 * 10 * 3;
+        assert_eq!(kept(&["ladder:[1+2]", "ladder:[1+3]", "ladder:[3]"], &[10]), point + ladders);
+    }
+}
