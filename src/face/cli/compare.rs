@@ -25,8 +25,8 @@ pub struct Args {
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// What the cells of a pair differ in: architecture, p2p, tp, batch, link, model, hardware, backend, dtype, collective,
-    /// stack, prompt_tokens, output_tokens, recorder, coverage, no_graph, a variable (NCCL_ALGO) or a profile value (link.alpha_us)
+    /// What the cells of a pair differ in: any option of `run` (architecture, p2p, tp, batch, collective, micro_batches, ...),
+    /// a variable (NCCL_ALGO) or a profile value (link.alpha_us)
     #[arg(long, value_name = "AXIS", required_unless_present = "gate")]
     pub by: Option<String>,
     /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]; with --gate

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::lab::store::Annotations;
 use crate::study::analysis::RunTable;
-use crate::table::Record;
+use crate::table::{Record, Status};
 
 /// The runs directory at one moment; immutable, shared by all screens.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub annotations: Arc<Annotations>,
     /// Files that could not be read, and why.
     pub damaged: Vec<String>,
+    /// How many of the runs are under way: a frame asks, and may not look at all of them.
+    pub running: usize,
     /// What is known of each cell (by [`crate::table::Spec::key`]).
     pub known: HashMap<String, Known>,
 }
@@ -55,7 +57,8 @@ impl Snapshot {
             }
         }
         let table = RunTable::new(&records, &annotations);
-        Self { records: Arc::new(records), table, annotations, damaged, known }
+        let running = records.iter().filter(|record| record.status == Status::Running).count();
+        Self { records: Arc::new(records), table, annotations, damaged, running, known }
     }
 
     /// The same runs with other tags and notes.

@@ -11,7 +11,7 @@
 //! | `kernels`, `gemm`, `attention`, `quantize` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
-//! | `evaluate` | quality of architectures on a text |
+//! | `evaluate`, `evaluate_work` | quality of architectures on a text, and what groups of ranks take of it |
 //! | `loss`, `exponential` | its arithmetic: likelihood, divergence, agreement |
 
 pub(super) mod attention;

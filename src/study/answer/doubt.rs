@@ -9,7 +9,7 @@ use super::question::Question;
 use crate::base::statistics::median;
 use crate::base::text::counted;
 use crate::study::analysis::{Comparison, Varied};
-use crate::table::{Backend, CellRuns, Provenance, Record, Spec, limit};
+use crate::table::{CellRuns, Provenance, Record, Spec, limit};
 
 /// `upper-bound` does the work of `standard` without its communication: what it is slower by is noise, and from this
 /// share of the throughput on it is told.
@@ -99,7 +99,7 @@ fn load(records: &[Record]) -> Option<String> {
 /// The load of a machine's last minute as a run on its CPUs began.
 fn load_of(record: &Record) -> Option<f64> {
     let load = record.environment.get("load_average")?.get(0)?.as_f64();
-    load.filter(|_| record.spec.backend == Backend::Cpu && cores(record).is_some())
+    load.filter(|_| record.spec.backend.computes_on_cores() && cores(record).is_some())
 }
 
 /// The load up to which a run finds the cores that it needs: the runs before it are part of it, a lane a thread.

@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::Architecture;
 use crate::plan::LayerSet;
 use crate::study::analysis::testing::{record, sim_record};
-use crate::table::{Link, P2p, Record, Spec, Status};
+use crate::table::{Collective, Link, P2p, Record, Spec, Status};
 
 const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 
@@ -125,6 +125,38 @@ fn contradictions_are_named() {
         "{text}"
     );
     assert!(text.contains("looks wrong: upper-bound"), "it differs between P2P on and off: {text}");
+}
+
+#[test]
+fn more_than_all_is_noise_only_where_it_was_measured_and_no_collective_norms() {
+    let shares = |fused: bool, simulated: bool| {
+        let of = |name: &str, architecture: Architecture, step: f64| {
+            let change = |spec: &mut Spec| {
+                spec.architecture = architecture.clone();
+                spec.collective = if fused { Collective::Fused } else { Collective::Nccl };
+            };
+            match simulated {
+                true => sim_record(name, change, 0.0, step),
+                false => record(name, change, 0, &[0.99, 1.0, 1.01].map(|noise| (0.0, step * noise))),
+            }
+        };
+        let cells = [
+            ("s", Architecture::Standard, 10.0),
+            ("l", LADDER, 7.0),
+            ("u", Architecture::UpperBound, 8.0),
+        ];
+        let answer = one(&cells.map(|(name, architecture, step)| of(name, architecture, step)));
+        answer.sentences.iter().find(|text| text.contains("won back")).expect("a share").clone()
+    };
+    let noise = "; more than 100 % is noise";
+    let real = "; more than 100 % is real where collectives take over norms";
+    let says = |fused, simulated| {
+        let text = shares(fused, simulated);
+        assert!(text.contains("150 %"), "{text}");
+        (text.contains(real), text.contains(noise))
+    };
+    assert_eq!([says(true, true), says(true, false)], [(true, false); 2]);
+    assert_eq!([says(false, false), says(false, true)], [(false, true), (false, false)]);
 }
 
 #[test]

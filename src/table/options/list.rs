@@ -32,6 +32,11 @@ impl Backend {
     pub fn is_simulated(self) -> bool {
         matches!(self, Self::Sim)
     }
+
+    /// Whether its ranks compute on this machine's cores, which other programs may keep busy.
+    pub fn computes_on_cores(self) -> bool {
+        matches!(self, Self::Cpu)
+    }
 }
 
 words! {

@@ -24,7 +24,7 @@ use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{empty, frame, line, put, select, wrap};
 use crate::face::tui::widgets::table::told;
 use crate::lab::store::Annotations;
-use crate::table::{Record, Status};
+use crate::table::Record;
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
@@ -61,9 +61,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
 fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Snapshot, shown: &Shown) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
-    let running = stored.records.iter().filter(|record| record.status == Status::Running).count();
-    if running > 0 {
-        count += &format!(", {running} ▶ running");
+    if stored.running > 0 {
+        count += &format!(", {} ▶ running", stored.running);
     }
     if !runs.marked.is_empty() {
         count += &format!(", {} marked", runs.marked.len());
