@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Axis, Comparison, Varied, compare};
 use crate::base::error::{Error, Result};
+use crate::base::natural::natural_order;
 use crate::machine::hardware::{CollectiveScale, LinkTable, Profile};
 use crate::plan::Architecture;
 use crate::run::{Shared, backend, emulated_link, sim};
@@ -72,6 +73,7 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     }
     name(&mut groups);
     let mut groups: Vec<GainGroup> = groups.into_values().map(|(_, group)| group).collect();
+    groups.sort_by(|a, b| natural_order(&a.name, &b.name));
     for line in groups.iter_mut().flat_map(|group| group.lines.values_mut()) {
         line.sort_by(|a, b| a.all_reduce_us.total_cmp(&b.all_reduce_us));
     }

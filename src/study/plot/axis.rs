@@ -19,7 +19,16 @@ impl Axis {
     /// more than ten times the smallest.
     pub fn fit(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
-        let log = low > 0.0 && high / low > 10.0;
+        Self::of_bounds(low, high, low > 0.0 && high / low > 10.0)
+    }
+
+    /// A logarithmic axis that shows all finite values with some air around them, linear where one is not positive.
+    pub fn fit_log(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = bounds(values).unwrap_or((1.0, 1.0));
+        Self::of_bounds(low, high, low > 0.0)
+    }
+
+    fn of_bounds(low: f64, high: f64, log: bool) -> Self {
         let (a, b) = if log { (low.ln(), high.ln()) } else { (low, high) };
         // A single value still needs a range around it.
         let air = match b > a {
@@ -33,6 +42,11 @@ impl Axis {
         }
         let (min, max) = if log { (a.exp(), b.exp()) } else { (a, b) };
         Self { min, max, log, from: 0.0, to: 1.0 }
+    }
+
+    /// Whether equal ways along it are equal ratios.
+    pub fn is_log(&self) -> bool {
+        self.log
     }
 
     /// A linear axis that shows 0 and all finite values, with air beyond those: what bars need.

@@ -58,9 +58,14 @@ pub fn gain_figure(
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 90.0 * rows as f64))?;
     let area =
         layout::name_axes(&mut scene, area, "one all-reduce (us)", "tokens/s over standard", &sizes);
+    // charts side by side have the same kind of axis
+    let latencies = |group: &GainGroup| -> Vec<f64> {
+        group.lines.values().flatten().map(|point| point.all_reduce_us).collect()
+    };
+    let is_log = groups.iter().any(|group| Axis::fit(latencies(group).into_iter()).is_log());
     let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
     for (cell, group) in cells.into_iter().zip(groups) {
-        draw_chart(&mut scene, cell, group, groups.len() > 1, &looks, &sizes);
+        draw_chart(&mut scene, cell, group, (groups.len() > 1, is_log), &looks, &sizes);
     }
     Ok(Figure::new(scene, provenance, options))
 }
@@ -69,7 +74,7 @@ fn draw_chart(
     scene: &mut Scene,
     cell: Area,
     group: &GainGroup,
-    header: bool,
+    (header, is_log): (bool, bool),
     looks: &Looks,
     sizes: &Sizes,
 ) {
@@ -89,16 +94,20 @@ fn draw_chart(
     let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;
     let area = layout::data_area(cell, header, y_width, 1.2 * sizes.tick, sizes);
     let y = y.over(area.bottom, area.top);
-    let x = Axis::fit(points().map(|point| point.all_reduce_us)).over(area.left, area.right);
+    let latencies = points().map(|point| point.all_reduce_us);
+    let x = if is_log { Axis::fit_log(latencies) } else { Axis::fit(latencies) };
+    let x = x.over(area.left, area.right);
     if header {
         layout::header(scene, &area, &group.name, sizes);
     }
     axis::vertical(scene, &y, &area, sizes);
     axis::horizontal(scene, &x, &area, sizes);
     scene.line(vec![(area.left, y.place(1.0)), (area.right, y.place(1.0))], GREY, 0.5 * sizes.line);
-    marks(scene, group, &x, &area, sizes);
     let place =
         |point: &GainPoint| -> Point { (x.place(point.all_reduce_us), y.place(point.pair.speedup)) };
+    let lines: Vec<Vec<Point>> =
+        group.lines.values().map(|line| line.iter().map(place).collect()).collect();
+    marks(scene, group, &lines, &x, &area, sizes);
     for ((architecture, variant), line) in &group.lines {
         let look = looks[architecture];
         let points = within(line.iter().map(place).collect(), area.top);
@@ -145,8 +154,27 @@ fn within(points: Vec<Point>, top: f64) -> Vec<Point> {
     line
 }
 
-/// The machines: a thin line from the axis up, at its head the name where there is room; a tip has it in any case.
-fn marks(scene: &mut Scene, group: &GainGroup, x: &Axis, area: &Area, sizes: &Sizes) {
+/// Through how much of a box these lines go: how many of their segments meet it.
+fn crossed(lines: &[Vec<Point>], (left, right): (f64, f64), (top, bottom): (f64, f64)) -> usize {
+    let meets = |ends: &&[Point]| {
+        let [a, b] = [ends[0], ends[1]];
+        let (from, to) = (a.0.max(left), b.0.min(right));
+        let at = |x: f64| if b.0 > a.0 { a.1 + (x - a.0) / (b.0 - a.0) * (b.1 - a.1) } else { a.1 };
+        from <= to && at(from).min(at(to)) <= bottom && at(from).max(at(to)) >= top
+    };
+    lines.iter().flat_map(|line| line.windows(2)).filter(meets).count()
+}
+
+/// The machines: a thin line from the axis up, along it the name where there is room, at the end that fewer of the
+/// chart's lines cross; a tip has it in any case.
+fn marks(
+    scene: &mut Scene,
+    group: &GainGroup,
+    lines: &[Vec<Point>],
+    x: &Axis,
+    area: &Area,
+    sizes: &Sizes,
+) {
     let mut taken = area.left;
     for mark in &group.marks {
         let at = x.place(mark.us);
@@ -158,7 +186,12 @@ fn marks(scene: &mut Scene, group: &GainGroup, x: &Axis, area: &Area, sizes: &Si
         scene.tips.push(Tip { at: (at, area.bottom), radius: 0.5 * sizes.tick, text });
         let long = font::width(&mark.name, sizes.tick, false);
         if long < 0.8 * area.height() && at - 1.1 * sizes.tick > taken {
-            let place = (at - 0.55 * sizes.tick, area.top + long + 0.4 * sizes.tick);
+            let air = 0.4 * sizes.tick;
+            let across = (at - 1.1 * sizes.tick, at);
+            let [top, bottom] = [area.top + long + air, area.bottom - air];
+            let above = crossed(lines, across, (area.top, top));
+            let below = crossed(lines, across, (bottom - long, area.bottom));
+            let place = (at - 0.55 * sizes.tick, if below < above { bottom } else { top });
             scene.text(Text::new(place, &mark.name, sizes.tick).upwards().inside().color(GREY));
             taken = at;
         }
