@@ -58,7 +58,13 @@ impl RecordPrinter {
                     _ => text,
                 }
             }
-            _ => output::aligned(&record_table::narrow(&self.piece, &self.annotations)),
+            _ => {
+                let (common, table) = record_table::narrow(&self.piece, &self.annotations);
+                if !common.is_empty() {
+                    output::emit(&format!("{common}\n"))?;
+                }
+                output::aligned(&table)
+            }
         };
         self.piece.clear();
         self.printed = true;

@@ -28,15 +28,15 @@ const NARROW: [&str; 21] = [
     "run",
     "status",
     "architecture",
-    "model",
-    "dtype",
+    "setting|differs in",
     "tp",
     "batch",
-    "tokens",
     "p2p",
-    "on",
     "link",
-    "setting|differs in",
+    "model",
+    "dtype",
+    "tokens",
+    "on",
     "completion_ms|completion ms",
     "tpot_p50_ms|TPOT ms",
     "tokens_per_s|tok/s",
@@ -66,22 +66,25 @@ const LEAST: [&str; 14] = [
     "why",
 ];
 
-/// A record a row under the columns of [`NARROW`].
-pub fn narrow(records: &[Record], annotations: &Annotations) -> Table {
-    let mut rows = Table::new(NARROW).least(&LEAST);
+/// What is said once, above, where all rows have the same.
+const SAID_ONCE: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
+
+/// A record a row under the columns of [`NARROW`], and before it in words what all rows have in common and therefore
+/// no column.
+pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
     // what has a column here
     let told =
         ["architecture", "model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "p2p"];
     let told = [&told[..], &["hardware", "link", "backend"]].concat();
     let settings = settings(records, &told);
-    for (record, setting) in records.iter().zip(settings) {
+    let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
+    let cell = |record: &Record, setting: &String, column: &str| {
         let (spec, annotation) = (&record.spec, annotations.of(&record.run));
-        let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
-        let cell = |column: &str| match column.split('|').next().unwrap_or_default() {
+        match column.split('|').next().unwrap_or_default() {
             "run" => Shown::text(&record.run),
             "status" => Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
             "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
-            "setting" => Shown::some(&setting),
+            "setting" => Shown::some(setting),
             "on" => Shown::text(desk::platform(record)),
             "!provenance" => Shown::text(record.provenance),
             "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
@@ -91,10 +94,41 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> Table {
                 (Some(option), _) => option.shown(spec),
                 (_, measure) => measure.map_or(Shown::None, |m| Shown::number(m.of(record), m.decimals)),
             },
-        };
-        rows.push(NARROW.iter().map(|column| cell(column)).collect());
+        }
+    };
+    let none = String::new();
+    let is_common = |column: &str| {
+        let [first, rest @ ..] = records else { return false };
+        let of_first = cell(first, &none, column);
+        SAID_ONCE.contains(&column)
+            && !rest.is_empty()
+            && rest.iter().all(|record| cell(record, &none, column) == of_first)
+    };
+    let (common, columns): (Vec<&str>, Vec<&str>) =
+        NARROW.into_iter().partition(|column| is_common(column));
+    let mut rows = Table::new(&columns).least(&LEAST);
+    for (record, setting) in records.iter().zip(&settings) {
+        rows.push(columns.iter().map(|column| cell(record, setting, column)).collect());
     }
-    rows
+    let label = |record: &Record, name| option(name).map(|option| option.label(&record.spec));
+    let words = common.into_iter().filter_map(|column| {
+        let record = records.first()?;
+        match column {
+            // the machine's own link is no word of its own
+            "link" if option(column)?.is_default(&record.spec) => None,
+            "tokens" => {
+                Some(format!("{} {}", label(record, "prompt_tokens")?, label(record, "output_tokens")?))
+            }
+            "on" => Some(format!("on {}", desk::platform(record))),
+            _ => label(record, column),
+        }
+    });
+    let words: Vec<String> = words.collect();
+    let common = match words.is_empty() {
+        true => String::new(),
+        false => format!("all {}: {}", records.len(), words.join(" ")),
+    };
+    (common, rows)
 }
 
 /// Adds a run's tags and note to its JSON object.
@@ -110,4 +144,31 @@ pub fn csv(records: &[Record]) -> String {
     let table = RunTable::new(records, &Annotations::default());
     let rows: Vec<u32> = (0..records.len() as u32).collect();
     table.csv(&rows, &table.columns_of_records())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::testing::sim_record;
+
+    #[test]
+    fn what_all_runs_have_in_common_is_said_once() {
+        let of =
+            |batch, tp| sim_record("run", move |spec| (spec.batch, spec.tp) = (batch, tp), 0.0, 1.0);
+        let table = |records: &[Record]| {
+            let (common, table) = narrow(records, &Annotations::default());
+            (common, table.csv().lines().next().expect("a header").to_owned())
+        };
+        let (common, header) = table(&[of(1, 4), of(2, 4)]);
+        assert!(common.starts_with("all 2: tp4 p2p-on ") && common.contains("prompt"), "{common}");
+        assert!(
+            header.contains("batch") && !header.contains("tp,") && !header.contains("model"),
+            "{header}"
+        );
+        let (common, header) = table(&[of(1, 4), of(2, 8)]);
+        assert!(!common.contains("tp4") && header.contains("tp,batch"), "{common} {header}");
+        // of a single run nothing is common
+        let (common, header) = table(&[of(1, 4)]);
+        assert!(common.is_empty() && header.contains("tp,batch,p2p,link,model"), "{header}");
+    }
 }
