@@ -120,3 +120,63 @@ fn a_constant_of_the_machine_is_written_into_its_profile() {
     assert!(value("h100_sxm.toml").is_some_and(|line| line != "matvec_scale = 1.0"));
     assert_eq!(value("gpt-fast.toml"), None);
 }
+
+/// What nccl-tests prints over so many GPUs where each message takes so many times the latency of the built-in profile.
+fn all_reduce_perf(ranks: u32, times: f64) -> String {
+    let mut text =
+        String::from("# nThread 1 nGpus 1 minBytes 8 maxBytes 268435456 step: 2(factor) graph: 1\n");
+    for rank in 0..ranks {
+        text += &format!(
+            "#  Rank  {rank} Group  0 Pid  99 on node-a device  {rank} [0000:1b:00] NVIDIA H100 80GB HBM3\n"
+        );
+    }
+    for power in 10..=28 {
+        let bytes = 1_u64 << power;
+        let us = times * (16.0 + bytes as f64 / 2.6e5);
+        let algorithm = bytes as f64 / us / 1e3;
+        let bus = algorithm * 2.0 * f64::from(ranks - 1) / f64::from(ranks);
+        let columns = format!("{us:.2} {algorithm:.2} {bus:.2} 0");
+        text += &format!("{bytes} {} float sum -1 {columns} {columns}\n", bytes / 4);
+    }
+    text
+}
+
+#[test]
+fn measured_all_reduces_become_a_profile_that_predicts_with_them() {
+    let place = Place::new();
+    place.write("eight.txt", &all_reduce_perf(8, 3.0));
+    place.write("four.txt", &all_reduce_perf(4, 1.0));
+    let both = ["calibrate", "--collectives", "eight.txt,four.txt"];
+    let done = place.run(&[&both[..], &["--write", "mine"]].concat()).exits(0);
+    assert!(done.stdout.contains("Still of h100_sxm: all-reduces with P2P on at TP 2;"), "{done:?}");
+    let told = place.run(&[&both[..], &["--format", "json"]].concat()).exits(0).json();
+    assert_eq!(
+        (&told["profile"], &told["p2p"], &told["tp"][1]["graph"]),
+        (&"h100_sxm".into(), &"on".into(), &true.into())
+    );
+    let alpha = told["tp"][1]["alpha_us"].as_f64().unwrap();
+    assert!((alpha - 48.0).abs() < 1.0, "{told}");
+    let run = |hardware: &str, tp: &str| {
+        let cell = ["run", "--backend", "sim", "--model", "llama-3-70b", "--architecture", "standard"];
+        let on = ["--hardware", hardware, "--tp", tp, "--format", "json"];
+        let record = place.run(&[&cell[..], &on].concat()).exits(0).json();
+        record["metrics"]["tpot_ms"]["p50"].as_f64().unwrap()
+    };
+    let (built_in, mine) = (run("h100_sxm", "8"), run("mine/h100_sxm.toml", "8"));
+    // 160 all-reduces of 16 KB, each some 32 us slower, of which the stack makes a quarter more
+    assert!((mine - built_in - 1.25 * 5.05).abs() < 0.2, "{built_in} {mine}");
+    // what was not measured stays
+    assert_eq!(run("h100_sxm", "2"), run("mine/h100_sxm.toml", "2"));
+    let profile = std::fs::read_to_string(place.path().join("mine/h100_sxm.toml")).unwrap();
+    assert!(profile.contains("nccl-tests, eight.txt, in CUDA graphs"), "{profile}");
+    assert!(profile.contains("# H100 SXM5 80 GB."), "comments stay: {profile}");
+    // the same number of GPUs twice, a GPU that nobody knows
+    let twice = place.run(&["calibrate", "--collectives", "four.txt,four.txt"]).exits(2);
+    assert!(twice.stderr.contains("are both over 4 GPUs"), "{twice:?}");
+    place.write("other.txt", &all_reduce_perf(4, 1.0).replace("H100 80GB HBM3", "Quadro 6000"));
+    let other = place.run(&["calibrate", "--collectives", "other.txt"]).exits(2);
+    assert!(
+        other.stderr.contains("no built-in profile is of this GPU: NVIDIA Quadro 6000"),
+        "{other:?}"
+    );
+}

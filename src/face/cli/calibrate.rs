@@ -13,6 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::machine::hardware::{Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
+use crate::table::P2p;
 use crate::table::render::{Shown, Table};
 
 /// The command line's arguments of `ladderscope calibrate`.
@@ -23,11 +24,18 @@ pub struct Args {
     /// stored runs that were executed, not simulated]
     #[arg(long, value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
+    /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed, a
+    /// file for each number of GPUs
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "fit", "no_cross_validation"])]
+    pub collectives: Vec<PathBuf>,
+    /// Whether GPUs talked directly while they were measured (off: NCCL_P2P_DISABLE=1)
+    #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
+    pub p2p: P2p,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Hardware profile that they ran on: a built-in name, or a TOML file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub hardware: String,
+    /// Hardware profile that they ran on: a built-in name, or a TOML file; --collectives know it by the GPU's name
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "collectives")]
+    pub hardware: Option<String>,
     /// Software stack whose constants to fit: a built-in name, or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "gpt-fast")]
     pub stack: String,
@@ -51,7 +59,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(unknown) = args.fit.iter().flatten().find(|k| PARAMETERS.iter().all(|p| p.key != **k)) {
         return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
     }
-    let target = Target { profile: Profile::load(&args.hardware)?, stack: Stack::load(&args.stack)? };
+    if !args.collectives.is_empty() {
+        return super::calibrate_collectives::run(args);
+    }
+    let hardware = args.hardware.as_deref().unwrap_or_default();
+    let target = Target { profile: Profile::load(hardware)?, stack: Stack::load(&args.stack)? };
     let points = match &args.data {
         Some(path) => calibrate::read_csv(path)?,
         None => calibrate::of_records(&args.filter.records(&[], &dir)?),
@@ -169,7 +181,7 @@ fn digits(value: f64) -> String {
     rounded(value).to_string()
 }
 
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
@@ -178,7 +190,7 @@ fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into).map_err(Error::io(into))?;
     let (profile, stack) = (&fit.target.profile, &fit.target.stack);
     let mut stack_file = document(&args.stack, Stack::built_in_text(&args.stack))?;
-    let mut profile_file = document(&args.hardware, Profile::built_in_text(&args.hardware))?;
+    let mut profile_file = profile_document(args.hardware.as_deref().unwrap_or_default())?;
     let mut link = false;
     for Constant { parameter, value, .. } in &fit.constants {
         if parameter.is_host_link() {
@@ -200,12 +212,21 @@ fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
             }
         }
     }
-    for (name, file) in [(&stack.name, &stack_file), (&profile.name, &profile_file)] {
-        let path = into.join(format!("{name}.toml"));
-        atomic::write(&path, file.to_string().as_bytes())?;
-        report::line(&format!("wrote {}", path.display()));
-    }
-    Ok(())
+    save(into, &stack.name, &stack_file)?;
+    save(into, &profile.name, &profile_file).map(drop)
+}
+
+/// Writes a profile's or a stack's file into a directory; the file's path.
+pub(super) fn save(into: &Path, name: &str, file: &DocumentMut) -> Result<PathBuf> {
+    let path = into.join(format!("{name}.toml"));
+    atomic::write(&path, file.to_string().as_bytes())?;
+    report::line(&format!("wrote {}", path.display()));
+    Ok(path)
+}
+
+/// The text of a hardware profile, comments kept.
+pub(super) fn profile_document(name_or_file: &str) -> Result<DocumentMut> {
+    document(name_or_file, Profile::built_in_text(name_or_file))
 }
 
 fn document(name_or_file: &str, built_in: Option<&str>) -> Result<DocumentMut> {
@@ -220,7 +241,7 @@ fn document(name_or_file: &str, built_in: Option<&str>) -> Result<DocumentMut> {
 }
 
 /// Sets a dotted path; what stands around the value stays.
-fn set(document: &mut DocumentMut, path: &str, value: f64) {
+pub(super) fn set(document: &mut DocumentMut, path: &str, value: f64) {
     let mut item: &mut Item = document.as_item_mut();
     for key in path.split('.') {
         item = &mut item[key];

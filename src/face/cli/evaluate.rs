@@ -105,8 +105,10 @@ impl Shower {
             }
             Progress::Windows { done, found, of } => (done, found, of),
         };
-        let began = *self.began.get_or_insert_with(Instant::now);
         let computed = done - found;
+        // a search asks for one set of windows after the other, each with its own time to go
+        self.began = self.began.filter(|_| computed > 0);
+        let began = *self.began.get_or_insert_with(Instant::now);
         let left = match computed {
             0 => String::new(),
             _ => {

@@ -7,6 +7,7 @@
 mod app;
 mod baseline;
 mod calibrate;
+mod calibrate_collectives;
 mod compare;
 mod complete;
 mod complete_values;

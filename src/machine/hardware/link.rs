@@ -145,6 +145,17 @@ impl LinkPoint {
         Self { alpha_us, gb_s, large, ctas, note, measured_bytes, points: Vec::new() }
     }
 
+    /// A link of measured points (message bytes, us; bytes ascending): `alpha_us` is their median up to 16 KB, `gb_s`
+    /// their slope from 64 MB on, or without such messages of the two largest. `None` for fewer than two points, and
+    /// where the largest is not slower than the one before it.
+    pub fn of_points(points: Vec<(u64, f64)>) -> Option<Self> {
+        let [.., before, last] = *points.as_slice() else { return None };
+        let gb_s = (last.0 - before.0) as f64 / (last.1 - before.1) / 1e3;
+        let link = Self { points, ..Self::formula(0.0, gb_s) };
+        let (alpha_us, gb_s) = link.measured()?;
+        (gb_s > 0.0 && gb_s.is_finite()).then_some(Self { alpha_us, gb_s, ..link })
+    }
+
     /// How long a message takes where nothing else runs (us).
     pub(super) fn alone_us(&self, bytes: f64) -> f64 {
         self.us(bytes, CollectiveScale::ALONE).0
@@ -254,6 +265,11 @@ impl LinkTable {
         (alpha.max(0.0), gb_s.exp())
     }
 
+    /// How long a message of so many bytes takes at `tp` ranks where nothing else runs (us).
+    pub fn alone_us(&self, tp: u32, bytes: f64) -> f64 {
+        self.us(tp, bytes, CollectiveScale::ALONE).0
+    }
+
     /// How long a message takes at `tp` ranks (us).
     pub(super) fn us(&self, tp: u32, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
         if tp <= 1 {
@@ -278,6 +294,23 @@ mod tests {
     use super::*;
     use crate::machine::hardware::Profile;
     use crate::table::P2p;
+
+    #[test]
+    fn latency_and_bandwidth_of_measured_points_are_those_of_the_built_in_profiles() {
+        for name in ["h100_sxm", "h200_sxm"] {
+            for (tp, point) in &Profile::load(name).unwrap().link.p2p_on.tp {
+                let found = LinkPoint::of_points(point.points.clone()).unwrap();
+                let near = |found: f64, told: f64| (found / told - 1.0).abs() < 0.005;
+                assert!(near(found.alpha_us, point.alpha_us), "{name} {tp}: {} us", found.alpha_us);
+                assert!(near(found.gb_s, point.gb_s), "{name} {tp}: {} GB/s", found.gb_s);
+            }
+        }
+        // without messages that show the bandwidth, the two largest have to
+        let few = LinkPoint::of_points(vec![(1024, 9.0), (2048, 10.0), (1 << 20, 20.0)]).unwrap();
+        assert_eq!((few.alpha_us, few.gb_s.round()), (9.5, 105.0));
+        assert_eq!(LinkPoint::of_points(vec![(1024, 9.0)]), None);
+        assert_eq!(LinkPoint::of_points(vec![(1024, 9.0), (4096, 9.0)]), None, "no bandwidth");
+    }
 
     fn table(rows: &[(u32, f64, f64)]) -> LinkTable {
         let tp = rows.iter().map(|&(tp, alpha, gb)| (tp, LinkPoint::formula(alpha, gb))).collect();

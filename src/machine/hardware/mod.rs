@@ -19,7 +19,7 @@ pub use describe::Described;
 pub use link::{InterNode, LargeMessages, LinkPoint, LinkTable, Links};
 pub use memory::MemoryNeed;
 pub use profile::{Profile, Skew, Tflops};
-pub use recognise::profile_of;
+pub use recognise::{profile_named, profile_of};
 pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lowering};
 pub use tables::{CostSource, Peaks, Tables};
 pub use target::Target;

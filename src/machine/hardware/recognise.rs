@@ -26,6 +26,11 @@ pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
     MEMORY.contains(&(memory_bytes as f64 / expected as f64)).then_some(*profile)
 }
 
+/// The profile of a GPU of which the name alone is known.
+pub fn profile_named(name: &str) -> Option<&'static str> {
+    Profile::built_in().iter().find_map(|profile| profile_of(name, profile.memory_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,13 @@
 
 mod data;
 mod fit;
+mod nccl_tests;
 mod parameters;
 mod validate;
 
 pub use data::{Point, of_records, read_csv};
 pub use fit::{Constant, Fit, fit};
+pub use nccl_tests::NcclTest;
 pub use parameters::{PARAMETERS, Parameter};
 pub use validate::{Errors, Held, Residual, cross_validate, errors, residuals};
 

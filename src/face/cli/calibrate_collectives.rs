@@ -1,0 +1,217 @@
+//! `ladderscope calibrate --collectives`: all-reduces that nccl-tests measured become points of a hardware profile.
+
+use std::path::Path;
+
+use serde_json::json;
+use toml_edit::{Item, Table as TomlTable, Value};
+
+use super::calibrate::{Args, profile_document, rounded, save, set};
+use super::output::{self, Format};
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
+use crate::study::calibrate::NcclTest;
+use crate::table::P2p;
+use crate::table::render::{Shown, Table};
+
+/// A file's all-reduces: where they were read, what was read, what they are as a link.
+struct Measured<'a> {
+    file: &'a Path,
+    test: NcclTest,
+    link: LinkPoint,
+}
+
+/// Reads, compares with the profile, prints, writes.
+pub fn run(args: &Args) -> Result<u8> {
+    let mut all = args.collectives.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
+    all.sort_by_key(|measured| measured.test.ranks);
+    if let Some(pair) = all.windows(2).find(|pair| pair[0].test.ranks == pair[1].test.ranks) {
+        let [a, b] = [&pair[0], &pair[1]].map(|measured| measured.file.display());
+        return Err(Error::input_help(
+            format!("{a} and {b} are both over {}", counted(pair[0].test.ranks as usize, "GPU")),
+            "give one file for each number of GPUs",
+        ));
+    }
+    let hardware = hardware(args, &all)?;
+    let profile = Profile::load(&hardware)?;
+    let before = match args.p2p {
+        P2p::On => &profile.link.p2p_on,
+        P2p::Off => &profile.link.p2p_off,
+    };
+    match args.output.format {
+        Format::Json => output::json(&json!({
+            "profile": profile.name,
+            "p2p": args.p2p,
+            "tp": all.iter().map(|measured| as_json(measured, before)).collect::<Vec<_>>(),
+            "assumed": assumed(args, &profile, &all),
+        }))?,
+        Format::Csv => output::emit(&rows(&all, before).csv())?,
+        Format::Table => {
+            output::emit(&output::aligned(&rows(&all, before)))?;
+            output::emit(&format!(
+                "Still of {}: {}.\n",
+                profile.name,
+                assumed(args, &profile, &all).join("; ")
+            ))?;
+        }
+    }
+    let eager: Vec<u32> = all.iter().filter(|m| !m.test.in_graph).map(|m| m.test.ranks).collect();
+    if !eager.is_empty() {
+        report::note(&format!(
+            "TP {}: measured without CUDA graphs, so that small messages contain what a launch costs; decoding replays graphs (`all_reduce_perf -G 1`)",
+            eager.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if let Some(into) = &args.write {
+        write(args, &hardware, &profile, &all, into)?;
+    }
+    Ok(0)
+}
+
+fn read(file: &Path) -> Result<Measured<'_>> {
+    let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+    let name = file.display().to_string();
+    let test = NcclTest::parse(&name, &text)?;
+    let link = LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
+        Error::input_help(
+            format!("{name}: the largest messages are not slower, and tell nothing of the bandwidth"),
+            "measure up to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`",
+        )
+    })?;
+    Ok(Measured { file, test, link })
+}
+
+/// The profile that is meant: the one that was named, else that of the GPU which all files name.
+fn hardware(args: &Args, all: &[Measured<'_>]) -> Result<String> {
+    if let Some(name) = &args.hardware {
+        return Ok(name.clone());
+    }
+    let gpu = all.iter().find_map(|measured| measured.test.gpu.as_deref());
+    gpu.and_then(profile_named).map(str::to_owned).ok_or_else(|| {
+        Error::input_help(
+            match gpu {
+                Some(gpu) => format!("no built-in profile is of this GPU: {gpu}"),
+                None => "the files do not say on which GPU they were measured".to_owned(),
+            },
+            format!("name the nearest one with --hardware: {}", Profile::names().join(", ")),
+        )
+    })
+}
+
+/// Message bytes at which measured and the profile's latencies are set side by side: a decode step's, and a prefill's.
+const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
+
+fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
+    let mut columns = vec!["tp".to_owned(), "messages".into(), "alpha_us".into(), "gb_s|GB/s".into()];
+    for (size, _) in SHOWN {
+        columns.push(format!("us_{}|{size}, us", size.replace(' ', "_").to_lowercase()));
+        columns.push(format!("profile_us_{}|profile", size.replace(' ', "_").to_lowercase()));
+    }
+    let mut table = Table::new(columns);
+    for Measured { test, link, .. } in all {
+        let bytes = |at: Option<&(u64, f64)>| at.map_or(0, |(bytes, _)| *bytes);
+        let messages = format!("{} to {} B", bytes(test.points.first()), bytes(test.points.last()));
+        let mut row = vec![test.ranks.into(), messages.into()];
+        row.extend([Shown::Number(link.alpha_us, 2), Shown::Number(link.gb_s, 1)]);
+        for (_, bytes) in SHOWN {
+            let us = |table: &LinkTable| table.alone_us(test.ranks, bytes as f64);
+            row.push(Shown::Number(us(&alone(test.ranks, link)), 2));
+            row.push(Shown::Number(us(before), 2));
+        }
+        table.push(row);
+    }
+    table
+}
+
+/// A table of this link alone.
+fn alone(ranks: u32, link: &LinkPoint) -> LinkTable {
+    LinkTable { note: None, tp: [(ranks, link.clone())].into() }
+}
+
+fn as_json(Measured { file, test, link }: &Measured<'_>, before: &LinkTable) -> serde_json::Value {
+    let profile_us = |bytes: u64| before.alone_us(test.ranks, bytes as f64);
+    json!({
+        "tp": test.ranks, "file": file, "gpu": test.gpu, "nccl": test.version, "graph": test.in_graph,
+        "alpha_us": link.alpha_us, "gb_s": link.gb_s,
+        "points": test.points.iter().map(|(bytes, us)| json!({
+            "bytes": bytes, "us": us, "profile_us": profile_us(*bytes),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// What the profile still takes from elsewhere, in words.
+fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> {
+    let link = |p2p: P2p| format!("all-reduces with P2P {}", p2p.as_str());
+    let table = if args.p2p == P2p::On { &profile.link.p2p_on } else { &profile.link.p2p_off };
+    let others: Vec<String> = table
+        .tp
+        .keys()
+        .filter(|tp| all.iter().all(|m| m.test.ranks != **tp))
+        .map(u32::to_string)
+        .collect();
+    let mut told = Vec::new();
+    if !others.is_empty() {
+        told.push(format!("{} at TP {}", link(args.p2p), others.join(", ")));
+    }
+    told.push(link(if args.p2p == P2p::On { P2p::Off } else { P2p::On }));
+    told.extend(
+        [
+            "other collectives than NCCL's",
+            "links between nodes",
+            "memory and arithmetic of the GPU",
+            "what a collective takes from compute beside it (the stack)",
+        ]
+        .map(str::to_owned),
+    );
+    told
+}
+
+/// Writes the profile's file with the measured points in it, comments kept.
+fn write(
+    args: &Args,
+    hardware: &str,
+    profile: &Profile,
+    all: &[Measured<'_>],
+    into: &Path,
+) -> Result<()> {
+    std::fs::create_dir_all(into).map_err(Error::io(into))?;
+    let mut file = profile_document(hardware)?;
+    let name = if args.p2p == P2p::On { "p2p_on" } else { "p2p_off" };
+    for Measured { file: source, test, link } in all {
+        let source = format!(
+            "link.{name}, TP {}: nccl-tests, {}{}{}",
+            test.ranks,
+            source.file_name().unwrap_or(source.as_os_str()).to_string_lossy(),
+            test.version.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default(),
+            if test.in_graph { ", in CUDA graphs" } else { ", without CUDA graphs" },
+        );
+        let tp = file["link"][name]["tp"].or_insert(Item::Table(TomlTable::new()));
+        let row = tp[&test.ranks.to_string()].or_insert(Item::Table(TomlTable::new()));
+        // what stood there was of another machine
+        let row = row
+            .as_table_like_mut()
+            .ok_or_else(|| Error::failed(format!("{hardware}: {name} is no table")))?;
+        for key in ["large", "note", "measured_bytes", "points"] {
+            row.remove(key);
+        }
+        let points: Vec<String> =
+            test.points.iter().map(|(bytes, us)| format!("[{bytes}, {}]", rounded(*us))).collect();
+        let lines: Vec<String> =
+            points.chunks(6).map(|line| format!("    {},\n", line.join(", "))).collect();
+        let points: Value = format!("[\n{}]", lines.concat())
+            .parse()
+            .map_err(|error| Error::failed(format!("points of TP {}: {error}", test.ranks)))?;
+        row.insert("points", Item::Value(points));
+        row.insert("note", Item::Value(source.as_str().into()));
+        let key = |value: &str| format!("link.{name}.tp.{}.{value}", test.ranks);
+        set(&mut file, &key("alpha_us"), link.alpha_us);
+        set(&mut file, &key("gb_s"), link.gb_s);
+        if let Some(sources) = file["sources"].as_array_mut() {
+            sources.push(source);
+        }
+    }
+    let path = save(into, &profile.name, &file)?;
+    // what was written is read once, so that nobody finds out later that it cannot be
+    Profile::load(&path.display().to_string()).map(drop)
+}
