@@ -1,5 +1,5 @@
 //! The quality of an experiment's cells (`[evaluate]`): one evaluation for all cells that compute the same numbers,
-//! on the cpu backend, whoever ran them. What was evaluated before is found.
+//! by the backend that ran them, for predicted cells by the cpu backend. What was evaluated before is found.
 
 use std::collections::HashMap;
 
@@ -18,6 +18,7 @@ use super::evaluate::{Asked, Progress, Subject, TextQuality, evaluate};
 /// What one evaluation is of: cells that differ in nothing but what leaves the numbers as they are.
 #[derive(Clone, Debug, PartialEq)]
 struct Part {
+    backend: Backend,
     model: String,
     dtype: DType,
     comm_dtype: CommDType,
@@ -28,10 +29,15 @@ struct Part {
 impl Part {
     /// That of one cell. Ranks that always agree compute the same at every TP, and one rank does it fastest.
     fn of(spec: &Spec) -> Self {
+        let backend = if spec.backend.is_simulated() { Backend::Cpu } else { spec.backend };
         Self {
+            backend,
             model: spec.model.clone(),
             // the cpu backend has no f16
-            dtype: if spec.dtype == DType::F16 { DType::F32 } else { spec.dtype },
+            dtype: match spec.dtype {
+                DType::F16 if backend == Backend::Cpu => DType::F32,
+                dtype => dtype,
+            },
             comm_dtype: spec.comm_dtype,
             tp: if spec.architecture.is_of_any_tp(spec.comm_dtype) { 1 } else { spec.tp },
             architectures: vec![spec.architecture.clone()],
@@ -40,7 +46,7 @@ impl Part {
 
     /// Takes another's architecture where both differ in that alone.
     fn takes(&mut self, other: &Self) -> bool {
-        let of = |part: &Self| (part.model.clone(), part.dtype, part.comm_dtype, part.tp);
+        let of = |part: &Self| (part.backend, part.model.clone(), part.dtype, part.comm_dtype, part.tp);
         let same = of(self) == of(other);
         let new = other.architectures.iter().filter(|one| same && !self.architectures.contains(one));
         let new: Vec<Architecture> = new.cloned().collect();
@@ -113,7 +119,7 @@ fn one(
         seed: 0,
         counts: true,
     };
-    let backend = backend(Backend::Cpu)?;
+    let backend = backend(part.backend)?;
     evaluate(&asked, subject, backend, store, cancel, &mut |progress| {
         if let Progress::Windows { done, found, of } = progress {
             emit(SweepEvent::Evaluating { what: part.label(), done, found, of });
@@ -166,13 +172,14 @@ fn told(found: &TextQuality, part: &Part) -> Vec<String> {
     let line = |case: &super::evaluate::Case| {
         let quality = &case.quality;
         format!(
-            "quality of {} ({}, TP {}): NLL {:.4}, KL {:.4} nats a token, agreement {:.1} % (measured on cpu, {windows} of {} tokens)",
+            "quality of {} ({}, TP {}): NLL {:.4}, KL {:.4} nats a token, agreement {:.1} % (measured on {}, {windows} of {} tokens)",
             case.architecture,
             part.dtype,
             part.tp,
             quality.nll,
             quality.kl,
             100.0 * quality.agreement,
+            found.backend.as_str(),
             found.context
         )
     };
@@ -232,6 +239,18 @@ mod tests {
         );
         // groups of a batch that alternate change no number
         assert_eq!(parts, ["standard (bf16, TP 1)", "standard (bf16, TP 2, messages in int8)"]);
+    }
+
+    #[test]
+    fn cells_are_evaluated_by_the_backend_that_runs_them() {
+        let part = |backend, dtype| Part::of(&Spec { backend, dtype, ..Spec::default() });
+        let of = |backend, dtype| (part(backend, dtype).backend, part(backend, dtype).dtype);
+        assert_eq!(of(Backend::Cuda, DType::F16), (Backend::Cuda, DType::F16));
+        assert_eq!(of(Backend::Sim, DType::F16), (Backend::Cpu, DType::F32));
+        assert_eq!(of(Backend::Cpu, DType::Bf16), (Backend::Cpu, DType::Bf16));
+        let mut one = part(Backend::Cuda, DType::F32);
+        assert!(!one.takes(&part(Backend::Sim, DType::F32)), "other numbers");
+        assert!(one.takes(&part(Backend::Cuda, DType::F32)));
     }
 
     #[test]

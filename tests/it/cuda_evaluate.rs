@@ -78,6 +78,38 @@ fn chunks_and_rounded_messages_are_those_of_the_cpu_backend() {
 }
 
 #[test]
+fn conversions_are_measured_as_the_cpu_backend_measures_them() {
+    let device = device!();
+    let place = place();
+    let ids: Vec<String> = (0..37).map(|at| ((at * at * 7 + 3 * at) % 256).to_string()).collect();
+    place.write("ids.txt", &ids.join(" "));
+    let convert = |backend| {
+        let on = ["convert", "--weights", "model", "--tokens-file", "ids.txt", "--context", "12"];
+        let of = [
+            "--for",
+            "h100_sxm,tp=2,prompt_tokens=8,output_tokens=4",
+            "--random",
+            "0",
+            "--dtype",
+            "f32",
+            "--format",
+            "json",
+        ];
+        let found =
+            device.run(&place, &[&on[..], &of, &["--backend", backend]].concat(), &[]).exits(0).json();
+        let points = found["points"].as_array().unwrap().clone();
+        let of = |point: &Value| (point["layers"].to_string(), point["kl"].as_f64().unwrap());
+        points.iter().map(of).collect::<Vec<_>>()
+    };
+    let (expected, found) = (convert("cpu"), convert("cuda"));
+    assert!(expected.len() >= 9, "{expected:?}");
+    for (expected, found) in expected.iter().zip(&found) {
+        assert_eq!(expected.0, found.0);
+        assert!((expected.1 - found.1).abs() < 1e-4, "{expected:?} {found:?}");
+    }
+}
+
+#[test]
 fn without_a_device_the_part_that_is_missing_is_told() {
     let place = place();
     place.write("ids.txt", "1 2 3 4 5 6");

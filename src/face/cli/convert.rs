@@ -15,9 +15,8 @@ use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::model::{Model, check_place};
 use crate::plan::{Architecture, CommDType, LayerSet};
-use crate::run::backend;
 use crate::study::analysis::{Conversion, ConversionReport};
-use crate::table::{Backend, Spec};
+use crate::table::Spec;
 
 /// The command line's arguments of `ladderscope convert`.
 #[derive(Debug, clap::Args)]
@@ -120,7 +119,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 }
 
 fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<ConversionReport> {
-    let backend = backend(Backend::Cpu)?;
+    let backend = args.on.backend()?;
     let mut conversions = vec![Conversion::Ladder];
     conversions.extend(args.with.iter().filter(|with| **with != Conversion::Ladder));
     conversions.dedup();

@@ -16,7 +16,6 @@ use crate::desk::evaluate::{Progress, Subject, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::plan::{Architecture, CommDType};
-use crate::run::backend;
 use crate::table::render::{Shown, Table};
 use crate::table::{Backend, Quality};
 
@@ -31,9 +30,6 @@ pub struct Args {
     /// Residual wirings (as in `run`), a case each: A,B,...
     #[arg(long, value_delimiter = ',', default_value = "standard")]
     pub architecture: Vec<Architecture>,
-    /// Who computes: cpu, cuda
-    #[arg(long, default_value = "cpu")]
-    pub backend: Backend,
     /// Format in which partial sums are sent: activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
@@ -43,10 +39,7 @@ pub struct Args {
 
 /// Evaluates the architectures and prints a case for each.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let backend = match args.backend {
-        Backend::Auto => backend(Backend::Cpu)?,
-        named => backend(named)?,
-    };
+    let backend = args.on.backend()?;
     let architectures = args.architecture.clone();
     let asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
     let cancel = Cancel::default();

@@ -7,7 +7,8 @@ use crate::base::error::{Error, Result};
 use crate::desk::evaluate::{Asked, Text};
 use crate::model::Model;
 use crate::plan::{Architecture, CommDType, DType};
-use crate::run::PlanBackend;
+use crate::run::{PlanBackend, backend};
+use crate::table::Backend;
 
 /// A checkpoint and a text.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,12 +34,23 @@ pub struct TextArgs {
     /// Format of the weights: f32, bf16 (on cpu computed in f32) [default: f32]
     #[arg(long)]
     pub dtype: Option<DType>,
+    /// Who computes: cpu, cuda
+    #[arg(long, default_value = "cpu")]
+    pub backend: Backend,
     /// Seed of random weights, where the directory has none
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
 
 impl TextArgs {
+    /// Who computes; `auto` is the cpu backend.
+    pub fn backend(&self) -> Result<&'static dyn PlanBackend> {
+        match self.backend {
+            Backend::Auto => backend(Backend::Cpu),
+            named => backend(named),
+        }
+    }
+
     /// The model of the directory; says where its weights are random although they might not be expected to be.
     pub fn model(&self) -> Result<Model> {
         let (dir, seed) = (&self.weights, self.seed);
