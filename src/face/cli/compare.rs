@@ -17,7 +17,7 @@ use crate::study::analysis::{
     pairs_table, slices,
 };
 use crate::table::render::{Shown, Table};
-use crate::table::{MEASURES, measure};
+use crate::table::{MEASURES, Provenance, measure};
 
 /// The command line's arguments of `ladderscope compare`.
 #[derive(Debug, clap::Args)]
@@ -178,11 +178,11 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
 /// How many comparisons there were, and what is left of the differences when that is heeded.
 fn said_of_many(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
-    let mut text = format!(
-        "{}, {} differ: the more there are, the more of them differ by chance\n",
-        counted(comparison.comparisons, "comparison"),
-        comparison.differ
-    );
+    // simulations repeat to the last bit: nothing among them is chance
+    let simulated = comparison.pairs.iter().all(|pair| pair.provenance == Provenance::Simulated);
+    let chance = if simulated { "" } else { ": the more there are, the more of them differ by chance" };
+    let made = counted(comparison.comparisons, "comparison");
+    let mut text = format!("{made}, {} differ{chance}\n", comparison.differ);
     if adjusted.tested > 0 {
         text += &format!(
             "adjusted for their number ({}, false discovery rate {}): {} of {} tested differ\n",

@@ -1,7 +1,7 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells, resuming where an interrupted sweep stopped.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::gate;
 use super::interrupt::INTERRUPTED;
@@ -93,7 +93,7 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     let outcome = outcome?;
     printed.and_then(|()| printer.finish())?;
     for answer in gathered.into_iter().flat_map(Gathered::answers) {
-        output::emit(&told(&answer))?;
+        output::emit(&told(&answer, &experiment.name, start.store.dir()))?;
     }
     let count = |status| outcome.cells.get(&status).copied().unwrap_or_default();
     report::line(&format!(
@@ -167,7 +167,7 @@ fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseli
 }
 
 /// An answer as a terminal has it: what it rests on, a sentence a line, the table.
-fn told(answer: &Answer) -> String {
+fn told(answer: &Answer, experiment: &str, dir: &Path) -> String {
     let sentences: String = answer.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
     let table = match answer.table.is_empty() {
         true => String::new(),
@@ -175,7 +175,11 @@ fn told(answer: &Answer) -> String {
     };
     let rows = match answer.left_out {
         0 => String::new(),
-        rows => format!("... and {}: `ladderscope compare` has all\n", counted(rows, "more row")),
+        rows => format!(
+            "... and {}: `ladderscope compare --by architecture --filter 'experiment:{experiment}' --dir '{}'` has all\n",
+            counted(rows, "more row"),
+            dir.display()
+        ),
     };
     format!("\n{}\n{sentences}{table}{rows}", answer.basis)
 }

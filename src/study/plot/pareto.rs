@@ -12,8 +12,9 @@ use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, faded, looks};
 use super::{group_note, series_legend};
 use crate::base::error::{Error, Result};
+use crate::base::natural::natural_order;
 use crate::plan::Architecture;
-use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, YAxis, frontier_on};
+use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, YAxis, frontier_on, told_apart};
 use crate::table::{Measure, P2p};
 
 /// Panels in one figure; with more of them nobody finds anything.
@@ -60,14 +61,14 @@ pub fn pareto_figure(
         }
     }
     // The same points give the same figure, whatever order they come in.
-    groups.sort_by(|a, b| a.0.cmp(b.0));
+    groups.sort_by(|a, b| natural_order(a.0, b.0));
     for (_, members) in &mut groups {
         let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
         members.sort_by(|a, b| x(a).total_cmp(&x(b)).then_with(|| a.run.cmp(&b.run)));
     }
-    let Some((first, _)) = groups.first() else {
+    if groups.is_empty() {
         return Err(nothing(data));
-    };
+    }
     if groups.len() > MOST_PANELS {
         return Err(Error::input_help(
             format!("{} groups of runs that are not comparable with each other", groups.len()),
@@ -79,11 +80,13 @@ pub fn pareto_figure(
         data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
     let looks = looks(points.iter().map(|point| &point.spec.architecture).chain(&others));
     let one = groups.len() == 1;
+    let notes: Vec<String> = groups.iter().map(|(name, _)| group_note(name)).collect();
+    let (names, common) = told_apart(&notes.iter().map(String::as_str).collect::<Vec<_>>());
     let sheet = Sheet {
         options,
         provenance,
         title: title(axes, groups.len()),
-        note: if one { group_note(first) } else { String::new() },
+        note: common,
         remark: remark(axes, &points),
         legend: legend(&points, &data.overlay, &looks),
     };
@@ -99,8 +102,8 @@ pub fn pareto_figure(
     let (unit, by) = axes.x.unit_for(xs.fold(0.0, f64::max));
     let area = layout::name_axes(&mut scene, area, &axes.x.title_in(unit), &y_name(axes), &sizes);
     let gap = (1.2 * sizes.label, 0.9 * sizes.label);
-    for (cell, (name, members)) in layout::grid(area, columns, rows, gap).into_iter().zip(&groups) {
-        let name = (!one).then(|| group_note(name));
+    let cells = layout::grid(area, columns, rows, gap).into_iter().zip(names);
+    for ((cell, name), (_, members)) in cells.zip(&groups) {
         let overlay = data.overlay.iter().filter(|other| other.goes_with(&members[0].spec));
         let overlay = overlay
             .filter_map(|other| Some((other, other.place(axes)?)))
@@ -113,7 +116,7 @@ pub fn pareto_figure(
             axes,
             by,
         };
-        draw_panel(&mut scene, cell, name.as_deref(), &panel, &sizes);
+        draw_panel(&mut scene, cell, (!one).then_some(name.as_str()), &panel, &sizes);
     }
     if scene.tips.len() > MOST_TIPS {
         scene.tips.clear();

@@ -88,7 +88,7 @@ impl Cells {
             by: axis.to_string(),
             values: matching.values().to_vec(),
             comparisons: pairs.len(),
-            differ: pairs.iter().filter(|pair| pair.differs).count(),
+            differ: pairs.iter().filter(|pair| pair.matters()).count(),
             adjusted,
             pairs,
             flags: all,

@@ -102,6 +102,11 @@ impl Verdict {
 }
 
 impl Comparison {
+    /// Whether it differs, and by enough to matter: what is counted beside a table of comparisons.
+    pub fn matters(&self) -> bool {
+        self.differs && self.verdict() != Verdict::Same
+    }
+
     /// What the ratio says: whether it differs by the adjusted p-value (between simulations, whether it
     /// differs at all), and whether by enough to matter.
     pub fn verdict(&self) -> Verdict {

@@ -4,6 +4,7 @@
 //! frontiers, [`limits`] reads them at fixed latencies, [`area`] says how much area one frontier gains
 //! over another, [`overlay`] reads points from elsewhere, which never join a frontier, [`table`] has their columns.
 
+mod apart;
 mod area;
 mod axes;
 mod frontier;
@@ -14,6 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use apart::told_apart;
 pub use area::{AreaGained, AreaOptions, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{frontier, frontier_among, frontier_on, mark};

@@ -100,7 +100,7 @@ impl Counts {
     fn of<'a>(pairs: impl Iterator<Item = &'a Comparison>) -> Self {
         pairs.fold(Self::default(), |sum, pair| Self {
             pairs: sum.pairs + 1,
-            differ: sum.differ + usize::from(pair.differs),
+            differ: sum.differ + usize::from(pair.matters()),
             tested: sum.tested + usize::from(pair.p_value.is_some()),
             adjusted: sum.adjusted + usize::from(pair.differs_adjusted == Some(true)),
         })

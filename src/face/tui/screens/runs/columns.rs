@@ -118,7 +118,9 @@ fn widths(column: &Column) -> (u16, u16) {
         }
         Unit::Text | Unit::Words | Unit::Names => {
             let most = column.longest.clamp(title.max(3), WIDEST);
-            (most.min(title.max(13)) as u16, most as u16)
+            // the end of what sets runs apart says most of it
+            let least = if column.field.name == "setting" { 8 } else { title.max(13) };
+            (most.min(least) as u16, most as u16)
         }
         Unit::Count => number(4),
         Unit::Ms | Unit::Percent | Unit::Share | Unit::Factor | Unit::Nats => number(7),

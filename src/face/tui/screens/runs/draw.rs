@@ -174,8 +174,12 @@ fn draw_run(
             x += place.width.saturating_sub(text.width() as u16);
         }
         let room = cell.right().saturating_sub(x);
-        let is_run = column.field.name == "run";
-        let fitting = if is_run { cut_middle(&text, room) } else { cut(&text, room) };
+        let fitting = match &*column.field.name {
+            "run" => cut_middle(&text, room),
+            // what sets runs apart is a value, behind its name
+            "setting" => cut_front(&text, room),
+            _ => cut(&text, room),
+        };
         let end = put(buf, cell, x, y, &fitting, style);
         // letters that the filter found
         for found in runs.bound.highlight(place.column, column, &fitting) {
@@ -187,6 +191,16 @@ fn draw_run(
             buf.set_style(letters, Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD));
         }
     }
+}
+
+/// The end of a text that is too wide.
+fn cut_front(text: &str, width: u16) -> String {
+    let (width, letters) = (usize::from(width), text.chars().count());
+    if letters <= width || width < 2 {
+        return cut(text, width as u16);
+    }
+    let end: String = text.chars().skip(letters + 1 - width).collect();
+    format!("…{end}")
 }
 
 /// The end of an id tells runs of one second, and rows of a batch, apart.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::base::natural::natural_order;
 use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
@@ -17,6 +18,7 @@ use crate::face::tui::widgets::list::{List, next_of};
 use crate::plan::Architecture;
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
+    told_apart,
 };
 use crate::table::{MEASURES, P2p, Scope};
 use series::Entry;
@@ -118,6 +120,8 @@ pub struct Pareto {
     pub scales: (Scale, Scale),
     /// The groups (model, workload, hardware, provenance), measurements first.
     pub groups: Vec<String>,
+    /// The same groups for people, what sets them apart first.
+    pub told: Vec<String>,
     /// How many points each of them has.
     pub counts: Vec<usize>,
     /// Which group is shown.
@@ -202,8 +206,17 @@ impl Pareto {
         for point in &points {
             *groups.entry((point.provenance, point.group.as_str())).or_default() += 1;
         }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups
+            .sort_by(|((a, one), _), ((b, other), _)| a.cmp(b).then_with(|| natural_order(one, other)));
         let (groups, counts): (Vec<String>, Vec<usize>) =
             groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
+        let (apart, common) = told_apart(&groups.iter().map(String::as_str).collect::<Vec<_>>());
+        let told = apart.iter().map(|apart| match apart.is_empty() {
+            true => common.clone(),
+            false => format!("{apart}, {common}"),
+        });
+        self.told = told.collect();
         let newest = newest(&points, &stored);
         let latest = newest.map(|point| point.run.clone());
         // what came since the last look is looked at first, unless the user holds on to a group

@@ -48,7 +48,13 @@ pub fn draw(
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    let inner = frame(buf, area, &format!("where the time went, in us: {trace}{part} · {many}"), theme);
+    // counts are of all ranks, times of one in the mean
+    let over = match view.pane().index.ranks.len() {
+        0 | 1 => String::new(),
+        ranks => format!(" a rank, counts of all {ranks}"),
+    };
+    let title = format!("where the time went, in us{over}: {trace}{part} · {many}");
+    let inner = frame(buf, area, &title, theme);
     let typed = table.filter.typing || !table.filter.value().is_empty();
     if typed {
         let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);

@@ -8,7 +8,12 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     let mut driver = with(vec![imported()], (120, 40));
     keys(&mut driver, "O");
     let shown = driver.screen();
-    assert!(shown.contains("where the time went, in us: the whole trace · 3 operations"), "{shown}");
+    assert!(
+        shown.contains(
+            "where the time went, in us a rank, counts of all 2: the whole trace · 3 operations"
+        ),
+        "{shown}"
+    );
     // six executions of each kind a rank, and the name without its templates
     assert!(shown.contains("gemm_kernel<>") && shown.contains("▓ ncclDevKernel_AllReduce"), "{shown}");
     assert!(shown.contains("▾total"), "{shown}");
@@ -26,13 +31,18 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
     keys(&mut driver, "O");
     assert!(
-        driver.screen().contains("where the time went, in us: step 0 · 3 operations"),
+        driver
+            .screen()
+            .contains("where the time went, in us a rank, counts of all 2: step 0 · 3 operations"),
         "{}",
         driver.screen()
     );
     assert!(rows(&driver).iter().zip(&whole).all(|(step, all)| step.count * 3 == all.count));
     keys(&mut driver, "]");
-    assert!(driver.screen().contains("where the time went, in us: step 1 · "), "it follows the cursor");
+    assert!(
+        driver.screen().contains("where the time went, in us a rank, counts of all 2: step 1 · "),
+        "it follows the cursor"
+    );
     keys(&mut driver, ">>r");
     assert!(driver.screen().contains("▴max"), "{}", driver.screen());
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
@@ -68,7 +78,10 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
         "the whole trace",
     ] {
         let shown = driver.screen();
-        assert!(shown.contains(&format!("where the time went, in us: {title}")), "{title}: {shown}");
+        assert!(
+            shown.contains(&format!("where the time went, in us a rank, counts of all 2: {title}")),
+            "{title}: {shown}"
+        );
         keys(&mut driver, "O");
     }
 }
@@ -277,7 +290,7 @@ fn a_list_is_of_the_trace_that_has_the_cursor() {
     assert_eq!(view(&driver).focus, 1);
     keys(&mut driver, "XO");
     assert!(
-        driver.screen().contains("where the time went, in us: the whole trace"),
+        driver.screen().contains("where the time went, in us a rank, counts of all 2: the whole trace"),
         "{}",
         driver.screen()
     );
