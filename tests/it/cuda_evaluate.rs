@@ -103,6 +103,7 @@ fn conversions_are_measured_as_the_cpu_backend_measures_them() {
     };
     let (expected, found) = (convert("cpu"), convert("cuda"));
     assert!(expected.len() >= 9, "{expected:?}");
+    assert_eq!(expected.len(), found.len());
     for (expected, found) in expected.iter().zip(&found) {
         assert_eq!(expected.0, found.0);
         assert!((expected.1 - found.1).abs() < 1e-4, "{expected:?} {found:?}");

@@ -173,6 +173,9 @@ fn measured_all_reduces_become_a_profile_that_predicts_with_them() {
     // the same number of GPUs twice, a GPU that nobody knows
     let twice = place.run(&["calibrate", "--collectives", "four.txt,four.txt"]).exits(2);
     assert!(twice.stderr.contains("are both over 4 GPUs"), "{twice:?}");
+    place.write("h200.txt", &all_reduce_perf(8, 1.0).replace("H100 80GB HBM3", "H200"));
+    let mixed = place.run(&["calibrate", "--collectives", "four.txt,h200.txt"]).exits(2);
+    assert!(mixed.stderr.contains("of two GPUs: NVIDIA H100 80GB HBM3, NVIDIA H200"), "{mixed:?}");
     place.write("other.txt", &all_reduce_perf(4, 1.0).replace("H100 80GB HBM3", "Quadro 6000"));
     let other = place.run(&["calibrate", "--collectives", "other.txt"]).exits(2);
     assert!(

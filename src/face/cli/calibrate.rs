@@ -26,7 +26,7 @@ pub struct Args {
     pub data: Option<PathBuf>,
     /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed, a
     /// file for each number of GPUs
-    #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "fit", "no_cross_validation"])]
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
     pub collectives: Vec<PathBuf>,
     /// Whether GPUs talked directly while they were measured (off: NCCL_P2P_DISABLE=1)
     #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]

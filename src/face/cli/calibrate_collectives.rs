@@ -82,12 +82,20 @@ fn read(file: &Path) -> Result<Measured<'_>> {
     Ok(Measured { file, test, link })
 }
 
-/// The profile that is meant: the one that was named, else that of the GPU which all files name.
+/// The profile that is meant: the one that was named, else that of the GPU which the files name.
 fn hardware(args: &Args, all: &[Measured<'_>]) -> Result<String> {
     if let Some(name) = &args.hardware {
         return Ok(name.clone());
     }
-    let gpu = all.iter().find_map(|measured| measured.test.gpu.as_deref());
+    let mut gpus: Vec<&str> = all.iter().filter_map(|measured| measured.test.gpu.as_deref()).collect();
+    gpus.dedup();
+    if let [one, other, ..] = gpus.as_slice() {
+        return Err(Error::input_help(
+            format!("the files are of two GPUs: {one}, {other}"),
+            "give those of one, or name the profile with --hardware",
+        ));
+    }
+    let gpu = gpus.first().copied();
     gpu.and_then(profile_named).map(str::to_owned).ok_or_else(|| {
         Error::input_help(
             match gpu {
@@ -104,9 +112,9 @@ const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("1
 
 fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
     let mut columns = vec!["tp".to_owned(), "messages".into(), "alpha_us".into(), "gb_s|GB/s".into()];
-    for (size, _) in SHOWN {
-        columns.push(format!("us_{}|{size}, us", size.replace(' ', "_").to_lowercase()));
-        columns.push(format!("profile_us_{}|profile", size.replace(' ', "_").to_lowercase()));
+    for (size, bytes) in SHOWN {
+        columns.push(format!("us_{bytes}|{size}, us"));
+        columns.push(format!("profile_us_{bytes}|profile"));
     }
     let mut table = Table::new(columns);
     for Measured { test, link, .. } in all {

@@ -99,10 +99,8 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let none = String::new();
     let is_common = |column: &str| {
         let [first, rest @ ..] = records else { return false };
-        let of_first = cell(first, &none, column);
-        SAID_ONCE.contains(&column)
-            && !rest.is_empty()
-            && rest.iter().all(|record| cell(record, &none, column) == of_first)
+        let same = |of_first| rest.iter().all(|record| cell(record, &none, column) == of_first);
+        SAID_ONCE.contains(&column) && !rest.is_empty() && same(cell(first, &none, column))
     };
     let (common, columns): (Vec<&str>, Vec<&str>) =
         NARROW.into_iter().partition(|column| is_common(column));

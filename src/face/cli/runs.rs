@@ -99,7 +99,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn rows(args: &Args, table: &RunTable, records: &[Record]) -> Result<Vec<u32>> {
     let mut filter = Filter::parse(args.filter.typed().unwrap_or_default());
     for tag in &args.tag {
-        filter.terms.push(Filter::with_tag(tag));
+        filter.terms.push(Filter::is("tags", tag));
     }
     let mut rows = filter.rows(table)?;
     if let Some(status) = args.status {

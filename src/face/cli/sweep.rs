@@ -16,6 +16,7 @@ use crate::desk::{Gathered, Selection, Start};
 use crate::lab::store::Baseline;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::study::analysis::Gate;
+use crate::study::analysis::filter::Filter;
 use crate::study::answer::Answer;
 use crate::table::Status;
 
@@ -175,11 +176,12 @@ fn told(answer: &Answer, experiment: &str, dir: &Path) -> String {
     };
     let rows = match answer.left_out {
         0 => String::new(),
-        rows => format!(
-            "... and {}: `ladderscope compare --by architecture --filter 'experiment:{experiment}' --dir '{}'` has all\n",
-            counted(rows, "more row"),
-            dir.display()
-        ),
+        rows => {
+            let filter = Filter { terms: vec![Filter::is("experiment", experiment)] }.to_string();
+            let (by, dir) = (answer.by.as_str(), dir.to_string_lossy());
+            let words = ["ladderscope", "compare", "--by", by, "--filter", &filter, "--dir", &dir];
+            format!("... and {}: `{}` has all\n", counted(rows, "more row"), shell_command(words))
+        }
     };
     format!("\n{}\n{sentences}{table}{rows}", answer.basis)
 }

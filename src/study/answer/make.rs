@@ -25,6 +25,8 @@ pub struct Answer {
     pub table: Table,
     /// How many rows the table leaves out.
     pub left_out: usize,
+    /// The axis along which cells were compared, as `compare --by` takes it; empty where none were.
+    pub by: String,
 }
 
 impl Answer {
@@ -51,6 +53,7 @@ impl Answer {
                 doubtful: false,
                 table: Table::default(),
                 left_out: 0,
+                by: String::new(),
             })),
         }
         answers
@@ -81,7 +84,14 @@ impl Answer {
             let doubt = doubt(records, &varied, None);
             let (doubtful, left_out) = (doubt.is_some(), 0);
             let sentences = doubt.into_iter().chain(alone(records)).collect();
-            return Self { basis, sentences, doubtful, table: Table::default(), left_out };
+            return Self {
+                basis,
+                sentences,
+                doubtful,
+                table: Table::default(),
+                left_out,
+                by: String::new(),
+            };
         };
         let settings = varied.without(&axis);
         let question = Question { axis: &axis, report: &report, settings: &settings };
@@ -102,7 +112,7 @@ impl Answer {
         sentences.extend(question.unclear());
         sentences.extend(warnings(&report.flags));
         let (table, left_out) = question.table();
-        Self { basis, sentences, doubtful, table, left_out }
+        Self { basis, sentences, doubtful, table, left_out, by: axis.to_string() }
     }
 }
 

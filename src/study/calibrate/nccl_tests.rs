@@ -45,8 +45,8 @@ impl NcclTest {
         let mut points: Vec<(u64, f64)> = Vec::new();
         let mut ratio = None;
         for (at, line) in text.lines().enumerate() {
-            if let Some(told) = line.trim_start().strip_prefix('#') {
-                heading.hear(told);
+            if let Some(comment) = line.trim_start().strip_prefix('#') {
+                heading.read(comment);
                 continue;
             }
             let Some(row) = Row::of(line) else { continue };
@@ -106,7 +106,7 @@ struct Heading {
 }
 
 impl Heading {
-    fn hear(&mut self, line: &str) {
+    fn read(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let after =
             |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1));

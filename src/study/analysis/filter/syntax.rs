@@ -107,9 +107,9 @@ impl Filter {
         Self { terms: words(text).filter_map(|word| Term::parse(&word)).collect() }
     }
 
-    /// The condition that a run has a tag.
-    pub fn with_tag(tag: &str) -> Term {
-        let test = Test::Field { name: "tags".into(), operator: Operator::Is, value: tag.to_owned() };
+    /// The condition that a field has exactly this value, or it among its values: a tag, an experiment.
+    pub fn is(field: &str, value: &str) -> Term {
+        let test = Test::Field { name: field.into(), operator: Operator::Is, value: value.to_owned() };
         Term { negated: false, test }
     }
 

@@ -87,11 +87,11 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         let hint = " words, tp:4,8 arch:ladder batch>=16";
         let x = pareto.filter.draw(buf, rest, theme, hint);
         if !pareto.filter.typing {
-            let group = pareto.told.get(pareto.group).map_or("", String::as_str);
+            let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
             put(buf, header, x + 1, header.y, group, dim);
         }
     } else {
-        let group = pareto.told.get(pareto.group).map_or("", String::as_str);
+        let group = pareto.titles.get(pareto.group).map_or("", String::as_str);
         let place = format!(" group {} of {}: ", pareto.group + 1, pareto.groups.len());
         line(buf, header, 0, &[(&place, dim), (group, title)]);
     }
@@ -282,7 +282,7 @@ fn draw_panel(
                 let mark = if i == pareto.group { "●" } else { " " };
                 (format!("{mark} {points:>4}  {name}"), theme.style(Role::Text))
             };
-            let lines = pareto.told.iter().zip(&pareto.counts).enumerate().map(group).collect();
+            let lines = pareto.titles.iter().zip(&pareto.counts).enumerate().map(group).collect();
             ("groups: points, then what they have in common; Enter shows", lines)
         }
         Panel::Legend => {

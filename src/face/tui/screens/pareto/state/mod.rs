@@ -121,7 +121,7 @@ pub struct Pareto {
     /// The groups (model, workload, hardware, provenance), measurements first.
     pub groups: Vec<String>,
     /// The same groups for people, what sets them apart first.
-    pub told: Vec<String>,
+    pub titles: Vec<String>,
     /// How many points each of them has.
     pub counts: Vec<usize>,
     /// Which group is shown.
@@ -212,11 +212,11 @@ impl Pareto {
         let (groups, counts): (Vec<String>, Vec<usize>) =
             groups.into_iter().map(|((_, name), count)| (name.to_owned(), count)).unzip();
         let (apart, common) = told_apart(&groups.iter().map(String::as_str).collect::<Vec<_>>());
-        let told = apart.iter().map(|apart| match apart.is_empty() {
+        let titles = apart.iter().map(|apart| match apart.is_empty() {
             true => common.clone(),
             false => format!("{apart}, {common}"),
         });
-        self.told = told.collect();
+        self.titles = titles.collect();
         let newest = newest(&points, &stored);
         let latest = newest.map(|point| point.run.clone());
         // what came since the last look is looked at first, unless the user holds on to a group
