@@ -106,11 +106,17 @@ pub fn overlap_figure(
     let settings = varied.without(&analysis::Axis::ARCHITECTURE);
     // a ratio of runs that differ in more than one thing would be of no one's doing
     let comparable = varied.axes().count() <= 1 && alike;
+    let ranks: Vec<BTreeSet<u32>> = excerpts.iter().map(|excerpt| same_as(excerpt, part.rank)).collect();
+    // traces of another TP have other ranks: what is not true of all stands beside each
+    let common_ranks = match ranks.iter().all(|others| *others == ranks[0]) {
+        true => ranks[0].clone(),
+        false => BTreeSet::new(),
+    };
     let sheet = Sheet {
         options,
         provenance,
         title,
-        note: format!("{}; dashed: where the same layers end", rank_drawn(&excerpts, part.rank)),
+        note: format!("{}; dashed: where the same layers end", rank_drawn(part.rank, &common_ranks)),
         remark: String::new(),
         legend: lanes::legend(),
     };
@@ -135,6 +141,10 @@ pub fn overlap_figure(
             None => super::timeline::title(excerpt.trace),
         };
         let name = if alike { name } else { format!("{name}: {}", excerpt.shown()) };
+        let name = match ranks[index] == common_ranks {
+            true => name,
+            false => format!("{name} ({})", rank_drawn(part.rank, &ranks[index])),
+        };
         let at = (left, area.top - 1.65 * Sizes::line_of(sizes.tick) + 0.5 * sizes.tick);
         scene.text(Text::new(at, name, sizes.tick).bold());
         let fits = |says: &&String| font::width(says, sizes.note, false) <= right - left;
@@ -172,17 +182,18 @@ pub fn overlap_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
-/// The rank that is drawn, and those that did the same in all these layers: `rank 0 = r1..r7`.
-fn rank_drawn(excerpts: &[Excerpt<'_>], rank: u32) -> String {
-    let same = |excerpt: &Excerpt<'_>| {
-        let rows = lanes::rows(excerpt.trace, excerpt.layers);
-        let ranks: BTreeSet<u32> = rows.keys().map(|(rank, _)| *rank).collect();
-        let classes = lanes::classes(&rows, &ranks.into_iter().collect::<Vec<_>>());
-        let own = classes.into_iter().find(|class| class.contains(&rank));
-        own.into_iter().flatten().filter(|other| *other != rank).collect::<BTreeSet<u32>>()
-    };
-    let of_all = excerpts.iter().map(same).reduce(|a, b| &a & &b).unwrap_or_default();
-    match of_all.into_iter().collect::<Vec<_>>() {
+/// The other ranks that did the same as this one in all these layers.
+fn same_as(excerpt: &Excerpt<'_>, rank: u32) -> BTreeSet<u32> {
+    let rows = lanes::rows(excerpt.trace, excerpt.layers);
+    let ranks: BTreeSet<u32> = rows.keys().map(|(rank, _)| *rank).collect();
+    let classes = lanes::classes(&rows, &ranks.into_iter().collect::<Vec<_>>());
+    let own = classes.into_iter().find(|class| class.contains(&rank));
+    own.into_iter().flatten().filter(|other| *other != rank).collect()
+}
+
+/// The rank that is drawn, and those that did the same: `rank 0 = r1..r7`.
+fn rank_drawn(rank: u32, same: &BTreeSet<u32>) -> String {
+    match same.iter().copied().collect::<Vec<_>>() {
         others if others.is_empty() => format!("rank {rank}"),
         others => format!("rank {rank} = {}", rank_label(&others)),
     }

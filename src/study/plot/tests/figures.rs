@@ -567,5 +567,12 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
         &ProvenanceSummary::default(),
         &Options::default(),
     );
-    assert!(said(&both.unwrap(), "rank 0 = r1"));
+    assert!(said(&both.unwrap(), "rank 0 = r1; dashed"));
+    // of traces with other ranks each says its own
+    let mut alone = step(false);
+    alone.spans.retain(|span| span.rank == 0);
+    let (part, provenance) = (Part::default(), ProvenanceSummary::default());
+    let both = overlap_figure(&[&equal, &alone], &part, &provenance, &Options::default()).unwrap();
+    assert!(said(&both, " (rank 0 = r1)") && said(&both, "rank 0; dashed"));
+    assert!(!said(&both, "rank 0 = r1; dashed"), "the second trace has no second rank");
 }
