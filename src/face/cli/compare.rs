@@ -13,11 +13,11 @@ use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use crate::lab::store::Store;
 use crate::study::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Gate, HeatCell, HeatMap, HeatValue, differences_table,
-    pairs_table, slices,
+    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue,
+    differences_table, pairs_table, slices,
 };
 use crate::table::render::{Shown, Table};
-use crate::table::{MEASURES, Provenance, measure};
+use crate::table::{MEASURES, Provenance, Record, measure};
 
 /// The command line's arguments of `ladderscope compare`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report::note(&format!("wrote {}", path.display()));
     }
     if args.heatmap {
-        print_maps(&comparison, args.output.format)?;
+        print_maps(&comparison, &records, args.output.format)?;
     } else {
         match args.output.format {
             Format::Json => output::json(&comparison)?,
@@ -99,19 +99,20 @@ fn judged(args: &Args, dir: &Path) -> Result<u8> {
     gate::print(&held, args.output.format)
 }
 
-/// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells.
-fn print_maps(comparison: &ComparisonReport, format: Format) -> Result<()> {
+/// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells, and for people it stands where
+/// a number is missing what the runs say of it.
+fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format) -> Result<()> {
     let maps: Vec<HeatMap> =
         slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
     match format {
         Format::Json => output::json(&maps),
         Format::Csv => output::emit(&map_rows(comparison, &maps).csv()),
-        Format::Table => output::emit(&maps_text(comparison, &maps)),
+        Format::Table => output::emit(&maps_text(comparison, &maps, records)),
     }
 }
 
 /// Maps for people: rows are TPs, columns batches.
-fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap]) -> String {
+fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]) -> String {
     let mut text = String::new();
     for map in maps {
         if !text.is_empty() {
@@ -128,12 +129,13 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap]) -> String {
         let columns =
             std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
         let mut rows = Table::new(columns);
+        let gaps = Gaps::of(comparison, &map.slice, records);
         for &tp in &map.tps {
             let cell = |&batch: &u32| match map.cell(tp, batch) {
                 // what is not shown to differ says so without colour
                 Some(cell) if !cell.differs => Shown::text(format!("({:.3})", cell.speedup)),
                 Some(cell) => Shown::Number(cell.speedup, 3),
-                None => Shown::None,
+                None => Shown::text(gaps.why(tp, batch)),
             };
             rows.push(
                 std::iter::once(Shown::Whole(tp.into())).chain(map.batches.iter().map(cell)).collect(),

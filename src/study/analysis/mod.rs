@@ -32,8 +32,8 @@ pub(crate) mod testing;
 mod varied;
 
 pub use compare::{
-    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, HeatCell, HeatMap, HeatSlice,
-    HeatValue, LEAST_DIFFERENCE, Measured, Side, UNSET, Verdict, benjamini_hochberg, compare,
+    Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
+    HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Side, UNSET, Verdict, benjamini_hochberg, compare,
     compared_rows, differences_table, first_equal, pairs_table, slices, told_table,
 };
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub use comparison::{
     AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
 };
 pub use equal::first_equal;
-pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
+pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::{Label, parts};
 pub(super) use matching::{Matching, PooledCell};
 pub(super) use pair::Pair;

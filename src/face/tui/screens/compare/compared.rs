@@ -8,7 +8,7 @@ use super::told::Told;
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, HeatSlice, Varied, first_equal, slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatSlice, Varied, first_equal, slices,
 };
 
 /// What is to be compared.
@@ -75,6 +75,12 @@ impl Compared {
             compared.rows(0..compared.report.pairs.len(), &|_: &Comparison| false).collect();
         compared.told = told.measured(&compared, &rows);
         Ok(compared)
+    }
+
+    /// Why the map of a slice, told by its index, has no number at a TP and a batch.
+    pub(super) fn gaps(&self, slice: usize) -> Gaps {
+        let slice = self.slices.get(slice);
+        slice.map_or_else(Gaps::default, |slice| Gaps::of(&self.report, slice, &self.runs.records))
     }
 
     /// What a pair compares: the value, with the baseline before it where that is not the same for all.

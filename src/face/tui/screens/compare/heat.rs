@@ -20,12 +20,24 @@ const LABELS: u16 = 7;
 const HEAD: u16 = 3;
 
 /// Which of the shades a number has: fifths of the range. Ratios are shaded by how far they are from 1, up
-/// or down: what is slowed most is as solid as what gains most, in another colour.
+/// or down: what is slowed most is as solid as what gains most, in another colour. A range that shows as one number
+/// has no least and no most.
 fn shade_of(value: HeatValue, number: f64, range: [f64; 2]) -> usize {
     match value {
+        HeatValue::Speedup if farthest(range) < LEAST_DISTANCE => 0,
         HeatValue::Speedup => shade(distance(number), [0.0, farthest(range)]),
+        _ if is_one(value, range) => 0,
         _ => shade(number, range),
     }
+}
+
+/// The distance of a ratio from 1 that two decimals do not show.
+const LEAST_DISTANCE: f64 = 0.005;
+
+/// Whether the numbers of a map are the same as it shows them.
+fn is_one(value: HeatValue, [low, high]: [f64; 2]) -> bool {
+    let decimals = value.decimals();
+    format!("{low:.decimals$}") == format!("{high:.decimals$}")
 }
 
 /// How far a ratio is from 1, the same for twice as fast and half as fast.
@@ -40,7 +52,7 @@ fn farthest([low, high]: [f64; 2]) -> f64 {
 /// Fifths of the range.
 fn shade(number: f64, [low, high]: [f64; 2]) -> usize {
     // what lies on a boundary belongs above it, whatever was lost in rounding
-    if high > low { (((number - low) / (high - low) * 5.0 + 1e-9) as usize).min(4) } else { 2 }
+    (((number - low) / (high - low).max(f64::MIN_POSITIVE) * 5.0 + 1e-9) as usize).min(4)
 }
 
 /// The first batch shown, so that the cursor's is.
@@ -105,8 +117,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
             }
             let selected = (row, column) == compare.cursor;
             let Some(cell) = map.cell(*tp, *batch) else {
-                let left_out = compare.left_out.contains(&(*tp, *batch));
-                put(buf, area, x, y, if left_out { "  filtered" } else { "  not run" }, dim);
+                let why = match compare.left_out.contains(&(*tp, *batch)) {
+                    true => "filtered",
+                    false => compare.gaps.why(*tp, *batch),
+                };
+                put(buf, area, x + 2, y, why, if selected { theme.style(Role::Selected) } else { dim });
                 continue;
             };
             let shown = value.of(cell).zip(range).map(|(v, range)| SHADES[shade_of(value, v, range)]);
@@ -134,6 +149,9 @@ fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize
     let Some([low, high]) = range else { return " nothing is known of these cells".into() };
     let decimals = value.decimals();
     let mut words = format!(" {slice} of {slices} ");
+    if is_one(value, [low, high]) {
+        return words + &format!(" {low:.decimals$} everywhere");
+    }
     if value == HeatValue::Speedup {
         for (index, shade) in SHADES.iter().enumerate() {
             let from = (farthest([low, high]) * index as f64 / 5.0).exp();
@@ -157,7 +175,14 @@ mod tests {
     fn shades_are_fifths_of_the_range() {
         let shades: Vec<usize> = [1.0, 1.19, 1.2, 1.5, 1.99, 2.0].map(|v| shade(v, [1.0, 2.0])).into();
         assert_eq!(shades, [0, 0, 1, 2, 4, 4]);
-        assert_eq!(shade(1.0, [1.0, 1.0]), 2, "all alike");
+        let alike = |value, number| shade_of(value, number, [number, number + 1e-4]);
+        assert_eq!(
+            alike(HeatValue::ExposedPct, 5.0),
+            0,
+            "what is the same everywhere stands out nowhere"
+        );
+        assert_eq!(alike(HeatValue::HiddenShare, 0.5), 0);
+        assert_eq!((alike(HeatValue::Speedup, 1.0), alike(HeatValue::Speedup, 2.0)), (0, 4));
         // half as fast is as far from 1 as twice as fast
         let ratios = [0.5, 0.96, 1.04, 2.0].map(|v| shade_of(HeatValue::Speedup, v, [0.5, 2.0]));
         assert_eq!(ratios, [4, 0, 0, 4]);

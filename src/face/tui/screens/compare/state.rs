@@ -9,7 +9,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
-    Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, compared_rows,
+    Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue, compared_rows,
 };
 
 /// The runs of a pair: by them it is found again among others.
@@ -144,6 +144,8 @@ pub struct Compare {
     pub slice: usize,
     /// Cells of the map's slice that the filter leaves out: TP and batch.
     pub left_out: Vec<(u32, u32)>,
+    /// Why the map has no number where the filter leaves out none.
+    pub gaps: Gaps,
     /// The number that it shows.
     pub value: HeatValue,
     /// The selected TP and batch: indices.
@@ -313,6 +315,7 @@ impl Compare {
             .compared()
             .and_then(|compared| Some(HeatMap::new(&compared.report, compared.slices.get(self.slice)?)));
         self.left_out.clear();
+        self.gaps = self.compared().map_or_else(Gaps::default, |compared| compared.gaps(self.slice));
         let map = map.map(|mut map| {
             let (kept, out): (Vec<_>, Vec<_>) =
                 map.cells.into_iter().partition(|cell| shown.contains(&cell.pair));

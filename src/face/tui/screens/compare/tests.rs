@@ -12,7 +12,7 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
 use crate::lab::sweep::simulate_cells;
 use crate::plan::Architecture;
-use crate::table::{Backend, P2p, Provenance, Record, Spec};
+use crate::table::{Backend, P2p, Provenance, Record, Spec, Status};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
@@ -329,6 +329,39 @@ fn new_runs_keep_the_selected_pair() {
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
     driver.answer(effects);
     assert_eq!(driver.state.compare.selected().unwrap().run, before);
+}
+
+#[test]
+fn a_map_says_why_a_cell_has_no_number() {
+    let mut records = grid().to_vec();
+    let place = |records: &[Record], architecture: &str, tp, batch| {
+        let is = |record: &Record| {
+            let spec = &record.spec;
+            (spec.architecture.to_string(), spec.tp, spec.batch) == (architecture.into(), tp, batch)
+                && spec.p2p == P2p::On
+        };
+        records.iter().position(is).unwrap()
+    };
+    let ended = |records: &mut Vec<Record>, at: usize, status| {
+        let why = Some("why".into());
+        let run = records[at].run.clone();
+        records[at] = Record { run, ..Record::new(records[at].spec.clone(), status, why) };
+    };
+    let at = [("standard", 2, 64), ("ladder", 4, 16), ("ladder", 8, 16), ("standard", 8, 1)]
+        .map(|(architecture, tp, batch)| place(&records, architecture, tp, batch));
+    ended(&mut records, at[0], Status::Oom);
+    ended(&mut records, at[1], Status::Failed);
+    records.remove(at[2].max(at[3]));
+    records.remove(at[2].min(at[3]));
+    let mut driver = on(records, (120, 40));
+    press(&mut driver, "/arch:ladder p2p:on");
+    enter(&mut driver);
+    press(&mut driver, "t");
+    let map = driver.screen();
+    assert!(map.contains("ladder / standard"), "{map}");
+    let row = |tp: &str| map.lines().find(|line| line.contains(tp)).unwrap().to_owned();
+    assert!(row("tp2 ").contains("no base") && row("tp4 ").contains("failed"), "{map}");
+    assert!(row("tp8 ").contains("not run") && row("tp8 ").contains("no base"), "{map}");
 }
 
 #[test]
