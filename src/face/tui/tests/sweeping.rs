@@ -214,7 +214,9 @@ fn the_edited_experiment_runs_as_it_is_shown() {
         panic!("{effects:?}")
     };
     assert_eq!((experiment.cells.len(), look.slot.name), (24, "look"));
-    assert_eq!(experiment.name, "hide-edited", "what nobody saved is not stored under the file's name");
+    let (name, edits) = experiment.name.rsplit_once('-').unwrap();
+    assert_eq!(name, "hide-edited", "what nobody saved is not stored under the file's name");
+    assert_eq!(edits.len(), 6, "and two edits not under one");
     assert_eq!(driver.state.cx.tab, Tab::Live);
 }
 

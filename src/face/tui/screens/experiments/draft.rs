@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::state::Stored;
+use crate::base::hash;
 use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::edit::{Edit, EntryKind, Outline, Revisions};
@@ -91,8 +93,24 @@ pub struct Checked {
     pub answers: Vec<Answer>,
 }
 
-/// What stands behind the name of an experiment whose edits were run and not saved.
-pub const EDITED: &str = "-edited";
+/// What stands behind the name of an experiment whose edits were run and not saved, before what tells these
+/// edits from others.
+const EDITED: &str = "-edited-";
+
+/// The name under which runs of an edited text that nobody saved are stored: `NAME-edited-3f2a91`. The same text has
+/// the same name, so that its runs are found again; other edits have another.
+pub fn edited_name(name: &str, text: &str) -> String {
+    format!("{name}{EDITED}{}", &hash::short_key(text)[..6])
+}
+
+/// The name of the experiment whose edits were run under this name: the name itself where none were.
+pub fn name_before_edits(name: &str) -> &str {
+    let is_mark = |mark: &str| mark.len() == 6 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match name.rsplit_once(EDITED) {
+        Some((before, mark)) if is_mark(mark) => before,
+        _ => name,
+    }
+}
 
 impl Draft {
     /// A draft of an experiment's text, which `path` names in errors; it waits to be checked.
@@ -100,6 +118,12 @@ impl Draft {
         let mut draft = Self { path, revisions: Revisions::new(text), stale: true, ..Self::default() };
         draft.refresh();
         draft
+    }
+
+    /// What is stored of the runs of the edited text; nothing until that is checked.
+    pub fn stored(&self) -> Stored {
+        let forecast = self.checked.as_ref().filter(|_| self.current).and_then(|c| c.forecast.as_ref());
+        forecast.map_or_else(Stored::default, |f| Stored { runs: f.runs, done: f.stored })
     }
 
     /// Whether what is shown of the check is of the text as it is.

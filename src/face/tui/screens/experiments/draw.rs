@@ -14,7 +14,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::Experiments;
-use super::draft::EDITED;
+use super::draft::name_before_edits;
 use super::{areas, editor};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::Context;
@@ -71,7 +71,7 @@ fn draw_entry(
 ) {
     let theme = cx.theme;
     let draft = experiments.drafts.get(&entry.name);
-    let is_this = |name: &String| name.strip_suffix(EDITED).unwrap_or(name) == entry.name;
+    let is_this = |name: &String| name_before_edits(name) == entry.name;
     let running = cx.sweeps.running.as_ref().is_some_and(is_this);
     let queued = cx.sweeps.queued.iter().any(is_this);
     let broken = match draft.and_then(|draft| draft.checked.as_ref()) {
@@ -85,7 +85,11 @@ fn draw_entry(
         () => ("  ", Role::Text),
     };
     let star = if draft.is_some_and(|draft| draft.revisions.is_edited()) { "*" } else { "" };
-    let stored = experiments.stored.get(row).copied().unwrap_or_default();
+    let stored = match draft.filter(|draft| draft.revisions.is_edited()) {
+        // what is stored of the file's cells says nothing of other cells
+        Some(draft) => draft.stored(),
+        None => experiments.stored.get(row).copied().unwrap_or_default(),
+    };
     let counts =
         if stored.runs > 0 { format!("{}/{}", stored.done, stored.runs) } else { String::new() };
     let right = area.right().saturating_sub(counts.width() as u16);

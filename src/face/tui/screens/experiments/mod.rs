@@ -392,7 +392,8 @@ impl Experiments {
         match experiment {
             // runs of what nobody saved are not the file's
             Ok(mut experiment) if edited => {
-                Arc::make_mut(&mut experiment).name += draft::EDITED;
+                let text = self.draft().map_or("", |draft| draft.revisions.text());
+                Arc::make_mut(&mut experiment).name = draft::edited_name(&entry.name, text);
                 cx.request(Request::Sweep { experiment, choice: Choice::Missing });
             }
             Ok(experiment) => cx.request(Request::Sweep { experiment, choice: Choice::Missing }),
