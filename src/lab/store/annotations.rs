@@ -93,6 +93,19 @@ impl Edit {
         Self { experiment: vec![experiment.to_owned()], ..Self::default() }
     }
 
+    /// The edit that brings back the tags and the note that a run had before this one; experiments that found it
+    /// stay known.
+    pub fn inverse(&self, before: Option<&Annotation>) -> Self {
+        let had = |tag: &&String| before.is_some_and(|before| before.tags.contains(*tag));
+        let note = || before.map_or_else(String::new, |before| before.note.clone());
+        Self {
+            tag: self.untag.iter().filter(had).cloned().collect(),
+            untag: self.tag.iter().filter(|tag| !had(tag)).cloned().collect(),
+            note: self.note.as_ref().map(|_| note()),
+            experiment: Vec::new(),
+        }
+    }
+
     fn apply(&self, annotation: &mut Annotation) {
         annotation.experiments.extend(self.experiment.iter().cloned());
         annotation.tags.extend(self.tag.iter().cloned());

@@ -215,6 +215,38 @@ fn marked_runs_are_tagged_together_and_the_filter_finds_them() {
 }
 
 #[test]
+fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
+    let mut driver = driver((120, 40));
+    driver.keys("/llama upper");
+    driver.enter();
+    let before = driver.state.cx.stored.clone().unwrap().annotations.clone();
+    driver.keys("  t");
+    driver.keys("best -good");
+    let effects = driver.enter();
+    assert!(driver.screen().contains("2 runs: +best -good; u takes it back"), "{}", driver.screen());
+    perform(&mut driver, effects);
+    driver.keys("n");
+    driver.keys("odd");
+    let effects = driver.enter();
+    assert!(driver.screen().contains("2 runs: wrote the note; u takes it back"), "{}", driver.screen());
+    perform(&mut driver, effects);
+    driver.keys("A");
+    assert!(driver.screen().contains("took away 2 marks: u brings them back"), "{}", driver.screen());
+    driver.keys("u");
+    assert_eq!(driver.state.runs.marked.len(), 2);
+    for _ in 0..2 {
+        let effects = driver.keys("u");
+        assert!(matches!(effects[..], [Effect::Store(StoreTask::Annotate { .. }), ..]), "{effects:?}");
+        perform(&mut driver, effects);
+    }
+    assert_eq!(driver.state.cx.stored.clone().unwrap().annotations, before);
+    assert!(
+        matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]),
+        "nothing else was done"
+    );
+}
+
+#[test]
 fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     let mut driver = driver((80, 24));
     let before = shown(&driver);

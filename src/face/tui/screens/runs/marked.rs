@@ -37,11 +37,6 @@ impl Marked {
         self.all.retain(|run| keep(run));
     }
 
-    /// Takes all marks away.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Whether no run is marked.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()

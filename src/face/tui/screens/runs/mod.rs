@@ -14,6 +14,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::over::Over;
+use self::state::Done;
 pub use self::state::Runs;
 use crate::base::offer::Offer;
 use crate::base::text::counted;
@@ -51,7 +52,7 @@ acts! {
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "n", "write a note on the marked runs, or the selected one", None;
     Delete: "delete", "D", "delete the marked runs, or the selected one (to the trash)", None;
-    Undo: "undo", "u", "bring back what was deleted last", None;
+    Undo: "undo", "u", "take back the last tag, note, deletion or unmarking", None;
     MarkAll: "mark-all", "a", "mark all runs that are shown", None;
     MarkNone: "mark-none", "A", "take all marks away", None;
     OnlyMarked: "only-marked", "v", "show only marked runs, or all", None;
@@ -129,12 +130,7 @@ impl Acts for Runs {
                 self.marked.retain(|run| !seen.contains(run));
                 shown.into_iter().for_each(|run| self.marked.insert(run));
             }
-            Act::MarkNone => {
-                self.marked.clear();
-                if std::mem::take(&mut self.only_marked) {
-                    self.rearrange(cx);
-                }
-            }
+            Act::MarkNone => self.unmark(cx),
             Act::OnlyMarked => {
                 if self.marked.is_empty() && !self.only_marked {
                     let key = cx.key::<Runs>(Act::Mark);
@@ -160,7 +156,7 @@ impl Acts for Runs {
                     self.delete(runs, cx);
                 }
             }
-            Act::Undo => cx.perform(Effect::Store(StoreTask::Restore)),
+            Act::Undo => self.undo(cx),
         }
     }
 }
@@ -289,7 +285,7 @@ impl Screen for Runs {
         } else if self.filter.drop_text() {
             self.rearrange(cx);
         } else {
-            self.marked.clear();
+            self.unmark(cx);
         }
     }
 
@@ -358,6 +354,66 @@ impl Runs {
 }
 
 impl Runs {
+    /// Takes all marks away, and says how they come back.
+    fn unmark(&mut self, cx: &mut Context) {
+        if self.marked.is_empty() {
+            return;
+        }
+        let undo = cx.key::<Self>(Act::Undo);
+        cx.inform(format!("took away {}: {undo} brings them back", counted(self.marked.len(), "mark")));
+        self.done.push(Done::Unmarked(std::mem::take(&mut self.marked)));
+        if std::mem::take(&mut self.only_marked) {
+            self.rearrange(cx);
+        }
+    }
+
+    /// Takes back what was done last; where nothing was done here, the newest deletion of an earlier day.
+    fn undo(&mut self, cx: &mut Context) {
+        match self.done.pop() {
+            Some(Done::Unmarked(marked)) => {
+                cx.inform(format!("{} again", counted(marked.len(), "mark")));
+                self.marked = marked;
+            }
+            Some(Done::Annotated(edits)) => {
+                let runs: usize = edits.iter().map(|(runs, _)| runs.len()).sum();
+                cx.inform(format!("tags and notes of {} are as they were", counted(runs, "run")));
+                for (runs, edit) in edits {
+                    cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
+                }
+            }
+            Some(Done::Deleted) | None => cx.perform(Effect::Store(StoreTask::Restore)),
+        }
+    }
+
+    /// Changes tags or notes of the runs that were chosen when the user was asked, whatever is selected by now.
+    fn annotate(&mut self, runs: Vec<String>, edit: store::Edit, cx: &mut Context) {
+        if edit.is_empty() {
+            return;
+        }
+        let mut back: Vec<(Vec<String>, store::Edit)> = Vec::new();
+        for run in &runs {
+            let before = cx.stored.as_ref().and_then(|stored| stored.annotations.of(run));
+            let inverse = edit.inverse(before);
+            match back.iter_mut().find(|(_, same)| *same == inverse) {
+                Some((same, _)) => same.push(run.clone()),
+                None if inverse.is_empty() => {}
+                None => back.push((vec![run.clone()], inverse)),
+            }
+        }
+        let tags = |sign: &str, tags: &[String]| -> Vec<String> {
+            tags.iter().map(|tag| format!("{sign}{tag}")).collect()
+        };
+        let what = match edit.note.as_deref() {
+            Some("") => "took the note away".to_owned(),
+            Some(_) => "wrote the note".to_owned(),
+            None => [tags("+", &edit.tag), tags("-", &edit.untag)].concat().join(" "),
+        };
+        let undo = cx.key::<Self>(Act::Undo);
+        cx.inform(format!("{}: {what}; {undo} takes it back", named(&runs)));
+        self.done.push(Done::Annotated(back));
+        cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
+    }
+
     /// Deletes runs; they are gone from the screen at once.
     fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
         let undo = cx.key::<Self>(Act::Undo);
@@ -370,6 +426,7 @@ impl Runs {
         self.rearrange(cx);
         // what followed the deleted run stands in its place
         self.list.selected = at.min(self.lines.len().saturating_sub(1));
+        self.done.push(Done::Deleted);
         cx.perform(Effect::Store(StoreTask::Delete(runs)));
     }
 
@@ -412,10 +469,15 @@ impl Runs {
         let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
         let hint = "it is kept with the run; an empty one takes it away";
         let text = if same { note } else { String::new() };
-        cx.prompt(format!("note on {}", named(&runs)), hint, text, move |_: &mut Self, typed, cx| {
-            annotate(&runs, store::Edit::note(typed), cx);
-            Ok(())
-        });
+        cx.prompt(
+            format!("note on {}", named(&runs)),
+            hint,
+            text,
+            move |screen: &mut Self, typed, cx| {
+                screen.annotate(runs.clone(), store::Edit::note(typed), cx);
+                Ok(())
+            },
+        );
     }
 
     fn ask_for_tags(&self, cx: &mut Context) {
@@ -432,18 +494,11 @@ impl Runs {
         let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
         let hint = format!("words, -word takes one away{has}");
         let title = format!("tag {}", named(&runs));
-        cx.prompt_completing(known, title, hint, "", move |_: &mut Self, typed, cx| {
+        cx.prompt_completing(known, title, hint, "", move |screen: &mut Self, typed, cx| {
             let edit = store::Edit::tags(typed).map_err(|error| format::error(&error))?;
-            annotate(&runs, edit, cx);
+            screen.annotate(runs.clone(), edit, cx);
             Ok(())
         });
-    }
-}
-
-/// Changes tags or notes of the runs that were chosen when the user was asked, whatever is selected by now.
-fn annotate(runs: &[String], edit: store::Edit, cx: &mut Context) {
-    if !edit.is_empty() {
-        cx.perform(Effect::Store(StoreTask::Annotate { runs: runs.to_vec(), edit }));
     }
 }
 

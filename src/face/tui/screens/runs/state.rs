@@ -12,6 +12,7 @@ use super::over::Over;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
+use crate::lab::store::Edit;
 use crate::study::analysis::filter::Bound;
 use crate::study::analysis::{RunCell, RunTable};
 use crate::table::{Record, Status, Unit};
@@ -61,6 +62,17 @@ pub enum Line {
     },
 }
 
+/// Something done here that can be taken back.
+#[derive(Clone, Debug)]
+pub enum Done {
+    /// Runs went to the trash.
+    Deleted,
+    /// Tags or notes were changed: the edits that bring back what was there, each with its runs.
+    Annotated(Vec<(Vec<String>, Edit)>),
+    /// All marks were taken away: these.
+    Unmarked(Marked),
+}
+
 /// State of the runs screen.
 #[derive(Debug)]
 pub struct Runs {
@@ -94,6 +106,8 @@ pub struct Runs {
     pub marked: Marked,
     /// Only marked runs are shown.
     pub only_marked: bool,
+    /// What can be taken back, the newest last.
+    pub done: Vec<Done>,
     /// Rows are grouped by the first sort column.
     pub grouped: bool,
     /// Runs that are being deleted: no longer shown.
@@ -119,6 +133,7 @@ impl Default for Runs {
             whole: None,
             marked: Marked::default(),
             only_marked: false,
+            done: Vec::new(),
             grouped: false,
             deleting: HashSet::new(),
             over: None,
