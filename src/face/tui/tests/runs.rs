@@ -1,5 +1,6 @@
 //! The page of runs: finding, sorting, marking, tagging, comparing, deleting.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
@@ -512,4 +513,28 @@ fn a_dialog_has_its_own_keys_in_the_footer() {
         assert!(!footer.contains("q quit"), "it does not quit here: {footer}");
         driver.press(KeyCode::Esc);
     }
+}
+
+#[test]
+fn runs_are_sorted_by_a_column_that_is_named_or_stands_next_and_never_by_one_that_is_empty() {
+    let mut driver = driver((120, 40));
+    driver.keys("O");
+    driver.keys("completion");
+    driver.enter();
+    let first = |driver: &Driver| driver.state.runs.sort.first().map(|(name, _)| name.clone()).unwrap();
+    assert_eq!(first(&driver), "completion_ms", "a column that is not shown");
+    driver.keys("O");
+    driver.keys("tokns");
+    driver.enter();
+    assert!(driver.screen().contains("unknown column 'tokns'"), "{}", driver.screen());
+    driver.press(KeyCode::Esc);
+    let runs = &driver.state.runs;
+    let stops = runs.columns.iter().filter(|name| !runs.empty.contains(*name)).count();
+    let mut met = HashSet::new();
+    for _ in 0..stops {
+        driver.keys("s");
+        assert!(!driver.state.runs.empty.contains(&first(&driver)), "{}", first(&driver));
+        met.insert(first(&driver));
+    }
+    assert_eq!(met.len(), stops, "each of them once");
 }

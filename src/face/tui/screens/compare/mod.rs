@@ -42,6 +42,7 @@ acts! {
     Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter");
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
+    PickOrder: "sort-by", "O", "sort by a column, chosen by its name", None;
     SortReverse: "sort-reverse", "r", "reverse the order", None;
     Mark: "mark", "Space", "mark the pair: marked pairs alone are exported", Some("mark");
     PickSlice: "slice", "c", "map: choose what it holds fixed", None;
@@ -66,7 +67,7 @@ impl Acts for Compare {
                 let pair = self.selected().map(|p| [p.run.clone(), p.baseline_run.clone()]);
                 cx.open_runs(pair.into_iter().flatten());
             }
-            Act::PickAxis | Act::PickBaseline => self.pick(act, cx),
+            Act::PickAxis | Act::PickBaseline | Act::PickOrder => self.pick(act, cx),
             Act::NextAxis | Act::PreviousAxis => {
                 let axes: Vec<Axis> = self
                     .compared()
@@ -305,6 +306,9 @@ impl Compare {
                 let values = compared.report.values.iter();
                 ("compare with", values.map(|value| (value.clone(), String::new())).collect())
             }
+            Act::PickOrder => {
+                ("sort by", Order::all().map(|order| (order.name().to_owned(), String::new())).collect())
+            }
             _ => {
                 let of = |&(at, pairs): &(usize, usize)| {
                     (compared.slice_names[at].clone(), counted(pairs, "cell"))
@@ -321,6 +325,10 @@ impl Compare {
                 Act::PickBaseline => {
                     let axis = compare.asked.axis.clone();
                     compare.compare_by(axis, compared.report.values.get(at).cloned(), cx);
+                }
+                Act::PickOrder => {
+                    compare.order = Order::all().nth(at).unwrap_or_default();
+                    compare.arrange();
                 }
                 _ => {
                     compare.slice = slices[at].0;

@@ -52,6 +52,11 @@ impl Order {
         (Self::Grid, "TP, batch", Some(2)),
     ];
 
+    /// All orders, as a key goes through them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.iter().map(|(order, ..)| *order)
+    }
+
     /// The order of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(order, ..)| *order)

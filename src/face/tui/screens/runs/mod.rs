@@ -32,6 +32,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
 use crate::lab::store::{self, Store};
 use crate::study::analysis::side_by_side;
+use crate::table::Field;
 
 /// More runs than this are not deleted without asking.
 const MANY: usize = 3;
@@ -45,6 +46,7 @@ acts! {
     Detail: "detail", "d", "show or hide the run's details", Some("details");
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag");
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
+    SortBy: "sort-by", "O", "sort by a column, chosen by its name", None;
     SortReverse: "sort-reverse", "r", "reverse the order", Some("reverse");
     Group: "group", "g", "group by the column that is sorted by, or no more", None;
     Columns: "columns", "C", "choose and order columns", Some("columns");
@@ -101,6 +103,7 @@ impl Acts for Runs {
                 }
                 self.rearrange(cx);
             }
+            Act::SortBy => self.ask_for_a_column(cx),
             Act::Group => {
                 self.grouped = !self.grouped;
                 if self.grouped && self.sort.first().is_none_or(|(name, _)| name == "run") {
@@ -478,6 +481,21 @@ impl Runs {
                 Ok(())
             },
         );
+    }
+
+    fn ask_for_a_column(&self, cx: &mut Context) {
+        let Some(stored) = cx.stored.clone() else { return };
+        let offer = |field: &Field| Offer::new(field.short(), field.title.clone());
+        let offers = stored.table.shown().map(|column| offer(&column.field));
+        let known = Completing::Words(offers.collect());
+        let hint = "any column, shown or not";
+        cx.prompt_completing(known, "sort by", hint, "", move |screen: &mut Self, typed, cx| {
+            let at = stored.table.column(typed.trim()).map_err(|error| format::error(&error))?;
+            let field = &stored.table.columns()[at].field;
+            screen.sort_by(&field.name, field.unit);
+            screen.rearrange(cx);
+            Ok(())
+        });
     }
 
     fn ask_for_tags(&self, cx: &mut Context) {

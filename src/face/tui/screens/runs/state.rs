@@ -306,9 +306,11 @@ impl Runs {
     /// Sorts by the column that is shown next to the first sort column.
     pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
         let current = self.sort.first().map(|(name, _)| name.as_str());
-        let at = self.columns.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
-        let step = if backwards { self.columns.len().saturating_sub(1) } else { 1 };
-        let Some(name) = self.columns.get((at + step) % self.columns.len().max(1)).cloned() else {
+        // a column in which nothing stands is not shown either
+        let shown: Vec<&String> = self.columns.iter().filter(|name| !self.empty.contains(*name)).collect();
+        let at = shown.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
+        let step = if backwards { shown.len().saturating_sub(1) } else { 1 };
+        let Some(name) = shown.get((at + step) % shown.len().max(1)).map(|name| (*name).clone()) else {
             return;
         };
         self.sort_by(&name, unit(table, &name));
