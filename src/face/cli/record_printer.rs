@@ -72,7 +72,9 @@ impl RecordPrinter {
                 }
                 if self.rounds > 1 {
                     let rounds = self.rounds;
-                    output::emit(&format!("each row: a cell, its {rounds} rounds pooled; run: one of them\n"))?;
+                    output::emit(&format!(
+                        "each row: a cell, its {rounds} rounds pooled; run: one of them\n"
+                    ))?;
                 }
                 output::aligned(&table)
             }

@@ -156,8 +156,7 @@ impl Conversions {
             for series in [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last] {
                 let line: Vec<(f64, f64)> =
                     report.series(conversion, series).into_iter().map(place).collect();
-                let style = theme.style(Role::Architecture(series_look(conversion, series)));
-                plot.draw_line(buf, style, &line);
+                plot.draw_series(buf, theme, series_look(conversion, series), &line);
             }
         }
         let style = |point: &ConversionPoint| {

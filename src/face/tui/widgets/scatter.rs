@@ -243,6 +243,18 @@ impl Plot {
 
     /// Draws a line through points.
     pub fn draw_line(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)]) {
+        self.draw_dashed(buf, style, points, Dash::default());
+    }
+
+    /// Draws the line of a series by the number of its look: in its colour, or in dashes of its own where no colours
+    /// tell series apart.
+    pub fn draw_series(&self, buf: &mut Buffer, theme: Theme, look: usize, points: &[(f64, f64)]) {
+        let dash = if theme.tells_series() { Dash::default() } else { Dash::of_look(look) };
+        self.draw_dashed(buf, theme.style(Role::Architecture(look)), points, dash);
+    }
+
+    /// Draws a line through these points in dashes, which go on from one of its parts to the next.
+    fn draw_dashed(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)], dash: Dash) {
         let area = self.area.intersection(buf.area);
         if area.is_empty() {
             return;
@@ -256,20 +268,76 @@ impl Plot {
             .x_bounds([0.0, 1.0])
             .y_bounds([0.0, 1.0])
             .paint(|context| {
+                let mut run = 0.0;
                 for pair in points.windows(2) {
                     // what lies beyond the ends is cut off by the canvas
                     let at = |p: (f64, f64)| (self.x.share(p.0), self.y.share(p.1));
                     let ((x1, y1), (x2, y2)) = (at(pair[0]), at(pair[1]));
-                    context.draw(&Line { x1, y1, x2, y2, color: style.fg.unwrap_or(Color::Reset) });
+                    // a row is about as high as two columns are wide
+                    let wide = (x2 - x1) * f64::from(area.width);
+                    let high = (y2 - y1) * f64::from(area.height) * 2.0;
+                    let length = wide.hypot(high);
+                    for (from, to) in dash.within(run, length) {
+                        let along = |a: f64, b: f64, share: f64| a + (b - a) * share;
+                        let color = style.fg.unwrap_or(Color::Reset);
+                        let [(x1, y1), (x2, y2)] =
+                            [from, to].map(|share| (along(x1, x2, share), along(y1, y2, share)));
+                        context.draw(&Line { x1, y1, x2, y2, color });
+                    }
+                    run += length;
                 }
             })
             .render(area, buf);
     }
 }
 
+/// The most dashes that one part of a line is drawn in; what would have more is drawn whole.
+const MOST_DASHES: f64 = 1000.0;
+
+/// How a line is drawn: in dashes of `on` columns, `off` columns apart; whole where `off` is 0. Without colours lines
+/// are told by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Dash {
+    on: f64,
+    off: f64,
+}
+
+impl Dash {
+    /// The dashes of a series by the number of its look: the first is whole.
+    fn of_look(look: usize) -> Self {
+        let all = [(0.0, 0.0), (4.0, 3.0), (1.0, 3.0), (8.0, 3.0), (1.0, 1.5), (6.0, 6.0), (2.0, 6.0)];
+        let (on, off) = all[look % all.len()];
+        Self { on, off }
+    }
+
+    /// The dashes in a part of a line that begins after `run` columns of it and is `length` columns long: from where
+    /// to where, as shares of the part.
+    fn within(self, run: f64, length: f64) -> Vec<(f64, f64)> {
+        let period = self.on + self.off;
+        if self.off <= 0.0 || !length.is_finite() || length <= 0.0 || length > MOST_DASHES * period {
+            return vec![(0.0, 1.0)];
+        }
+        let first = (run / period).floor();
+        let dashes = (0..).map(|at| (first + f64::from(at)) * period - run);
+        let dashes = dashes.take_while(|from| *from < length).map(|from| (from, from + self.on));
+        let dashes = dashes.filter(|(_, to)| *to > 0.0);
+        dashes.map(|(from, to)| (from.max(0.0) / length, to.min(length) / length)).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dashes_go_on_over_the_corners_of_a_line() {
+        let dash = Dash { on: 4.0, off: 2.0 };
+        assert_eq!(dash.within(0.0, 8.0), [(0.0, 0.5), (0.75, 1.0)]);
+        assert_eq!(dash.within(8.0, 4.0), [(0.0, 0.5)], "the dash that began before the corner");
+        assert_eq!(dash.within(4.0, 1.0), [], "a gap");
+        assert_eq!(Dash::default().within(3.0, 5.0), [(0.0, 1.0)]);
+        assert_eq!(dash.within(0.0, f64::NAN), [(0.0, 1.0)]);
+    }
 
     #[test]
     fn axes_turn_logarithmic_beyond_a_factor_of_ten() {

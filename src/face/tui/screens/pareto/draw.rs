@@ -116,7 +116,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         plot.draw_line(buf, dim, &bar);
     }
     for line in &pareto.lines {
-        plot.draw_line(buf, theme.style(Role::Architecture(look(line.entry))), &line.places);
+        plot.draw_series(buf, theme, look(line.entry), &line.places);
     }
     for (other, place) in pareto.others().filter(|(_, place)| plot.contains(*place)) {
         let (x, y) = plot.cell(place);

@@ -307,7 +307,8 @@ impl Runs {
     pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
         let current = self.sort.first().map(|(name, _)| name.as_str());
         // a column in which nothing stands is not shown either
-        let shown: Vec<&String> = self.columns.iter().filter(|name| !self.empty.contains(*name)).collect();
+        let shown: Vec<&String> =
+            self.columns.iter().filter(|name| !self.empty.contains(*name)).collect();
         let at = shown.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
         let step = if backwards { shown.len().saturating_sub(1) } else { 1 };
         let Some(name) = shown.get((at + step) % shown.len().max(1)).map(|name| (*name).clone()) else {

@@ -290,7 +290,7 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let index = order(&frontier.architecture);
         let style = theme.style(Role::Architecture(look(&frontier.architecture)));
         let line: Vec<(f64, f64)> = frontier.points.iter().map(at).collect();
-        plot.draw_line(buf, style, &line);
+        plot.draw_series(buf, theme, look(&frontier.architecture), &line);
         for point in &frontier.points {
             let (x, y) = plot.cell(at(point));
             let own = index == 1 && point.batch == answer.spec.batch;
