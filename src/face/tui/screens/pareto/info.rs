@@ -125,7 +125,7 @@ const CELL: u16 = 20;
 const RATIOS: &str = "×: over standard's best in the same column, of the same P2P and setting";
 
 /// What the mark on a ratio is.
-const OTHER_BATCH: &str = "*: which is of another batch";
+const OTHER_BATCH: &str = "*: standard's is of another batch";
 
 /// Draws the frontiers at fixed x: the best y, its TP x batch, and how much that is of standard's.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -135,7 +135,15 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let entries = pareto.lines.iter().filter(|line| !line.places.is_empty());
-    let entries: Vec<_> = entries.filter_map(|line| pareto.entries.get(line.entry)).collect();
+    let all: Vec<usize> = entries.map(|line| line.entry).collect();
+    // a low window shows the selected point's series and those around it, and says how many it does not show
+    let rows = usize::from(area.height) - 1;
+    let fitting = if all.len() > rows { rows - 1 } else { all.len() };
+    let selected = all.iter().position(|entry| Some(*entry) == pareto.selected_entry());
+    let first = selected.map_or(0, |at| (at + 1).saturating_sub(fitting.max(1)));
+    let left_out = all.len() - fitting;
+    let entries = all.iter().skip(first).take(fitting);
+    let entries: Vec<_> = entries.filter_map(|entry| pareto.entries.get(*entry)).collect();
     let bound = if pareto.axes.x.is_more_better() { "at least" } else { "within" };
     let head = format!(" best {} {bound}", pareto.axes.y.title());
     let names = entries.iter().map(|e| e.series.label().width() + 4);
@@ -173,9 +181,12 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             put(buf, area, end, y, &over, dim);
         }
     }
-    if ratios && area.height as usize > 1 + entries.len() {
-        let words = if others { format!("{RATIOS}; {OTHER_BATCH}") } else { RATIOS.to_owned() };
-        put(buf, area, area.x + 1, area.bottom() - 1, &words, dim);
+    if area.height as usize > 1 + entries.len() {
+        let more = (left_out > 0).then(|| format!("{left_out} more series"));
+        // the mark on a number first: it says that it is no speed-up
+        let notes = [others.then(|| OTHER_BATCH.to_owned()), ratios.then(|| RATIOS.to_owned())];
+        let words: Vec<String> = more.into_iter().chain(notes.into_iter().flatten()).collect();
+        put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);
     }
     for (row, entry) in entries.iter().enumerate() {
         let name = format!(" {} {}", entry.mark(), entry.series.label());

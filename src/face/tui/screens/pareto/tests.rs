@@ -484,6 +484,25 @@ fn a_file_of_points_is_asked_for_and_its_errors_are_told() {
 }
 
 #[test]
+fn a_low_window_shows_the_selected_series_in_the_table_and_says_how_many_it_leaves_out() {
+    let mut driver = driver(80, 24);
+    keys(&mut driver, "t");
+    let lines = driver.state.pareto.lines.iter().filter(|line| !line.places.is_empty()).count();
+    for _ in 0..driver.state.pareto.looks.len() {
+        let screen = driver.screen();
+        let entry = driver.state.pareto.selected_entry().unwrap();
+        let entry = &driver.state.pareto.entries[entry];
+        let row = format!(" {} {}", entry.mark(), entry.series.label());
+        let table = screen.lines().skip_while(|line| !line.starts_with(" best "));
+        let more = table.clone().find_map(|line| line.trim().split_once(" more series"));
+        let more: usize = more.map_or(0, |(count, _)| count.parse().unwrap());
+        assert!(table.clone().any(|line| line.starts_with(&row)), "{row}:\n{screen}");
+        assert!(more > 0 && more < lines, "{more} of {lines}:\n{screen}");
+        press(&mut driver, KeyCode::Right);
+    }
+}
+
+#[test]
 fn the_command_and_the_table_say_what_is_shown() {
     let mut driver = driver(120, 40);
     keys(&mut driver, "aap");
